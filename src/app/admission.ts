@@ -22,7 +22,7 @@ import type { Part } from './parts.ts';
 export interface AdmissionParts {
   readonly shared: SharedStore;
   readonly leaseMs: number;
-  /** Time that known balances and months stay in use while PostgreSQL is unavailable. */
+  /** Milliseconds for which loaded balances and monthly sums are used while PostgreSQL is unavailable. */
   readonly staleMs: number;
   readonly db: Db;
   readonly clock: Clock;
@@ -42,7 +42,7 @@ export interface AdmissionPart {
   readonly part: Part;
 }
 
-/** Limits and holds: in Redis, which the gateways of a database share, or in the memory of the only one. */
+/** Creates limits and holds: in Redis, shared by all gateways of a database, or in the memory of a single gateway. */
 export function createAdmission({ shared: { store, prefix }, ...parts }: AdmissionParts): AdmissionPart {
   return store === null ? admitAlone(parts) : admitThrough({ ...parts, store, prefix });
 }
@@ -88,7 +88,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
   keys.onChanged(async (change) => {
     if (change.revoked) await admission.revoked(change);
   });
-  // A key of a running stream may have been revoked while no message could come in.
+  // A key of a running stream may have been revoked while this gateway received no messages.
   store.onGap(() => {
     for (const keyId of admission.keysRunning()) {
       keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
@@ -106,7 +106,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     name: 'admission',
     jobs: [
       { name: 'renew leases', everyMs: admission.renewMs, where: 'every', run: () => admission.renew() },
-      // Not by one gateway for all: a frozen one must not hold up what a killed one held.
+      // Runs on every gateway: a frozen gateway must not delay the release of what a killed gateway held.
       { name: 'sweep leases', everyMs: leaseMs / 2, where: 'every', run: () => admission.sweep() },
     ],
     start: () => admission.enter(),

@@ -17,7 +17,7 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
-/** Publishes, compares and reports values that must be equal in all gateways of one database. */
+/** Publishes and compares what all gateways of one database must have in common, and reports differences. */
 
 export interface AgreementParts {
   readonly config: Config;
@@ -66,7 +66,7 @@ export function createAgreementPart(parts: AgreementParts): { readonly agreement
   return { agreement, part };
 }
 
-/** Raises an alert for the platform's own organization, for the same differences once an hour at most. */
+/** Alerts the platform's own organization of overdue differences, at most once an hour for the same differences. */
 async function raise({ foundation: { accounts, alerts }, clock }: AgreementParts, agreement: Agreement): Promise<void> {
   const late = agreement.differences().filter(({ isOverdue }) => isOverdue);
   const platform = late.length === 0 ? null : await accounts.readPlatformOrganization();

@@ -12,12 +12,12 @@ import type { ExpiringKey, Keys } from '#core/keys/keys.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Part } from './parts.ts';
 
-/** Puts what is told of beside those who are told. */
+/** Connects the sources of alerts to their delivery. */
 
-/** Changes of keys that organizations are told of: by the audit's name, which is the alert's too. */
+/** Changes of keys that raise an alert. The audit action and the alert type have the same name. */
 const toldActions = ['api_key.created', 'api_key.rotated', 'api_key.revoked', 'api_key.reported'] as const;
 
-/** The audit, which raises an alert with some of what it notes: both are there or neither. */
+/** Wraps the audit: some entries also raise an alert, in the same transaction. */
 export function auditWithAlerts(audit: Audit, raising: Raising): Audit {
   return {
     async record(tx, entry) {
@@ -70,7 +70,7 @@ export interface AlertsParts {
   readonly secrets: Secrets;
   readonly letters: Letters;
   readonly raising: Raising;
-  /** The internet where absent. */
+  /** Connections for webhooks; absent: the internet. */
   readonly outbound?: Outbound;
 }
 
@@ -80,7 +80,7 @@ const cleaningMs = 600_000;
 const expiringMs = 600_000;
 const closeGraceMs = 5000;
 
-/** A key that expires within so many milliseconds is told of. */
+/** Milliseconds before its expiry from which a key raises an alert. */
 const soonMs = 7 * 86_400_000;
 
 export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts; readonly part: Part } {
@@ -113,7 +113,7 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
   return { alerts, part };
 }
 
-/** Sends one alert per key and expiry time, however often this is called. */
+/** Raises one alert per key and expiry time, however often this runs. */
 export function tellOfExpiring(keys: Pick<Keys, 'tellExpiring'>, raising: Raising): Promise<void> {
   return keys.tellExpiring(soonMs, (tx, key) => raising.raiseIn(tx, expiringAlert(key)));
 }
@@ -146,13 +146,13 @@ export interface EngineAlertsParts {
   readonly clock: Clock;
 }
 
-/** Reports a first failure as well: nobody may ask for the engine again before it is given up. */
+/** True from the first failure on: without another request for the engine, `failed` may never follow. */
 const isFailure = (phase: string): boolean => phase === 'failed' || phase === 'retrying';
 
 const enginesMs = 5000;
 const hourMs = 3_600_000;
 
-/** Alerts platform administrators of failed engines: at most once an hour per engine, however often it is started. */
+/** Alerts the platform's own organization of failed engines: each engine at most once an hour, despite restarts. */
 export function createEngineAlertsPart({ fleet, accounts, raising, clock }: EngineAlertsParts): Part {
   const told = new Map<string, number>();
   const run = async (): Promise<void> => {
@@ -166,7 +166,7 @@ export function createEngineAlertsPart({ fleet, accounts, raising, clock }: Engi
         organizationId: platform.id,
         type: 'engine.failed',
         data: { engine: engineId, cause },
-        // Another gateway, which has not told it itself, tells it once in each hour of the clock.
+        // A gateway that has not reported the engine itself reports it once per hour of the clock.
         once: `engine.failed ${engineId} ${Math.floor(nowMs / hourMs)}`,
       });
       told.set(engineId, nowMs);

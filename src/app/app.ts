@@ -35,42 +35,42 @@ export interface AppOptions extends EngineFiles {
   readonly config: Config;
   readonly log: Log;
   readonly db: Db;
-  /** URL of the same database, for connections with a single purpose. */
+  /** URL of the database of `db`, for connections of one purpose. */
   readonly databaseUrl: string;
-  /** Folder that all gateways of an installation share. */
+  /** The data folder, which all gateways of an installation on this machine share. */
   readonly dataDir: string;
   /** The folder of this gateway in the data folder: the first one is the data folder itself. */
   readonly gatewayDir: string;
-  /** Its place among the workers of the gateway folder; absent when it has that for itself. */
+  /** The place of this gateway among the workers of the gateway folder; absent when there is only one. */
   readonly slot?: WorkerSlot;
 }
 
 /** A gateway that listens. */
 export interface App {
-  /** `http://host:port`, with the port that was really taken. */
+  /** `http://host:port` of the listener, with the port in use. */
   readonly url: string;
-  /** The same of the listener for metrics; null where there is none. */
+  /** `http://host:port` of the listener for metrics; null where there is none. */
   readonly metricsUrl: string | null;
-  /** Result of the first start; contains a secret that must be shown once. */
+  /** Result of the first start. Its secret must be shown once. */
   readonly bootstrap: BootstrapResult;
-  /** Signs the platform's admin in once; only after a first start. */
+  /** Link that signs the platform administrator in once; only of a first start. */
   readonly signInLink: SignInLink | null;
-  /** Reads the engine files again, here and on the other gateways. Never rejects: what is wrong is logged. */
+  /** Reads the engine files again, here and on the other gateways. Never rejects: errors are logged. */
   reload(): Promise<void>;
-  /** Calls back when the address of the database leads to another one than at the start: this gateway must end. */
+  /** Calls back when the URL of the database leads to another database than at the start: this gateway must end. */
   onExchanged(listener: () => void): void;
   /**
-   * Takes no more requests, lets running ones end, stops engines and closes the books, in this order.
-   * @param forceStop once it aborts, running requests are ended as if their time was over
-   * @throws AggregateError of what could not be stopped, which is logged; everything else is stopped all the same
+   * Accepts no more requests, lets running requests end, stops engines and closes the books, in this order.
+   * @param forceStop ends running requests when it aborts, as if their time was over
+   * @throws AggregateError with the errors of parts that could not stop, which are logged; all others are stopped
    */
   stop(forceStop?: AbortSignal): Promise<void>;
 }
 
 /**
  * Builds the wings and the edges, and starts their parts.
- * @throws ConfigError naming PORT or HOST if the address is unavailable; nothing is written to the database then. After
- *   any error everything that was started is stopped, so that startApp may be called again
+ * @throws ConfigError naming PORT or HOST when the address cannot be used; nothing is written to the books then. After
+ *   any error everything that was started is stopped, so that the function may be called again
  */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, db, slot = soleSlot } = options;
@@ -87,7 +87,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 }
 
-/** Resources that are opened before the first part that would stop them. */
+/** Resources that are opened before any part that stops them. */
 interface OpenedFirst {
   readonly shared: SharedStore;
   place: BooksPlace | null;
@@ -168,7 +168,7 @@ interface OwnParts {
   readonly upkeep: Part;
 }
 
-/** Every part of the gateway: started from above, stopped from below. */
+/** Returns all parts of the gateway, in the order in which they start; they stop in the reverse order. */
 function listParts(
   { foundation, gateway, platform, edges }: Wings,
   own: OwnParts,
@@ -177,9 +177,9 @@ function listParts(
   const jobs = createJobsParts(() => parts, options);
   const parts: readonly Part[] = [
     foundation.parts.sharedStore,
-    // Before the first start writes anything: its secret is shown only by a gateway that runs.
+    // Before the first start writes anything: only a running gateway shows the secret of the first key.
     edges.parts.listener,
-    // Stopped last of what can be seen, so that a stop that takes long can be watched.
+    // Stopped after all parts that metrics show, so that a long stop can be watched.
     edges.parts.metrics,
     jobs.begin,
     foundation.parts.gateways,
@@ -204,7 +204,7 @@ function listParts(
     platform.parts.exposures,
     platform.parts.costs,
     own.upkeep,
-    // Jobs run while all of the above starts, and until all of the below has stopped.
+    // Jobs run while the parts above start, and until the parts below have stopped.
     jobs.end,
     gateway.parts.engineClient,
     gateway.parts.engineRequests,
@@ -225,7 +225,7 @@ function listParts(
   return parts;
 }
 
-/** Two parts, since jobs start first and do not stop last. */
+/** Creates two parts, since jobs start first and do not stop last. */
 function createJobsParts(
   parts: () => readonly Part[],
   { db, log }: AppOptions,
@@ -268,7 +268,7 @@ function createBootstrapPart(
   return { part, result: () => result, signInLink: () => link };
 }
 
-/** Warns of ignored first-key settings: an operator who changes them may have lost the key that is in effect. */
+/** Warns of ignored settings: an operator who sets another first key has lost the key that is in effect. */
 function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   if (ignored.length === 0) return;
   const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
@@ -279,7 +279,7 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   );
 }
 
-/** Warns if another database is configured: an operator may expect the built-in one's keys and wallets in it. */
+/** Warns at the first use of DATABASE_URL: an operator may expect keys and wallets of the built-in database there. */
 function warnOfLeftBooks(dataDir: string, log: Log): void {
   const folder = join(dataDir, 'postgres');
   if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;

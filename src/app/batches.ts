@@ -22,16 +22,16 @@ export interface BatchesPartOptions {
 
 const tickMs = 1000;
 
-/** Two parts, since nothing of a batch is asked once requests are drained, and what was asked is among these. */
+/** Two parts: batches send no requests once requests are drained, and requests sent before are drained too. */
 export interface BatchesParts {
   readonly asking: Part;
   readonly end: Part;
 }
 
-/** Maximum time for writing results of requests at the stop. */
+/** Milliseconds that a stop waits until results are written, which takes less. */
 const closeMs = 10_000;
 
-/** Batches are run as long as requests are taken: each of their lines is one, by the same path. */
+/** Runs batches while requests are accepted: each line of a batch is a request on the same path. */
 export function createBatchesParts(options: BatchesPartOptions): BatchesParts {
   const { config, foundation, gateway, db, clock, log } = options;
   const worker = createBatchWorker({
@@ -92,5 +92,5 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
   };
 }
 
-/** Answer of a line that was neither answered nor rejected; the line is sent again. */
+/** Answer for a line that got neither an answer nor a rejection; the line is sent again. */
 const cut: LineAnswer = { status: 502, headers: {}, body: Buffer.from('{"error":{"code":"upstream_error"}}') };

@@ -8,13 +8,13 @@ import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.t
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { booksLimits } from '#core/metering/metering.ts';
 
-/** Where settlements go: connections that nothing else takes, and a spool for when they lead nowhere. */
+/** Storage of settlements: connections of their own, and a spool for when PostgreSQL is unavailable. */
 export interface BooksPlace {
   readonly books: DedicatedDb;
   readonly spool: Spool;
   /**
-   * Moves to the spool what gateways of the data folder that are gone left in theirs, and workers that this gateway has
-   * no more. One call at a time. Never rejects: a folder that cannot be read is logged.
+   * Moves orphaned records to the spool: those of stopped gateways of the data folder, and of workers that this gateway
+   * no longer has. One call at a time. Never rejects: a folder that cannot be read is logged.
    */
   readonly takeOverLeft: () => Promise<void>;
 }
@@ -25,17 +25,18 @@ export interface BooksPlaceOptions {
   readonly dataDir: string;
   /** The folder of this gateway in the data folder. */
   readonly gatewayDir: string;
-  /** Number of this worker in the gateway folder; `slots`: number of workers. */
+  /** Number of this worker in the gateway folder; `slots` is the count of workers. */
   readonly slot: number;
   readonly slots: number;
   readonly log: Log;
 }
 
-/** One settles, one keeps what is refused or asks while the other waits. */
+/** One connection settles, one records rejected requests or sends queries while the other waits. */
 const connections = 2;
 
 /**
- * A spool belongs to one database: what was spooled for another one waits until that is named again.
+ * Opens connections and spool. A spool belongs to one database: records for another database wait until a gateway uses
+ * that database again.
  * @throws ConfigError naming HEADGATE_DATA_DIR when the spool cannot be opened
  */
 export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace> {
@@ -49,7 +50,7 @@ export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace>
     return {
       books: connectDedicated(databaseUrl, limits),
       spool,
-      // The first of several workers does this for all.
+      // The first worker does this for all workers.
       takeOverLeft: async () => (slot === 0 ? takeOverLeft(spool, database, options) : undefined),
     };
   } catch (error) {

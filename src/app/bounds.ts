@@ -9,18 +9,18 @@ const lookMs = 1000;
 
 type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log };
 
-/** Limits of requests besides those of their key and wallet: budgets, and the limits of projects. */
+/** Limits of requests besides those of key and wallet: budgets, and rate limits of projects. */
 export interface Bounds {
   readonly budgets: Budgets;
   readonly rateLimits: ProjectRateLimits;
-  /** Books from which admission reads the limits that apply. */
+  /** Books in which admission finds the budgets and limits in effect. */
   readonly books: Pick<AdmissionParts, 'budgets' | 'projectLimits'>;
   /** Reads budgets and limits of projects again. */
   readonly load: () => Promise<void>;
   readonly part: Part;
 }
 
-/** A change of one is answered when every gateway goes by it. */
+/** Opens budgets and limits of projects. A change is answered when every gateway applies the change. */
 export function openBounds(options: BoundsOptions, coordination: Coordination): Bounds {
   const budgetBook = createBudgetBook(options);
   const limitBook = createRateLimitBook(options);

@@ -16,10 +16,10 @@ export interface BudgetAlertsParts {
 
 const lookMs = 5000;
 const forgetMs = 3_600_000;
-/** Spending of end users is kept for longer than any period lasts. */
+/** Milliseconds that spending of end users is kept: longer than any budget period. */
 const usersKeptMs = 100 * 86_400_000;
 
-/** Puts budgets and books side by side: who is told, and of what. */
+/** Connects budgets to the books for the alerts of budgets. */
 export function createBudgetAlerts(parts: BudgetAlertsParts): { readonly watch: BudgetWatch; readonly part: Part } {
   const { metering, clock } = parts;
   const watch = createBudgetWatch({

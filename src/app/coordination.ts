@@ -10,9 +10,9 @@ import type { Part } from './parts.ts';
 
 const marksMs = 600_000;
 
-/** Where gateways of one database meet in Redis. */
+/** Redis, as the gateways of one database share it. */
 export interface SharedStore {
-  /** Null without REDIS_URL: this gateway is alone, and keeps in its memory what others would share. */
+  /** Null without REDIS_URL: this gateway is the only one, and keeps shared state in its memory. */
   readonly store: RedisStore | null;
   /** Prefix of all names in Redis. */
   readonly prefix: string;
@@ -31,7 +31,7 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
   }
 }
 
-/** This gateway among those of its database, and what they tell each other. Alone it tells nobody anything. */
+/** The gateways of the database, and their messages to each other. A single gateway sends none. */
 export interface Coordination {
   readonly gateways: Pick<
     Gateways,
@@ -48,24 +48,20 @@ export interface Coordination {
     | 'onDatabaseChange'
     | 'isDatabaseOlder'
   >;
-  /**
-   * Sets the handler for messages of a kind from other gateways; a message is acknowledged when its handler is done.
-   */
+  /** Registers the handler for messages of this kind. A message is acknowledged when its handler is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
-  /**
-   * Notifies the other gateways of a committed change; resolves when each of them uses it, or has had the time to poll.
-   */
+  /** Notifies the other gateways of a committed change; resolves when each applies it, or has had time to poll it. */
   makeKnown(message: Message & { readonly kind: MessageKind }): Promise<void>;
-  /** After its start: ids of gateways that had this one's place before and are gone. */
+  /** Returns, after the start, ids of stopped gateways that had the place of this gateway before. */
   formerIds(): readonly string[];
-  /** The start throws ConfigError when another gateway runs on the database that nothing would be shared with. */
+  /** Throws ConfigError at its start when another gateway runs on the database and nothing would be shared with it. */
   readonly part: Part;
 }
 
 /**
- * Kinds of messages. `key`, `organization`: one was changed. `budgets`, `rate limits`: some were changed. `engine
- * files`: reload them. `collect`: write an organization's running requests on this gateway into Redis again. `web
- * addresses`: poll them.
+ * Kinds of messages. `key`, `organization`: one was changed. `budgets`, `rate limits`: some were changed.
+ * `engine files`: read them again. `collect`: write what runs here for an organization into Redis again.
+ * `web addresses`: refresh them.
  */
 type MessageKind = 'key' | 'organization' | 'budgets' | 'rate limits' | 'engine files' | 'collect' | 'web addresses';
 
@@ -74,7 +70,7 @@ export interface CoordinationParts extends SharedStore {
   readonly clock: Clock;
   readonly log: Log;
   readonly gatewayDir: string;
-  /** Number of this gateway among those that share the data folder. */
+  /** Number of this gateway among those that share the gateway folder. */
   readonly slot: number;
   readonly keys: Keys;
 }
@@ -107,7 +103,7 @@ export function createCoordination(parts: CoordinationParts): Coordination {
   return coordination;
 }
 
-/** Notifies all gateways of a committed change; resolves when each acknowledged, or has had the time to poll. */
+/** Waits until every gateway applies a committed change: each acknowledges it, or has had time to poll it. */
 async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordination, message: Message) {
   const sinceMs = clock.monotonicMs();
   try {

@@ -9,9 +9,9 @@ import type { Gateway } from './gateway.ts';
 import { createOrganizationDirectory, type OrganizationDirectory } from './organization-directory.ts';
 import type { Part } from './parts.ts';
 
-/** Costs, and the job that tells them which GPUs replicas hold. */
+/** Costs, and the job that records which GPUs replicas use. */
 export interface CostsWing {
-  /** Writes in transactions of others, and reports by turns on the connections of reports. */
+  /** Writes in transactions of its callers; reads reports in turns on the connections of reports. */
   readonly costs: Costs;
   readonly directory: OrganizationDirectory;
   readonly part: Part;
@@ -19,14 +19,14 @@ export interface CostsWing {
 
 export interface CostsWingOptions {
   readonly foundation: Foundation;
-  /** The only rooms of the gateway wing that this wing uses. */
+  /** The gateway wing: its replicas and models, and the turns of reports. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** How old an end of a replica is at most before costs know of it. */
+/** Milliseconds between runs of the job: costs know of the end of a replica after that time at most. */
 const carryMs = 5000;
 
 export function createCostsWing(options: CostsWingOptions): CostsWing {
@@ -51,7 +51,7 @@ export function createCostsWing(options: CostsWingOptions): CostsWing {
   };
 }
 
-/** Reports on connections that serve nothing else, organizations taking turns. */
+/** Returns reports that use connections of their own, on which organizations take turns. */
 function reportsInTurn({ foundation, gateway, log }: CostsWingOptions): Pick<Costs, 'report' | 'replicaCosts'> {
   const { audit } = foundation;
   const { history } = gateway;

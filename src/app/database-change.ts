@@ -12,19 +12,19 @@ export interface DatabaseChangeParts {
     readonly catalog: Pick<Gateway['catalog'], 'recover'>;
     readonly loadBounds: Gateway['loadBounds'];
   };
-  /** Ends this gateway: the address of its database leads to another one. */
+  /** Ends this gateway: the URL of its database leads to another database. */
   readonly onExchanged: () => void;
 }
 
 /**
- * Has everything that this process keeps of PostgreSQL's rows read again once PostgreSQL's history may have gone back:
- * one list, of what does not find each change by itself. Codes of usage are none of it: nobody keeps them.
+ * Reloads all rows of PostgreSQL that this process caches when PostgreSQL's history may have gone back: every cache
+ * that does not find each change by itself. Codes of usage need no reload: no process caches them.
  */
 export function followDatabaseChanges({ foundation, gateway, onExchanged }: DatabaseChangeParts): void {
   const { accounts, coordination, keys } = foundation;
   coordination.gateways.onDatabaseChange(async (change) => {
     if (change === 'exchanged') {
-      // Its spool and its names in Redis are those of the other one.
+      // The spool and the names in Redis of this gateway belong to the former database.
       onExchanged();
       return;
     }

@@ -41,13 +41,13 @@ import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';
 import type { Upkeep } from './upkeep.ts';
 
-/** The outward side of a gateway. */
+/** The listeners of a gateway, and the parts behind them that clients reach. */
 export interface Edges {
-  /** `http://host:port` of the listener, with the port that was really taken. */
+  /** Returns `http://host:port` of the listener, with the port in use. */
   readonly url: () => string;
-  /** The same of the listener for metrics; null where there is none. */
+  /** Returns `http://host:port` of the listener for metrics; null where there is none. */
   readonly metricsUrl: () => string | null;
-  /** Adds the routes of all parts; to be called once, before anything is served. */
+  /** Adds the routes of all parts; must be called once, before requests are served. */
   readonly mount: (parts: readonly Part[]) => void;
   readonly parts: {
     readonly listener: Part;
@@ -110,7 +110,7 @@ export function createEdges(options: EdgesOptions): Edges {
   const onBehalf = createOnBehalf();
   const api = apiPart({ ...common, onBehalf });
   const app = new Hono<HttpEnv>();
-  // Requests for inference and health are not counted and logged as the others are.
+  // Requests for inference and health are counted and logged differently from all others.
   app.route('/', inference.requests);
   app.route('/', watching.routes);
   app.use(observe.otherRequests);
@@ -158,7 +158,7 @@ function requestsPart(settings: HttpConfig, server: HttpServer, inference: Infer
     async stop(forceStop) {
       health.enter('draining');
       server.drain();
-      // By the end of it, whoever balances load sends nothing more here.
+      // After this pause, load balancers send no more requests here.
       await pause(settings.drainMs, undefined, { signal: forceStop }).catch(() => undefined);
       const closed = server.close();
       const drained = inference.drain(settings.shutdownTimeoutMs);
@@ -194,7 +194,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
   });
 }
 
-/** Returns what the request path needs from budgets besides admission. */
+/** Returns the budget functions that requests use besides admission. */
 function countedBudgets({ budgets: { book }, budgetWatch }: Gateway): InferenceParts['budgets'] {
   return {
     countsUsers: (organizationId) => book.countsUsers(organizationId),
@@ -203,7 +203,7 @@ function countedBudgets({ budgets: { book }, budgetWatch }: Gateway): InferenceP
   };
 }
 
-/** Its stop finds nothing left to close when the requests were stopped before. */
+/** Starts and stops the listener. Nothing is left to close when requests were stopped before. */
 function listenerPart(server: HttpServer): Part {
   return {
     name: 'listener',
@@ -271,13 +271,14 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
 }
 
 /**
- * Polling interval for members who left, and former administrators: gateways get no messages about them as for keys.
+ * Milliseconds between checks of visitors: unlike changes of keys, gateways get no message when a user leaves an
+ * organization or is no longer a platform administrator.
  */
 const visitorsEveryMs = 5000;
-/** Polling interval of sessions with open connections: one query for all, none without sessions. */
+/** Milliseconds between checks of sessions: one query for all with open connections; none if there are none. */
 const sessionsEveryMs = 500;
 
-/** Web addresses of runs, on a listener of their own. Without one the part does nothing. */
+/** Serves web addresses of runs on a listener of their own. Without that listener the part does nothing. */
 function webPart({ config, foundation: { keys, sessions }, platform, guards, clock, log }: GuardedOptions): Part {
   const name = 'web addresses of runs';
   const { exposures } = platform.rooms;

@@ -14,7 +14,7 @@ export interface EngineOperationsParts {
   readonly log: Log;
 }
 
-/** Creates the operators' view of engines, for the API, and the reload of all gateways. */
+/** Creates the engine operations of the API, and the reload on all gateways. */
 export function createEngineOperations({
   gateway,
   coordination,
@@ -35,7 +35,7 @@ export function createEngineOperations({
     async reload() {
       const result = await engineFiles.reload();
       if (result.ok) await tellReload(coordination, log);
-      // The others have read their files by now, and a price that all of them have is written.
+      // The other gateways have read their files by now, and prices that all gateways have are written.
       if (result.ok) await Promise.all([gateway.catalog.refresh(), agreement.compare()]);
       return result;
     },
@@ -50,13 +50,13 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
   }
 }
 
-/** Reads the files again when another gateway says so. */
+/** Reads the engine files again when another gateway asks for it. */
 export function createReloadPart({ gateway, coordination, log }: EngineOperationsParts): Part {
   const reload = (): Promise<void> => reloadQuietly(() => gateway.engineFiles.reload(), log);
   return { name: 'reload of engine files', start: () => coordination.onMessage('engine files', reload) };
 }
 
-/** Mistakes in files are logged by who reads them; what else fails is logged here. */
+/** Reloads and never rejects. Mistakes in files are logged by the reader of the files; other errors are logged here. */
 export async function reloadQuietly(reload: () => Promise<unknown>, log: Log): Promise<void> {
   try {
     await reload();

@@ -26,22 +26,22 @@ import {
 import { readGatewayDirId, type Gateways } from '#core/gateways/gateways.ts';
 import type { EngineClient } from '#core/proxy/proxy.ts';
 
-/** Where containers may run. */
+/** Hosts on which containers may run. */
 export interface ContainerHosts {
   readonly hosts: readonly DockerHostSettings[];
-  /** Somebody wrote them down; else there is the one of `DOCKER_HOST`. */
+  /** True if hosts.yaml lists the hosts; otherwise `hosts` is the one of `DOCKER_HOST`. */
   readonly areHostsNamed: boolean;
-  /** null where nothing names a manager of a swarm. */
+  /** Null where no setting names a manager of a swarm. */
   readonly swarm: SwarmSettings | null;
 }
 
-/** Environment for running engines beyond the gateway's own rooms, known before the rooms are built. */
+/** Requirements of engines besides the gateway's own rooms, known before the rooms are built. */
 export interface EnginesPlace {
   readonly hosts: ContainerHosts;
   readonly identity: FleetIdentity;
 }
 
-/** The place of a gateway among those that share a data folder; the first has the number 0. */
+/** The place of a gateway among the workers of a gateway folder; the first has the number 0. */
 export interface WorkerSlot {
   readonly number: number;
   readonly sharing: SharingMode;
@@ -59,7 +59,7 @@ export function readDockerHosts(docker: DockerConfig, enginesDir: string): Conta
 export interface EnginesParts extends EnginesPlace {
   readonly settings: Pick<EnginesConfig, 'startQueueMax' | 'memoryBytes'>;
   readonly docker: Pick<DockerConfig, 'configDir'>;
-  /** Environment of this process, for references in engine files and variables that engines may inherit. */
+  /** Environment of this process, for references in engine files and for variables that engines may inherit. */
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly engines: readonly EngineDefinition[];
   readonly gateways: Pick<Gateways, 'id' | 'live'>;
@@ -67,17 +67,17 @@ export interface EnginesParts extends EnginesPlace {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
-  /** The folder of this gateway in the data folder: its processes are of this machine alone. */
+  /** The folder of this gateway in the data folder: processes of engines run on this machine only. */
   readonly gatewayDir: string;
-  /** Where engine processes run. */
+  /** Working directory of engine processes. */
   readonly workingDirectory: string;
   readonly engineClient: Pick<EngineClient, 'giveUp'>;
   readonly engineRequests: EngineRequests;
 }
 
 /**
- * The engines of this gateway: processes of its own or of the workers of its gateway folder, and containers
- * that all gateways of the database share. Where several share, one of them starts and stops.
+ * Creates the fleet of this gateway: processes of its own or of the workers of its gateway folder, and containers that
+ * all gateways of the database share. Where several gateways share replicas, one of them starts and stops them.
  */
 export function createEngines(parts: EnginesParts): Fleet {
   const {

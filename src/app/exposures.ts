@@ -35,12 +35,12 @@ export interface ExposuresWingOptions {
 
 export interface ExposuresWing {
   readonly exposures: Exposures;
-  /** Every gateway looks which addresses there are, now. */
+  /** Refreshes the addresses of every gateway now. */
   readonly announce: () => Promise<void>;
   readonly part: Part;
 }
 
-/** Web addresses, with what they need of runs, clusters and keys. */
+/** Connects web addresses to runs, clusters and keys. */
 export function createExposuresWing(options: ExposuresWingOptions): ExposuresWing {
   const { config, foundation, log } = options;
   const { web, ownHosts } = config.platform;
@@ -57,7 +57,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
         log.warn({ err: error }, 'other gateways were not told of web addresses; each looks every second'),
       );
   }
-  // Addresses stop with their organization, and are back with it.
+  // Addresses stop while their organization is suspended, and when it is closed.
   foundation.keys.onOrganizationChanged(announce);
   return {
     exposures,
@@ -66,7 +66,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
   };
 }
 
-/** Returns the addresses that the gateway listens on and connects to. */
+/** Returns the addresses that the gateway listens on and those that it connects to. */
 function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): Doors {
   const { http, metrics, platform, redis, process } = config;
   const { port: first } = metrics;
@@ -79,7 +79,7 @@ function doorsOf({ config, hosts, databaseUrl, clock }: ExposuresWingOptions): D
   return createDoors({ ownPorts, stores, clock });
 }
 
-/** Returns the addresses in a database URL: a host may also be given as a parameter, and then as a socket's folder. */
+/** Returns the address in a store's URL. The parameter `host` overrides the URL's host; it may be a socket folder. */
 function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
   if (url === null || !URL.canParse(url)) return [];
   const { hostname, port, searchParams } = new URL(url);
@@ -91,7 +91,7 @@ function doorsOfUrl(url: string | null, defaultPort: number): readonly Door[] {
 
 function sourcesOf({ clusters, runs, foundation, clock }: ExposuresWingOptions): ExposureSources {
   const { accounts, keys, sessions } = foundation;
-  /** Returns the expiry of a holder's key or session; null if the holder may no longer act. */
+  /** Returns the expiry of the key or session; null when it is not active, or not that of the holder. */
   const standingOf = async ({ organizationId, keyId, userId, sessionId }: Holder): Promise<Standing | null> => {
     if (keyId === null) {
       const session = sessionId === null ? null : await sessions.findById(sessionId);

@@ -13,7 +13,7 @@ export interface FilesParts {
   readonly audit: Audit;
 }
 
-/** Files and batches of organizations; none is kept indefinitely. */
+/** Files and batches of organizations. Each is deleted after some time. */
 export interface OpenedFiles {
   readonly files: Files;
   readonly batches: Batches;

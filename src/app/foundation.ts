@@ -25,7 +25,7 @@ import { auditWithAlerts, createAlertsWing } from './alerts.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
-/** The wing that the others stand on: who may do what, what was done, and which gateways there are. */
+/** The wing that all others use: accounts and keys, the audit, alerts, and the gateways of the database. */
 export interface Foundation {
   readonly audit: Audit;
   readonly auditTrail: AuditTrail;
@@ -54,13 +54,13 @@ export interface FoundationOptions {
   readonly settings: KeysConfig;
   readonly signIn: SignInConfig;
   readonly alerts: AlertsConfig;
-  /** Keys for encrypting secrets; null uses keys from a file in the data folder. */
+  /** Keys that encrypt secrets; null: keys of a file in the data folder. */
   readonly platformKeys: readonly Buffer[] | null;
   /** Seals copies of the platform keys for backups. */
   readonly backupPassphrase: string | null;
-  /** Where webhooks go; the internet where absent. */
+  /** Connections for webhooks; absent: the internet. */
   readonly outbound?: Outbound;
-  /** Time that known keys and projects stay in use while PostgreSQL is unavailable. */
+  /** Milliseconds for which loaded keys and projects are used while PostgreSQL is unavailable. */
   readonly staleMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
@@ -69,7 +69,7 @@ export interface FoundationOptions {
   readonly dataDir: string;
   /** The folder of this gateway in the data folder. */
   readonly gatewayDir: string;
-  /** Number of this worker among those that share the gateway folder. */
+  /** Number of this gateway among the workers that share the gateway folder. */
   readonly slot: number;
 }
 
@@ -126,7 +126,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
             run: () => keys.endUnusedHeld(),
           },
         ],
-        // Only a note of when keys were used: it must not keep a gateway from stopping while Postgres is away.
+        // Last uses are informational: they must not keep a gateway from stopping while PostgreSQL is unavailable.
         stop: () =>
           keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),
       },
@@ -151,7 +151,7 @@ function backupsPart(backups: Backups, log: Log): Part {
   return {
     name: 'backups',
     jobs: [{ name: 'read the newest backup', everyMs: readEveryMs, where: 'every', run: () => backups.read() }],
-    // Only a metric: the job reads again.
+    // The result is only a metric, and the job reads it again.
     start: () =>
       backups.read().catch((error: unknown) => log.warn({ err: error }, 'the newest backup could not be read')),
   };

@@ -42,7 +42,7 @@ import type { Part } from './parts.ts';
 import { createPrices } from './prices.ts';
 import { createRetention, type RetentionRooms } from './retention.ts';
 
-/** The wing that serves models: their catalog and engines, who may use how much, and what it costs. */
+/** The wing that serves models: catalog and engines, limits and budgets, metering and wallet. */
 export interface Gateway extends RetentionRooms {
   readonly files: Files;
   readonly batches: Batches;
@@ -83,14 +83,14 @@ export interface Gateway extends RetentionRooms {
   };
 }
 
-/** The engines folder as it was read, and where its engines run. */
+/** The engines folder as it was read, and the places where its engines run. */
 export interface EngineFiles {
   readonly engines: readonly EngineDefinition[];
   /** Reads the files of `engines` again. */
   readonly readEngineFiles: () => EngineFilesResult;
-  /** Where containers may run. */
+  /** Hosts on which containers may run. */
   readonly hosts: ContainerHosts;
-  /** Where engine processes run: the folder that holds the engines folder. */
+  /** Working directory of engine processes: the folder that holds the engines folder. */
   readonly workingDirectory: string;
 }
 
@@ -119,7 +119,7 @@ export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOp
   readonly gatewayDir: string;
 }
 
-/** 10 USD, so that the first request can be paid. */
+/** Credit of the first organization: 10 USD, so that the first request can be paid. */
 const firstCreditPicoUsd = 10_000_000_000_000n;
 const idleSocketMs = 4000;
 const maxHeaderBytes = 65_536;
@@ -127,7 +127,7 @@ const partitionsMs = 3_600_000;
 const refusalsMs = 1000;
 const takeOverMs = 10_000;
 const engineRequestsMs = 1000;
-/** How long a stop waits for what must still be written. */
+/** Milliseconds that a stop waits for records that must still be written. */
 const booksTimeoutMs = 10_000;
 
 export function createGateway(options: GatewayOptions): Gateway {
@@ -199,7 +199,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   };
 }
 
-/** Settles requests whose spooled records are in the database now, or never will be. */
+/** Settles requests in admission when their spooled records are in the books, or never will be. */
 function settleUnspooled(metering: Metering, admission: Pick<Admission, 'settleReplayed'>): void {
   metering.onUnspooled((records, isBooked) => {
     for (const record of records) {

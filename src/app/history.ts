@@ -13,7 +13,7 @@ export interface HistoryParts {
   readonly audit: Audit;
 }
 
-/** Opens callers' reads of past data, on separate connections: no report takes a connection away from a request. */
+/** Opens the history that callers read. Reports have connections of their own, so that requests never wait for them. */
 export function openHistory(parts: HistoryParts): { readonly history: History; readonly part: Part } {
   const { config, databaseUrl, clock, audit } = parts;
   const { reportsPoolMax: poolMax, reportTimeoutMs } = config.database;

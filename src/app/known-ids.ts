@@ -2,7 +2,7 @@ import { organizationIdsSql, projectOwnersSql } from '#core/accounts/accounts.ts
 import { keyOwnersSql } from '#core/keys/keys.ts';
 import type { KnownIds } from '#core/metering/metering.ts';
 
-/** Ids by which usage may be stored. */
+/** Queries for the ids under which usage may be recorded. */
 export const knownIds: KnownIds = {
   organizations: organizationIdsSql,
   keys: keyOwnersSql,

@@ -16,7 +16,7 @@ export interface LowBalancesParts {
 
 const lookMs = 2000;
 
-/** Puts accounts and wallet side by side: who is told, and of what. */
+/** Connects accounts to the wallet for the alerts of low balances. */
 export function createLowBalancesPart({ db, clock, log, foundation, gateway }: LowBalancesParts): Part {
   const lowBalances = createLowBalances({
     db,

@@ -2,9 +2,9 @@ import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 
 /** Organizations by their id and name, for rooms that do not know accounts. */
 export interface OrganizationDirectory {
-  /** By its UUID; null when there is none. */
+  /** Returns the organization with this UUID; null when there is none. */
   find(id: string): Promise<OrganizationName | null>;
-  /** The one that was made first; null before there is any. */
+  /** Returns the organization that was created first; null when there is none. */
   first(): Promise<OrganizationName | null>;
 }
 

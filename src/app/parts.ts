@@ -3,31 +3,31 @@ import type { Log } from '#base/log.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 
-/** A part of a gateway: parts are started in the order of a list, and stopped in reverse order. */
+/** A part of a gateway. Parts start in the order of a list, and stop in the reverse order. */
 export interface Part {
-  /** For the log. */
+  /** Name of the part in the log. */
   readonly name: string;
-  /** Mounted at the root, in the order of the list. */
+  /** Routes that are mounted at the root, in the order of the list. */
   readonly routes?: Hono<HttpEnv>;
-  /** They run from the start of the part that runs all jobs to its stop. */
+  /** Jobs that run from the start to the stop of the part that runs all jobs. */
   readonly jobs?: readonly Job[];
   readonly start?: () => Promise<void> | void;
   /**
-   * Called when the part was started, when its start failed half-way, and where it has no start.
-   * @param forceStop once it aborts, running requests are ended as if their time was over
+   * Stops the part: after its start, after a start that failed half-way, and where it has no start.
+   * @param forceStop ends running requests when it aborts, as if their time was over
    */
   readonly stop?: (forceStop: AbortSignal) => Promise<void> | void;
 }
 
 export interface StartedParts {
   /**
-   * Stops every part; a second call waits for the first one.
-   * @throws AggregateError of what parts threw, each logged by its name; the others are stopped all the same
+   * Stops every part; a second call waits for the first call.
+   * @throws AggregateError with the errors of parts, each logged with the name of its part; all others are stopped
    */
   readonly stop: (forceStop?: AbortSignal) => Promise<void>;
 }
 
-/** @throws what the start of a part threw, after that part and those before it were stopped */
+/** @throws the error of a part that could not start, after that part and all parts before it were stopped */
 export async function startParts(parts: readonly Part[], log: Log): Promise<StartedParts> {
   const begun: Part[] = [];
   try {
@@ -50,7 +50,7 @@ export async function startParts(parts: readonly Part[], log: Log): Promise<Star
   };
 }
 
-/** @returns what the parts threw */
+/** @returns the errors of the parts */
 async function stopParts(parts: readonly Part[], log: Log, forceStop: AbortSignal): Promise<readonly unknown[]> {
   const errors: unknown[] = [];
   for (const { name, stop } of parts.toReversed()) {

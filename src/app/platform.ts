@@ -17,7 +17,7 @@ import type { OrganizationDirectory } from './organization-directory.ts';
 import type { Part } from './parts.ts';
 import { createRunsWing } from './runs.ts';
 
-/** The wing beside the gateway: what nodes and GPUs are held for, and what that costs. */
+/** The wing beside the gateway: clusters, stacks, runs and web addresses, and the costs of nodes and GPUs. */
 export interface Platform {
   readonly rooms: {
     readonly costs: Costs;
@@ -26,7 +26,7 @@ export interface Platform {
     readonly runs: Runs;
     readonly exposures: Exposures;
   };
-  /** To be called when something was changed that web addresses follow from; every gateway goes by it then. */
+  /** Refreshes web addresses on every gateway; must be called after a change that they depend on. */
   readonly announceAddresses: () => Promise<void>;
   readonly directory: OrganizationDirectory;
   readonly parts: {
@@ -41,7 +41,7 @@ export interface PlatformOptions extends EnginesPlace {
   readonly config: Pick<Config, 'platform' | 'docker' | 'http' | 'metrics' | 'redis' | 'process'>;
   readonly databaseUrl: string;
   readonly foundation: Foundation;
-  /** The only rooms of the gateway wing that this wing uses. */
+  /** The gateway wing: its replicas and models, and the turns of reports. */
   readonly gateway: Pick<Gateway, 'history' | 'fleet' | 'catalog'>;
   readonly db: Db;
   readonly clock: Clock;
@@ -103,7 +103,7 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
       { name: 'look at the platform key', everyMs: lookEveryMs, where: 'every', run: lookAtSecrets },
       { name: 'end what is metered of nodes that are gone', everyMs: lookEveryMs, where: 'one', run: endSilentNodes },
     ],
-    // Nothing else depends on it: what goes wrong here keeps no gateway from starting.
+    // No other part depends on this check: an error here must not keep a gateway from starting.
     start: () => lookAtSecrets().then(endSilentNodes).catch(failed),
   };
 }

@@ -35,7 +35,7 @@ export interface PortalPartOptions {
 
 const sweepEveryMs = 3_600_000;
 
-/** The wing for people: pages over what the other wings do, and who is signed in to them. */
+/** Creates the web pages for people, over the functions of the other wings, with their sessions. */
 export function createPortalPart(options: PortalPartOptions): Part {
   const { config, foundation, gateway, guards, ask, open, clock, log } = options;
   const { accounts, letters, sessions } = foundation;
@@ -105,12 +105,12 @@ async function limitsLeft(
   }
 }
 
-/** The name of the keys that each user's playground calls with. */
+/** Name of the key that the playground of a user calls with. */
 const playgroundKeyName = 'Playground';
 
 /**
- * Sends the playground's requests with an inference key of the signed-in user, created if missing. They are billed,
- * limited, recorded and revoked as with any key, and nobody has the key's secret.
+ * Creates the chat of the playground. Its requests use an inference key of the signed-in user, created when missing.
+ * The key is billed, limited, recorded and revoked like every other key, and nobody has its secret.
  */
 function createChat({ foundation, inference, heldKeys }: PortalPartOptions): PortalParts['chat'] {
   return async ({ principal, requestId, exchange, stop }) => {

@@ -12,7 +12,7 @@ import { isContested } from '#core/gateways/gateways.ts';
 import type { Foundation } from './foundation.ts';
 import type { Part } from './parts.ts';
 
-/** Puts the catalog beside the other gateways: one price of a model applies on all of them. */
+/** Connects the catalog to the other gateways: all gateways apply the same price of a model. */
 
 const pricesMs = 1000;
 const priceKind = 'price';
@@ -22,13 +22,13 @@ export interface PricesParts {
   readonly clock: Clock;
   readonly engines: readonly EngineDefinition[];
   readonly foundation: Pick<Foundation, 'audit' | 'accounts' | 'coordination'>;
-  /** A gateway that is gone for less is expected back, with the files that it had. */
+  /** Milliseconds within which a stopped gateway is expected to come back with the files that it had. */
   readonly rolloutMs: number;
 }
 
 export interface Prices {
   readonly catalog: Catalog;
-  /** Its start writes prices: to be started when nothing that comes before can fail any more. */
+  /** Writes prices at its start: must start after every part that can fail. */
   readonly part: Part;
 }
 
@@ -74,9 +74,9 @@ interface LateOptions {
 }
 
 /**
- * Writes pending prices once no live gateway has contested one of them for as long as a rollout takes: the others have
- * left and will not come back. Sooner, the restart of one gateway would bring back a price that only a late one still
- * has.
+ * Writes pending prices once no live gateway has contested one of them for the time of a rollout: the other gateways
+ * have left and will not come back. Earlier, the restart of one gateway would restore a price that only a gateway with
+ * old files still has.
  */
 function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateOptions): { run(): Promise<void> } {
   let sinceMs: number | null = null;
@@ -95,7 +95,7 @@ function settleLate(catalog: Catalog, { readContested, clock, rolloutMs }: LateO
 
 type Audited = Pick<Foundation, 'audit' | 'accounts'>;
 
-/** Records a price change with the figures and the file. The reload itself has its own row with its author. */
+/** Records a price change in the audit, with prices and file. The reload of the files has an entry of its own. */
 async function auditPrice({ audit, accounts }: Audited, tx: Transaction, change: PriceChange): Promise<void> {
   const platform = await accounts.readPlatformOrganization();
   if (platform === null) return;

@@ -17,12 +17,12 @@ import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './parts.ts';
 
-/** Stored requests and answers of a gateway, each only where requested; none is kept indefinitely. */
+/** Stored requests and answers: kept only for clients that ask for it, and deleted after some time. */
 export interface Retention {
   readonly rooms: RetentionRooms;
-  /** Its stop writes what is still to be written. */
+  /** Writes pending rows at its stop. */
   readonly part: Part;
-  /** To be started when the books have been: what was spooled may answer for an idempotency key. */
+  /** Must start after the books: a spooled record may decide the state of an idempotency key. */
   readonly claims: Part;
 }
 
@@ -36,7 +36,7 @@ export interface RetentionRooms {
 export interface RetentionParts {
   readonly cacheBounds: CacheConfig;
   readonly storage: StorageConfig;
-  /** How long an idempotency key outlives the gateway that runs its request. */
+  /** Milliseconds that an idempotency key outlives the gateway that runs its request. */
   readonly leaseMs: number;
   readonly shared: SharedStore;
   readonly db: Db;
@@ -44,7 +44,7 @@ export interface RetentionParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly metering: Metering;
-  /** Where what callers read of contents waits its turn. */
+  /** Turns for callers that read contents. */
   readonly history: Pick<History, 'during'>;
   readonly coordination: Pick<Coordination, 'gateways' | 'formerIds'>;
 }
@@ -101,13 +101,13 @@ export function createRetention(parts: RetentionParts): Retention {
         run: () => idempotency.renew(),
       },
     ],
-    // Requests of a killed gateway in this slot can be repeated at once, unless their records are still to be written.
+    // Requests of a killed gateway of this place can be sent again at once, unless their records are still spooled.
     start: () => idempotency.renew(),
   };
   return { rooms: { cache, contents, idempotency, receipts }, part, claims };
 }
 
-/** Months of records go some minutes after their time has come, or after the setting is made. */
+/** Deletes old months of records, some minutes after they become due or the setting is changed. */
 function usageJobs({ metering, storage: { usageDays } }: RetentionParts): readonly Job[] {
   if (usageDays === null) return [];
   const run = async (): Promise<void> => void (await metering.dropOldPartitions(usageDays));

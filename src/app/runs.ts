@@ -31,7 +31,7 @@ import type { Part } from './parts.ts';
 
 export interface RunsWingOptions {
   readonly config: Pick<Config, 'platform'>;
-  /** Where runs may go into containers; null: nowhere. */
+  /** Docker hosts for runs in containers; null: there are none. */
   readonly docker: RunsDocker | null;
   readonly clusters: Clusters;
   readonly stacks: Stacks;
@@ -43,16 +43,16 @@ export interface RunsWingOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly gatewayDir: string;
-  /** This gateway, by what stays the same when it is started again. */
+  /** Id of this gateway that stays the same after a restart. */
   readonly holder: string;
 }
 
 export interface RunsDocker extends EnginesPlace {
-  /** Folder of Docker's own `config.json`; null if there is none. */
+  /** Folder of Docker's own `config.json`; null: there is none. */
   readonly configDir: string | null;
 }
 
-/** Runs, with what they need of the rooms beside them. */
+/** Connects runs to the rooms that they need. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
   const { config, clusters, accounts, keys, db, secrets, log, gatewayDir } = options;
   const { providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
@@ -71,7 +71,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
   });
-  /** A cluster may go at the moment at which a run is asked for, or a gateway before it has told its runs. */
+  /** Ends runs of deleted clusters: one may be created during the deletion, or a gateway die before it ends them. */
   const endOfGoneClusters = async (): Promise<void> => {
     for (const id of await runs.clustersInUse()) {
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
@@ -81,7 +81,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     const status = (await accounts.readOrganization(organizationId))?.status ?? 'active';
     if (status !== 'active') await runs.endWaitingOf(organizationId, status, systemAuthor);
   };
-  // Done when the change is answered; what is missed, as by a gateway that was killed, ends when its turn comes.
+  // Done when the change is answered. A run that is missed, as by a killed gateway, ends when its turn comes.
   keys.onOrganizationChanged(endWaitingOf);
   const reseal = async (): Promise<void> => void (await runs.reseal());
   const removeOldLogs = async (): Promise<void> => {
@@ -99,7 +99,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
       { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
     ],
     start() {
-      // Container hosts log their own state when they are found.
+      // Runners in containers are logged when their hosts are found.
       if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'stacks go into containers');
       else {
         tellRunner(runner, async () => isRunnerNamed(config.platform) || (await runs.isUsed())).catch(
@@ -119,7 +119,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   return { runs, part };
 }
 
-/** Returns the programs that a gateway with this configuration looks for on its own machine. */
+/** Returns how a gateway with this configuration searches its own machine for a runner. */
 export function runnerSearchOf(platform: Config['platform'], gatewayDir: string): RunnerSearch {
   return {
     ...platform.localRuns,
@@ -131,9 +131,9 @@ export function runnerSearchOf(platform: Config['platform'], gatewayDir: string)
   };
 }
 
-/** Asks what can apply stacks on this machine, and says it: with what and how held, or why not. */
+/** Searches for a runner on this machine, and logs its program and sandbox, or why there is none. */
 interface RunnerLook {
-  /** Asks now; the next search takes it from here. */
+  /** Searches now; the next `find` uses this result. */
   ask(): Promise<AskedRunner>;
   find(): Promise<FoundRunner>;
 }
@@ -144,7 +144,7 @@ function createRunnerLook(search: RunnerSearch, log: Log): RunnerLook {
   async function look(): Promise<AskedRunner> {
     const found = await askRunner(search);
     const text = found.walls?.sentence ?? found.problem ?? '';
-    // A missing program is looked for repeatedly.
+    // A missing runner is searched for again and again: only a change is logged.
     if (text !== said) say(found, log);
     said = text;
     return found;
@@ -174,20 +174,20 @@ function say({ walls, terraform, problem }: AskedRunner, log: Log): void {
 }
 
 /**
- * At the start, which does not wait for it. Asking starts programs, which take their time on a small machine: where
- * nobody has applied anything and no setting is about it, the first run asks.
+ * Logs the runner at the start, which does not wait for this. The search starts programs, which is slow on a small
+ * machine: where nobody has applied a stack and no setting is about runners, the first run searches.
  */
 async function tellRunner(look: RunnerLook, isWanted: () => Promise<boolean>): Promise<void> {
   if (await isWanted()) await look.ask();
 }
 
-/** True if a setting determines how stacks are applied. */
+/** True if a setting says how stacks are applied. */
 function isRunnerNamed({ terraformBin, runsDir, providerMirror, allowUnsandboxedRuns, localRuns }: Config['platform']) {
   const names = [terraformBin, runsDir, providerMirror].filter((name) => name !== null);
   return names.length > 0 || allowUnsandboxedRuns || localRuns.required.length > 0;
 }
 
-/** On the hosts that engines have, where an image for runs is named. */
+/** Creates runners on the hosts of engines; null where no image for runs is set. */
 function containersOf({ config, docker, log }: RunsWingOptions): ContainerRunners | null {
   const { containerRuns, providerMirror: mirror } = config.platform;
   if (containerRuns === null || docker === null) return null;
@@ -195,14 +195,14 @@ function containersOf({ config, docker, log }: RunsWingOptions): ContainerRunner
   const logins = createRegistryLogins({ folder, log });
   const settings = { ...containerRuns, mirror };
   const gates = hosts.swarm?.gates ?? null;
-  // The engine of DOCKER_HOST takes them where nobody says who does.
+  // The Docker engine of DOCKER_HOST runs them where no setting names hosts.
   const listed = gates === null || hosts.areHostsNamed ? hosts.hosts : [];
   return createContainerRunners({ hosts: listed, gates, settings, fleetId: identity.fleetId, logins, log });
 }
 
 /**
- * Where engines are services of a swarm and runs go into containers, somebody must have said which machines take runs:
- * a run cannot be a service, and the one machine of `DOCKER_HOST` would get them all without a word.
+ * Requires that hosts.yaml says which machines take runs, where engines are services of a swarm and runs go into
+ * containers: a run cannot be a service, and the one machine of `DOCKER_HOST` would silently get all runs.
  * @throws ConfigError
  */
 export function requireRunHosts(

@@ -20,28 +20,28 @@ import {
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
 import { addressOfWeb } from '#edge/web/web.ts';
 
-/** The port of the gateway. */
+/** The HTTP listener of the gateway. */
 export interface HttpServer {
   /**
-   * Takes the address; requests that come already wait for `open`.
-   * @throws ConfigError naming PORT or HOST when that cannot be done
+   * Listens on the address; requests that arrive before `open` wait, except health checks.
+   * @throws ConfigError naming PORT or HOST when the address cannot be used
    */
   listen(): Promise<void>;
-  /** From now on requests are served. */
+  /** Serves requests from now on. */
   open(): void;
-  /** From now on every answer closes its connection: whoever keeps connections opens the next one elsewhere. */
+  /** Closes the connection after every answer from now on: clients open their next connection elsewhere. */
   drain(): void;
-  /** `http://host:port`, with the port that was really taken. */
+  /** Returns `http://host:port`, with the port in use. */
   url(): string;
-  /** Takes no more connections; resolves when the last one has ended. */
+  /** Accepts no more connections; resolves when the last connection has ended. */
   close(): Promise<void>;
-  /** Ends every connection, whatever is under way on it. */
+  /** Ends every connection, with the requests on it. */
   cut(): void;
 }
 
 const keepAliveTimeoutMs = 75_000;
 const connectionsCheckMs = 1000;
-/** Share of this process's descriptors for clients; the others are for engines, databases and files. */
+/** Share of the descriptors of this process for clients; the others are for engines, databases and files. */
 const clientShare = 0.75;
 
 export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpServer {
@@ -50,12 +50,12 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
   const cors = createCors(config.corsOrigins);
   const server = createServer({
     headersTimeout: config.headersTimeoutMs,
-    // A body has its own limit between two of its parts; a long upload is no fault.
+    // Bodies have a limit between two chunks instead; a long upload is valid.
     requestTimeout: 0,
     keepAliveTimeout: keepAliveTimeoutMs,
     connectionsCheckingInterval: connectionsCheckMs,
     noDelay: true,
-    // Refused below, in the one envelope.
+    // Rejected below, with the error envelope of the API.
     requireHostHeader: false,
   });
   const connections = guardConnections(server, {
@@ -96,7 +96,7 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
   };
 }
 
-/** Answers that are not yet sent to the last byte. */
+/** Answers whose last byte is not yet sent. */
 class Answers {
   readonly #open = new Set<ServerResponse>();
   #isDraining = false;
@@ -127,8 +127,8 @@ function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {
 }
 
 /**
- * Takes the addresses and gives them back, to find out before anything is made whether they can be had.
- * @throws ConfigError naming the variable of the one that cannot
+ * Listens on each address and closes it again, to check all addresses before anything is created.
+ * @throws ConfigError naming the variable of an address that cannot be used
  */
 export async function checkAddresses(config: Pick<Config, 'http' | 'metrics' | 'platform' | 'process'>): Promise<void> {
   const workers = Array.from({ length: config.process.workers }, (_, index) => index);
@@ -142,7 +142,7 @@ export async function checkAddresses(config: Pick<Config, 'http' | 'metrics' | '
   }
 }
 
-/** Each worker has a listener for its own metrics; port 0 takes any free one. */
+/** Returns the metrics listener of a worker: each has its own port; port 0 means any free port. */
 export function metricsOf({ host, port }: MetricsConfig, worker: number): MetricsConfig {
   return { host, port: port === null || port === 0 ? port : port + worker };
 }
@@ -151,7 +151,7 @@ function addressOf({ host, port }: HttpConfig): ListenAddress {
   return { host, port, hostVariable: 'HOST', portVariable: 'PORT' };
 }
 
-/** True for health checks, which are answered at once, even during the start. */
+/** True for health checks, which are answered at once, even while the gateway starts. */
 function asksHealth({ url = '' }: IncomingMessage): boolean {
   return healthPaths.includes(url.split('?', 1)[0] ?? '');
 }

@@ -8,21 +8,19 @@ import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './parts.ts';
 
-/** Watches what fills up or gets lost while nobody looks: disk, Redis, platform key, books that do not balance. */
+/** Watches what fills up or gets lost unnoticed: disk, Redis, backups, platform key, differences of the books. */
 
-/** The latest figures; null where there is nothing to measure, or nothing was measured yet. Bytes. */
+/** The latest figures, in bytes unless noted; null where there is nothing to measure, or before the first measure. */
 export interface UpkeepFigures {
   readonly dataDisk: Filling | null;
   readonly databaseBytes: number | null;
   /** Age of the newest good backup, milliseconds. */
   readonly backupAgeMs: number | null;
-  /** Fill level of the Redis node that answered; `size` is its `maxmemory`. */
+  /** Memory of the Redis node that answered; `size` is its `maxmemory`. */
   readonly redis: Filling | null;
-  /** Reason why this gateway cannot encrypt; null if it can. */
+  /** Reason why this gateway cannot encrypt; null where it can. */
   readonly keyTrouble: string | null;
-  /**
-   * Number of unexplained results, by hour and model, in the last reconciled hour; null on gateways without that job.
-   */
+  /** Number of unexplained hours and models of the last reconciled hour; null on gateways without that job. */
   readonly unexplained: number | null;
 }
 
@@ -48,7 +46,7 @@ export interface UpkeepParts {
 
 const measureMs = 60_000;
 const hourMs = 3_600_000;
-/** A disk or Redis that is used to this share is reported. */
+/** Used share of a disk or of Redis from which it is reported. */
 const nearlyFull = 0.9;
 
 const none: UpkeepFigures = {
@@ -73,7 +71,7 @@ export function createUpkeep(parts: UpkeepParts): Upkeep {
     figures = { ...figures, dataDisk, databaseBytes, backupAgeMs, redis, keyTrouble };
     await report(parts, problemsOf(figures));
   }
-  /** The hour before the last: usage of the last one may still be on its way to the books. */
+  /** Reconciles the hour before the last hour: usage of the last hour may still be on its way to the books. */
   async function reconcile(): Promise<void> {
     const toMs = Math.floor(clock.now() / hourMs) * hourMs - hourMs;
     const { unexplained } = await gateway.reconciler.reconcile({ fromMs: toMs - hourMs, toMs });
@@ -108,7 +106,7 @@ const isNearlyFull = (filling: Filling | null): filling is Filling =>
 const shareText = ({ used, size }: Filling): string =>
   `${Math.floor((used / size) * 100)} % of ${(size / 2 ** 30).toFixed(1)} GiB`;
 
-/** States what an operator has to act on, in one sentence each. */
+/** Returns the problems that an operator must act on, in one sentence each. */
 export function problemsOf(figures: UpkeepFigures): readonly Problem[] {
   const { dataDisk, backupAgeMs, redis, keyTrouble, unexplained } = figures;
   const problems: Problem[] = [];
@@ -135,7 +133,7 @@ export function problemsOf(figures: UpkeepFigures): readonly Problem[] {
   return problems;
 }
 
-/** Raises each problem for the platform's own organization once a day at most. */
+/** Alerts the platform's own organization of each problem, at most once a day. */
 async function report({ foundation, clock }: UpkeepParts, problems: readonly Problem[]): Promise<void> {
   const platform = problems.length === 0 ? null : await foundation.accounts.readPlatformOrganization();
   if (platform === null) return;
@@ -155,7 +153,7 @@ async function readDisk(folder: string): Promise<Filling> {
   return { used: (blocks - bavail) * bsize, size: blocks * bsize };
 }
 
-/** @returns null while PostgreSQL cannot be asked */
+/** @returns null while PostgreSQL is unavailable */
 async function readDatabaseBytes({ sql }: Db): Promise<number | null> {
   const rows = await sql<{ bytes: string }[]>`select pg_database_size(current_database())::text as bytes`.catch(
     () => [],
@@ -163,7 +161,7 @@ async function readDatabaseBytes({ sql }: Db): Promise<number | null> {
   return rows[0] === undefined ? null : Number(rows[0].bytes);
 }
 
-/** @returns null without Redis, while it cannot be asked, and where it has no maxmemory */
+/** @returns null without Redis, while Redis is unavailable, and where Redis has no maxmemory */
 async function readRedis({ store }: SharedStore): Promise<Filling | null> {
   const info = store === null ? '' : String(await store.command('INFO', 'memory').catch(() => ''));
   const figure = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(info)?.[1] ?? 0);

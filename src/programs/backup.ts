@@ -10,10 +10,10 @@ import { sessionTables } from '#core/sessions/sessions.ts';
 import { type CommandContext, exitCodes, FailedError } from '#edge/cli/cli.ts';
 import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
 
-/** Tables left out of backups, sessions and open links: a restored copy would reopen those that have ended since. */
+/** Tables of sessions and open links, left out of backups: a restore would bring back ended sessions and links. */
 export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
 
-/** Runs `headgate backup`: writes all data that must not be lost to a file, while gateways run. */
+/** Runs `headgate backup`: writes all that must not be lost to a file, while gateways run. */
 export function runBackup(context: CommandContext): Promise<number> {
   return failing(async () => {
     const path = context.words[0] ?? '';
@@ -52,7 +52,7 @@ export function runBackup(context: CommandContext): Promise<number> {
   });
 }
 
-/** Stores a sealed copy of the platform key, where there is a passphrase, so that the backup has it. */
+/** Stores a sealed copy of the platform key in the database, if a passphrase is set, so that the backup has the key. */
 async function carryKey({ db, ring, backupPassphrase }: BooksDatabase): Promise<KeyState | null> {
   const key = await readKeyState(db.sql, ring);
   if (key === null || key.isCarried || !key.isHere || backupPassphrase === null) return key;
@@ -74,7 +74,7 @@ function keyNote({ id, isCarried }: KeyState, { ring }: BooksDatabase): string {
   );
 }
 
-/** @throws FailedError for what a backup says of itself */
+/** Runs a command on backups. @throws FailedError in place of BackupError, with its message */
 export async function failing(run: () => Promise<number>): Promise<number> {
   try {
     return await run();
@@ -84,7 +84,7 @@ export async function failing(run: () => Promise<number>): Promise<number> {
   }
 }
 
-/** Work folders hold keys in clear: they go into no file. */
+/** Warns of active runs. Their work folders contain keys in clear, so no backup contains the folders. */
 function runningNote(runs: number): string {
   return (
     `headgate: ${runs} runs of stacks are going on: what they have made in the last half minute may not be in it. Before ` +

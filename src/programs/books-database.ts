@@ -8,7 +8,7 @@ import { createLog } from '#base/log.ts';
 import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 
-/** A sort of all records may be silent for long. */
+/** Limit of one statement: a sort of all records may send nothing for hours. */
 const statementTimeoutMs = 24 * 3_600_000;
 const limits: StatementLimits = {
   lockTimeoutMs: 5000,
@@ -19,27 +19,27 @@ const limits: StatementLimits = {
 /** The database that the gateway of an environment uses. */
 export interface BooksDatabase {
   readonly db: Db;
-  /** The variable that names it. */
+  /** The variable that names the database. */
   readonly variable: 'DATABASE_URL' | 'HEADGATE_DATA_DIR';
-  /** Where the gateway of this environment keeps what must outlive it. */
+  /** The data folder of the gateway of this environment. */
   readonly dataDir: string;
   readonly ring: KeyRing;
   readonly backupPassphrase: string | null;
 }
 
-/** Behavior of a command if a gateway runs on the data folder, and if the folder has no database yet. */
+/** Behavior of a command while a gateway runs on the data folder, and where the folder has no database yet. */
 export interface BooksUse {
-  /** True uses the built-in PostgreSQL that a gateway runs; absent or false refuses. */
+  /** Uses the built-in PostgreSQL of a running gateway; absent or false: a ConfigError. */
   readonly whileRunning?: boolean;
-  /** Makes a database in a folder that has none; absent or false refuses. */
+  /** Creates a database in a folder that has none; absent or false: a ConfigError. */
   readonly make?: boolean;
 }
 
 /**
- * Works on the database that the gateway of this environment would use, without a gateway; starts the built-in
- * PostgreSQL for this, and stops it afterwards.
- * @throws ConfigError if the database cannot be used: a gateway runs on the folder and `whileRunning` is not set, the
- *   database does not exist, or it belongs to another version
+ * Runs a function on the database that the gateway of this environment would use, without a gateway. The built-in
+ * PostgreSQL is started for the function and stopped again.
+ * @throws ConfigError when the database cannot be read: a gateway runs on the folder without `whileRunning`, there is
+ *   no database, or the database is of another version
  */
 export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();
@@ -68,11 +68,11 @@ export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksD
   }
 }
 
-/** A gateway that is starting, or stopping, has the folder while its server cannot be used. */
+/** Milliseconds to wait for a server: a starting or stopping gateway locks the folder while its server is unusable. */
 const serverWaitMs = 60_000;
 const serverLookMs = 250;
 
-/** The lock of the folder, or the server of the gateway that has it. @throws ConfigError when neither is to be had */
+/** Locks the folder, or finds the server of the gateway that has locked it. @throws ConfigError if neither works */
 async function takeServer(
   dataDir: string,
   postgres: string,
@@ -102,7 +102,8 @@ async function readWith<T>(
   const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });
   let isInterrupted = false;
-  // Rolls back running statements and removes files begun on disk; also stops a server started for the command.
+  // Ends the connection, so that the transaction is rolled back and the cleanup runs: files that were begun are
+  // removed, and a server that was started for the command is stopped.
   const interrupt = (): void => {
     isInterrupted = true;
     void db.sql.end({ timeout: 0 });

@@ -2,9 +2,12 @@ import { readClientConfig } from '#base/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { machineCommands } from './machine-commands.ts';
 
-/** The command `headgate`: what it prints and how it ends are its answer; everything else is in edge/cli. */
+/** Connects the command `headgate` to its output and exit code; everything else is in edge/cli. */
 
-/** A reader may close the pipe early: `headgate engines logs -f chat | head`. What could not be kept was not said. */
+/**
+ * Ends the process when its output cannot be written. A reader may close the pipe early, which is no error:
+ * `headgate engines logs -f chat | head`.
+ */
 function end({ code }: NodeJS.ErrnoException): never {
   if (code === 'EPIPE') process.exit(0);
   process.stderr.write(`headgate: the output cannot be written (${code ?? 'for no known reason'})\n`);

@@ -3,7 +3,7 @@ import { createLog } from '#base/log.ts';
 import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
 import { compileWhereExitsDoNotWait } from './runtime.js';
 
-// A program of its own, beside the gateway and never inside it: it alone holds the Docker socket.
+// Runs as a separate program beside the gateway, never inside it: only docker-gate has the Docker socket.
 
 function giveUpRoot({ user, group, socketPath }: DockerGateConfig): void {
   if (user !== null && process.geteuid?.() === 0) dropRoot(user, group ?? socketGroup(socketPath));

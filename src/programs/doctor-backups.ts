@@ -55,7 +55,7 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
   }
 }
 
-/** Counts what the rooms have in the database that another platform key than this one encrypted. */
+/** Counts the values in the database that a platform key other than `keyId` encrypted. */
 async function countOtherKeys(sql: ISql, keyId: string): Promise<number> {
   const counts = [countOtherKeysIdentities, countOtherKeysWebhooks, countOtherKeysSeals];
   let sum = 0;
@@ -63,7 +63,7 @@ async function countOtherKeys(sql: ISql, keyId: string): Promise<number> {
   return sum;
 }
 
-/** Null where no database answers, or where it has no table of this name yet. */
+/** Reads from the database. Returns null when no database answers, or when it has no table of this name yet. */
 async function readDatabase<T>(config: Config, table: string, read: (sql: ISql) => Promise<T>): Promise<T | null> {
   const url = await findDatabaseUrl(config);
   if (url === null) return null;

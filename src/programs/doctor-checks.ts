@@ -15,13 +15,13 @@ import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.
 import { askRunner } from '#core/runs/runs.ts';
 import { runsGateway } from './runtime.js';
 
-/** Checks of `headgate doctor`. No check creates, changes or starts anything. */
+/** Checks of `headgate doctor`. They create, change and start nothing. */
 
 export interface Finding {
-  /** `note`: an unused or improvable setting that does not keep a gateway from working. */
+  /** `note`: not ideal, or not used; does not keep a gateway from its work. */
   readonly state: 'ok' | 'note' | 'wrong';
   readonly message: string;
-  /** Suggested action. */
+  /** Next step for the operator. */
   readonly next?: string;
 }
 
@@ -68,7 +68,7 @@ export function checkNode(): Finding {
 export const dataDirOf = ({ process: { dataDir }, environment }: Config): string =>
   resolve(dataDir ?? defaultDataDir(environment, process.geteuid?.()));
 
-/** The nearest folder that is there. */
+/** Returns the path, or its nearest parent that exists. */
 function existing(path: string): string {
   return existsSync(path) || dirname(path) === path ? path : existing(dirname(path));
 }
@@ -110,7 +110,7 @@ export function checkDisk(config: Config): Finding {
 
 export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
 
-/** Finds the reachable database of this environment; null if the built-in one was never created, or is not running. */
+/** Returns the URL of the database of this environment; null if the built-in one does not exist or does not run. */
 export async function findDatabaseUrl(config: Config): Promise<string | null> {
   const folder = join(dataDirOf(config), 'postgres');
   const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
@@ -120,7 +120,7 @@ export async function findDatabaseUrl(config: Config): Promise<string | null> {
 const clockGoodMs = 1000;
 const versionMin = 150_000;
 
-/** PostgreSQL, and how far its clock is from this machine's. */
+/** Checks PostgreSQL, and compares its clock to this machine's. */
 export async function checkDatabase(config: Config): Promise<readonly Finding[]> {
   const given = config.database.url;
   const folder = join(dataDirOf(config), 'postgres');
@@ -172,7 +172,7 @@ async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {
   );
 }
 
-/** Checks that the machine follows a time server, if the machine can report that. */
+/** Checks that the machine follows a time server, where timedatectl can report it. */
 export async function checkClock(): Promise<Finding> {
   const year = new Date().getUTCFullYear();
   if (year < 2026) return wrong(`it is ${new Date().toISOString()} here`, 'set the clock of this machine');
@@ -243,7 +243,7 @@ export function checkEngineFiles(config: Config): readonly Finding[] {
 }
 
 function isProgram(name: string, { environment }: Config): boolean {
-  // Relative to the folder above the engine files, or brought by the gateway itself.
+  // A path is relative to the folder above the engine files; `node` comes with the gateway.
   if (name.includes('/') || name === 'node') return true;
   return (environment['PATH'] ?? '').split(':').some((folder) => existsSync(join(folder, name)));
 }
@@ -265,7 +265,7 @@ export async function checkGpus(config: Config): Promise<Finding> {
   );
 }
 
-/** Checks the program that applies stacks on this machine, and its sandbox, by trying each. */
+/** Checks the runner of stacks on this machine and its sandbox, by trying each. */
 export async function checkRunner(config: Config): Promise<readonly Finding[]> {
   const { platform } = config;
   const { walls, terraform, problem } = await askRunner(runnerSearchOf(platform, dataDirOf(config)));

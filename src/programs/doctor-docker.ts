@@ -4,7 +4,7 @@ import { connectHost } from '#base/docker/docker.ts';
 import { gateAddresses, type SwarmGates } from '#core/runs/runs.ts';
 import { enginesDirOf, type Finding, note, ok, readEngines, wrong } from './doctor-checks.ts';
 
-/** The Docker engines that a gateway would ask: for engines, and for runs of stacks. */
+/** Checks the Docker engines that a gateway would use for engines and for runs of stacks. */
 
 type ReadEngine = Extract<ReturnType<typeof readEngines>, { readonly ok: true }>['engines'][number];
 type AskedHost = Parameters<typeof connectHost>[0] & { readonly name: string };
@@ -16,7 +16,7 @@ const toolkit =
   'where it has GPUs: install the NVIDIA Container Toolkit, then "nvidia-ctk runtime configure --runtime=docker" and ' +
   'restart Docker; else give it a host that has some, in hosts.yaml';
 
-/** Each is asked as a gateway asks it. */
+/** Asks each Docker engine in the way a gateway does. */
 export async function checkDocker(config: Config): Promise<readonly Finding[]> {
   const read = readEngines(config);
   const kinds = read.ok ? read.engines.filter(({ enabled }) => enabled).map(({ driver }) => driver.type) : [];
@@ -39,7 +39,7 @@ async function askEngine({ name, ...host }: AskedHost, needing: readonly string[
     const { ID: id, Runtimes: runtimes } = await connection.api.info();
     const hasRuntime = Object.keys(runtimes ?? {}).includes('nvidia');
     const answers = `${name}: answers (${(id ?? '').slice(0, 12)}${hasRuntime ? ', with the NVIDIA runtime' : ''})`;
-    // A hook may do the same without a runtime: only a start shows it.
+    // A hook may provide GPUs without the runtime, which only a start of a container shows.
     return hasRuntime || needing.length === 0
       ? ok(answers)
       : note(`${answers}; ${needing.join(', ')} need GPUs`, toolkit);
@@ -58,8 +58,8 @@ const gatesHelp =
   'hosts.yaml names that service: tcp://tasks.SERVICE:2375';
 
 /**
- * The docker-gates of a Swarm's nodes, each of which has an address of the name.
- * @param image that runs go into; null: nothing asks the gates
+ * Checks the docker-gates of a Swarm's nodes: the name has one address per node.
+ * @param image image of runs; null: nothing uses the gates
  */
 export async function checkGates(
   gates: SwarmGates,

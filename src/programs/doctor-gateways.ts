@@ -5,11 +5,11 @@ import { connectDb } from '#base/db.ts';
 import { differenceText, findDifferences, readLiveGateways } from '#core/gateways/gateways.ts';
 import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
 
-/** Looks for the gateway that runs, and for what the gateways of the database differ in. */
+/** Checks the running gateway, and compares the gateways of the database. */
 
 const answerMs = 5000;
 
-/** Asks the gateway of HEADGATE_URL, else the one that noted its address in the data folder, else HOST and PORT. */
+/** Asks the gateway at HEADGATE_URL; without it, at the address noted in the data folder, then at HOST and PORT. */
 export async function checkGateway(config: Config): Promise<Finding> {
   const named = config.environment['HEADGATE_URL'] ?? '';
   if (named !== '') {
@@ -32,7 +32,7 @@ function listeningUrl({ http: { host, port } }: Config): string {
   return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
 }
 
-/** Answer of a gateway's `/readyz`; other servers' answers have none of these fields. */
+/** The answer of `/readyz` of a gateway. Both lists are empty for another server. */
 const readySchema = z
   .object({ warnings: z.array(z.string()).default([]), not_ready: z.array(z.string()).default([]) })
   .catch({ warnings: [], not_ready: [] });
@@ -57,7 +57,7 @@ async function askGateway(address: string): Promise<Finding | null> {
   }
 }
 
-/** Compares the gateways that live on the database, each as it published itself. */
+/** Compares the live gateways of the database, by what each has published. */
 export async function checkAgreement(config: Config): Promise<readonly Finding[]> {
   const url = await findDatabaseUrl(config);
   if (url === null) return [note('not looked at: no database runs')];
@@ -70,8 +70,8 @@ export async function checkAgreement(config: Config): Promise<readonly Finding[]
     const next = 'give all gateways the same: compose/operations.md, "What gateways must have in common"';
     return differences.map((difference) => wrong(differenceText(difference), next));
   } catch {
-    // Problems of the database are another finding; a database that no gateway of this version has opened lacks the
-    // column.
+    // The check of PostgreSQL reports a broken database. A database that no gateway of this version has started on
+    // lacks the columns.
     return [note('not looked at: the database cannot be read, or no gateway of this version has started on it')];
   } finally {
     await db.close();

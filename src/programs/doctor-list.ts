@@ -26,7 +26,7 @@ function look(name: string, check: Look): Check {
   return { name, check: async (config) => [await check(config)].flat() };
 }
 
-/** In the order in which they are told. */
+/** All checks, in the order in which they are reported. */
 export const checks: readonly Check[] = [
   look('node', checkNode),
   look('data folder', checkDataDir),

@@ -3,13 +3,13 @@ import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli
 import { type Finding, note, ok, readPlace, wrong } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';
 
-/** Report of `headgate doctor`: whether a gateway here has all it needs, and how to fix what it lacks. */
+/** Reports for `headgate doctor` what a gateway of this environment lacks, and how to fix it. */
 
 interface Checked extends Finding {
   readonly name: string;
 }
 
-/** Under what is found. */
+/** Indent of the text of a finding, from its second line on. */
 const margin = ' '.repeat(16);
 const lineMin = 24;
 
@@ -44,7 +44,7 @@ export async function runDoctor(context: CommandContext): Promise<number> {
   return bad === 0 ? exitCodes.ok : exitCodes.failed;
 }
 
-/** The gateway that commands of this user ask, which need not be of this machine; null where no login is kept. */
+/** Checks the login of this user, whose gateway may be on another machine; null if the login is not used. */
 async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | null> {
   const { loginProblem, loginFile, keySource, url } = config;
   if (loginProblem !== null) return wrong(loginProblem, `mend or remove ${loginFile}, then "headgate login"`);
@@ -55,12 +55,12 @@ async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | n
   } catch (error) {
     if (!(error instanceof FailedError)) throw error;
     const message = `the login at ${url} cannot be used: ${error.message}`;
-    // A running gateway elsewhere proves nothing about a gateway of this environment.
+    // An unavailable gateway elsewhere is no problem of this environment.
     return error.isPassing ? note(message) : wrong(message, '"headgate login" keeps another gateway or key');
   }
 }
 
-/** Returns the findings of a check; an unexpected failure of the check counts as wrong, too. */
+/** Returns the findings of a check; an unexpected error of the check is reported as wrong. */
 async function settled(name: string, check: Promise<readonly Finding[]> | null): Promise<readonly Finding[]> {
   if (check === null) return [{ state: 'note', message: 'not looked at: the configuration cannot be read' }];
   try {

@@ -10,12 +10,12 @@ import { changesKnownMs, type KeyRecord, type Recovery, recoverPlatformKey } fro
 import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 
-/** `headgate keys recover`: a way back in for who has lost the last key, by whoever may read the database itself. */
+/** Runs `headgate keys recover`: creates a new key after the last key was lost. Requires access to the database. */
 export async function runKeysRecover(context: CommandContext): Promise<number> {
   const revokeOthers = context.flags['revoke-others'] === true;
   const { keyPrefix } = readBooksConfig();
   const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
-    // Gateways look for recent changes by PostgreSQL's clock, which may differ from this machine's.
+    // Gateways poll for recent changes by PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);
     const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });
     const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
@@ -25,7 +25,7 @@ export async function runKeysRecover(context: CommandContext): Promise<number> {
     );
   });
   context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
-  // Every gateway looks by itself: when this command has ended, they refuse what it has revoked.
+  // Every gateway polls for changes: when this command ends, all gateways reject the revoked keys.
   if (revokeOthers && recovery.others.length > 0) await sleep(changesKnownMs);
   return exitCodes.ok;
 }

@@ -1,8 +1,8 @@
 import { existsSync, rmSync, symlinkSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-// Run by npm at the end of an installation. The Node that comes with the packages is one package for each platform, all
-// with a program "node": npm 10 removes the packages of other platforms, and with them the link to this one's program.
+// Restores links after an installation by npm. The packaged Node is one package for each platform, all with a program
+// "node": npm 10 removes the packages of other platforms, and with them the link to the program of this platform.
 
 const packages = fileURLToPath(new URL('../../node_modules/', import.meta.url));
 const link = `${packages}.bin/node`;
@@ -11,8 +11,8 @@ const name = names.find((candidate) => existsSync(`${packages}${candidate}/bin/n
 
 if (name !== undefined && !existsSync(link)) symlinkSync(`../${name}/bin/node`, link);
 
-// And the command of this very package, which npm does not link: npx would keep a link of its own elsewhere, for ever,
-// also to where the command was in an earlier version.
+// Links the command of this package itself, which npm does not link. Without this link, npx would permanently keep a
+// link elsewhere, even to the place of the command in an earlier version.
 const command = `${packages}.bin/headgate`;
 if (existsSync(`${packages}.bin`) && !existsSync(command)) {
   rmSync(command, { force: true });

@@ -1,8 +1,8 @@
 import type { Command } from '#edge/cli/cli.ts';
 
 /**
- * Commands that work on the machine itself, on the database or on files, and ask no gateway. Each loads its code when it
- * runs: it is most of a gateway, and the other commands need nothing of it.
+ * Commands that work on the machine, the database or files, and ask no gateway. Each command loads its code when it
+ * runs: that code is most of a gateway, which other commands do not need.
  */
 export const machineCommands: readonly Command[] = [
   {

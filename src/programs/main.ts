@@ -44,14 +44,14 @@ import {
   type Started,
 } from './workers.ts';
 
-/** Resources that the process has started, and its stop request. */
+/** State of the process: everything it has started, and requests to stop. */
 interface Life {
   readonly stops: (() => Promise<void> | void)[];
   readonly stopRequested: AbortController;
   readonly forceStop: AbortController;
-  /** Reads the engine files again; does nothing before a gateway uses them. */
+  /** Reads the engine files again; does nothing before the gateways run. */
   reload: () => void;
-  /** True if the process ends because of a failure, and not on request. */
+  /** True if the process ends because something failed, and not because of a request to stop. */
   failed: boolean;
 }
 
@@ -64,7 +64,7 @@ interface Files {
   readonly workingDirectory: string;
 }
 
-/** Stops what was started, newest first. @returns false when something could not be stopped; the rest is stopped */
+/** Stops everything that was started, newest first. @returns false if something could not be stopped */
 async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
   let isClean = true;
   for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
@@ -107,7 +107,7 @@ const patienceOf = ({ process: { startWaitMs } }: Config, log: Log, { stopReques
   stopRequested: signal,
 });
 
-/** Waits for work, but not beyond a request to stop: a database may be silent, or be migrated by another gateway. */
+/** Waits for work until a stop is requested: a database may be silent, or be migrated by another gateway. */
 async function unlessStopRequested({ stopRequested: { signal } }: Life, work: Promise<void>): Promise<void> {
   const end = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
@@ -130,18 +130,18 @@ function readFiles(config: Config): Files {
   };
 }
 
-/** Takes a folder for this gateway. The built-in PostgreSQL has one user: its gateway has the data folder itself. */
+/** Locks a folder for this gateway. The only gateway on a built-in PostgreSQL locks the data folder itself. */
 function lockFolder({ database }: Config, dataDir: string): GatewayDir {
   if (database.url !== null) return lockGatewayDir(dataDir);
   return { path: dataDir, release: lockDataDir(dataDir) };
 }
 
-/** Starts what all gateways of this machine need, then the one gateway, or several. */
+/** Starts everything that the gateways of this process share, then one gateway or several workers. */
 async function start(config: Config, log: Log, life: Life): Promise<void> {
   const { stops, stopRequested } = life;
   for (const sentence of findIdleSettings(config)) log.warn(sentence);
   const files = readFiles(config);
-  // Before anything that takes time or leaves something behind.
+  // Before anything that takes time, or creates files or processes.
   await checkAddresses(config);
   const dataDir = makeDataDir(config.process.dataDir ?? defaultDataDir(config.environment, process.geteuid?.()));
   const { path: gatewayDir, release } = lockFolder(config, dataDir);
@@ -221,7 +221,7 @@ async function startWorkers(
   return workers.start();
 }
 
-/** Starts one of several gateways: what they share is there already. */
+/** Starts one of several gateways; the parent process has started everything that they share. */
 async function startWorker(config: Config, log: Log, life: Life): Promise<void> {
   const { databaseUrl, gatewayDir, ...slot } = await takeSlot({
     reload: () => life.reload(),
@@ -234,12 +234,12 @@ async function startWorker(config: Config, log: Log, life: Life): Promise<void> 
   tellReady(startedBy(await startGateway(place, readFiles(config), life)));
 }
 
-/** Two signals within this time are one: npm passes on a Ctrl-C that the terminal has sent to this process, too. */
+/** Time within which two signals are one: npm repeats a Ctrl-C that the terminal also sends to this process. */
 const repeatedSignalMs = 1000;
 
 /**
- * SIGINT and SIGTERM stop everything in order. A second one ends running requests at once, a third the process: what
- * it leaves behind is taken over by the next start. SIGHUP has the engine files read again.
+ * Handles signals. SIGINT and SIGTERM stop everything in order. A second signal ends running requests at once; a third
+ * ends the process, and the next start adopts what is left. SIGHUP reads the engine files again.
  */
 function listenToSignals(life: Life, log: Log): void {
   const { stopRequested, forceStop } = life;
@@ -257,13 +257,13 @@ function listenToSignals(life: Life, log: Log): void {
   process.on('SIGTERM', onSignal);
   const hadTerminal = isatty(1);
   process.on('SIGHUP', () => {
-    // The closed window of a terminal is no request for a reload.
+    // A closed terminal also sends SIGHUP, which is no request for a reload.
     if (hadTerminal && !isatty(1)) onSignal('SIGTERM');
     else life.reload();
   });
 }
 
-/** A gateway outlives the readers of its output: what nobody reads is dropped. */
+/** Ignores errors of the output: a gateway keeps running without readers, and drops its output. */
 function outliveReaders(): void {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
 }
@@ -279,7 +279,7 @@ function explain(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-/** A gateway takes nothing but its environment: a word that does nothing would pass for a setting. */
+/** Answers --version and --help, and rejects other arguments: an ignored argument could be taken for a setting. */
 function answerWords([word]: readonly string[]): void {
   if (word === undefined) return;
   if (word === '--version' || word === '-V') {

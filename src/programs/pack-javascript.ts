@@ -3,13 +3,13 @@ import { stripTypeScriptTypes } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 /**
- * For `npm pack`, since Node runs no TypeScript under node_modules: JavaScript of every file, beside it, and gone again
- * afterwards (`--remove`). The types are taken out and nothing else is changed but the names of files that are imported.
+ * Writes JavaScript beside every TypeScript file for `npm pack`, since Node runs no TypeScript under node_modules;
+ * `--remove` deletes it again. Only types are removed and the names of imported files changed.
  */
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Imports, and URLs of workers: './name.ts' and '#room/name.ts'. */
+/** File names in imports and in URLs of workers: './name.ts' and '#room/name.ts'. */
 const fileNames = /(['"])((?:#|\.\/)[\w./-]+)\.ts\1/g;
 
 const isRemoval = process.argv.includes('--remove');

@@ -1,9 +1,9 @@
 import type { KeyState } from '#core/secrets/secrets.ts';
 import { type Finding, note, ok, wrong } from './doctor-checks.ts';
 
-/** Compares the platform key that a database was encrypted with to the keys of this machine. */
+/** Keys of this machine, to which the platform key of a database is compared. */
 export interface KeyPlace {
-  /** Where this machine keeps its keys, as the key ring names it. */
+  /** Place of the keys on this machine, as the key ring names it. */
   readonly place: string;
   readonly hasPassphrase: boolean;
 }

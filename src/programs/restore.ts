@@ -10,7 +10,7 @@ import type { Finding } from './doctor-checks.ts';
 import { reportKey } from './platform-key-report.ts';
 import { decidePending, type PendingChoice } from './restored-work.ts';
 
-/** `headgate restore`: a file of `headgate backup` into a database that no gateway uses. */
+/** Runs `headgate restore`: loads a file of `headgate backup` into a database that no gateway uses. */
 export function runRestore(context: CommandContext): Promise<number> {
   return failing(async () => {
     const path = context.words[0] ?? '';
@@ -38,7 +38,7 @@ export function runRestore(context: CommandContext): Promise<number> {
   });
 }
 
-/** Null where this machine has the platform key of the restored database, or none was ever used. */
+/** Returns null if this machine has the platform key of the restored database, or the database has used none. */
 async function findKeyProblem({ db, ring, backupPassphrase }: BooksDatabase): Promise<Finding | null> {
   const key = await readKeyState(db.sql, ring);
   if (key === null || key.isHere) return null;
@@ -60,10 +60,12 @@ function readPending(context: CommandContext): PendingChoice {
 }
 
 /**
- * Usage on disk belongs to the database that did not take it: to the one that is replaced, or the one that the backup is
- * of. A record that the restored books have already is found by its id, and not booked again. It is moved before the
- * commit: whoever is ended between the two finds it in the folder that a rerun, and the next gateway, read.
- * @returns what is to be done before the backup is committed
+ * Prepares the move of spooled usage. Usage on disk belongs to the database that did not record it: the replaced
+ * database, or the database of the backup. A record that the restored books have already is found by its id, and not
+ * recorded again. The files are moved before the commit: after an interruption between the two, they lie in the folder
+ * that a rerun and the next gateway read.
+ * @returns a function to call before the backup is committed
+ * @throws FailedError when there are such files and no choice
  */
 async function prepareSpool(
   { db, dataDir }: BooksDatabase,

@@ -5,13 +5,13 @@ import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
 import { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/runs.ts';
 import { FailedError } from '#edge/cli/cli.ts';
 
-/** Work that a restored database would continue by itself, in parallel to the database it is a copy of. */
+/** Unfinished work in a restored database, which the original database would continue as well. */
 
 interface Work {
   readonly what: string;
-  /** Name of a table; older backups may lack some of the tables. */
+  /** Table of the work; older backups may lack it. */
   readonly table: string;
-  /** Null for what is there in any case. */
+  /** Counts unfinished work; null for work that every database has. */
   readonly count: ((sql: ISql) => Promise<number>) | null;
   readonly end: (sql: ISql) => Promise<void>;
 }
@@ -23,13 +23,13 @@ const works: readonly Work[] = [
   { what: 'engines', table: 'fleet_secrets', count: null, end: forgetFleetIdentity },
 ];
 
-/** Null where nobody has said. */
+/** Choice of `--pending`; null if absent. */
 export type PendingChoice = 'resume' | 'end' | null;
 
 /**
- * Only who restores knows whether the other database is used again: both would ask the same requests of engines, apply
- * the same stacks, and tell the same receivers.
- * @throws FailedError where something has not ended and nothing was said of it
+ * Resumes or ends unfinished work, as the operator chooses: only the operator knows if the original database is used
+ * again. Then both would send the same requests to engines, apply the same stacks, and alert the same receivers.
+ * @throws FailedError when there is unfinished work and no choice
  */
 export async function decidePending(sql: ISql, choice: PendingChoice): Promise<void> {
   if (choice === 'resume') return;

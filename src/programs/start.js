@@ -13,5 +13,5 @@ prepareRuntime();
 
 await import('./main.ts');
 
-// A gateway that is killed later has no other moment to write it.
+// Writes the cache now: a gateway that is killed later cannot.
 nodeModule.flushCompileCache();

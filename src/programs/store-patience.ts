@@ -4,7 +4,7 @@ import { whyUnusable } from '#base/db.ts';
 import type { Log } from '#base/log.ts';
 import { RedisAwayError } from '#base/redis.ts';
 
-/** How long a start waits for stores that are not there yet. */
+/** Settings for a start that waits for unavailable stores; `waitMs` is the longest wait. */
 export interface Patience {
   readonly waitMs: number;
   readonly log: Log;
@@ -19,7 +19,7 @@ export function isStoreAway(error: unknown): boolean {
   return cause instanceof RedisAwayError || whyUnusable(cause) !== null;
 }
 
-/** Why a store cannot be used, as one sentence. */
+/** Returns the reason why a store cannot be used, as one sentence. */
 export function storeAwayReason(error: unknown): string {
   const cause = error instanceof ConfigError ? error.cause : error;
   if (error instanceof ConfigError) return error.message;
@@ -27,7 +27,7 @@ export function storeAwayReason(error: unknown): string {
   return `The database cannot be used (${whyUnusable(cause) ?? 'it is away'}).`;
 }
 
-/** Classes of SQLSTATE that another try does not mend: who we are, no such database, a missing right. */
+/** SQLSTATE classes and codes that a retry does not fix: failed login, unknown database, missing privilege. */
 const refusesUs = /^(28|3D|42501)/;
 
 function isRefused(error: unknown): boolean {
@@ -38,11 +38,11 @@ function isRefused(error: unknown): boolean {
 }
 
 /**
- * Tries again, every two seconds, what fails because a store is away. It says why when it begins to wait, and whenever
- * the reason is another one.
- * @param attempt leaves nothing behind when it fails
- * @throws what `attempt` throws, when it is nothing that waiting mends or the time is over; the signal's reason when a
- *   stop is requested meanwhile
+ * Retries an attempt every two seconds while a store is unavailable. Logs the reason when the wait begins, and whenever
+ * the reason changes.
+ * @param attempt must release everything when it fails
+ * @throws the error of `attempt`, if waiting does not fix it or the time is over; the signal's reason when a stop is
+ *   requested meanwhile
  */
 export async function withPatience<T>({ waitMs, log, stopRequested }: Patience, attempt: () => Promise<T>): Promise<T> {
   const untilMs = performance.now() + waitMs;

@@ -12,7 +12,7 @@ import { withBooksDatabase } from './books-database.ts';
 
 const ids = { organizations: organizationIdsSql, keys: keyOwnersSql, projects: projectOwnersSql };
 
-/** `headgate verify-books`: proves the books in the database itself, without a gateway. */
+/** Runs `headgate verify-books`: proves the books in the database itself, without a gateway. */
 export async function runVerifyBooks(context: CommandContext): Promise<number> {
   const organizationId = readOrganization(context);
   const known = readKnown(textFlag(context, 'expect'));
@@ -34,8 +34,8 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
 }
 
 /**
- * `differs`: ledgers do not go on from the expected heads, nothing else is wrong, and a noted change of PostgreSQL's
- * history may have lost what these heads were taken of.
+ * Result of a proof. `differs`: ledgers do not continue the expected heads, nothing else is wrong, and a recorded
+ * change of PostgreSQL's history may have lost the entries of these heads.
  */
 type Verdict = 'holds' | 'differs' | 'altered';
 
@@ -46,7 +46,7 @@ const headsProblems: Readonly<Record<Exclude<Verdict, 'holds'>, string>> = {
   altered: 'the books were altered',
 };
 
-/** A proof, with the changes of PostgreSQL's history that may have lost what the expected heads were taken of. */
+/** A proof, with the changes of PostgreSQL's history that may have lost entries of the expected heads. */
 interface Proven extends BooksProof {
   readonly changes: readonly HistoryChange[];
 }
@@ -56,7 +56,7 @@ function verdictOf({ findingsTotal, differingTotal, changes }: Proven): Verdict 
   return findingsTotal === differingTotal && changes.length > 0 ? 'differs' : 'altered';
 }
 
-/** The verdict on one organization, by its findings that are shown. */
+/** Returns the verdict on one organization, from its findings that are shown. */
 function verdictOn(proven: Proven, own: readonly BooksFinding[]): Verdict {
   if (own.length === 0) return 'holds';
   const areAllShown = proven.findings.length === proven.findingsTotal;
@@ -91,7 +91,7 @@ const headsSchema = z.object({
 
 interface Known {
   readonly heads: ReadonlyMap<string, KnownHead>;
-  /** Null where the file does not say it. */
+  /** Time of the heads; null if the file does not have it. */
   readonly takenMs: number | null;
 }
 
@@ -138,14 +138,14 @@ const prefixes: Partial<Readonly<Record<BooksFinding['kind'], Parameters<typeof 
   project_differs: 'proj',
 };
 
-/** Kinds of findings whose id is a request's, shown unchanged. */
+/** Findings whose id is that of a request, which is shown unchanged. */
 const ofRequests: ReadonlySet<BooksFinding['kind']> = new Set([
   'record_without_entry',
   'price_differs',
   'unknown_code',
 ]);
 
-/** Returns the public form of a finding's id. */
+/** Returns the id of a finding in its public form; null if the finding has none. */
 const shownId = ({ kind, id }: BooksFinding): string | null =>
   id === null || ofRequests.has(kind) ? id : formatId(prefixes[kind] ?? 'le', id);
 
@@ -231,7 +231,7 @@ function proofText(proof: Proven): string {
     const verdict = verdictWords[verdictOn(proof, own)];
     return `${formatId('org', organizationId)}  ${verdict}  ${sums}\n${findingLines({ findings: own })}`;
   });
-  // Requests of an organization that has no wallet.
+  // Findings in requests of organizations that have no wallet.
   const others = [...findings].filter(([organizationId]) => !named.has(organizationId));
   const strangers = others.map(
     ([organizationId, own]) => `${formatId('org', organizationId)}  ALTERED\n${findingLines({ findings: own })}`,

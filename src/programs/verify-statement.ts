@@ -2,7 +2,7 @@ import { createPublicKey, type JsonWebKey, type KeyObject, verify } from 'node:c
 import { readFileSync } from 'node:fs';
 import { type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
 
-/** `headgate verify-statement`: whether a file is what was signed, without a gateway. */
+/** Runs `headgate verify-statement`: checks the signature of a statement file, without a gateway. */
 export function runVerifyStatement(context: CommandContext): Promise<number> {
   const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
   if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
@@ -29,12 +29,12 @@ function readKey(path: string): KeyObject {
       : createPublicKey(text);
     if (key.asymmetricKeyType === 'ed25519') return key;
   } catch {
-    // Said below: it is none.
+    // Not a public key: reported below.
   }
   throw new UsageError(`${path} holds no Ed25519 public key, neither as JWK nor as PEM`);
 }
 
-/** A compact JWS without its payload (RFC 7515, appendix F), EdDSA alone. */
+/** Verifies a compact JWS without its payload (RFC 7515, appendix F); only EdDSA is accepted. */
 function isSignedBy(payload: Buffer, jws: string, key: KeyObject): boolean {
   const [, header = '', signature = ''] = /^([\w-]+)\.\.([\w-]+)$/.exec(jws.trim()) ?? [];
   if (header === '') throw new UsageError('--signature is not what x-headgate-signature holds: "header..signature"');

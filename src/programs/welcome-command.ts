@@ -10,7 +10,7 @@ import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 import { welcomeLink } from './welcome.ts';
 
-/** `headgate welcome`: signs in who may read the database itself, as `keys recover` does for programs. */
+/** Runs `headgate welcome`: creates a sign-in link. Requires access to the database, as `keys recover` does. */
 export async function runWelcome(context: CommandContext): Promise<number> {
   const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
     // The gateway uses PostgreSQL's clock, which may differ from this machine's.

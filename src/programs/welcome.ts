@@ -1,11 +1,11 @@
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 
-/** The text of every start on standard output. */
+/** Returns the text that every start prints on standard output. */
 export function startText(url: string): string {
   return `Headgate listens on ${url}\n`;
 }
 
-/** One line for a start without any model. @param files how many there are, none of them enabled */
+/** Returns one line for a start without any model. @param files number of engine files, none of them enabled */
 export function noEnginesText(folder: string, files: number): string {
   const why = files === 0 ? `there is no engine file in ${folder}` : `no engine file in ${folder} is enabled`;
   return `No model can be used yet: ${why}; put one there, such as those of engines/examples, then: npx headgate engines reload\n`;
@@ -23,7 +23,7 @@ const samples: Readonly<Record<EngineDefinition['taskType'], { readonly path: st
   rerank: { path: '/v1/rerank', body: { query: 'Hello!', documents: ['Good morning!', 'Goodbye!'] } },
 };
 
-/** The text of the first start: the secret, which is shown this once, and a request that works as it stands. */
+/** Returns the text of the first start: the secret, shown only once, and a complete curl request. */
 export function firstStartText(url: string, secret: string, engines: readonly EngineDefinition[]): string {
   const enabled = engines.filter((engine) => engine.enabled);
   const model = enabled.find(({ taskType }) => taskType === 'chat') ?? enabled[0];
@@ -35,7 +35,7 @@ Your API key (scope management, 10 USD of credit); it is shown this once, so kee
 ${model === undefined ? '' : curlText(url, secret, model)}`;
 }
 
-/** The link that signs the platform's admin in, once. */
+/** Returns the text with the link that signs the platform administrator in once. */
 export function welcomeText(url: string, token: string): string {
   return `In a browser (this link signs the administrator in once, within ten minutes; "npx headgate welcome" makes another):
 
@@ -48,7 +48,7 @@ export function welcomeLink(url: string, token: string): string {
   return `${new URL('/welcome', url).href}?token=${token}`;
 }
 
-/** Nobody can ask for all addresses; a container is asked by the one that its port is published at. */
+/** Replaces a wildcard address, which no client can call, by 127.0.0.1; a container is called at its published port. */
 export function hereOf(url: string): string {
   const { hostname } = new URL(url);
   return isEverywhere(hostname) ? url.replace(hostname, '127.0.0.1') : url;

@@ -3,26 +3,26 @@ import type { WorkerSlot } from '#app/app.ts';
 import type { Log } from '#base/log.ts';
 
 /**
- * Several gateways on one machine, each a process of its own that takes connections of the one port. This process
- * starts what they share, then each of them, and another where one died.
+ * Several gateways on one machine, each in its own process, which accept connections on one port. This process starts
+ * the workers, and replaces a worker that died.
  */
 export interface Workers {
-  /** Rejects when a gateway ends before all are ready; the gateway itself has said why. */
+  /** Rejects when a gateway ends before all are ready; that gateway has reported why. */
   start(): Promise<Started>;
-  /** One gateway reads the engine files again and sends the others word. */
+  /** Makes one gateway read the engine files again; that gateway notifies the others. */
   reload(): void;
-  /** Stops all and waits for their end; once `forceStop` aborts, they do not wait for running requests. */
+  /** Stops all gateways and waits for their end; once `forceStop` aborts, they do not wait for running requests. */
   stop(forceStop: AbortSignal): Promise<void>;
-  /** Calls back when too many died in too short a time, and no more are started. */
+  /** Calls back when too many gateways died within a minute; no more are started then. */
   onGivenUp(listener: () => void): void;
 }
 
-/** Report of a ready gateway. */
+/** Report of a gateway that is ready. */
 export interface Started {
   readonly url: string;
-  /** The first key; only after a first start. */
+  /** Secret of the first key; only of a first start. */
   readonly secret: string | null;
-  /** The token of the link that signs the platform's admin in; of a first start alone. */
+  /** Token of the link that signs the platform administrator in; only of a first start. */
   readonly welcome: string | null;
 }
 
@@ -42,7 +42,7 @@ const pauseMaxMs = 10_000;
 const deathsWindowMs = 60_000;
 const deathsMax = 10;
 const storePauseMs = 2000;
-/** The exit code of a gateway that cannot start while a store is away: EX_TEMPFAIL of BSD's sysexits. */
+/** Exit code of a gateway that cannot start while a store is unavailable: EX_TEMPFAIL of BSD's sysexits. */
 export const storeAwayExitCode = 75;
 
 export interface WorkersOptions {
@@ -69,7 +69,7 @@ class ClusterWorkers implements Workers {
   }
 
   async start(): Promise<Started> {
-    // The first starts alone: it takes over what an earlier start left, and makes the first key.
+    // The first gateway starts before the others: it adopts what an earlier start left, and creates the first key.
     const first = await this.#fork({ number: 0, sharing: 'first' });
     const others = Array.from({ length: this.#options.count - 1 }, (_, index) => index + 1);
     await Promise.all(others.map((number) => this.#fork({ number, sharing: 'joining' })));
@@ -121,7 +121,7 @@ class ClusterWorkers implements Workers {
   #replace(number: number, how: { readonly code: number | null; readonly signal: string | null }): void {
     const { log } = this.#options;
     if (how.code === storeAwayExitCode) {
-      // Not its fault and no death: the running gateways survive the outage, so nothing is given up.
+      // Not counted as a death: the running gateways survive the outage, so the process does not give up.
       log.warn(
         { worker: number, pauseMs: storePauseMs },
         'a gateway cannot start while PostgreSQL or Redis is away; it is started again after a pause',
@@ -144,18 +144,18 @@ class ClusterWorkers implements Workers {
 
   #forkLater(number: number, pauseMs: number): void {
     setTimeout(() => {
-      // An end before it is ready comes to `#replace` again.
+      // A gateway that ends before it is ready calls `#replace` again.
       if (!this.#stopping) this.#fork({ number, sharing: 'joining' }).catch(() => undefined);
     }, pauseMs);
   }
 }
 
-/** A worker that is just ending gets no message, which does not matter. */
+/** Sends a message. A worker that is just ending does not get it, which does not matter. */
 function send(worker: Worker, message: ToWorker): void {
   if (worker.isConnected()) worker.send(message, () => undefined);
 }
 
-/** A gateway ended before it was ready. */
+/** Thrown when a gateway ends before it is ready. */
 export class WorkerEndedError extends Error {
   constructor(code: number | null, signal: string | null) {
     super(`a gateway ended before it was ready (${signal ?? `exit code ${code}`})`);
@@ -164,7 +164,7 @@ export class WorkerEndedError extends Error {
 
 export const isWorker = cluster.isWorker;
 
-/** Requests that the parent process may send to a worker. */
+/** Handlers of a worker for the messages of the process that started it. */
 export interface WorkerSignals {
   readonly reload: () => void;
   readonly stop: () => void;
