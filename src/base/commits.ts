@@ -33,7 +33,7 @@ const silentMs = 2000;
 const askedMsMax = 4000;
 const askAgainMs = 100;
 
-/** What PostgreSQL knows a transaction by: its number, and the start of the server that gave the number. */
+/** A transaction whose COMMIT is sent: its result and number, and the start time of the server that gave the number. */
 interface Closing<T> {
   readonly result: T;
   /** Null where the transaction has written nothing. */
@@ -113,7 +113,7 @@ async function statusOf(sql: Sql, { id, server }: { readonly id: string; readonl
   return 'unknown';
 }
 
-/** What a promise resolves with, or what is given for one that does not in time. */
+/** Returns the result of a promise, or `otherwise` if the promise does not settle within `ms`. */
 async function within<T, L>(ms: number, promise: Promise<T>, otherwise: L): Promise<T | L> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<L>((resolve) => (timer = setTimeout(resolve, ms, otherwise)));

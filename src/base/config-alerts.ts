@@ -4,7 +4,7 @@ import { list, whole } from './config-values.ts';
 /** Variables of what organizations are told without asking. */
 
 export interface AlertsConfig {
-  /** Of one organization; 0: there are none. */
+  /** Webhooks per organization; 0 allows none. */
   readonly webhooksMax: number;
   /** `host` or `host:port` that webhooks may be sent to beyond the internet, by plain HTTP too. */
   readonly webhookHosts: readonly string[];

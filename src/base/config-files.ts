@@ -32,7 +32,7 @@ const secretsFolder = '/run/secrets/';
 
 const bytesMax = 65_536;
 
-/** What of an environment one program may read: its variables, and the files that hold them. */
+/** Returns the variables that one program may read: its own, and those that name the files of its secrets. */
 export function ownVariables(environment: Environment, names: object): Environment {
   const isOwn = (variable: string): boolean => variable.replace(/_FILE$/, '') in names || variable === passwordFile;
   return Object.fromEntries(Object.entries(environment).filter(([variable]) => isOwn(variable)));
@@ -89,7 +89,7 @@ function readSecret(variable: string, path: string): string {
   return text;
 }
 
-/** Of a file that may be endless. */
+/** Reads a file of at most `bytesMax` bytes; the bound is for files that are endless. */
 function readBeginning(path: string): string {
   const file = openSync(path, 'r');
   try {

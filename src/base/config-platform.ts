@@ -34,7 +34,7 @@ export interface PlatformConfig {
   /** Bytes of a state of Terraform; a larger one is not kept in the database. */
   readonly stateBytesMax: number;
   readonly runsAtOnce: number;
-  /** Of a plan, and of an apply. */
+  /** Milliseconds that a plan may take, and an apply. */
   readonly runMs: number;
   /** Where web addresses of runs are served; null: nowhere. */
   readonly web: { readonly host: string; readonly port: number } | null;

@@ -15,7 +15,7 @@ import { type AllowedMount, folderListProblem, parseAllowedMount } from './host-
 
 /** Variables of the programs beside the gateway. */
 
-/** What the command `headgate` reads. */
+/** Variables of the command `headgate`. */
 export const clientVariables = {
   HEADGATE_URL: urlOf(['http:', 'https:'], 'http://127.0.0.1:8080').default('http://127.0.0.1:8080'),
   HEADGATE_API_KEY: z
@@ -25,7 +25,7 @@ export const clientVariables = {
   HEADGATE_ENGINES_DIR: text.optional(),
 };
 
-/** What commands read that work on the database themselves. */
+/** Variables of commands that work on the database directly. */
 export const booksVariables = {
   DATABASE_URL: databaseUrl.optional(),
   HEADGATE_DATA_DIR: text.optional(),

@@ -12,14 +12,14 @@ export interface ContainerRunsConfig {
   readonly milliCpus: number;
 }
 
-/** What holds runs on the gateway's own machine. */
+/** Limits of runs on the gateway's own machine. */
 export interface LocalRunsConfig {
   readonly egress: 'cluster' | 'internet' | 'machine';
   /** Where one of these cannot be had, nothing runs there. */
   readonly required: readonly ('network' | 'memory')[];
   readonly memoryBytes: number;
   readonly milliCpus: number;
-  /** Of a work folder, on disk. */
+  /** Bytes of a work folder on disk. */
   readonly diskBytes: number;
   /** User and group of runs where the gateway is root. */
   readonly user: { readonly uid: number; readonly gid: number };

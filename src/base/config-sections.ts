@@ -10,7 +10,7 @@ export interface HttpConfig {
   readonly port: number;
   /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
-  /** Whose pages may call the API from a browser; `*` is any. */
+  /** Origins whose pages may call the API from a browser; `*` is any. */
   readonly corsOrigins: readonly string[];
   readonly headersTimeoutMs: number;
   /** A client that takes nothing of an answer for this long is cut off. */
@@ -161,7 +161,7 @@ export interface EnginesConfig {
   readonly flexQueueMax: number;
 }
 
-/** Of GiB; null where there are none. */
+/** Converts GiB to bytes; null if absent. */
 const toBytes = (gib: number | undefined): number | null => (gib === undefined ? null : gib * 1_073_741_824);
 
 export const engines = section(
@@ -181,9 +181,9 @@ export const engines = section(
 
 export interface KeysConfig {
   readonly prefix: string;
-  /** Of one organization. */
+  /** Active keys per organization. */
   readonly maxActive: number;
-  /** Of one project. */
+  /** Service accounts per project. */
   readonly maxServiceAccounts: number;
   /** Wrong keys of one address that are answered as such. */
   readonly wrongPerMinute: number;
@@ -207,7 +207,7 @@ export const keys = section(
   }),
 );
 
-/** What the first start makes; null is made by it. */
+/** Account and key that the first start creates. The first start generates values that are null. */
 export interface BootstrapConfig {
   readonly email: string | null;
   readonly password: string | null;
@@ -234,7 +234,7 @@ export const bootstrap = section(
   }),
 );
 
-/** What requests may take. */
+/** Limits of requests. */
 export interface LimitsConfig {
   readonly bodyBytesMax: number;
   /** All request bodies that are not answered, and answers that are not read. */
@@ -286,7 +286,7 @@ export interface UpstreamConfig {
   readonly firstByteTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly connectTimeoutMs: number;
-  /** What engines say of requests that they refuse is logged; it may quote prompts. */
+  /** Logs the text with which engines reject requests; the text may quote prompts. */
   readonly logsText: boolean;
 }
 

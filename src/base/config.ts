@@ -186,7 +186,7 @@ export interface DockerGateConfig {
   readonly allowsSwarm: boolean;
   readonly runImages: readonly string[];
   readonly runNetworks: readonly string[];
-  /** Who it becomes where it is started as root, by number; null: it stays root. */
+  /** Number of the user that the program switches to if it is started as root; null: it stays root. */
   readonly user: number | null;
   /** The group that it keeps then; null: the socket's. */
   readonly group: number | null;
@@ -222,7 +222,7 @@ export function readDockerGateConfig(): DockerGateConfig {
 
 /** The configuration of the command `headgate`. */
 export interface ClientConfig {
-  /** Of the gateway; without /v1. */
+  /** URL of the gateway, without /v1. */
   readonly url: string;
   readonly apiKey: string | null;
   /** Where the key comes from; null without one. `typed`: just now, and it is kept nowhere yet. */
@@ -270,7 +270,7 @@ export function readClientConfig(): ClientConfig {
 
 /** Where commands that work on the database themselves find it. */
 export interface BooksConfig {
-  /** What secrets of new keys begin with. */
+  /** Prefix of the secrets of new keys. */
   readonly keyPrefix: string;
   /** Null: the built-in PostgreSQL of the data folder. */
   readonly databaseUrl: string | null;

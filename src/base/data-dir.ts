@@ -165,8 +165,8 @@ function takeLock(path: string): DatabaseSync | null {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');
   try {
-    // Who can read a file can lock it, too. One that is there is not opened beside SQLite: to close it would release the
-    // lock that this process may have on it (fcntl(2)).
+    // Mode 600, because every user who can read a file can lock it. Only SQLite opens a file that exists: closing it
+    // here would release the lock that this process may have on it (fcntl(2)).
     if (!existsSync(lockFile)) writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
     database = new DatabaseSync(lockFile, { timeout: 0 });
     database.exec('PRAGMA journal_mode = MEMORY');
@@ -194,7 +194,7 @@ function holderOf(path: string): string {
   }
 }
 
-/** Whether an error is the operating system's of that code, for example 'ENOENT'. */
+/** True if an error is the operating system's error with this code, for example 'ENOENT'. */
 export function isFileError(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -6,18 +6,18 @@
  */
 const statementsFault = /^(21|22|23|42(?!501|703|P01)|44|54|P0)/;
 const unknownSchema = ['42703', '42P01'];
-/** What postgres.js says of a statement that it does not send; all other codes of its own speak of connections. */
+/** Codes of postgres.js for statements that it does not send; all its other codes are about connections. */
 const notSent = /^(UNDEFINED_VALUE|NOT_TAGGED_CALL|MAX_PARAMETERS_EXCEEDED|UNSAFE_TRANSACTION|INVALID_VALUE)$/;
 const connectionsFault = /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH)/;
 
-/** Whether PostgreSQL does not know a table or column of this program. */
+/** True if PostgreSQL does not know a table or column of this program. */
 export function isUnknownSchema(error: unknown): boolean {
   return unknownSchema.includes(sqlStateOf(error) ?? '');
 }
 
 /**
- * Whether an error is the database's trouble, so that the same may go through later: it is not reached, or it says
- * anything but that the statement is wrong.
+ * True if the database is at fault and not the statement, so that the same statement may succeed later: the database is
+ * unreachable, or reports anything except that the statement is wrong.
  */
 export function isDatabaseUnavailable(error: unknown): boolean {
   const state = sqlStateOf(error);
@@ -80,7 +80,7 @@ function errorCode(error: unknown): string | null {
   return null;
 }
 
-/** Whether an error is Postgres' report of a broken unique index; `constraint` narrows it to one. */
+/** True if an error reports a violated unique index; `constraint` narrows the check to one index. */
 export function isUniqueViolation(error: unknown, constraint?: string): boolean {
   for (let current = error; current instanceof Error; current = current.cause) {
     if ('code' in current && current.code === '23505') {

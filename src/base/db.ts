@@ -20,12 +20,12 @@ export interface Db {
   close(): Promise<void>;
 }
 
-/** What a room needs of a transaction that another room began. */
+/** A transaction that one room begins and hands to another. */
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
 
 export interface ConnectOptions {
   readonly poolMax?: number;
-  /** What `application_name` says behind "headgate", where it is not the pool of everything. */
+  /** Text after "headgate" in `application_name`; absent for the general pool. */
   readonly purpose?: string;
   readonly limits?: StatementLimits;
 }
@@ -49,7 +49,7 @@ const commonLimits: StatementLimits = {
 const silenceBeyondMs = 5000;
 
 /**
- * What postgres.js does not read of a URL by itself: an IPv6 address, whose colons it takes for the port's, and libpq's
+ * Reads the parts of a URL that postgres.js misreads: an IPv6 address, whose colons it takes for the port's, and libpq's
  * `?host=` and `?port=`, which it would hand to the server as settings. A host that begins with a slash is the folder
  * of a unix socket.
  */

@@ -79,7 +79,7 @@ export interface ErrorOptions {
   readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Which limit or setting refuses, by the name that an operator changes it by; for logs, and never a client's word. */
+  /** Name of the limit or setting that rejects the request, as operators set it. For logs; never a client's text. */
   readonly reason?: string;
   /** For logs only; never shown. */
   readonly cause?: unknown;
@@ -94,7 +94,7 @@ function defaultHeaders(status: number, lasting: boolean): Record<string, string
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};
 }
 
-/** What `insufficient_scope` says where a management key alone is not enough. */
+/** Message of `insufficient_scope` where not every management key is enough. */
 export const needsPlatformAdmin =
   'This API key may not do this: it takes a management key of a platform administrator.';
 

@@ -10,7 +10,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 export function withFileLock<T>(path: string, waitMs: number, work: () => T): T {
   // Not imported: where it is still an experiment, Node says so to everybody who loads it.
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite');
-  // Who can read a file can lock it, too.
+  // Mode 600, because every user who can read a file can lock it.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 });
   const database = new DatabaseSync(path, { timeout: waitMs });
   try {

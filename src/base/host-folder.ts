@@ -1,4 +1,4 @@
-/** Which folders of a machine its containers may mount, and which would give them the machine. */
+/** Decides which folders of a machine its containers may mount; some would give containers control of the machine. */
 
 /** A folder of the machine or a named volume that containers may mount. */
 export interface AllowedMount {
@@ -32,7 +32,7 @@ export function trimFolder(path: string): string {
   return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
 }
 
-/** Whether a path is that folder or lies in it; both without slashes at their end. */
+/** True if a path is the folder or lies in it; both without slashes at their end. */
 export function liesIn(path: string, folder: string): boolean {
   return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
 }
@@ -68,8 +68,8 @@ export function parseAllowedMount(text: string): AllowedMount | null {
 }
 
 /**
- * What is wrong with a list of folders that containers may mount, each alone, or null. A folder in another one of the
- * list could be replaced by a link to anywhere by a container that has the other.
+ * Names a problem of a list of folders that containers may mount one by one; null if there is none. No folder may lie
+ * in another: a container that mounts the outer folder could replace the inner folder by a link to anywhere.
  */
 export function folderListProblem(folders: readonly AllowedMount[]): string | null {
   for (const { source, isReadOnly } of folders) {

@@ -5,7 +5,7 @@ import type { Db } from './db.ts';
 export interface Leases {
   /**
    * Takes a lease, or renews it. It holds for `idleMs` after the last call for any lease, and ends with the process.
-   * Who was silent for longer may not hold it any more: what is done under a lease must bear a second one who does it.
+   * A holder that calls later than that may have lost the lease: work under a lease must tolerate a second worker.
    *
    * @returns false while somebody else holds it
    * @throws when Postgres cannot be asked

@@ -59,12 +59,12 @@ export class ObjectPieces {
   #before = 0;
   #key = '';
   #valueStart = 0;
-  /** What is kept of the key or value that is being read. */
+  /** Kept beginning of the key or value that is being read. */
   #kept = '';
   #keptMax = 0;
   /** Finds quotes and brackets in this piece. */
   #marks = new NextMark('');
-  /** Whether it stands in a string of an array or object. */
+  /** True while the reader is in a string of an array or object. */
   #inString = false;
   readonly #strings = new StringEnds();
 

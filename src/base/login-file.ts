@@ -36,7 +36,10 @@ export function userFolders(environment: Environment): {
   };
 }
 
-/** What stands in the file; nothing where there is none. A file that others can read is not used: its keys are theirs. */
+/**
+ * Reads the file; without a file there is no URL and no key. A file that others can read is not used: they have its
+ * keys.
+ */
 export function readLogin(path: string | null): Login {
   if (path === null) return nothing;
   try {
@@ -67,7 +70,7 @@ function parse(path: string): z.output<typeof fileSchema> | null {
   }
 }
 
-/** What is lost with a file that is not used, but for the key of one gateway; null where nothing is. */
+/** Describes what is lost with a file that is not used, except the key of gateway `name`; null if nothing is lost. */
 function lossOf(path: string, name: string): string | null {
   let parsed: ReturnType<typeof parse>;
   try {

@@ -3,10 +3,10 @@ import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 
 /**
- * What names stand for. Name servers are asked by c-ares, on sockets of this process: what the system offers instead
- * (getaddrinfo) keeps a thread for as long as a name server is silent, and two of them hold up every other name. So of
- * the system's own sources there are the hosts file and the name servers and search domains of resolv.conf, and none
- * of what a machine adds to these, such as multicast DNS.
+ * Resolves host names. c-ares queries the name servers on sockets of this process, because the system's own getaddrinfo
+ * keeps a thread for as long as a name server is silent, and two such threads delay every other name. Of the system's
+ * sources only the hosts file and resolv.conf (name servers and search domains) are used, and none that a machine adds
+ * to them, such as multicast DNS.
  */
 export interface Names {
   /**
@@ -22,17 +22,17 @@ export interface NamesOptions {
   readonly servers?: readonly string[];
   readonly hostsFile?: string;
   readonly resolvFile?: string;
-  /** Of one question to one name server; the second try of it takes at most twice as long. */
+  /** Milliseconds that one query to one name server may take; its second try takes at most twice as long. */
   readonly timeoutMs?: number;
 }
 
 const tries = 2;
-/** Of all questions about one name. */
+/** Milliseconds that all queries about one name may take together. */
 const wholeMs = 10_000;
 /** Where one family has addresses, the other is not waited for any longer: some name servers answer A alone. */
 const otherFamilyMs = 500;
 const nameCharsMax = 253;
-/** What resolv.conf may name more of is not asked. */
+/** Search domains that are used; further ones in resolv.conf are ignored. */
 const searchMax = 6;
 
 interface Known<T> {
@@ -120,7 +120,7 @@ async function bothFamilies(resolver: Resolver, name: string): Promise<readonly 
   );
   await Promise.race([Promise.all(asked), late]);
   clearTimeout(timer);
-  // What comes now is nobody's.
+  // Nobody waits for later answers.
   resolver.cancel();
   const [four = [], six = []] = found;
   if (four.length > 0 || six.length > 0) return inTurn(four, six);

@@ -20,21 +20,21 @@ export interface Oidc {
   /** Where a browser is sent to, and what it must bring back. @throws OidcError */
   attempt(): Promise<{ readonly url: string; readonly secrets: OidcSecrets }>;
   /**
-   * Who came back.
+   * Returns the person who came back.
    * @param query of the address that the provider sent the browser to: `?code=…&state=…`
    * @throws OidcError
    */
   finish(query: string, secrets: OidcSecrets): Promise<OidcPerson>;
 }
 
-/** Of one attempt, kept by its browser alone; base64url each. */
+/** Secrets of one attempt, each in base64url. Only the browser of the attempt keeps them. */
 export interface OidcSecrets {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;
 }
 
-/** What a provider says of somebody. Issuer and subject together are a person, for good. */
+/** A person as a provider describes them. Issuer and subject together identify a person permanently. */
 export interface OidcPerson {
   readonly issuer: string;
   readonly subject: string;
@@ -65,7 +65,7 @@ export interface OidcOptions {
 
 const patienceSeconds = 10;
 
-/** What the provider says of itself, asked once it is needed; one that could not be reached is asked again. */
+/** Reads the provider's metadata. Called when it is first needed, and again after a failure. */
 async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promise<Configuration> {
   const server = new URL(issuer);
   const isPlain = server.protocol === 'http:';
@@ -81,7 +81,7 @@ async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promi
   return configuration;
 }
 
-/** What a provider answers that says no, as opposed to one that does not answer. */
+/** Tells a provider that rejects from a provider that does not answer. */
 function kindOf(error: unknown): OidcError['kind'] {
   if (error instanceof AuthorizationResponseError) return 'refused';
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';

@@ -17,7 +17,7 @@ export const internet: Outbound = {
   dial: (host, port) => connect({ host, port, autoSelectFamily: false }),
 };
 
-/** Of one host no more addresses are tried. */
+/** Addresses of one host that are tried. */
 const addressesMax = 4;
 /** An address that has not answered by then has company: RFC 8305. */
 const staggerMs = 250;
@@ -83,9 +83,9 @@ export function dialFirst(
 const azureWireServer = '168.63.129.16';
 
 /**
- * Whether an address belongs to the internet at large: everything that has a purpose of its own is none of it, such as
- * this machine, private networks, links, and addresses that stand for those of IPv4. Of IPv6 nothing is given out
- * beyond 2000::/3: what lies there and has no name yet, such as the old ::a.b.c.d, is none of it either.
+ * True if an address belongs to the public internet. Addresses with a special purpose do not: this machine, private
+ * networks, links, and addresses that stand for those of IPv4. IPv6 addresses outside 2000::/3 do not either: none is
+ * assigned to the internet, and some, such as the old ::a.b.c.d, have no named range.
  */
 export function isPublicAddress(text: string): boolean {
   if (!ipaddr.isValid(text)) return false;

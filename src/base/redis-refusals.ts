@@ -1,6 +1,6 @@
 import type { Log } from './log.ts';
 
-/** What a server says that cannot work at the moment, or must not write: nothing is wrong with what it was asked. */
+/** Errors of a server that cannot work at the moment or must not write. The command itself is not wrong. */
 const isUnable = /^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN|OOM|MISCONF|NOREPLICAS)/;
 
 const sayEveryMs = 60_000;

@@ -116,7 +116,7 @@ export class AnswerWatch {
     });
   }
 
-  /** What is waited for fails; nobody is told that the connection ends. */
+  /** Rejects all waiting calls. Listeners are not notified. */
   close(): void {
     clearInterval(this.#timer);
     this.#runQueue.close();

@@ -26,7 +26,7 @@ export function redisScript(lua: string): RedisScript {
   return { lua, sha, framed: frame('evalsha') + frame(sha) };
 }
 
-/** What a script returns: whole numbers come as numbers, texts as strings; a list of them has no lists in it. */
+/** Reply of a script: integers come as numbers, texts as strings; a list contains no lists. */
 export type RedisReply = RedisValue | readonly RedisValue[];
 type RedisValue = string | number | null;
 
@@ -320,7 +320,10 @@ function textCommand(name: string, args: readonly string[]): Command {
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
-/** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
+/**
+ * Passes on an error that Redis answers with, except one that says that Redis is unable to work. That error, like every
+ * other, becomes a RedisAwayError: the command may have run, or not.
+ */
 function asError(error: unknown, refusals: Refusals): Error {
   if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
   if (error.name === 'ReplyError' && !refusals.note(error.message)) return error;

@@ -26,7 +26,7 @@ export interface RefreshingCacheOptions<V> {
   readonly load: (name: string) => Promise<V | null>;
   /** How long what is held is answered while the source is away; for ever when absent. */
   readonly staleMs?: number;
-  /** Whether a look-up failed because the source is away; every failure means that when absent. */
+  /** True if a look-up failed because the source is unavailable. If absent, every failure means that. */
   readonly isAway?: (error: unknown) => boolean;
   /** Told when a look-up behind an answer fails; the answer stays. */
   readonly onRefreshFailed: (error: unknown) => void;
@@ -37,13 +37,13 @@ interface Entry<V> {
   /** Monotonic milliseconds after which the value is looked up again. */
   refreshAtMs: number;
   refreshing: boolean;
-  /** Whether it was used since it was last passed over for eviction. */
+  /** True if the entry was used since eviction last passed it over. */
   used: boolean;
 }
 
 interface LookUp<V> {
   readonly promise: Promise<V | null>;
-  /** Whether the value was changed after the look-up began. */
+  /** True if the value was changed after the look-up began. */
   outdated: boolean;
 }
 
@@ -81,7 +81,7 @@ function createHeldValues<V>(entriesMax: number): HeldValues<V> {
   return { entries, hold };
 }
 
-/** Whether the source answers, by what came of the last look-ups. */
+/** Tracks whether the source answers, by the outcomes of the last look-ups. */
 class Source {
   readonly #options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>;
   /** When the first look-up began that failed, on the monotonic clock; null while they succeed. */
@@ -110,7 +110,7 @@ class Source {
     }
   }
 
-  /** What is held is too old to be answered: the source has been away for too long. */
+  /** True if the source was unavailable for longer than `staleMs`, so that cached values are not answered any more. */
   get isStale(): boolean {
     const { clock, staleMs = Number.POSITIVE_INFINITY } = this.#options;
     return this.#awaySinceMs !== null && clock.monotonicMs() - this.#awaySinceMs > staleMs;

@@ -46,7 +46,7 @@ function readPrivateKey(path: string, variable: string): KeyObject {
   try {
     key = createPrivateKey(text);
   } catch {
-    // What OpenSSL says of it may quote the file.
+    // OpenSSL's message may quote the file.
     throw new ConfigError(`${variable}: ${path} holds no private key in PEM without a passphrase; ${hint}.`);
   }
   if (key.asymmetricKeyType === 'ed25519') return key;

@@ -29,11 +29,11 @@ export interface Spool {
    * @throws the file system's error; what was moved until then is read
    */
   takeOver(folder: string): Promise<void>;
-  /** Whether every entry was read; what is being appended counts once it is on disk. */
+  /** True if every entry was read; entries that are being appended count once they are on disk. */
   readonly isRead: boolean;
   /** Entries that are not done. */
   readonly count: number;
-  /** What its files take on disk, in bytes. */
+  /** Bytes of the spool's files on disk. */
   readonly bytes: number;
   close(): Promise<void>;
 }
@@ -97,7 +97,7 @@ export async function moveSpooled(paths: readonly string[], folder: string): Pro
   }
 }
 
-/** Of an entry: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
+/** Header of an entry: the length and the CRC-32 of its bytes, both 32 bits, little-endian. */
 const headerBytes = 8;
 const readBytesMax = 4_194_304;
 const extension = '.spool';

@@ -4,12 +4,12 @@ import type { Log } from './log.ts';
 export interface SteadyClockOptions {
   /** The machine's. */
   readonly clock: Clock;
-  /** What another clock says that can be asked, such as the database's, in milliseconds since the Unix epoch. */
+  /** Asks another clock, such as the database's, for its time in milliseconds since the Unix epoch. */
   readonly askTime: () => Promise<number>;
   readonly log: Log;
 }
 
-/** What a clock is set by while it runs is less. */
+/** Smallest change of the time that counts as a jump; a running clock is adjusted by less. */
 const jumpMs = 1000;
 /** Between two questions about one jump, while nobody answers them. */
 const askAgainMs = 5000;
@@ -54,7 +54,7 @@ class SteadyClock implements Clock {
       const isTheMachines = this.#offsetMs === this.#machineOffsetMs;
       this.#offsetMs += byMs;
       this.#machineOffsetMs = offsetMs;
-      // What is added and taken away again is not exact.
+      // Adding an amount and subtracting it again is not exact.
       if (isTheMachines) this.#offsetMs = offsetMs;
     } else if (!this.#isAsking && monotonicMs - this.#askedMs >= askAgainMs) void this.#ask();
     return this.#offsetMs === offsetMs ? machineMs : Math.floor(monotonicMs + this.#offsetMs);

@@ -13,7 +13,7 @@ export interface Throttle {
 }
 
 export interface ThrottleCount {
-  /** Whether the limit was not reached before. */
+  /** True if the limit was not reached before. */
   readonly allowed: boolean;
   readonly limit: number;
   readonly remaining: number;
@@ -28,7 +28,7 @@ export interface ThrottleOptions {
   readonly windowSeconds: number;
   /** Null counts in this process's memory. */
   readonly store: Pick<RedisStore, 'run'> | null;
-  /** What names in the store begin with. */
+  /** Prefix of names in the store. */
   readonly prefix: string;
 }
 

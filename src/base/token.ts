@@ -12,7 +12,7 @@ export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token).digest();
 }
 
-/** Of what somebody says is a token; null for what cannot be one. */
+/** Hashes a text that a caller presents as a token; null if the text cannot be a token. */
 export function hashGiven(text: string): Buffer | null {
   return tokenPattern.test(text) ? hashToken(text) : null;
 }

@@ -25,7 +25,7 @@ export const headSchema = z.object({
   postgres_version: z.string(),
   /** Names the database that the backup is of. */
   origin: z.string(),
-  /** What had been applied to it, oldest first. */
+  /** Migrations that had been applied to the database, oldest first. */
   migrations: z.array(z.object({ hash: z.string(), created_at: z.number() })).min(1),
   /** Partitions that no migration makes, parents first. */
   partitions: z.array(
@@ -153,7 +153,7 @@ const cut = (path: string): BackupError => new BackupError(`${path} is cut short
 const altered = (path: string): BackupError =>
   new BackupError(`${path} is damaged or was altered: it is not what "headgate backup" wrote.`);
 
-/** What zlib and the file system say of a file. */
+/** Turns errors of zlib and the file system into sentences about the file. */
 function toBackupError(path: string, error: unknown): unknown {
   if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return error;
   if (error.code === 'Z_BUF_ERROR') return cut(path);

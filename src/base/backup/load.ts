@@ -10,13 +10,13 @@ import { dropAll, isInUse, requireRoom } from './room.ts';
 export interface LoadOptions {
   readonly db: Db;
   readonly path: string;
-  /** What the file was when it was checked. */
+  /** Content of the file when it was checked. */
   readonly content: BackupContent;
-  /** What a gateway has in the database goes; false refuses a database that holds anything. */
+  /** True drops what gateways have created in the database; false rejects a database that is not empty. */
   readonly replace: boolean;
   /** Tables whose rows in the file, which older versions have written, are not taken. */
   readonly leaveOut: readonly string[];
-  /** What must not be left out once the content is there: the last thing before the commit, which does not come where it fails. */
+  /** Runs last before the commit, once the content is written. If it fails, nothing is committed. */
   readonly beforeCommit: (sql: ISql) => Promise<void>;
 }
 
@@ -127,7 +127,7 @@ async function setSequences(tx: TransactionSql, { sequences }: BackupTail): Prom
   }
 }
 
-/** What PostgreSQL says of rows and rights is about this file and this database. */
+/** Turns PostgreSQL's errors into sentences about this file and this database. */
 function toBackupError(path: string, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (error instanceof BackupError || state === null) return error;

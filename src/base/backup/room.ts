@@ -2,10 +2,10 @@ import type { ISql, TransactionSql } from 'postgres';
 import { BackupError } from './backup-error.ts';
 import { quote } from './shape.ts';
 
-/** Whether a database has room for what a file holds. */
+/** Checks that a database can take the content of a backup. */
 
 export interface RoomOptions {
-  /** What a gateway has made in it may go. */
+  /** Allows a database that holds what gateways have created: the caller drops it. */
   readonly replace: boolean;
   /** Names of all that a gateway makes. */
   readonly names: ReadonlySet<string>;
@@ -59,8 +59,8 @@ export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): P
 }
 
 /**
- * What lies in `public` by itself: no partitions, sequences of columns or row types of tables, no functions that
- * PostgreSQL makes for a range type, no extensions.
+ * Lists the independent objects in `public`: no partitions, sequences of columns or row types of tables, no functions
+ * that PostgreSQL makes for a range type, no extensions.
  */
 async function listThings(sql: ISql): Promise<readonly Thing[]> {
   const rows = await sql<{ kind: Thing['kind']; name: string; args: string | null }[]>`

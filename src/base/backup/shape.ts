@@ -1,7 +1,7 @@
 import type { ISql } from 'postgres';
 import type { BackupHead, BackupTail } from './format.ts';
 
-/** What PostgreSQL's catalogs say of the tables in the schema `public`. */
+/** A table in the schema `public`, as PostgreSQL's catalogs describe it. */
 
 export interface TableShape {
   readonly name: string;

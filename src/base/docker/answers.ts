@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What a Docker engine answers, as far as it is read. Engine API 1.41 (20.10) and later. */
+/** Answers of a Docker engine: the fields that are read. Engine API 1.41 (20.10) and later. */
 
 export const versionSchema = z.object({
   ApiVersion: z.string().regex(/^\d+\.\d+$/),

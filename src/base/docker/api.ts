@@ -216,7 +216,10 @@ function inAddress(query: object): { _query: object; _body: object } {
   return { _query: query, _body: {} };
 }
 
-/** What stands behind the name is its tag or digest; a colon before a slash belongs to a port. Without, all tags are pulled. */
+/**
+ * Splits a reference into the image's name and its tag or digest; a colon before a slash belongs to a port. The tag
+ * defaults to `latest`, because Docker pulls all tags if none is named.
+ */
 function pullQuery(reference: string): { fromImage: string; tag: string } {
   const at = reference.indexOf('@');
   const colon = reference.lastIndexOf(':');

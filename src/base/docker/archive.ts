@@ -10,11 +10,11 @@ export interface ArchiveFile {
   readonly path: string;
   /** Null: a folder. */
   readonly bytes: Uint8Array | null;
-  /** Whether it may be run as a program; no, where absent. */
+  /** True if the file may be run as a program; absent means false. */
   readonly isExecutable?: boolean;
 }
 
-/** Who all of an archive belongs to; nobody else may read it. */
+/** Owner of everything in an archive; nobody else may read it. */
 export interface ArchiveOwner {
   readonly uid: number;
   readonly gid: number;
@@ -43,18 +43,18 @@ export async function packArchive(files: readonly ArchiveFile[], owner: ArchiveO
   return packed;
 }
 
-/** Of a file's mode. */
+/** Bit of a file's mode. */
 const ownerMayRun = 0o100;
 
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
 export interface ArchiveBounds {
-  /** Of all files together. */
+  /** Bytes of all files together. */
   readonly bytesMax: number;
   readonly entriesMax: number;
 }
 
-/** What an archive holds that is neither a file nor a folder, or is more than may be. */
+/** An archive holds an entry that is neither a file nor a folder, or exceeds its bounds. */
 export class ArchiveError extends Error {
   constructor(message: string) {
     super(message);

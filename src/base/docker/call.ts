@@ -17,7 +17,7 @@ export interface DockerConnection {
   readonly agent?: Agent;
 }
 
-/** What went wrong with a call: what the engine answered, or why it could not be asked. */
+/** A call that failed, with the engine's answer or the reason why the engine could not be asked. */
 export class DockerError extends Error {
   readonly call: string;
   /** null: the engine did not answer. */

@@ -34,7 +34,7 @@ declare module 'dockerode' {
   }
 
   interface Service {
-    /** Whatever comes first is sent as the login of a registry. */
+    /** dockerode sends its first argument as the login of a registry. */
     update(login: undefined, options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
     remove(options: CallOptions): Promise<unknown>;
     logs(options: CallOptions & { follow: true }): Promise<Readable>;

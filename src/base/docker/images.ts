@@ -6,7 +6,7 @@ import { hideLogin, type RegistryLogin } from './registry-logins.ts';
 export interface PullOptions {
   readonly api: DockerApi;
   readonly reference: string;
-  /** Of the image's registry. */
+  /** Login of the image's registry. */
   readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
   /** Called with the share that is loaded, 0 to 100, which never falls. */
@@ -56,7 +56,7 @@ export function notePullLine(layers: Map<string, Layer>, line: string): string |
   return null;
 }
 
-/** Of the bytes that are known to be needed, rounded down. */
+/** Percentage of the bytes that are known to be needed, rounded down. */
 export function percentOf(layers: ReadonlyMap<string, Readonly<Layer>>): number {
   let loaded = 0;
   let total = 0;

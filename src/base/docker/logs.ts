@@ -25,7 +25,7 @@ export function demultiplex(output: Buffer, stream: number | null = null): strin
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** What both streams say, in the order in which it came, without their frames. */
+/** Yields the bytes of both streams in the order in which they came, without their frames. */
 export async function* readLogBytes(stream: Readable): AsyncGenerator<Buffer> {
   let rest: Buffer = Buffer.alloc(0);
   for await (const chunk of stream as AsyncIterable<Buffer>) {

@@ -38,7 +38,7 @@ export interface RegistryLoginsOptions {
 }
 
 const fileBytesMax = 1_048_576;
-/** What Docker's own client files the login of Docker Hub under. */
+/** Key under which Docker's own client stores the login of Docker Hub. */
 const hubKey = 'https://index.docker.io/v1/';
 const hubHost = 'docker.io';
 const hubHosts: ReadonlySet<string> = new Set([hubHost, 'index.docker.io', 'registry-1.docker.io']);
@@ -179,7 +179,7 @@ function decodeAuth(auth: string): { username: string; password: string } | null
   return colon < 1 ? null : { username: text.slice(0, colon), password: text.slice(colon + 1).replace(/\0+$/, '') };
 }
 
-/** What somebody said, without the secrets of a login, in case that it repeats them. */
+/** Removes the secrets of a login from a text that may repeat them. */
 export function hideLogin(text: string, login: RegistryLogin | null): string {
   if (login === null) return text;
   const { username = '', password = '', identitytoken = '', registrytoken = '' } = login;

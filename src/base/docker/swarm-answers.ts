@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What a manager of a swarm answers, as far as it is read. Engine API 1.41 (20.10) and later. */
+/** Answers of a manager of a swarm: the fields that are read. Engine API 1.41 (20.10) and later. */
 
 /** A service's specification is sent back whole when the service is changed, so nothing of it is dropped. */
 export const serviceSchema = z.object({

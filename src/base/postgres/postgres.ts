@@ -36,7 +36,7 @@ export interface EmbeddedPostgresOptions {
 export interface EmbeddedPostgres {
   /** With user and password; a secret. */
   readonly url: string;
-  /** Whether a server that an earlier process left running was taken over. */
+  /** True if a server that an earlier process left running was adopted. */
   readonly adopted: boolean;
   /** Resolves when the server has ended, also one that was just being started again; open transactions are lost. */
   stop(): Promise<void>;

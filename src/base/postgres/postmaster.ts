@@ -4,11 +4,11 @@ import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** What a running server says of itself in the file postmaster.pid of its data folder. */
+/** A running server, as the file postmaster.pid of its data folder describes it. */
 export interface Postmaster {
   readonly pid: number;
   readonly port: number;
-  /** Whether it takes connections. */
+  /** True if the server accepts connections. */
   readonly ready: boolean;
 }
 
@@ -52,7 +52,7 @@ function throwIfShort(error: unknown): void {
     throw error;
 }
 
-/** Whether a process runs; one that has ended and waits for its parent to notice does not. */
+/** True if a process runs; a process that has ended and waits for its parent to notice does not run. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -70,7 +70,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Whether a process is a PostgreSQL server that was started on this data folder. */
+/** True if a process is a PostgreSQL server that was started on this data folder. */
 function servesCluster(pid: number, clusterDir: string): boolean {
   const command = `${commandOf(pid)} `;
   const at = command.indexOf(` -D ${clusterDir} `);
@@ -108,7 +108,7 @@ function commandOf(pid: number): string {
   }
 }
 
-/** Whether the program file that a process runs has been removed since, for example by a new installation. */
+/** True if the program file that a process runs was removed since, for example by a new installation. */
 export function programIsGone(pid: number): boolean {
   if (process.platform !== 'linux') return false;
   try {

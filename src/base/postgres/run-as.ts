@@ -28,7 +28,7 @@ export function findRunAs(passwdPath = '/etc/passwd'): RunAs | null {
 const READ = 4;
 const ENTER = 1;
 
-/** Whether a user without groups of its own may do what `bits` (of 4 read, 2 write, 1 execute or enter) say. */
+/** True if a user without further groups has the access `bits`: 4 read, 2 write, 1 execute or enter. */
 function mayAccess(stats: Stats, bits: number, { uid, gid }: RunAs): boolean {
   const shift = stats.uid === uid >>> 0 ? 6 : stats.gid === gid >>> 0 ? 3 : 0;
   return ((stats.mode >> shift) & bits) === bits;
@@ -46,7 +46,7 @@ export function firstClosedFolder(path: string, runAs: RunAs): string | null {
   return stats.isDirectory() && !mayAccess(stats, ENTER, runAs) ? path : null;
 }
 
-/** Whether the user can read a file, and run it if it should be a program. */
+/** True if the user can read a file, and run it if it is a program. */
 export function canUseFile(path: string, isProgram: boolean, runAs: RunAs): boolean {
   return mayAccess(statSync(path), isProgram ? READ | ENTER : READ, runAs);
 }
