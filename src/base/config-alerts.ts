@@ -1,7 +1,7 @@
 import { section } from './config-section.ts';
 import { list, whole } from './config-values.ts';
 
-/** Variables of what organizations are told without asking. */
+/** Variables of notifications to organizations. */
 
 export interface AlertsConfig {
   /** Webhooks per organization; 0 allows none. */
