@@ -63,9 +63,9 @@ function makeWithParents(path: string, mode: number): void {
 }
 
 /**
- * Locks a folder for this process, until the returned function is called or the process ends for any reason. The lock is
- * the operating system's lock on a file (through SQLite, the only way to such locks in Node), so a killed process leaves
- * no lock.
+ * Locks a folder for this process, until the returned function is called or the process ends for any reason. The lock
+ * is the operating system's lock on a file (through SQLite, the only way to such locks in Node), so a killed process
+ * leaves no lock.
  * @throws ConfigError naming HEADGATE_DATA_DIR if another process has the folder
  */
 export function lockDataDir(dir: string): () => void {

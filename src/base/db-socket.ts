@@ -114,7 +114,7 @@ class DatabaseSocket extends Socket {
     else this.connect({ host: this.host ?? 'localhost', port: this.port ?? 5432 });
   }
 
-  /** Ends a connection that never opened, without an error: postgres.js tries again at once, opening message included. */
+  /** Ends a connection that never opened, without an error: postgres.js retries at once, with the opening message. */
   endUnlessAsked(): void {
     if (!this.#isAsked) this.destroy();
   }

@@ -3,10 +3,10 @@ import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import tar from 'tar-stream';
 
-/** Files as the Engine API takes and gives them: tar, of plain files and folders alone. */
+/** A file in a tar file of the Engine API, which may contain plain files and folders only. */
 
 export interface ArchiveFile {
-  /** With `/`, from the folder on that the archive is made for. */
+  /** Path with `/`, relative to the folder that the archive is made for. */
   readonly path: string;
   /** Null: a folder. */
   readonly bytes: Uint8Array | null;
@@ -20,7 +20,7 @@ export interface ArchiveOwner {
   readonly gid: number;
 }
 
-/** A tar file; folders that files lie in are entries of their own, before them. */
+/** Packs a tar file; the folder of a file is an entry before the file. */
 export async function packArchive(files: readonly ArchiveFile[], owner: ArchiveOwner): Promise<Buffer> {
   const pack = tar.pack();
   const packed = buffer(pack);
@@ -62,7 +62,7 @@ export class ArchiveError extends Error {
   }
 }
 
-/** All files and folders of an archive. @throws ArchiveError, or what the stream throws */
+/** Reads all files and folders of an archive. @throws ArchiveError, or the stream's error */
 export async function readArchive(stream: Readable, bounds: ArchiveBounds): Promise<ArchiveFile[]> {
   const files: ArchiveFile[] = [];
   let left = bounds.bytesMax;
@@ -94,7 +94,7 @@ function problemOf(type: string, isTooLarge: boolean, areTooMany: boolean): stri
   return areTooMany ? 'is one file too many' : null;
 }
 
-/** The only file of an archive; null where it is something else, `too large` where it is above `bytesMax`. */
+/** Reads the only file of an archive; null if it is anything else, `too large` if it is above `bytesMax`. */
 export async function readOnlyFile(stream: Readable, bytesMax: number): Promise<Buffer | 'too large' | null> {
   try {
     const [file] = await readArchive(stream, { bytesMax, entriesMax: 1 });
