@@ -1,14 +1,14 @@
 import { existsSync, writeFileSync } from 'node:fs';
 
 /**
- * Does something while no other process does the same under this lock; waits for one that does. The lock is the operating
- * system's own on a file (taken through SQLite, Node's only door to such locks), so none can be left behind by a process
- * that was killed. The file is made, stays, and is empty.
- * @param waitMs how long, in milliseconds; the process does nothing else meanwhile
- * @throws Error where the lock is not to be had
+ * Runs work while no other process has this lock; waits for a process that has it. The lock is the operating system's
+ * lock on a file (through SQLite, the only way to such locks in Node), so a killed process leaves no lock. The file is
+ * created, stays, and is empty.
+ * @param waitMs milliseconds to wait at most; the process does nothing else meanwhile
+ * @throws Error if the lock is not available in time
  */
 export function withFileLock<T>(path: string, waitMs: number, work: () => T): T {
-  // Not imported: where it is still an experiment, Node says so to everybody who loads it.
+  // Not imported: Node versions in which the module is experimental print a warning when it is loaded.
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite');
   // Mode 600, because every user who can read a file can lock it.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 });

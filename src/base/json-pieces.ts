@@ -41,7 +41,7 @@ const CLOSE_BRACKET = 0x5d;
 
 /** Arrays and objects within one another, as in json-scan.ts. */
 const depthMax = 999;
-/** Characters that are kept of a key with its quotes: a wanted one is short, also where every character is an escape. */
+/** Characters kept of a key with its quotes: wanted keys are shorter, even if every character is an escape. */
 const keyCharsMax = 256;
 /** Characters that are kept of a number, `true`, `false` or `null`. */
 const literalCharsMax = 1024;

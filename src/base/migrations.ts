@@ -108,7 +108,7 @@ export async function compareMigrations(sql: ISql): Promise<MigrationState> {
   return { missing, isNew: applied.length === 0 };
 }
 
-/** Reads the names of migrations of this version that a database does not have; those that it has beside are no matter. */
+/** Reads the names of this version's migrations that a database lacks; ignores unknown migrations in the database. */
 export async function readMissing(sql: ISql): Promise<readonly string[]> {
   return (await readState(sql)).missing.map(({ name }) => name);
 }

@@ -15,9 +15,9 @@ import {
 } from 'openid-client';
 import type { Log } from './log.ts';
 
-/** A provider that knows people, by OpenID Connect: authorization code with PKCE, state and nonce. */
+/** A sign-in provider by OpenID Connect: authorization code with PKCE, state and nonce. */
 export interface Oidc {
-  /** Where a browser is sent to, and what it must bring back. @throws OidcError */
+  /** Returns the URL to send a browser to, and the secrets that the browser must bring back. @throws OidcError */
   attempt(): Promise<{ readonly url: string; readonly secrets: OidcSecrets }>;
   /**
    * Returns the person who came back.
@@ -43,7 +43,7 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
-/** `refused`: the provider or the person said no, or the attempt is not this browser's. `away`: it cannot be reached. */
+/** `refused`: provider or person rejected, or the attempt is another browser's. `away`: the provider is unreachable. */
 export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 
@@ -58,7 +58,7 @@ export interface OidcOptions {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** Where the provider sends browsers back to. */
+  /** URL to which the provider sends browsers back. */
   readonly redirectUri: string;
   readonly log: Log;
 }

@@ -94,7 +94,7 @@ export function isPublicAddress(text: string): boolean {
   return address.range() === 'unicast' && address.toString() !== azureWireServer;
 }
 
-/** The one way to write an address: an IPv6 one has many, of which some stand for one of IPv4, and a zone is none of it. */
+/** Normalizes an address: IPv6 has many notations, some of which stand for IPv4 addresses. Zones are removed. */
 export const plainAddress = (address: string): string => ipaddr.process(address.replace(/%.*$/, '')).toString();
 
 /** `URL` has made 127.0.0.1 of 0x7f.1 and 2130706433; IPv6 stands in brackets. Null for a name. */

@@ -47,7 +47,7 @@ export interface AnswerWatchOptions {
   readonly log: Log;
 }
 
-/** Tracks whether Redis answers, by calls and by pings when there are no calls. */
+/** Tracks whether Redis answers: by calls, and by pings even if there are no calls. */
 export class AnswerWatch {
   readonly #options: AnswerWatchOptions;
   /** Calls without an answer, oldest first. */

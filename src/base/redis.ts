@@ -8,10 +8,10 @@ import { AnswerWatch, type Patience, RedisAwayError } from './redis-watch.ts';
 export { answerTimeoutMs, type Patience, RedisAwayError, shortTimeoutMs } from './redis-watch.ts';
 
 /**
- * Redis as the gateway uses it: Lua scripts and messages. Calls never wait long: they fail at once without a connection,
- * and after `answerTimeoutMs` without an answer (`shortTimeoutMs` for short patience). After a long timeout, calls fail
- * at once until Redis answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster, which counts as
- * answering when all of its masters answer.
+ * Redis as the gateway uses it: Lua scripts and messages. Calls never wait long: they fail at once without a
+ * connection, and after `answerTimeoutMs` without an answer (`shortTimeoutMs` for short patience). After a long
+ * timeout, calls fail at once until Redis answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster,
+ * which counts as answering when all of its masters answer.
  */
 
 export interface RedisScript {
@@ -84,8 +84,8 @@ function openClient(url: string, isListener: boolean): Client {
 }
 
 /**
- * Sends all commands of one round of the event loop in one write, which costs more than a command. With 16 keys in use
- * `node test/bench/admission.ts --keys 16` took 19 µs of CPU for a request, and 28 µs with a write for each command.
+ * Sends all commands of one round of the event loop in one write, because a write costs more than a command. With 16
+ * keys `node test/bench/admission.ts --keys 16` took 19 µs of CPU per request, and 28 µs with one write per command.
  */
 class Round {
   #tasks: (() => void)[] = [];
@@ -104,8 +104,8 @@ class Round {
   }
 
   /**
-   * Corks the socket. `npm run bench:redis`: with 32 callers a call takes at least a third more CPU without the cork, and
-   * a sixth more with ioredis' own pipelining instead.
+   * Corks the socket. `npm run bench:redis`: with 32 callers a call takes at least a third more CPU without the cork,
+   * and a sixth more with ioredis' own pipelining instead.
    */
   #cork(socket: Socket): void {
     const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;

@@ -2,7 +2,7 @@ import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } f
 import { readFileSync } from 'node:fs';
 import { ConfigError } from './config.ts';
 
-/** Signs bytes as they are sent, with a key of the operator's. */
+/** Signs bytes as they are sent, with the operator's key. */
 export interface Signer {
   /** RFC 7638 thumbprint of the public key. */
   readonly keyId: string;

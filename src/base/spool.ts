@@ -24,8 +24,8 @@ export interface Spool {
   /** Marks an entry as done: it is never read again. The last entry of a segment deletes the file. */
   done(entry: SpoolEntry): Promise<void>;
   /**
-   * Moves the segments of another spool's folder, which no process has open, to this spool: their entries are read after
-   * the present ones. One call at a time.
+   * Moves the segments of another spool's folder, which no process has open, to this spool: their entries are read
+   * after the present ones. One call at a time.
    * @throws the file system's error; segments that were moved before are read
    */
   takeOver(folder: string): Promise<void>;
@@ -78,8 +78,8 @@ export async function listSpooled(folder: string): Promise<string[]> {
 }
 
 /**
- * Moves segments to the first worker's spool in another folder, while no gateway has either open: all segments, or none
- * if a move fails.
+ * Moves segments to the first worker's spool of another database, while no gateway has either open: all segments, or
+ * none if a move fails.
  */
 export async function moveSpooled(paths: readonly string[], folder: string): Promise<void> {
   const target = join(folder, '0');

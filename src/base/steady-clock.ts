@@ -2,7 +2,7 @@ import type { Clock } from './clock.ts';
 import type { Log } from './log.ts';
 
 export interface SteadyClockOptions {
-  /** The machine's. */
+  /** Clock of the machine. */
   readonly clock: Clock;
   /** Asks another clock, such as the database's, for its time in milliseconds since the Unix epoch. */
   readonly askTime: () => Promise<number>;
@@ -11,14 +11,14 @@ export interface SteadyClockOptions {
 
 /** Smallest change of the time that counts as a jump; a running clock is adjusted by less. */
 const jumpMs = 1000;
-/** Between two questions about one jump, while nobody answers them. */
+/** Milliseconds between two questions about one jump, while the other clock does not answer. */
 const askAgainMs = 5000;
 
 /**
- * A clock that goes on where the machine's jumps, by what has passed. Whether the machine was right before or is right
- * now says another clock: this one follows the jump when that one agrees, and not before. A machine that is wrong from
- * the start is corrected by the other clock.
- * @throws what `askTime` throws
+ * Opens a clock that continues by elapsed time when the machine's clock jumps. Another clock decides whether the machine
+ * was right before or is right now: the steady clock follows a jump only when the other clock agrees. The other clock
+ * also corrects a machine that is wrong from the start.
+ * @throws the error of `askTime`
  */
 export async function openSteadyClock(options: SteadyClockOptions): Promise<Clock> {
   const { clock, askTime, log } = options;

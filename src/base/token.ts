@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 
-/** Tokens are 256 random bits in base64url. What is kept of one is its SHA-256: it is too long to be guessed from that. */
+/** Tokens are 256 random bits in base64url. Only their SHA-256 is stored, from which they are too long to guess. */
 
 const tokenPattern = /^[A-Za-z0-9_-]{43}$/;
 

@@ -49,7 +49,7 @@ export interface DockerApi {
   kill(container: string, signal: 'SIGINT' | 'SIGKILL'): Promise<void>;
   /** Puts the files of a tar file into a writable folder of a container, running or not. */
   putArchive(container: string, folder: string, archive: Buffer): Promise<void>;
-  /** Reads the only file at a path of a container; null if there is none or anything else, `too large` above `bytesMax`. */
+  /** Reads the only file at a path; null if there is none or anything else, `too large` above `bytesMax`. */
   readFile(container: string, path: string, bytesMax: number): Promise<Buffer | 'too large' | null>;
   /** Removes a container with its anonymous volumes; does nothing if the container does not exist. */
   remove(container: string, force: boolean): Promise<void>;
