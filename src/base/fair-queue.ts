@@ -1,7 +1,7 @@
 /**
  * A queue that is fair among keys by cost. Each key has a virtual time, which its items advance by their cost; the key
- * with the least virtual time goes next. A key that was idle starts at the current virtual time, so that idle keys do not
- * accumulate priority.
+ * with the least virtual time goes next. A key that was idle starts at the current virtual time, so that idle keys do
+ * not accumulate priority.
  */
 export class FairQueue<Item> {
   readonly #keys = new Map<string, KeyLine<Item>>();

@@ -22,9 +22,9 @@ const closedFolders = [
 ];
 /** Safe folders inside those: memory, and disks that a desktop has mounted. */
 const openFolders = ['/dev/shm', '/run/media'];
-/** Programs and settings of the machine: certificates and the like may be read, one by one. */
+/** Programs and settings of the machine: single folders inside, such as certificates, may be mounted read-only. */
 const systemFolders = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
-/** Keys and login scripts lie directly in them. */
+/** Home folders: keys and login scripts lie directly in them. */
 const homeFolder = /^\/(?:root|home|home\/[^/]+)$/;
 
 /** The path without slashes at its end. */
@@ -37,7 +37,7 @@ export function liesIn(path: string, folder: string): boolean {
   return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
 }
 
-/** Why a folder of the machine may not be mounted by a container; null where it may. */
+/** Returns the reason why containers must not mount a folder of the machine; null if they may. */
 export function hostFolderProblem(given: string, isReadOnly: boolean): string | null {
   const path = trimFolder(given);
   const parts = path.split('/').slice(1);

@@ -2,11 +2,11 @@ import { connect, isIP, type Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { createNames } from './names.ts';
 
-/** How this process reaches hosts of the internet that somebody names. */
+/** Connects this process to internet hosts that users name. */
 export interface Outbound {
-  /** All addresses of a host. @param signal gives the question up */
+  /** Returns all addresses of a host. @param signal cancels the query */
   resolve(hostname: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** A connection to an address that was found to be public. */
+  /** Opens a connection to an address that was found to be public. */
   dial(address: string, port: number): Socket;
 }
 
@@ -19,14 +19,14 @@ export const internet: Outbound = {
 
 /** Addresses of one host that are tried. */
 const addressesMax = 4;
-/** An address that has not answered by then has company: RFC 8305. */
+/** Milliseconds after which the next address is tried as well: RFC 8305. */
 const staggerMs = 250;
 
 /**
- * The first connection that one of these addresses takes. The next one is tried when one fails, and when it is silent
- * for a moment: one that swallows what is sent to it keeps nobody from the others. All but the first are ended.
- * @param addresses that were looked at; nobody resolves a name
- * @throws Error where none takes one, and what `signal` was aborted with
+ * Returns the first connection that an address accepts. The next address is tried when one fails, and when one is
+ * silent for `staggerMs`, so that a silent address does not delay the others. All other connections are closed.
+ * @param addresses addresses that were checked; no name is resolved
+ * @throws Error if no address accepts a connection; the reason of `signal` if it aborts
  */
 export function dialFirst(
   { dial }: Pick<Outbound, 'dial'>,
@@ -79,7 +79,7 @@ export function dialFirst(
   return promise;
 }
 
-/** Public by its number, and the wire server of Azure's hosts all the same. */
+/** Wire server of Azure's hosts, although its address is in a public range. */
 const azureWireServer = '168.63.129.16';
 
 /**

@@ -15,9 +15,9 @@ const jumpMs = 1000;
 const askAgainMs = 5000;
 
 /**
- * Opens a clock that continues by elapsed time when the machine's clock jumps. Another clock decides whether the machine
- * was right before or is right now: the steady clock follows a jump only when the other clock agrees. The other clock
- * also corrects a machine that is wrong from the start.
+ * Opens a clock that continues by elapsed time when the machine's clock jumps. Another clock decides whether the
+ * machine was right before or is right now: the steady clock follows a jump only when the other clock agrees. The
+ * other clock also corrects a machine that is wrong from the start.
  * @throws the error of `askTime`
  */
 export async function openSteadyClock(options: SteadyClockOptions): Promise<Clock> {

@@ -13,7 +13,7 @@ export interface Postmaster {
 }
 
 /**
- * The server that serves a data folder, whoever started it.
+ * Finds the server of a data folder, no matter which process started it.
  *
  * Lines of the file (src/include/utils/pidfile.h): 1 process, 2 data folder, 4 port, 8 status.
  */
@@ -46,7 +46,7 @@ async function readFileIfThere(path: string): Promise<string> {
   }
 }
 
-/** A process that cannot be looked at because we are short of files or memory is not gone. */
+/** Rethrows errors for lack of files or memory: a process that cannot be checked has not necessarily ended. */
 function throwIfShort(error: unknown): void {
   if (error instanceof Error && 'code' in error && /^(EMFILE|ENFILE|ENOMEM|EAGAIN)$/.test(String(error.code)))
     throw error;
@@ -97,7 +97,7 @@ function mayRun(pid: number, clusterDir: string): boolean {
   }
 }
 
-/** Program and arguments of a process in one line; '' when it is gone. */
+/** Returns program and arguments of a process in one line; '' if the process has ended. */
 function commandOf(pid: number): string {
   try {
     if (process.platform === 'linux') return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
@@ -135,7 +135,7 @@ export async function stopPostmaster(pid: number, clusterDir: string): Promise<v
   throw new Error(`PostgreSQL (process ${pid}) does not stop`);
 }
 
-/** The file goes last; where nobody reaps ended processes, the number alone would seem alive for ever. */
+/** True until the pid file is removed, which happens last: a process that nobody reaps would seem alive forever. */
 async function runsStill(pid: number, clusterDir: string): Promise<boolean> {
   if (!isAlive(pid)) return false;
   const lines = (await readFileIfThere(pidFileOf(clusterDir))).split('\n');
@@ -151,7 +151,7 @@ function sendSignal(pid: number, signal: NodeJS.Signals): boolean {
   }
 }
 
-/** Asks every 10 ms until the answer is yes. @returns false when the time is over first */
+/** Checks every 10 ms until `isTrue` is true. @returns false if the time is over first */
 export async function waitUntil(isTrue: () => boolean | Promise<boolean>, timeoutMs: number): Promise<boolean> {
   const deadlineMs = performance.now() + timeoutMs;
   while (!(await isTrue())) {
