@@ -1,10 +1,10 @@
-/** A body as latin1, one character for each byte: a string, or a large one as the bytes that it came in. */
+/** A body as latin1, one character per byte: a string, or the received bytes of a large body. */
 export interface BodyText {
   readonly length: number;
   slice(start: number, end: number): string;
 }
 
-/** From this size on a body stays bytes: a string is copied for every use of it. */
+/** A large body that stays bytes, because a string would be copied for every use. */
 export class LargeText implements BodyText {
   readonly bytes: Buffer;
 

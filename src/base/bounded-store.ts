@@ -1,4 +1,4 @@
-/** Postgres could not be asked, or did not answer in time. */
+/** PostgreSQL could not be asked, or did not answer in time. */
 export class StoreAwayError extends Error {
   constructor(what: string, cause?: unknown) {
     super(`PostgreSQL gave no answer (${what})`, cause === undefined ? {} : { cause });
@@ -8,13 +8,13 @@ export class StoreAwayError extends Error {
 const unansweredMax = 8;
 
 /**
- * Statements for Postgres with a time limit. One that was given up may still take effect later, so each must be harmless
- * then. While too many are unanswered, no more are sent.
+ * Sends statements to PostgreSQL with a time limit. A statement that was given up may still take effect later, so each
+ * must be harmless then. While too many are unanswered, no more are sent.
  */
 export class BoundedStore {
   #unanswered = 0;
 
-  /** @throws StoreAwayError whatever went wrong, late answers included */
+  /** @throws StoreAwayError for every failure, late answers included */
   async ask<T>(what: string, timeoutMs: number, run: () => PromiseLike<T>): Promise<T> {
     if (this.#unanswered >= unansweredMax) throw new StoreAwayError(what);
     this.#unanswered += 1;

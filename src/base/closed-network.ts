@@ -41,5 +41,5 @@ echo closed
 exec tail -f /dev/null
 `;
 
-/** What it prints when the network is closed. */
+/** Line that `closeNetwork` prints when the network is closed. */
 export const closedLine = 'closed';

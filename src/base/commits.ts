@@ -4,7 +4,7 @@ import type { PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import type { Sql } from 'postgres';
 import { sqlStateOf } from './db-errors.ts';
 
-/** The connection was lost while a transaction was committed, and nobody can say whether it was. */
+/** The connection was lost during a COMMIT, and the outcome of the transaction is unknown. */
 export class CommitUnknownError extends Error {
   constructor(cause: unknown) {
     super('the database did not say whether the transaction was committed', { cause });
@@ -12,30 +12,28 @@ export class CommitUnknownError extends Error {
   }
 }
 
-/** Changes of one request. */
+/** The changes that one request makes. */
 export interface Change {
-  /** At least one of its transactions has written something and is committed. */
+  /** At least one transaction of the request has written something and is committed. */
   isCommitted: boolean;
 }
 
 const changes = new AsyncLocalStorage<Change>();
 
-/** Runs what may change something; `change` tells afterwards, and while it runs, whether it did. */
+/** Runs work that may change data; `change` shows during and after the work whether it did. */
 export function duringChange<T>(change: Change, run: () => Promise<T>): Promise<T> {
   return changes.run(change, run);
 }
 
 type Transact = PostgresJsDatabase['transaction'];
 
-/** COMMIT takes milliseconds: one that says nothing for so long was sent on a connection that is lost. */
+/** Milliseconds after which a COMMIT counts as sent on a lost connection; normally it takes a few milliseconds. */
 const silentMs = 2000;
-/** How long PostgreSQL is asked what became of a transaction. */
+/** Milliseconds for which PostgreSQL is asked for the outcome of a transaction. */
 const askedMsMax = 4000;
 const askAgainMs = 100;
 
-/**
- * PostgreSQL's identification of a transaction: its number, and the start time of the server that assigned the number.
- */
+/** A transaction whose COMMIT is sent: its result and number, and the start time of the server that gave the number. */
 interface Closing<T> {
   readonly result: T;
   /** Null where the transaction has written nothing. */
@@ -44,11 +42,10 @@ interface Closing<T> {
 }
 
 /**
- * Transactions whose end is known. Where the answer of COMMIT is lost, PostgreSQL is asked by another connection what
- * became of the transaction (`pg_xact_status`): one that was committed succeeds, one that was not fails as before.
- * Numbers of transactions are compared on one run of one server only: after a failover another transaction may have
- * the number.
- * @throws CommitUnknownError, from the transaction, where PostgreSQL cannot say in time
+ * Makes the outcome of transactions known. If the answer to COMMIT is lost, another connection asks PostgreSQL for the
+ * outcome (`pg_xact_status`): a committed transaction succeeds, any other fails as before. A transaction's number is
+ * only valid for one run of one server: after a failover another transaction may have the number.
+ * @throws CommitUnknownError, from the transaction, if PostgreSQL does not know the outcome in time
  */
 export function withKnownCommits(transact: Transact, sql: Sql): Transact {
   return async (run, config) => {
@@ -66,7 +63,7 @@ export function withKnownCommits(transact: Transact, sql: Sql): Transact {
   };
 }
 
-/** @param closing resolves when COMMIT is sent, and never where it is not */
+/** @param closing resolves when COMMIT is sent; never if it is not sent */
 async function committed<T>(sql: Sql, ended: Promise<T>, closing: Promise<Closing<T>>): Promise<T> {
   const end = ended.then(
     () => null,
@@ -86,12 +83,12 @@ async function committed<T>(sql: Sql, ended: Promise<T>, closing: Promise<Closin
 type Status = 'committed' | 'aborted' | 'unknown';
 type Failed = { readonly error: unknown };
 
-/** @throws what the transaction failed with, where it was not committed; CommitUnknownError where nobody knows */
+/** @throws the transaction's error if it was not committed; CommitUnknownError if the outcome is unknown */
 async function requireCommitted(failed: Failed | 'silent', status: Status, end: Promise<Failed | null>): Promise<void> {
   if (status === 'committed') return;
   const ended = failed === 'silent' ? await end : failed;
   if (ended === null) return;
-  // PostgreSQL itself has refused to commit it, or says that it did not.
+  // PostgreSQL rejected the COMMIT, or reports that the transaction was not committed.
   if (status === 'aborted' || sqlStateOf(ended.error) !== null) throw ended.error;
   throw new CommitUnknownError(ended.error);
 }
@@ -115,7 +112,7 @@ async function statusOf(sql: Sql, { id, server }: { readonly id: string; readonl
   return 'unknown';
 }
 
-/** Returns a promise's result, or `otherwise` if the promise does not resolve in time. */
+/** Returns the result of a promise, or `otherwise` if the promise does not settle within `ms`. */
 async function within<T, L>(ms: number, promise: Promise<T>, otherwise: L): Promise<T | L> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<L>((resolve) => (timer = setTimeout(resolve, ms, otherwise)));

@@ -1,10 +1,10 @@
 import { section } from './config-section.ts';
 import { list, whole } from './config-values.ts';
 
-/** Variables of what organizations are told without asking. */
+/** Variables of notifications to organizations. */
 
 export interface AlertsConfig {
-  /** Maximum per organization; 0 allows none. */
+  /** Webhooks per organization; 0 allows none. */
   readonly webhooksMax: number;
   /** `host` or `host:port` that webhooks may be sent to beyond the internet, by plain HTTP too. */
   readonly webhookHosts: readonly string[];

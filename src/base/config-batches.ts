@@ -3,13 +3,13 @@ import { secondsMs, section } from './config-section.ts';
 
 /** Files of organizations, and the batches of requests that are read from them. */
 export interface BatchesConfig {
-  /** How long a file is kept at most. */
+  /** Milliseconds for which a file is kept at most. */
   readonly fileAgeMaxMs: number;
-  /** Bytes of all files of one organization. */
+  /** Bytes of all files per organization. */
   readonly filesBytesMax: number;
-  /** Requests of one batch. */
+  /** Requests per batch. */
   readonly linesMax: number;
-  /** Requests of all batches that this gateway has running at once. */
+  /** Requests of all batches that this gateway runs at once. */
   readonly concurrency: number;
 }
 

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import type * as sections from './config-sections.ts';
 
-/** Names the settings that all gateways of one database must have in common, and those that each may have for itself. */
+/** Lists the settings that must be equal on all gateways of one database, and those that may differ. */
 
 type Value = string | number | boolean | null | readonly string[];
 type Values = Readonly<Record<string, Value>>;
 
-/** The sections of a configuration that have such settings. */
+/** The sections of a configuration that have settings which must be equal. */
 interface CommonSections {
   readonly process: sections.ProcessConfig;
   readonly keys: sections.KeysConfig;
@@ -20,7 +20,7 @@ interface CommonSections {
   readonly http: sections.HttpConfig;
 }
 
-/** A setting of these that differs makes one request, file, run or mail come out differently by gateway. */
+/** Settings that must be equal: otherwise a request, file, run or mail has other outcomes on another gateway. */
 function commonValues(config: CommonSections): Values {
   return { ...valuesOfRequests(config), ...valuesOfPeople(config), ...valuesOfRuns(config) };
 }
@@ -90,8 +90,8 @@ function valuesOfRuns({ platform }: CommonSections): Values {
 }
 
 /**
- * Settings that each gateway may have for itself: where it listens and keeps its data, how much its machine can do, how
- * long it waits, and what only the first start or the command reads.
+ * Settings that may differ by gateway: where it listens and keeps its data, how much its machine can do, how long it
+ * waits, and settings that only the first start or the command `headgate` reads.
  */
 export const ownSettings: readonly string[] = [
   'HEADGATE_ANSWER_STALL_SECONDS',
@@ -142,7 +142,7 @@ export const ownSettings: readonly string[] = [
   'HEADGATE_WORKERS',
 ];
 
-/** The settings in common by name, as operators write them; of a secret a fingerprint, and "not set" for none. */
+/** Returns the settings that must be equal by name: secrets as a fingerprint, missing values as "not set". */
 export function settingsInCommon(config: CommonSections): Readonly<Record<string, string>> {
   return Object.fromEntries(Object.entries(commonValues(config)).map(([name, value]) => [name, textOf(value)]));
 }
@@ -152,7 +152,7 @@ function textOf(value: Value): string {
   return text === '' ? 'not set' : text;
 }
 
-/** The values are kept in the database and shown: nobody can try passwords against so little of a hash. */
+/** Hashes a secret to a few digits. The database keeps and shows them; they are too few to test guesses against. */
 function hashOf(secret: string): string {
   return `set (${createHash('sha256').update('headgate setting\0').update(secret).digest('hex').slice(0, 4)})`;
 }

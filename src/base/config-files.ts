@@ -2,11 +2,11 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import { ConfigError, type Environment } from './config-values.ts';
 
 /**
- * Secrets that stand in files, as Docker, Swarm and systemd hand them over: `NAME_FILE` holds the path of a file whose
- * content is the value of `NAME`. So neither `docker inspect` nor the environment of a process shows them.
+ * Reads secrets from files, as Docker, Swarm and systemd provide them: `NAME_FILE` is the path of a file whose content
+ * is the value of `NAME`. Neither `docker inspect` nor the environment of a process shows these secrets.
  */
 
-/** Variables of ours whose value may stand in a file, wherever that lies. */
+/** Headgate's variables whose value may be in a file, in any folder. */
 const ownNames = [
   'DATABASE_URL',
   'REDIS_URL',
@@ -21,25 +21,25 @@ const ownNames = [
   'HF_TOKEN',
 ] as const;
 
-/** The password alone, for a DATABASE_URL without one; named as PostgreSQL's own image names it. */
+/** Names the file of the password for a DATABASE_URL without one; PostgreSQL's own image uses the same name. */
 const passwordFile = 'POSTGRES_PASSWORD_FILE';
 
-/** Part of a database URL: the file that its password is read from again for each connection. */
+/** Parameter of a database URL: the file from which the password is read again for each connection. */
 export const passwordFileParameter = 'password_file';
 
-/** Where Docker and Swarm mount secrets: any other variable that names a file there is one for an engine file. */
+/** Folder in which Docker and Swarm mount secrets: other variables that name a file there are for engine files. */
 const secretsFolder = '/run/secrets/';
 
 const bytesMax = 65_536;
 
-/** Returns the part of an environment that one program may read: its variables, and the files that contain them. */
+/** Returns the variables that one program may read: its own, and those that name the files of its secrets. */
 export function ownVariables(environment: Environment, names: object): Environment {
   const isOwn = (variable: string): boolean => variable.replace(/_FILE$/, '') in names || variable === passwordFile;
   return Object.fromEntries(Object.entries(environment).filter(([variable]) => isOwn(variable)));
 }
 
 /**
- * The environment with the values of such files in it, and without the variables that named them.
+ * Returns the environment with the values of secret files, and without the variables that named the files.
  * @throws ConfigError naming the variable whose file cannot be read, or that is set in both ways
  */
 export function readSecretFiles(environment: Environment): Environment {
@@ -63,11 +63,11 @@ function take(read: Record<string, string | undefined>, name: string): void {
 
 function isEngineSecret(variable: string, path: string | undefined): boolean {
   if (!variable.endsWith('_FILE') || path?.startsWith(secretsFolder) !== true) return false;
-  // A setting of ours that takes a path, or a wrong name that must be refused as such.
+  // A HEADGATE_ variable is a setting that takes a path, or a wrong name that must be reported as wrong.
   return variable !== passwordFile && !variable.startsWith('HEADGATE_');
 }
 
-/** Password as currently in its file; null while the file is unreadable or empty, for example while it is written. */
+/** Reads the password file as it is now; null if it cannot be read, or is empty because it is being written. */
 export function readPassword(path: string): string | null {
   try {
     const password = readSecret(passwordFile, path);
@@ -77,7 +77,7 @@ export function readPassword(path: string): string | null {
   }
 }
 
-/** The content without the end of its last line. */
+/** Returns the content without the end of its last line. */
 function readSecret(variable: string, path: string): string {
   let text: string;
   try {
@@ -89,7 +89,7 @@ function readSecret(variable: string, path: string): string {
   return text;
 }
 
-/** Reads the beginning of a file, which may be endless. */
+/** Reads a file of at most `bytesMax` bytes; the bound is for files that are endless. */
 function readBeginning(path: string): string {
   const file = openSync(path, 'r');
   try {
@@ -105,7 +105,7 @@ function readBeginning(path: string): string {
 function addPassword(read: Record<string, string | undefined>): Environment {
   const path = read[passwordFile] ?? '';
   const url = URL.parse(read['DATABASE_URL'] ?? '');
-  // Without a URL the database is our own, and the variable is another program's.
+  // Without a URL Headgate uses its built-in database, and the variable belongs to another program.
   if (path === '' || url === null) return read;
   if (url.password !== '') {
     throw new ConfigError(

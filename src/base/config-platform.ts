@@ -14,31 +14,31 @@ import { backupPassphrase, hostNames, optionalWhole, platformKeys, text, whole }
 /** Variables of the platform: clusters, runs of stacks and their web addresses. */
 
 export interface PlatformConfig {
-  /** 32 bytes each; the first encrypts, the others only decrypt. Null: those of a file in the data folder. */
+  /** Keys of 32 bytes; the first encrypts, the others only decrypt. Null: the keys in the data folder's file. */
   readonly keys: readonly Buffer[] | null;
   /** Seals copies of the platform keys in the database; null: backups do not carry the keys. */
   readonly backupPassphrase: string | null;
-  /** A node that was heard of and then is silent for so long counts as released since; null: never. */
+  /** Milliseconds without a report after which a node that has reported counts as released; null: never. */
   readonly nodeSilenceMs: number | null;
-  /** A program's name or path; null: `tofu`, else `terraform`. */
+  /** Name or path of a program; null: `tofu`, or else `terraform`. */
   readonly terraformBin: string | null;
   /** Null: `runs` of the data folder. */
   readonly runsDir: string | null;
   /** A folder of provider packages; null: they are fetched from registries. */
   readonly providerMirror: string | null;
-  /** Runs without a wall around them are allowed. */
+  /** Allows runs without a sandbox. */
   readonly allowUnsandboxedRuns: boolean;
-  /** Null: runs never go into containers. */
+  /** Null: runs never use containers. */
   readonly containerRuns: ContainerRunsConfig | null;
   readonly localRuns: LocalRunsConfig;
-  /** Bytes of a state of Terraform; a larger one is not kept in the database. */
+  /** Bytes of a Terraform state; a larger state is not kept in the database. */
   readonly stateBytesMax: number;
   readonly runsAtOnce: number;
-  /** Time limit of a plan, and of an apply. */
+  /** Milliseconds that a plan may take, and an apply. */
   readonly runMs: number;
-  /** Where web addresses of runs are served; null: nowhere. */
+  /** Address that serves the web addresses of runs; null: nowhere. */
   readonly web: { readonly host: string; readonly port: number } | null;
-  /** Host names that the gateway itself is reached at. */
+  /** Host names of the gateway itself. */
   readonly ownHosts: readonly string[];
 }
 

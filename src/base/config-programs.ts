@@ -25,7 +25,7 @@ export const clientVariables = {
   HEADGATE_ENGINES_DIR: text.optional(),
 };
 
-/** Variables of commands that work on the database themselves. */
+/** Variables of commands that work on the database directly. */
 export const booksVariables = {
   DATABASE_URL: databaseUrl.optional(),
   HEADGATE_DATA_DIR: text.optional(),

@@ -5,27 +5,27 @@ import { list, text, whole } from './config-values.ts';
 
 export interface ContainerRunsConfig {
   readonly image: string;
-  /** Null: each run has one of its own. */
+  /** Null: each run has its own network. */
   readonly network: string | null;
   readonly egress: 'cluster' | 'internet';
   readonly memoryBytes: number;
   readonly milliCpus: number;
 }
 
-/** Restrictions of runs on the gateway's own machine. */
+/** Limits of runs on the gateway's own machine. */
 export interface LocalRunsConfig {
   readonly egress: 'cluster' | 'internet' | 'machine';
-  /** Where one of these cannot be had, nothing runs there. */
+  /** If one of these limits cannot be enforced, nothing runs on this machine. */
   readonly required: readonly ('network' | 'memory')[];
   readonly memoryBytes: number;
   readonly milliCpus: number;
-  /** Maximum size of a work folder on disk. */
+  /** Bytes of a work folder on disk. */
   readonly diskBytes: number;
-  /** User and group of runs where the gateway is root. */
+  /** User and group of runs if the gateway is root. */
   readonly user: { readonly uid: number; readonly gid: number };
 }
 
-/** One that somebody made: the machine's own would let a run change the machine's filter. */
+/** Name of a network that an operator created: in the machine's own network a run could change the machine's filter. */
 export const runNetwork = text
   .regex(/^[a-zA-Z0-9][\w.-]{0,127}$/, 'must be the name of a Docker network')
   .refine((name) => !['host', 'none', 'default', 'bridge'].includes(name), 'must be a network that an operator made');
@@ -54,7 +54,7 @@ const milliCpusOf = (cpus: string): number => Math.round(Number(cpus) * 1000);
 
 type Read = z.output<z.ZodObject<typeof containerRunsVariables>>;
 
-/** Null: runs never go into containers. */
+/** Returns null if runs never use containers. */
 export function readContainerRuns(read: Read): ContainerRunsConfig | null {
   if (read.HEADGATE_RUNS_IMAGE === undefined) return null;
   return {
@@ -78,5 +78,5 @@ export function readLocalRuns(read: Read & z.output<z.ZodObject<typeof localRuns
   };
 }
 
-/** Bytes of a state that is kept in the database. */
+/** Converts MiB to the bytes of a state that the database keeps. */
 export const stateBytesOf = (mebibytes: number): number => mebibytes * mebibyte;

@@ -1,9 +1,9 @@
 import type { z } from 'zod';
 
-/** A part of the configuration: its variables, and what it hands to the rooms that need it. */
+/** A part of the configuration: its variables, and the value that rooms get from them. */
 export interface Section<Shape extends z.ZodRawShape, Value> {
   readonly variables: Shape;
-  /** @param values may hold those of other sections, too */
+  /** @param values may include values of other sections */
   readonly from: (values: z.output<z.ZodObject<Shape>>) => Value;
 }
 

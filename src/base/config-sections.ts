@@ -3,21 +3,21 @@ import { z } from 'zod';
 import { databaseUrl, logLevel, networks, optionalWhole, origins, text, urlOf, whole } from './config-values.ts';
 import { secondsMs, section } from './config-section.ts';
 
-/** The sections of the gateway's configuration: the variables of each, and what it hands to the rooms that need it. */
+/** The sections of the gateway's configuration: the variables of each, and the value that rooms get from them. */
 
 export interface HttpConfig {
   readonly host: string;
   readonly port: number;
-  /** Addresses and networks of proxies whose X-Forwarded-For is believed. */
+  /** Addresses and networks of proxies whose X-Forwarded-For is trusted. */
   readonly trustedProxies: readonly string[];
-  /** Origins whose pages may call the API from a browser; `*` allows any. */
+  /** Origins whose pages may call the API from a browser; `*` is any. */
   readonly corsOrigins: readonly string[];
   readonly headersTimeoutMs: number;
-  /** A client that takes nothing of an answer for this long is cut off. */
+  /** Milliseconds after which a client that reads nothing of an answer is cut off. */
   readonly answerStallTimeoutMs: number;
-  /** How long a gateway that is asked to stop says so at /readyz, and serves on, before it closes its port. */
+  /** Milliseconds for which a stopping gateway reports this at /readyz and still serves, before it closes its port. */
   readonly drainMs: number;
-  /** How long running requests may take to end once the port is closed. */
+  /** Milliseconds that running requests may take to end once the port is closed. */
   readonly shutdownTimeoutMs: number;
 }
 
@@ -46,7 +46,7 @@ export const http = section(
 
 export interface MetricsConfig {
   readonly host: string;
-  /** Null: metrics are served nowhere. The first worker's; each further one takes the next. */
+  /** Port of the first worker; each further worker uses the next port. Null: metrics are not served. */
   readonly port: number | null;
 }
 
@@ -56,16 +56,16 @@ export const metrics = section(
 );
 
 export interface ProcessConfig {
-  /** Gateways that this machine runs, each a process of its own. */
+  /** Gateways on this machine, one process each. */
   readonly workers: number;
   readonly logLevel: string;
-  /** Null: a folder of the user's own. */
+  /** Null: the default folder of the user. */
   readonly dataDir: string | null;
-  /** How long slots, holds and running idempotency keys outlive a gateway that does not renew them. */
+  /** Milliseconds for which slots, holds and running idempotency keys outlive a gateway that does not renew them. */
   readonly leaseMs: number;
-  /** How long a start waits for a PostgreSQL or Redis that is not there yet. */
+  /** Milliseconds that a start waits for an unreachable PostgreSQL or Redis. */
   readonly startWaitMs: number;
-  /** How long gateways of one database may differ before an alert is raised: a rollout takes no longer. */
+  /** Milliseconds for which gateways of one database may differ before an alert: a rollout takes no longer. */
   readonly rolloutMs: number;
 }
 
@@ -92,13 +92,13 @@ export interface DatabaseConfig {
   /** Null: the gateway runs its own PostgreSQL in its data folder. */
   readonly url: string | null;
   readonly poolMax: number;
-  /** Connections beside the pool, for what callers read of the past. */
+  /** Connections beside the pool, for reports. */
   readonly reportsPoolMax: number;
-  /** A statement of theirs takes no longer. */
+  /** Milliseconds that a statement of a report may take. */
   readonly reportTimeoutMs: number;
-  /** A settlement waits so long for PostgreSQL, then it is written to the spool. */
+  /** Milliseconds that a settlement waits for PostgreSQL before it is written to the spool. */
   readonly spoolAfterMs: number;
-  /** While PostgreSQL is away, what is known of keys, wallets and limits serves for so long. */
+  /** Milliseconds for which cached keys, wallets and limits are used while PostgreSQL is unavailable. */
   readonly staleMs: number;
 }
 
@@ -122,7 +122,7 @@ export const database = section(
 );
 
 export interface RedisConfig {
-  /** Null: this gateway is alone, and its memory serves instead. */
+  /** Null: there is only this gateway, and its memory is used instead. */
   readonly url: string | null;
 }
 
@@ -132,9 +132,9 @@ export const redis = section(
 );
 
 export interface DockerConfig {
-  /** Address of the Docker engine of the host `local`, as Docker's own client takes it. */
+  /** Address of the Docker engine of the host `local`, in the form that Docker's own client accepts. */
   readonly host: string;
-  /** Folder of Docker's own `config.json`, whose logins images are pulled with; null: this user has none. */
+  /** Folder of Docker's `config.json`, whose logins are used to pull images; null: this user has none. */
   readonly configDir: string | null;
 }
 
@@ -151,9 +151,9 @@ export const docker = section(
 );
 
 export interface EnginesConfig {
-  /** Null: the folder that comes with the gateway. */
+  /** Null: the folder that is installed with the gateway. */
   readonly dir: string | null;
-  /** Memory that engine processes may take together; null: the machine's. */
+  /** Bytes of memory that engine processes may use together; null: the machine's memory. */
   readonly memoryBytes: number | null;
   /** Requests that may wait for one cold model. */
   readonly startQueueMax: number;
@@ -161,7 +161,7 @@ export interface EnginesConfig {
   readonly flexQueueMax: number;
 }
 
-/** Converts GiB to bytes; null if undefined. */
+/** Converts GiB to bytes; null if absent. */
 const toBytes = (gib: number | undefined): number | null => (gib === undefined ? null : gib * 1_073_741_824);
 
 export const engines = section(
@@ -181,11 +181,11 @@ export const engines = section(
 
 export interface KeysConfig {
   readonly prefix: string;
-  /** Maximum per organization. */
+  /** Active keys per organization. */
   readonly maxActive: number;
-  /** Maximum per project. */
+  /** Service accounts per project. */
   readonly maxServiceAccounts: number;
-  /** Wrong keys of one address that are answered as such. */
+  /** Wrong keys per address and minute that are answered as wrong keys. */
   readonly wrongPerMinute: number;
 }
 
@@ -207,7 +207,7 @@ export const keys = section(
   }),
 );
 
-/** Settings of the first start; null values are generated. */
+/** Account and key that the first start creates. The first start generates values that are null. */
 export interface BootstrapConfig {
   readonly email: string | null;
   readonly password: string | null;
@@ -237,21 +237,21 @@ export const bootstrap = section(
 /** Limits of requests. */
 export interface LimitsConfig {
   readonly bodyBytesMax: number;
-  /** All request bodies that are not answered, and answers that are not read. */
+  /** Bytes of all request bodies without an answer, and of all answers that clients have not read. */
   readonly bodiesBytesMax: number;
   readonly bodyStallTimeoutMs: number;
   readonly bodyBytesPerSecondMin: number;
   readonly inFlightMax: number;
   readonly choicesMax: number;
-  /** Prompts times choices of one request that generates; inputs of one that does not, and those that are texts. */
+  /** Prompts times choices of a generating request. For other requests: inputs, and inputs that are texts. */
   readonly sequencesMax: number;
   readonly inputsMax: number;
   readonly textsMax: number;
-  /** How long the end of an answer waits for the books. */
+  /** Milliseconds that the end of an answer waits for the charge. */
   readonly settleTimeoutMs: number;
 }
 
-/** Bodies of the largest size that may be there at once where HEADGATE_MAX_BODIES_BYTES is not set. */
+/** Bodies of the largest size that may be in memory at once if HEADGATE_MAX_BODIES_BYTES is not set. */
 const bodiesPerBudget = 8;
 
 export const limits = section(
@@ -281,12 +281,12 @@ export const limits = section(
   }),
 );
 
-/** How long an engine may be silent. */
+/** Milliseconds for which an engine may be silent. */
 export interface UpstreamConfig {
   readonly firstByteTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly connectTimeoutMs: number;
-  /** True logs engines' explanations of rejected requests; they may quote prompts. */
+  /** Logs the text with which engines reject requests; the text may quote prompts. */
   readonly logsText: boolean;
 }
 
@@ -322,13 +322,13 @@ export const cache = section(
   }),
 );
 
-/** Bounds of stored requests, the age of a request and what is kept of one body; and of their records. */
+/** Bounds of stored requests (age, kept bytes of one body) and of their records. */
 export interface StorageConfig {
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
-  /** Records of months that ended longer ago are dropped; null keeps all. */
+  /** Days after the end of a month when its records are dropped; null keeps all records. */
   readonly usageDays: number | null;
-  /** PEM of the private key that statements are signed with; null: they are not. */
+  /** PEM file of the private key that signs statements; null: statements are not signed. */
   readonly statementKeyFile: string | null;
 }
 

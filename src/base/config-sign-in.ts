@@ -2,19 +2,19 @@ import { z } from 'zod';
 import { section } from './config-section.ts';
 import { ConfigError, text, urlOf } from './config-values.ts';
 
-/** Variables of how people get in: links by mail, and a provider that knows them. */
+/** Variables of sign-in: links by mail, and an OpenID Connect provider. */
 
 export interface SignInConfig {
-  /** `https://host[:port]` as people reach the pages; null: not known, and no link leaves the gateway. */
+  /** `https://host[:port]` at which people reach the pages; null: unknown, and the gateway sends no links. */
   readonly publicUrl: string | null;
   /** Null: no mail is sent. */
   readonly mail: MailConfig | null;
-  /** Null: people sign in by password alone. */
+  /** Null: people sign in by password only. */
   readonly oidc: OidcConfig | null;
 }
 
 export interface MailConfig {
-  /** `smtp://` or `smtps://`, with user and password where the server wants them. */
+  /** `smtp://` or `smtps://`, with user and password if the server requires them. */
   readonly url: string;
   readonly from: string;
 }
@@ -23,15 +23,15 @@ export interface OidcConfig {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** As the button says it. */
+  /** Name on the sign-in button. */
   readonly name: string;
-  /** Where people come in who have no account yet; null: nowhere. */
+  /** Organization and role of people without an account; null: they are rejected. */
   readonly newPeople: { readonly organizationId: string; readonly role: 'admin' | 'member' } | null;
 }
 
 const isLoopback = ({ hostname }: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(hostname);
 
-/** Passwords and sessions go over TLS, or stay on the machine. */
+/** Requires TLS or a loopback address, because the URL carries passwords and sessions. */
 const safeUrl = (example: string) =>
   text.refine((value) => {
     const url = URL.parse(value);
@@ -78,7 +78,7 @@ interface Given {
   readonly HEADGATE_OIDC_ROLE: 'admin' | 'member';
 }
 
-/** A link that is made of what a request says its host is would lead wherever its sender likes. */
+/** Requires the public URL: a link built from a request's Host header would lead wherever the sender wants. */
 function requirePublicUrl(variable: string, publicUrl: string | null): URL {
   if (publicUrl !== null) return new URL(publicUrl);
   throw new ConfigError(`HEADGATE_PUBLIC_URL: is missing; ${variable} needs to know where people reach the pages.`);

@@ -2,11 +2,11 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { nearest } from './nearest.ts';
 
-/** Kinds of values that environment variables have, and how a set of variables is read. */
+/** Types of environment variables, and the reader of a set of variables. */
 
-/** A configuration that cannot be started with; the message names the variable and says what would do. */
+/** A configuration with which nothing can start; the message names the variable and a valid value. */
 export class ConfigError extends Error {
-  /** @param cause why the setting does not do, where something else said so */
+  /** @param cause the error that makes the setting invalid, if there is one */
   constructor(message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });
     this.name = 'ConfigError';
@@ -29,7 +29,7 @@ export const text = z.string().refine((value) => !value.includes('\0'), 'must no
 
 export const logLevel = z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info');
 
-/** Separated by commas; empty ones do not count. */
+/** Values separated by commas; empty values are dropped. */
 export const list = z
   .string()
   .transform((value) => value.split(',').map((part) => part.trim()))
@@ -48,7 +48,7 @@ export const databaseUrl = text
     if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) return false;
     return url.hostname !== '' || url.searchParams.has('host');
   }, 'must be a URL such as postgres://user:password@host:5432/database')
-  // Random passwords often contain it.
+  // Random passwords often contain "%".
   .refine(isDecodable, 'holds a "%" that begins no code; in a URL it is written "%25"');
 
 export const networks = list.refine(
@@ -77,7 +77,7 @@ function isOrigin(value: string): boolean {
   return url !== null && ['http:', 'https:'].includes(url.protocol) && url.origin === value;
 }
 
-/** Host names, in whatever case, without ports. */
+/** Host names in any case, without ports. */
 export const hostNames = list
   .transform((names) => names.map((name) => name.toLowerCase()))
   .refine(
@@ -101,10 +101,10 @@ function isNetwork(value: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
 }
 
-/** It is set by the system: nobody has meant it. */
+/** Variable that the system sets: never a suggestion for a misspelled name. */
 const systemsOwn = 'HOME';
 
-/** The setting that was meant: some have a prefix, and those that every program has by the same name have none. */
+/** Suggests the setting that was meant. Settings whose names are common to many programs have no prefix. */
 function hint(unknown: string, known: ReadonlySet<string>): string {
   const bare = (name: string): string => name.replace(/^HEADGATE_/, '');
   const names = new Map([...known].filter((name) => name !== systemsOwn).map((name) => [bare(name), name]));
@@ -114,9 +114,9 @@ function hint(unknown: string, known: ReadonlySet<string>): string {
 }
 
 /**
- * Reads variables; those that are set to nothing count as not set.
+ * Reads variables; empty variables count as not set.
  *
- * @param known names of all programs' variables: any other that begins with HEADGATE_ is a mistake
+ * @param known variables of all programs: any other name that begins with HEADGATE_ is a mistake
  * @throws ConfigError for the first variable that is wrong
  */
 export function readVariables<Shape extends z.ZodRawShape>(

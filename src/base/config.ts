@@ -7,8 +7,8 @@ import { type Login, normalUrl, readLogin, userFolders } from './login-file.ts';
 import { type AllowedMount, liesIn } from './host-folder.ts';
 
 /**
- * The one reader of the environment. Everything is parsed before anything starts; what is wrong stops the start with
- * a sentence that names the variable.
+ * The only reader of the environment. Everything is parsed before anything starts; a wrong value stops the start with a
+ * sentence that names the variable.
  */
 
 export type {
@@ -33,7 +33,7 @@ export type {
 export { ownSettings, settingsInCommon } from './config-common.ts';
 export { ConfigError } from './config-values.ts';
 
-/** The configuration of a gateway; a room gets its own section, or values of it. */
+/** The configuration of a gateway; each room gets its own section, or values of that section. */
 export interface Config {
   readonly http: sections.HttpConfig;
   readonly metrics: sections.MetricsConfig;
@@ -52,7 +52,7 @@ export interface Config {
   readonly platform: sections.PlatformConfig;
   readonly signIn: sections.SignInConfig;
   readonly alerts: sections.AlertsConfig;
-  /** The whole environment, for `${NAME}` references of engine files and what an engine's process may inherit. */
+  /** The whole environment, for `${NAME}` in engine files and for variables that engine processes inherit. */
   readonly environment: Environment;
 }
 
@@ -76,13 +76,13 @@ const gatewayVariables = {
   ...sections.alerts.variables,
 };
 
-/** Programs of one machine often share an environment: another one's variable is no mistake. */
+/** Variables of all programs: programs of one machine often share an environment, so none of these is a mistake. */
 const knownVariables: ReadonlySet<string> = new Set(
   Object.keys({ ...gatewayVariables, ...dockerGateVariables, ...clientVariables }),
 );
 
 /**
- * @param environment what process.env holds; variables that are set to nothing count as not set
+ * @param environment content of process.env; empty variables count as not set
  * @throws ConfigError for the first variable that is wrong
  */
 export function parseConfig(environment: Environment): Config {
@@ -110,7 +110,7 @@ export function parseConfig(environment: Environment): Config {
   });
 }
 
-/** Mistakes that only several variables together show. @throws ConfigError */
+/** Checks variables that depend on one another. @throws ConfigError */
 function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): void {
   if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
     throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
@@ -128,7 +128,7 @@ function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): vo
   }
 }
 
-/** Settings that are given and do nothing beside the others, each with why; in sentences that name the variable. */
+/** Lists settings that have no effect beside the other settings, in sentences that name the variable and the reason. */
 export function findIdleSettings(config: Config): readonly string[] {
   const isGiven = (name: keyof typeof gatewayVariables): boolean => (config.environment[name] ?? '') !== '';
   const { metrics, cache, limits, platform, signIn } = config;
@@ -165,12 +165,12 @@ export function findIdleSettings(config: Config): readonly string[] {
   return idle.filter(([isIdle]) => isIdle).map(([, sentence]) => sentence);
 }
 
-/** The configuration of this process as a gateway. @throws ConfigError */
+/** Reads the configuration of this process as a gateway. @throws ConfigError */
 export function readConfig(): Config {
   return parseConfig(readSecretFiles(process.env));
 }
 
-/** The configuration of the program that guards the Docker socket. */
+/** Configuration of the program that guards the Docker socket. */
 export interface DockerGateConfig {
   readonly host: string;
   readonly port: number;
@@ -178,7 +178,7 @@ export interface DockerGateConfig {
   readonly socketPath: string;
   /** Images that may be run, with `*` for any text. */
   readonly images: readonly string[];
-  /** Folders of the machine that may be mounted, each as it is named and nothing in it; none lies in another one. */
+  /** Folders of the machine that may be mounted: exactly these, no folder inside them. No folder lies in another. */
   readonly binds: readonly AllowedMount[];
   /** Named volumes that may be mounted. */
   readonly volumes: readonly AllowedMount[];
@@ -186,9 +186,9 @@ export interface DockerGateConfig {
   readonly allowsSwarm: boolean;
   readonly runImages: readonly string[];
   readonly runNetworks: readonly string[];
-  /** Numeric id of the user to switch to if started as root; null stays root. */
+  /** Number of the user that the program switches to if it is started as root; null: it stays root. */
   readonly user: number | null;
-  /** The group that it keeps then; null: the socket's. */
+  /** Number of the group that the program then keeps; null: the group of the socket. */
   readonly group: number | null;
 }
 
@@ -215,32 +215,32 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
   };
 }
 
-/** The configuration of this process as the guard of the Docker socket. @throws ConfigError */
+/** Reads the configuration of this process as the guard of the Docker socket. @throws ConfigError */
 export function readDockerGateConfig(): DockerGateConfig {
   return parseDockerGateConfig(process.env);
 }
 
-/** The configuration of the command `headgate`. */
+/** Configuration of the command `headgate`. */
 export interface ClientConfig {
   /** URL of the gateway, without /v1. */
   readonly url: string;
   readonly apiKey: string | null;
-  /** Where the key comes from; null without one. `typed`: just now, and it is kept nowhere yet. */
+  /** Source of the key; null without a key. `typed`: just typed, and not stored yet. */
   readonly keySource: 'environment' | 'login' | 'typed' | null;
   readonly enginesDir: string | null;
-  /** Where `headgate login` keeps what it was told; null for a user without a home. */
+  /** File in which `headgate login` stores gateway and keys; null for a user without a home. */
   readonly loginFile: string | null;
-  /** Why what is there cannot be used. */
+  /** Reason why the login file cannot be used; null if there is none. */
   readonly loginProblem: string | null;
-  /** Where `headgate` keeps what it has installed for this user; null for one without a home. */
+  /** Folder of the programs that `headgate` has installed for this user; null for a user without a home. */
   readonly programsDir: string | null;
   /** The whole environment, for programs that are started. */
   readonly environment: Environment;
 }
 
 /**
- * Variables win over what `headgate login` was told; a key that it was told is for its own gateway alone.
- * @param environment its variables of other programs are not looked at
+ * Combines variables and the login file: variables override the file, and a key of the file is only for its gateway.
+ * @param environment may contain variables of other programs, which are ignored
  * @throws ConfigError for the first variable that is wrong
  */
 export function parseClientConfig(environment: Environment, login: Login | null = null): ClientConfig {
@@ -261,28 +261,28 @@ export function parseClientConfig(environment: Environment, login: Login | null 
   };
 }
 
-/** The configuration of this process as the command `headgate`. @throws ConfigError */
+/** Reads the configuration of this process as the command `headgate`. @throws ConfigError */
 export function readClientConfig(): ClientConfig {
   const own = readSecretFiles(ownVariables(process.env, clientVariables));
   const environment = { ...process.env, HEADGATE_API_KEY: undefined, HEADGATE_API_KEY_FILE: undefined, ...own };
   return parseClientConfig(environment, readLogin(userFolders(process.env).loginFile));
 }
 
-/** Where commands that work on the database themselves find it. */
+/** Configuration of commands that work on the database directly. */
 export interface BooksConfig {
   /** Prefix of the secrets of new keys. */
   readonly keyPrefix: string;
   /** Null: the built-in PostgreSQL of the data folder. */
   readonly databaseUrl: string | null;
-  /** Null: a folder of the user's own. */
+  /** Null: the default folder of the user. */
   readonly dataDir: string | null;
-  /** Null: those of a file in the data folder. */
+  /** Null: the keys in the data folder's file. */
   readonly platformKeys: readonly Buffer[] | null;
   readonly backupPassphrase: string | null;
   readonly environment: Environment;
 }
 
-/** The same of this process for commands that work on the database. @throws ConfigError */
+/** Reads the configuration of this process for commands that work on the database. @throws ConfigError */
 export function readBooksConfig(): BooksConfig {
   const variables = { ...booksVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
   const own = readSecretFiles(ownVariables(process.env, variables));

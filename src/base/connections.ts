@@ -3,48 +3,48 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 /**
- * Bounds for the connections of an HTTP server. Node begins as many requests of one connection as a client sends, and
- * keeps an answer for as long as nobody takes it: here both are bounded.
+ * Bounds the connections of an HTTP server. Node begins as many requests of one connection as a client sends, and keeps
+ * an answer until the client reads it; both are bounded here.
  */
 export interface Connections {
   /**
    * Called once for each request, before anything else is done with it.
-   * @returns whether it may be served; one that may not is answered by `refuse`, or its connection closes unanswered
+   * @returns true if the request may be served; otherwise `refuse` answers it, or its connection closes unanswered
    */
   accept(incoming: IncomingMessage, outgoing: ServerResponse): boolean;
-  /** A connection that speaks another protocol from now on, such as a websocket's, is not idle until it closes. */
+  /** Marks a connection that speaks another protocol from now on, such as a websocket: it is busy until it closes. */
   upgraded(socket: Duplex): void;
   /**
-   * Calls back once all requests that came whole over a connection are answered; at once where they are. It does not
-   * wait for a request whose body is still coming in.
+   * Calls back once all completely received requests of a connection are answered; at once if they are. Does not wait
+   * for a request whose body is still arriving.
    */
   afterAnswers(socket: Duplex, callback: (unanswered: ServerResponse | null) => void): void;
   /**
-   * For a clock that ran out on a connection: what has come over it by now is read, and it calls back unless a request
-   * began with that. Node looks at its clocks first, so a process that was stopped for a while finds them run out
-   * before it has read what clients sent meanwhile. To be called from a timer.
+   * Handles a timeout of a connection: reads the bytes that have arrived, and calls back unless a request begins with
+   * them. Node runs timers first, so a process that was stopped for a while finds its timers expired before it has read
+   * the bytes that clients sent meanwhile. Call this from a timer.
    */
   unlessAsked(socket: Duplex, callback: () => void): void;
 }
 
 export interface ConnectionBounds {
-  /** Connections that are open at once. Beyond that, an idle one is closed for the next. */
+  /** Connections that are open at once. Beyond that, an idle connection is closed for each new one. */
   readonly connectionsMax: number;
-  /** Milliseconds after which a client that takes nothing of an answer is cut off. */
+  /** Milliseconds after which a client that reads nothing of an answer is cut off. */
   readonly stallMs: number;
-  /** Answers a request beyond the bound. The connection must close with that answer. */
+  /** Answers a request beyond the bound. The answer must close the connection. */
   readonly refuse: (outgoing: ServerResponse) => void;
 }
 
-/** Requests of one connection that are begun at once. Few clients pipeline. */
+/** Requests of one connection that run at once. Few clients pipeline. */
 export const unfinishedMax = 16;
 
 interface ConnectionState {
-  /** Requests that are begun and not yet answered to the last byte. */
+  /** Requests that began and are not yet answered to the last byte. */
   unfinished: number;
   /** Requests that ever began. */
   begun: number;
-  /** Requests that came after the one that was refused. */
+  /** Requests that came after the rejected one. */
   surplus: number;
   /** The answer of the newest request. */
   newest: ServerResponse | null;
@@ -53,7 +53,7 @@ interface ConnectionState {
 
 const newState = (): ConnectionState => ({ unfinished: 0, begun: 0, surplus: 0, newest: null, afterAnswers: null });
 
-/** Watches the connections of a server from now on. It takes over the server's `timeout`. */
+/** Bounds the connections of a server from now on. Uses the server's `timeout` itself. */
 export function guardConnections(server: Server, bounds: ConnectionBounds): Connections {
   const { connectionsMax, stallMs, refuse } = bounds;
   const states = new WeakMap<Duplex, ConnectionState>();
@@ -81,14 +81,14 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
     open.add(socket);
   });
   // For a pipelined request Node would write its 100 into the middle of the answer before it. A client that pipelines
-  // does not wait for a 100, and none may wait for ever (RFC 9110, section 10.1.1).
+  // does not wait for a 100, and no client may wait indefinitely (RFC 9110, section 10.1.1).
   server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (outgoing.socket !== null) outgoing.writeContinue();
     server.emit('request', incoming, outgoing);
   });
   // Node calls this when no byte was read or written for the timeout.
   server.setTimeout(stallMs, (socket) => {
-    // Otherwise the client waits for an answer that is being made, which has limits of its own.
+    // Otherwise the client waits for an answer in progress, which has limits of its own.
     if (socket.writableLength > 0) socket.destroy();
     else if (stateOf(socket).unfinished === 0) onceRead(stateOf(socket), () => socket.destroy());
   });
@@ -100,7 +100,7 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
       state.begun += 1;
       if (state.unfinished > unfinishedMax) {
         state.surplus += 1;
-        // Node holds what it has read until the connection ends: a few requests do no harm, a flood closes it.
+        // Node keeps the requests it has read until the connection ends: a few do no harm, a flood closes it.
         if (state.surplus > unfinishedMax) socket.destroy();
         return false;
       }
@@ -125,10 +125,10 @@ export function guardConnections(server: Server, bounds: ConnectionBounds): Conn
   };
 }
 
-/** Calls back unless a request begins with what has come by now. */
+/** Calls back unless a request begins with the bytes that have arrived. */
 function onceRead(state: ConnectionState, callback: () => void): void {
   const { begun } = state;
-  // Immediates run behind the reading of what has come.
+  // Immediates run after the bytes that have arrived are read.
   setImmediate(() => {
     if (state.begun === begun) callback();
   });
@@ -160,7 +160,7 @@ class OpenConnections {
     });
   }
 
-  /** The oldest that will do, of the address with the most connections: a client that opens many displaces its own. */
+  /** Returns the oldest match of the address with the most connections: a client that opens many displaces its own. */
   findOldest(willDo: (socket: Socket) => boolean): Socket | null {
     const [most] = [...this.#byAddress.values()].toSorted((a, b) => b.size - a.size);
     for (const socket of most ?? []) if (!socket.destroyed && willDo(socket)) return socket;

@@ -1,18 +1,17 @@
-/** A cell: nothing for null. */
+/** A cell; null is an empty cell. */
 export type CsvCell = string | number | boolean | null;
 
 const decimal = /^-?\d+(?:\.\d+)?$/;
 
 /**
- * Where a formula could begin in a cell: at its start, also in the wide forms of those characters, and behind what ends a
- * cell for a spreadsheet whose language has the comma in numbers. That one splits at semicolons, and no quotes of ours
- * keep it from it.
+ * Matches places at which a formula could begin: the start of a cell, wide forms of the characters included, and after
+ * a semicolon. A spreadsheet whose language has the comma in numbers splits cells at semicolons, even inside quotes.
  */
 const formulaStart = /^(?=[\t\r\n])|(?=[=+\-@＝＋－＠])(?<=(?:^|[;\t\r\n])[\s"']*)/gu;
 
 /**
- * A cell as RFC 4180 has it. Text that begins like a formula gets a quote before it: spreadsheets would run it, and
- * names and ids are other people's text. Decimals stay numbers, also those that are text.
+ * Formats a cell by RFC 4180. Text that begins like a formula gets a quote before it, because spreadsheets would run it
+ * and users choose names and ids. Decimals stay numbers, even if they are text.
  */
 function csvCell(cell: CsvCell): string {
   if (cell === null) return '';

@@ -14,9 +14,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { ConfigError } from './config.ts';
 
 /**
- * The folder for what must outlive the process, when HEADGATE_DATA_DIR does not name one.
- * @param uid the process' effective user id; undefined where the system has none
- * @throws ConfigError when the user has no home either
+ * Returns the folder for data that must outlive the process, if HEADGATE_DATA_DIR does not name one.
+ * @param uid the effective user id of the process; undefined if the system has none
+ * @throws ConfigError if the user has no home either
  */
 export function defaultDataDir(
   environment: Readonly<Record<string, string | undefined>>,
@@ -30,11 +30,11 @@ export function defaultDataDir(
 }
 
 /**
- * Makes a folder with the folders above it. What root makes can be passed through by others but not listed, since
- * PostgreSQL, which refuses to be root, lives further down; what anybody else makes is closed. What is already there
- * keeps its mode.
+ * Creates a folder with the folders above it. Others can pass through folders of root but not list them, because
+ * PostgreSQL, which does not run as root, has its folder further down. Folders of other users are closed. Existing
+ * folders keep their mode.
  * @returns the absolute path
- * @throws ConfigError naming HEADGATE_DATA_DIR when that cannot be done
+ * @throws ConfigError naming HEADGATE_DATA_DIR if the folder cannot be created or used
  */
 export function makeDataDir(dir: string): string {
   const path = resolve(dir);
@@ -58,15 +58,15 @@ function makeWithParents(path: string, mode: number): void {
     if (!isFileError(error, 'EEXIST')) throw error;
     return;
   }
-  // Not left to mkdir, whose mode the umask narrows.
+  // Not set by mkdir, because the umask narrows its mode.
   chmodSync(path, mode);
 }
 
 /**
- * Takes a folder for this process alone, until the returned function is called or the process ends in whatever way.
- * The lock is the operating system's own on a file (taken through SQLite, Node's only door to such locks), so none
- * can be left behind by a process that was killed.
- * @throws ConfigError naming HEADGATE_DATA_DIR when another process has the folder
+ * Locks a folder for this process, until the returned function is called or the process ends for any reason. The lock
+ * is the operating system's lock on a file (through SQLite, the only way to such locks in Node), so a killed process
+ * leaves no lock.
+ * @throws ConfigError naming HEADGATE_DATA_DIR if another process has the folder
  */
 export function lockDataDir(dir: string): () => void {
   const path = makeDataDir(dir);
@@ -77,13 +77,13 @@ export function lockDataDir(dir: string): () => void {
   );
 }
 
-/** Gateways of one data folder. File systems without locks report every folder as taken: the search must end. */
+/** Gateways per data folder. File systems without locks report every folder as taken, so the search must end. */
 const gatewaysMax = 100;
 
 const gatewayDirOf = (dataDir: string, number: number): string =>
   number === 0 ? dataDir : join(dataDir, 'gateways', String(number));
 
-/** A folder that one gateway has for itself. */
+/** A folder that only one gateway uses. */
 export interface GatewayDir {
   readonly path: string;
   readonly release: () => void;
@@ -91,7 +91,7 @@ export interface GatewayDir {
 
 /**
  * Locks the first free gateway folder of a data folder: the data folder itself, `gateways/1`, `gateways/2` and so on.
- * A copy that was started again takes the folder that it left, unless another gateway was faster.
+ * A restarted gateway gets its former folder, unless another gateway was faster.
  * @throws ConfigError naming HEADGATE_DATA_DIR when a folder cannot be locked, or 100 gateways use the data folder
  */
 export function lockGatewayDir(dataDir: string): GatewayDir {
@@ -112,8 +112,8 @@ export function listGatewayDirs(dataDir: string): string[] {
 }
 
 /**
- * Locks a gateway folder that no gateway uses, to take over what lies there.
- * @returns the function that releases it; null where a gateway uses the folder
+ * Locks a gateway folder that no gateway uses, to adopt its content.
+ * @returns the function that releases the folder; null if a gateway uses it
  * @throws ConfigError naming HEADGATE_DATA_DIR when the folder cannot be locked
  */
 export function lockLeftDir(path: string): (() => void) | null {
@@ -129,7 +129,7 @@ function lockForGateway(path: string): (() => void) | null {
 
 const pidFileOf = (path: string): string => join(path, 'gateway.pid');
 
-/** A database that nobody refers to is closed when memory is tidied up, and its lock would go with it. */
+/** Keeps locked databases referenced: garbage collection closes an unreferenced database, and its lock ends. */
 const heldLocks = new Set<DatabaseSync>();
 
 function holdLock(database: DatabaseSync): () => void {
@@ -141,18 +141,16 @@ function holdLock(database: DatabaseSync): () => void {
 
 const addressFile = (dir: string): string => join(dir, 'gateway.url');
 
-/**
- * Stores the address of a folder's gateway, for commands on the same machine. Best effort: a full disk stops no start.
- */
+/** Writes the URL of a folder's gateway, for commands on this machine. Best effort: a full disk stops no start. */
 export function noteAddress(dir: string, url: string): void {
   try {
     writeFileSync(addressFile(dir), `${url}\n`, { mode: 0o600 });
   } catch {
-    // Commands then ask for HEADGATE_URL.
+    // Without the file, commands ask for HEADGATE_URL.
   }
 }
 
-/** Where the gateway that had a folder last is reached; null where none has noted it. */
+/** Reads the URL of the last gateway of a folder; null if no gateway has written it. */
 export function readAddress(dir: string): string | null {
   try {
     const text = readFileSync(addressFile(dir), 'utf8').trim();
@@ -167,8 +165,8 @@ function takeLock(path: string): DatabaseSync | null {
   let database: DatabaseSync | null = null;
   const lockFile = join(path, 'gateway.lock');
   try {
-    // A process that can read a file can also lock it. An existing file is not opened besides SQLite: closing it would
-    // release the lock that this process may have on it (fcntl(2)).
+    // Mode 600, because every user who can read a file can lock it. Only SQLite opens a file that exists: closing it
+    // here would release the lock that this process may have on it (fcntl(2)).
     if (!existsSync(lockFile)) writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 });
     database = new DatabaseSync(lockFile, { timeout: 0 });
     database.exec('PRAGMA journal_mode = MEMORY');
@@ -186,7 +184,7 @@ function isBusy(error: unknown): boolean {
   return error instanceof Error && 'errcode' in error && error.errcode === sqliteBusy;
 }
 
-/** The number is for the reader only: the file may be older than the lock. */
+/** Returns the process number for the error message only: the file may be older than the lock. */
 function holderOf(path: string): string {
   try {
     const pid = readFileSync(pidFileOf(path), 'utf8').trim();
@@ -196,7 +194,7 @@ function holderOf(path: string): string {
   }
 }
 
-/** True if the error is the operating system's with that code, for example 'ENOENT'. */
+/** True if an error is the operating system's error with this code, for example 'ENOENT'. */
 export function isFileError(error: unknown, code: string): boolean {
   return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -1,12 +1,12 @@
 /**
- * SQLSTATE classes for errors of the statement: cardinality, data, integrity, syntax or names, a view's check, server
- * limits, PL/pgSQL.
- * Excluded are 42501, a revoked privilege, and 42703 and 42P01, missing columns and tables: the database is older than
- * this program, for example after restoring a backup from before an upgrade.
+ * Classes of SQLSTATE that blame the statement: cardinality, data, integrity, syntax or names, a view's check, limits
+ * of the server, PL/pgSQL.
+ * Exceptions: 42501 is a revoked permission. 42703 and 42P01 are missing columns and tables: the database is older than
+ * this program, as after the restore of a backup from before an upgrade.
  */
 const statementsFault = /^(21|22|23|42(?!501|703|P01)|44|54|P0)/;
 const unknownSchema = ['42703', '42P01'];
-/** Codes of postgres.js for a statement that it does not send; all its other codes concern connections. */
+/** Codes of postgres.js for statements that it does not send; all its other codes are about connections. */
 const notSent = /^(UNDEFINED_VALUE|NOT_TAGGED_CALL|MAX_PARAMETERS_EXCEEDED|UNSAFE_TRANSACTION|INVALID_VALUE)$/;
 const connectionsFault = /^(CONNECT|CONNECTION_|ECONN|ENOTFOUND|EPIPE|ETIMEDOUT|EHOSTUNREACH)/;
 
@@ -16,8 +16,8 @@ export function isUnknownSchema(error: unknown): boolean {
 }
 
 /**
- * True if an error is the database's problem, so that the same statement may succeed later: the database is
- * unreachable, or reports anything other than a wrong statement.
+ * True if the database is at fault and not the statement, so that the same statement may succeed later: the database is
+ * unreachable, or reports anything except that the statement is wrong.
  */
 export function isDatabaseUnavailable(error: unknown): boolean {
   const state = sqlStateOf(error);
@@ -26,13 +26,13 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   return connectionsFault.test(code) || isSaid(error) || (isOfQuery(error) && !notSent.test(code));
 }
 
-/** Postgres said it and closed the connection with it. */
+/** True if PostgreSQL itself reported the error. */
 const isSaid = (error: unknown): boolean => linksOf(error).some((link) => 'severity' in link);
 
-/** postgres.js and drizzle give the errors of queries the query's text. */
+/** True if the error is a driver's error of a query: postgres.js and drizzle add the query's text to these. */
 function isOfQuery(error: unknown): boolean {
   const links = linksOf(error);
-  // An error that is no driver's, such as a TypeError of a column's mapping, is a fault of ours.
+  // An error from elsewhere, such as a TypeError in a column's mapping, is a bug of this program.
   const last = links.at(-1);
   return links.some((link) => 'query' in link) && last !== undefined && 'code' in last;
 }
@@ -42,7 +42,7 @@ function linksOf(error: unknown): readonly Error[] {
 }
 
 /**
- * Why a database that somebody named cannot be used at all: it is not reached, not there, or refuses who we are.
+ * Describes why a configured database cannot be used at all: it is unreachable, does not exist, or rejects the login.
  * @returns null for every other error
  */
 export function whyUnusable(error: unknown): string | null {
@@ -52,18 +52,18 @@ export function whyUnusable(error: unknown): string | null {
   if (!isDatabaseUnavailable(error) && !isUnusable && !isFailedConnect(error)) return null;
   let cause = error;
   while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;
-  // A name with several addresses fails with one error for each, and no text of its own.
+  // A host name with several addresses fails with one error per address, and without a message of its own.
   return cause instanceof Error && cause.message !== '' ? cause.message : code;
 }
 
-/** A unix socket that is not there, or not for us, has the code of a file. */
+/** True if connecting failed: a unix socket that is missing or not accessible fails with the code of a file. */
 function isFailedConnect(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }
 
 /**
- * The SQLSTATE of what Postgres said of a statement.
- * @returns null when it said nothing, or closed the connection with it (FATAL): nothing was said of the statement then
+ * Returns the SQLSTATE with which PostgreSQL answered a statement.
+ * @returns null if PostgreSQL did not answer, or closed the connection (FATAL, PANIC): the error is not the statement's
  */
 export function sqlStateOf(error: unknown): string | null {
   for (let current = error; current instanceof Error; current = current.cause) {
@@ -80,7 +80,7 @@ function errorCode(error: unknown): string | null {
   return null;
 }
 
-/** True if PostgreSQL reports a violated unique index; `constraint` narrows this to one index. */
+/** True if an error reports a violated unique index; `constraint` narrows the check to one index. */
 export function isUniqueViolation(error: unknown, constraint?: string): boolean {
   for (let current = error; current instanceof Error; current = current.cause) {
     if ('code' in current && current.code === '23505') {

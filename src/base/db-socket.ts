@@ -1,6 +1,6 @@
 import { Socket } from 'node:net';
 
-/** The settings that postgres.js hands to its option `socket`, as far as they are read here. */
+/** The settings that postgres.js hands to its option `socket`: those that are read here. */
 interface Place {
   /** Path of a unix socket; false where there is none. */
   readonly path: string | false;
@@ -18,14 +18,14 @@ export interface Reconnecting {
 type Callback = (error?: Error | null) => void;
 
 const watchEveryMs = 1000;
-/** A connection that ends sooner was none: nothing that could answer stood behind its port. */
+/** A connection that ends sooner counts as failed: no server stood behind its port. */
 const shortLifeMs = 1000;
 
 /**
- * Lets a pool survive a database that is away. postgres.js sees no failure in a connection that is closed without an
+ * Lets a pool survive an unreachable database. postgres.js sees no failure in a connection that is closed without an
  * error while it is being opened: it tries again at once, a thousand times a second, and never answers the query that
  * waits for it (https://github.com/porsager/postgres/issues/1193). A load balancer without a server behaves like that.
- * @param silenceMs a connection that owes an answer for longer is lost: a server that lives has its own, shorter limits */
+ * @param silenceMs a connection without a due answer for longer is lost: a live server has its own, shorter limits */
 export function createReconnecting(silenceMs: number): Reconnecting {
   let shortLives = 0;
   const onClosed = (lifeMs: number): void => {
@@ -44,17 +44,17 @@ export function createReconnecting(silenceMs: number): Reconnecting {
 }
 
 /**
- * The pause before the next try: a few milliseconds, then up to a second. The default of postgres.js is up to 20, for
- * which a database that has come back is not seen.
- * @param failures of the whole pool in a row
+ * Returns the pause before the next try: a few milliseconds at first, up to one second. The default of postgres.js is
+ * up to 20 seconds, during which a database that is back is not noticed.
+ * @param failures consecutive failures of the whole pool
  */
 function reconnectSeconds(failures: number): number {
   return (0.5 + Math.random() / 2) * Math.min(2 ** failures / 50, 1);
 }
 
 /**
- * A connection whose every end is an error to those who still wait for it. postgres.js ignores one that comes when
- * nothing waits; under TLS Node hands it on to the TLS socket around this one.
+ * A connection that reports every end as an error, for queries that still wait. postgres.js ignores the error when no
+ * query waits; under TLS, Node hands it on to the TLS socket around this one.
  */
 class DatabaseSocket extends Socket {
   // Read by postgres.js: the name that TLS verifies, and what its error messages say.
@@ -96,15 +96,15 @@ class DatabaseSocket extends Socket {
     if (this.#isAsked) this.#onClosed(performance.now() - this.#beganMs);
     const isPeaceful = this.#isCancel || !this.#isAsked;
     const reason = error ?? (isPeaceful ? null : this.#closed());
-    // After the event `error` the event `close` says that there was none: a statement that is given to this connection
-    // between the two would otherwise be answered by neither.
+    // The event `close` after the event `error` reports no error: a statement that is given to this connection between
+    // the two would otherwise be answered by neither.
     super._destroy(null, () => callback(reason));
   }
 
   /**
-   * Connects only when the first message is written. postgres.js collects what it writes until the next turn of the
-   * event loop; a connection that fails before that leaves the rest to the next one. There it stands before the opening
-   * message, and both are kept back until they are 1 KiB: `endUnlessAsked` lets them grow.
+   * Connects only when the first message is written. postgres.js collects its writes until the next turn of the event
+   * loop; a connection that fails before that leaves its writes to the next connection. There they precede the opening
+   * message, and postgres.js keeps both back until they are 1 KiB: `endUnlessAsked` lets them grow.
    */
   #ask(opening: Buffer): void {
     this.#isAsked = true;
@@ -114,20 +114,20 @@ class DatabaseSocket extends Socket {
     else this.connect({ host: this.host ?? 'localhost', port: this.port ?? 5432 });
   }
 
-  /** A connection that closes in peace before it was made is tried again at once, with its opening message once more. */
+  /** Ends a connection that never opened, without an error: postgres.js retries at once, with the opening message. */
   endUnlessAsked(): void {
     if (!this.#isAsked) this.destroy();
   }
 
   /**
-   * Destroys a connection on which something was written and nothing came back for too long. A network that swallows
-   * packets says nothing, and the kernel goes on for a quarter of an hour, while a new connection may work at once.
+   * Destroys a connection on which something was written and nothing came back for too long. A network that drops
+   * packets reports nothing, and the kernel retries for a quarter of an hour, while a new connection may work at once.
    */
   endWhenSilent(silenceMs: number): void {
     let seen = { bytesRead: 0, bytesWritten: 0 };
     const timer = setInterval(() => {
-      // Under TLS only the socket's handle is written to, so that it is not known what came first: one that owes
-      // nothing is ended as well when it was idle for so long.
+      // Under TLS only the socket's handle is written to, so the order of reads and writes is unknown: a connection
+      // that owes no answer is ended as well when it was idle for that long.
       if (this.#isSecured && (seen.bytesRead !== this.bytesRead || seen.bytesWritten !== this.bytesWritten)) {
         this.#written = { atMs: performance.now(), bytesRead: this.bytesRead };
       }
@@ -149,10 +149,10 @@ class DatabaseSocket extends Socket {
 // https://www.postgresql.org/docs/current/protocol-message-formats.html: the four bytes after the length.
 const startupCode = 196_608;
 const sslRequestCode = 80_877_103;
-/** The one request that a server answers by closing the connection. */
+/** Code of the only request that a server answers by closing the connection. */
 const cancelRequestCode = 80_877_102;
 
-/** The opening message at the end of what was written, without what a lost connection left before it. */
+/** Returns the opening message at the end of the written bytes, without the rest of a lost connection before it. */
 function openingOf(written: Buffer): Buffer | null {
   for (let start = written.length - 8; start >= 0; start -= 1) {
     const length = written.length - start;

@@ -6,13 +6,13 @@ import { createReconnecting, type Reconnecting } from './db-socket.ts';
 
 export { isDatabaseUnavailable, isUniqueViolation, isUnknownSchema, sqlStateOf, whyUnusable } from './db-errors.ts';
 
-/** Postgres by two doors over one pool: drizzle for typed queries, `sql` for the few that are hot or special. */
+/** PostgreSQL through two interfaces to one pool: drizzle for typed queries, `sql` for hot or special ones. */
 export interface Db {
   readonly orm: PostgresJsDatabase;
   readonly sql: Sql;
   /**
-   * One connection beside the pool, for what a session of Postgres keeps; it is made when it is first used, and again
-   * after it was lost. Whoever asked for it ends it.
+   * Returns one connection beside the pool, for state that a session of PostgreSQL keeps. The connection opens at its
+   * first use, and again after a loss. The caller ends it.
    * @param limits the pool's where absent
    */
   session(limits?: StatementLimits): Sql;
@@ -20,19 +20,19 @@ export interface Db {
   close(): Promise<void>;
 }
 
-/** A transaction that another room began. */
+/** A transaction that one room begins and hands to another. */
 export type Transaction = Parameters<Parameters<PostgresJsDatabase['transaction']>[0]>[0];
 
 export interface ConnectOptions {
   readonly poolMax?: number;
-  /** Text after "headgate" in `application_name`, for pools with a special purpose. */
+  /** Text after "headgate" in `application_name`; absent for the general pool. */
   readonly purpose?: string;
   readonly limits?: StatementLimits;
 }
 
 /**
- * Milliseconds; Postgres' own settings of these names, for every statement of a connection. Those of a server are left
- * alone where there is null.
+ * PostgreSQL's settings of these names, in milliseconds, for every statement of a connection. Null keeps the server's
+ * setting.
  */
 export interface StatementLimits {
   readonly lockTimeoutMs: number | null;
@@ -45,13 +45,13 @@ const commonLimits: StatementLimits = {
   statementTimeoutMs: 30_000,
   idleInTransactionTimeoutMs: 60_000,
 };
-/** How much longer than its statement a connection may be silent. */
+/** Milliseconds that a connection may be silent beyond the time limit of its statement. */
 const silenceBeyondMs = 5000;
 
 /**
- * Handles parts of a URL that postgres.js does not: an IPv6 address, whose colons it takes for the port's, and libpq's
- * `?host=` and `?port=`, which it would send to the server as settings. A host that begins with a slash is the folder
- * of a unix socket.
+ * Reads the parts of a URL that postgres.js misreads: an IPv6 address, whose colons it takes for the port's, and
+ * libpq's `?host=` and `?port=`, which it would hand to the server as settings. A host that begins with a slash is the
+ * folder of a unix socket.
  */
 function placeOf(given: string): { readonly url: string; readonly place: object } {
   const { url, login } = loginOf(given);
@@ -80,8 +80,8 @@ function loginOf(url: string): { readonly url: string; readonly login: object } 
 }
 
 /**
- * Left to postgres.js alone are several hosts, of which it takes the next one by itself while it connects, and TLS from
- * the first byte, which needs a connection that is made already.
+ * Leaves two cases to postgres.js: several hosts, because it moves to the next host itself while it connects; and TLS
+ * from the first byte, which needs a connection that is already open.
  */
 function reconnectingTo(url: string, silenceMs: number): Partial<Reconnecting> {
   const { hostname, searchParams } = new URL(url);
@@ -90,8 +90,8 @@ function reconnectingTo(url: string, silenceMs: number): Partial<Reconnecting> {
 }
 
 /**
- * Types of arrays are not asked for: nothing here reads or writes one, and postgres.js asks on every new connection, on
- * its own account: where that one is lost, nobody catches its error, which then ends the process.
+ * Turns off the query for array types: no code here reads or writes arrays. postgres.js would send the query on every
+ * new connection, and if that connection is lost, nobody catches the error and the process ends.
  */
 const everyConnection = { fetch_types: false, onnotice: () => undefined };
 
@@ -116,7 +116,7 @@ function openPool(url: string, { poolMax = 10, purpose, limits = commonLimits }:
   });
 }
 
-/** Opens a pool; connections are made when they are first needed. */
+/** Opens a pool; connections open when they are first needed. */
 export function connectDb(url: string, options: ConnectOptions = {}): Db {
   const sql = openPool(url, options);
   const orm = drizzle(sql);
@@ -130,15 +130,15 @@ export function connectDb(url: string, options: ConnectOptions = {}): Db {
   };
 }
 
-/** Connections of one purpose, which others cannot take: what waits on them can be given up. */
+/** Connections for one purpose only, so that all waiting statements can be given up. */
 export interface DedicatedDb {
   readonly sql: Sql;
-  /** Gives up every connection: what waits on them is rejected, and the next statement makes a new one. */
+  /** Closes every connection: waiting statements are rejected, and the next statement opens a new connection. */
   abandon(): void;
   close(): Promise<void>;
 }
 
-/** Opens connections that nothing else takes, and that can be given up. */
+/** Opens connections that only the caller uses, and that can be given up. */
 export function connectDedicated(url: string, options: Required<ConnectOptions>): DedicatedDb {
   let sql = openPool(url, options);
   return {
@@ -154,18 +154,18 @@ export function connectDedicated(url: string, options: Required<ConnectOptions>)
   };
 }
 
-/** The database's clock, in milliseconds since the Unix epoch. */
+/** Returns the database's time, in milliseconds since the Unix epoch. */
 export async function readTime({ sql }: Db): Promise<number> {
   const [row] = await sql<{ ms: number }[]>`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`;
   return row?.ms ?? 0;
 }
 
-/** A server that does not say a word of PostgreSQL's is none; longer than a connection may take to be made. */
+/** Time limit for the first answer of a server; longer than a connection may take to open. */
 const firstAnswerTimeoutMs = 15_000;
 
 /**
- * Waits for a first answer, with a time limit. With several hosts, postgres.js tries one after another endlessly and
- * without delay if none is reachable; and it waits indefinitely for a server that is not PostgreSQL.
+ * Fails if the server does not answer in time. When none of several hosts is reachable, postgres.js tries them forever
+ * without a pause, and it waits forever for a program that is not PostgreSQL.
  */
 async function expectAnswer(sql: Sql): Promise<void> {
   const { promise, reject } = Promise.withResolvers<never>();
@@ -181,8 +181,8 @@ async function expectAnswer(sql: Sql): Promise<void> {
 }
 
 /**
- * Runs work on one connection without limits on its statements, where the server answers at all, and closes it.
- * @param silenceMs how long a statement may take before its connection counts as lost
+ * Runs work on one connection without limits on its statements, if the server answers, and closes the connection.
+ * @param silenceMs milliseconds that a statement may take before its connection counts as lost
  */
 export async function withUnlimited<T>(url: string, silenceMs: number, run: (sql: Sql) => Promise<T>): Promise<T> {
   const { url: plain, place } = placeOf(url);

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 const unknownMax = 1_000_000;
 
-/** How many files and connections this process may have open; a large number where the system does not say. */
+/** Returns how many files and connections this process may open; a large number if the system does not report it. */
 export function descriptorsMax(): number {
   try {
     const soft = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];

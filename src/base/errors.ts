@@ -1,6 +1,6 @@
 /**
- * The one table of error codes. The text of a code is public: it holds nothing of an engine, a store or the machine,
- * and a refusal may replace it only by one that does not either.
+ * The only table of error codes. The text of a code is public: it must reveal nothing of an engine, a store or the
+ * machine. A text that replaces it must not, either.
  */
 interface ErrorEntry {
   readonly status: number;
@@ -65,7 +65,7 @@ const errorTable = {
 
 export type ErrorCode = keyof typeof errorTable;
 
-/** Every code there is. */
+/** All codes. */
 export const errorCodes = Object.keys(errorTable) as readonly ErrorCode[];
 
 export interface ErrorOptions {
@@ -73,38 +73,38 @@ export interface ErrorOptions {
   readonly message?: string;
   /** Field of the request that is at fault. */
   readonly param?: string;
-  /** Status instead of the code's own, where one code has several (upstream_error: 502, 503, 504). */
+  /** Status instead of the code's own, for codes with several (upstream_error: 502, 503, 504). */
   readonly status?: number;
-  /** Waiting does not mend it: there is no Retry-After, and SDKs are told not to repeat the request. */
+  /** Waiting does not help: no Retry-After is sent, and SDKs are told not to repeat the request. */
   readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Name of the limit or setting that rejects, as the operator changes it; for logs, and never a client's text. */
+  /** Name of the limit or setting that rejects the request, as operators set it. For logs; never a client's text. */
   readonly reason?: string;
   /** For logs only; never shown. */
   readonly cause?: unknown;
 }
 
-/** The default Retry-After of what is away. */
+/** Default Retry-After of status 503. */
 const unavailableSeconds = '1';
 
-/** SDKs of OpenAI and Anthropic retry 409 and 5xx. The header stops retries that would fail in the same way. */
+/** Tells SDKs of OpenAI and Anthropic, which repeat 409 and 5xx, not to repeat requests that would fail again. */
 function defaultHeaders(status: number, lasting: boolean): Record<string, string> {
   if (lasting || status === 409 || status === 501) return { 'x-should-retry': 'false' };
   return status === 503 ? { 'retry-after': unavailableSeconds } : {};
 }
 
-/** Message of `insufficient_scope` if a management key alone is not enough. */
+/** Message of `insufficient_scope` where not every management key is enough. */
 export const needsPlatformAdmin =
   'This API key may not do this: it takes a management key of a platform administrator.';
 
-/** A refusal or failure with a code, and a text that may be shown to anybody. */
+/** A rejection or failure with a code and a public text. */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly status: number;
   readonly type: ErrorType;
   readonly param: string | null;
-  /** Null where code and param say all. */
+  /** Null if code and param say everything. */
   readonly reason: string | null;
   readonly headers: Readonly<Record<string, string>>;
 
@@ -122,14 +122,14 @@ export class AppError extends Error {
   }
 }
 
-/** The body of an error as OpenAI's clients read it. */
+/** Returns the body of an error as OpenAI's clients read it. */
 export function errorEnvelope(error: AppError): {
   error: { message: string; type: ErrorType; code: ErrorCode; param: string | null };
 } {
   return { error: { message: error.message, type: error.type, code: error.code, param: error.param } };
 }
 
-/** Anthropic's names for what a status says. */
+/** Anthropic's error types by status. */
 const anthropicTypes: Readonly<Record<number, string>> = {
   401: 'authentication_error',
   402: 'billing_error',
@@ -142,7 +142,7 @@ const anthropicTypes: Readonly<Record<number, string>> = {
   504: 'timeout_error',
 };
 
-/** The body of an error as Anthropic's clients read it, with the code of this table and the field at fault inside. */
+/** Returns the body of an error as Anthropic's clients read it, with this table's code and the field at fault. */
 export function anthropicEnvelope({ status, message, code, param }: AppError): {
   type: 'error';
   error: { type: string; message: string; code: ErrorCode; param: string | null };

@@ -1,7 +1,7 @@
 /**
- * A queue that is fair among keys, by cost: a key's turn comes when the others have had as much. Each key has a virtual
- * time, which its items advance by their cost; the key with the least goes next. A key that was away starts where the
- * others are, so that nobody saves up turns.
+ * A queue that is fair among keys by cost. Each key has a virtual time, which its items advance by their cost; the key
+ * with the least virtual time goes next. A key that was idle starts at the current virtual time, so that idle keys do
+ * not accumulate priority.
  */
 export class FairQueue<Item> {
   readonly #keys = new Map<string, KeyLine<Item>>();
@@ -22,7 +22,7 @@ export class FairQueue<Item> {
     this.#size += 1;
   }
 
-  /** The item that `take` would take. */
+  /** Returns the item that `take` would return. */
   peek(): Item | null {
     return this.#next()?.entries[0]?.item ?? null;
   }
@@ -48,7 +48,7 @@ export class FairQueue<Item> {
     this.#forget(keyId, line);
   }
 
-  /** An item that was taken has ended and cost so much more than expected, or less. */
+  /** Ends a taken item; `beyond` is its cost above the expected cost, negative if it cost less. */
   correct(keyId: string, beyond: number): void {
     const line = this.#keys.get(keyId);
     if (line === undefined) return;
@@ -57,7 +57,7 @@ export class FairQueue<Item> {
     this.#forget(keyId, line);
   }
 
-  /** The key's line whose turn it is. */
+  /** Returns the line of the key that is next. */
   #next(): KeyLine<Item> | null {
     let next: KeyLine<Item> | null = null;
     for (const line of this.#keys.values()) {

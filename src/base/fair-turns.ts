@@ -1,6 +1,6 @@
 import { TooManyWaitError } from './turns.ts';
 
-/** There is no turn: all who wait together are too many, or one has waited too long. */
+/** No turn is available: too many callers wait in total, or this caller has waited too long. */
 export class NoTurnError extends Error {
   constructor() {
     super('there is no turn in time');
@@ -33,12 +33,12 @@ interface Line {
 }
 
 /**
- * Bounds what is done at once under all names together, and shares it: the next turn is of the name that has the fewest
- * running, of several the one that has had none for longest. No name ever has all of it.
+ * Bounds work that runs at once under all names together, and shares it: the next turn goes to the name with the fewest
+ * running, among several to the name without a turn for longest. One name runs at most `atOncePerNameMax`.
  */
 export class FairTurns {
   readonly #bounds: FairTurnBounds;
-  /** In the order in which they have had a turn, the latest last. */
+  /** Lines in the order of their last turn, the latest last. */
   readonly #lines = new Map<string, Line>();
   #running = 0;
   #waiting = 0;
@@ -48,7 +48,7 @@ export class FairTurns {
   }
 
   /**
-   * A turn for as long as something runs.
+   * Runs work with a turn, which ends with the work.
    * @throws TooManyWaitError where too many of this name wait already, NoTurnError, and what `run` throws
    */
   async during<T>(name: string, run: () => Promise<T>, { isBegun = false }: TurnOptions = {}): Promise<T> {

@@ -1,16 +1,16 @@
 import { existsSync, writeFileSync } from 'node:fs';
 
 /**
- * Runs `work` under an exclusive lock; waits while another process has the lock. The lock is the operating system's own
- * lock on a file (taken through SQLite, Node's only way to such locks), so a killed process cannot leave one behind.
- * The file is created, stays, and is empty.
- * @param waitMs maximum wait in milliseconds; the process is blocked meanwhile
- * @throws Error if the lock is not free in time
+ * Runs work while no other process has this lock; waits for a process that has it. The lock is the operating system's
+ * lock on a file (through SQLite, the only way to such locks in Node), so a killed process leaves no lock. The file is
+ * created, stays, and is empty.
+ * @param waitMs milliseconds to wait at most; the process does nothing else meanwhile
+ * @throws Error if the lock is not available in time
  */
 export function withFileLock<T>(path: string, waitMs: number, work: () => T): T {
-  // Not imported: where it is still an experiment, Node says so to everybody who loads it.
+  // Not imported: Node versions in which the module is experimental print a warning when it is loaded.
   const { DatabaseSync } = process.getBuiltinModule('node:sqlite');
-  // A process that can read a file can also lock it.
+  // Mode 600, because every user who can read a file can lock it.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 });
   const database = new DatabaseSync(path, { timeout: waitMs });
   try {

@@ -1,4 +1,4 @@
-/** Decides which folders of a machine its containers may mount, and which would give them control of the machine. */
+/** Decides which folders of a machine its containers may mount; some would give containers control of the machine. */
 
 /** A folder of the machine or a named volume that containers may mount. */
 export interface AllowedMount {
@@ -22,9 +22,9 @@ const closedFolders = [
 ];
 /** Safe folders inside those: memory, and disks that a desktop has mounted. */
 const openFolders = ['/dev/shm', '/run/media'];
-/** Programs and settings of the machine: certificates and the like may be read, one by one. */
+/** Programs and settings of the machine: single folders inside, such as certificates, may be mounted read-only. */
 const systemFolders = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/usr'];
-/** Keys and login scripts lie directly in them. */
+/** Home folders: keys and login scripts lie directly in them. */
 const homeFolder = /^\/(?:root|home|home\/[^/]+)$/;
 
 /** The path without slashes at its end. */
@@ -32,12 +32,12 @@ export function trimFolder(path: string): string {
   return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
 }
 
-/** True if a path is the folder or inside it; both without trailing slashes. */
+/** True if a path is the folder or lies in it; both without slashes at their end. */
 export function liesIn(path: string, folder: string): boolean {
   return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`);
 }
 
-/** Returns why a container may not mount a folder of the machine; null if it may. */
+/** Returns the reason why containers must not mount a folder of the machine; null if they may. */
 export function hostFolderProblem(given: string, isReadOnly: boolean): string | null {
   const path = trimFolder(given);
   const parts = path.split('/').slice(1);
@@ -68,8 +68,8 @@ export function parseAllowedMount(text: string): AllowedMount | null {
 }
 
 /**
- * Returns the problem of a list of folders that containers may mount, or null. A folder inside another folder of the
- * list is a problem: a container with the outer folder could replace the inner one by a link to anywhere.
+ * Names a problem of a list of folders that containers may mount one by one; null if there is none. No folder may lie
+ * in another: a container that mounts the outer folder could replace the inner folder by a link to anywhere.
  */
 export function folderListProblem(folders: readonly AllowedMount[]): string | null {
   for (const { source, isReadOnly } of folders) {

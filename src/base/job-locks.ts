@@ -4,8 +4,8 @@ import type { Db } from './db.ts';
 /** Leases of a database, each of one holder at a time. */
 export interface Leases {
   /**
-   * Takes a lease, or renews it. It holds for `idleMs` after the last call for any lease, and ends with the process.
-   * Who was silent for longer may not hold it any more: what is done under a lease must bear a second one who does it.
+   * Takes or renews a lease. The lease lasts for `idleMs` after the last call for any lease, and ends with the process.
+   * A holder that calls later than that may have lost the lease: work under a lease must tolerate a second worker.
    *
    * @returns false while somebody else holds it
    * @throws when Postgres cannot be asked
@@ -34,7 +34,7 @@ export function createLeases({ db, idleMs = defaultIdleMs }: LeasesOptions): Lea
   return {
     async take(name) {
       session ??= db.session();
-      // The session may be a new one. Before PostgreSQL 14 there is no such setting, and a frozen holder keeps its lease.
+      // Set each time: the session may be new. PostgreSQL 13 lacks the setting, and a frozen holder keeps its lease.
       const [row] = await session<{ mine: boolean }[]>`
         select pg_try_advisory_lock(hashtext('headgate lease'), hashtext(${name})) as mine,
           (select set_config(name, ${String(idleMs)}, false) from pg_settings where name = 'idle_session_timeout')`;

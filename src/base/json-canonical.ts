@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto';
 import { scanDocument, skipLiteral, skipSpace, skipString } from './json-scan.ts';
 
 /**
- * One notation for JSON of one meaning: members in the order of their names, no white space, no escapes that need not be,
- * numbers as they are when they are read and written again. Works on latin1 strings, one character for each byte, in one
- * pass and without building values: a text of many small numbers costs what its length costs.
+ * Canonical form of JSON: members sorted by name, no white space, no unnecessary escapes, numbers as JSON.stringify
+ * writes them. Works on latin1 strings, one character per byte, in one pass and without building values: the cost of a
+ * text depends on its length only, even with many small numbers.
  */
 
 const QUOTE = 0x22;
@@ -18,12 +18,12 @@ const CLOSE_BRACE = 0x7d;
 const depthMax = 1000;
 
 const integer = /^(?:0|-?[1-9]\d*)$/;
-/** Elements of a list that are canonical already. At most so many at once: a match costs memory for each. */
+/** List elements that are already canonical. At most 1000 per match, because a match costs memory for each. */
 const integers = /(?:(?:0|-?[1-9]\d*),){1,1000}/y;
 
 class NoJson extends Error {}
 
-/** Integers keep all their digits, also those that no double has. */
+/** Canonicalizes a literal. Integers keep all their digits, even beyond the precision of a double. */
 function canonicalLiteral(source: string): string {
   if (integer.test(source) || /^[tfn]/.test(source)) return source;
   const value = Number(source);
@@ -129,8 +129,8 @@ class Reader {
 }
 
 /**
- * A JSON text in that notation. Members of one name keep their order among each other.
- * @returns null for what is no JSON; texts that only a full parser refuses may pass
+ * Returns the canonical form of a JSON text. Members of the same name keep their order.
+ * @returns null if the text is not JSON; texts that only a full parser rejects may pass
  */
 export function canonicalJson(text: string): string | null {
   try {
@@ -141,11 +141,11 @@ export function canonicalJson(text: string): string | null {
   }
 }
 
-/** A longer member is compared as it was written: making it canonical takes as long as a small request. */
+/** Bytes above which a member is hashed as written: canonicalizing it takes as long as a small request. */
 const readBytesMax = 65_536;
 
 /**
- * A SHA-256 over the members of a JSON object, in one order and one notation.
+ * Computes a SHA-256 over the members of a JSON object, sorted and in canonical form.
  * @param text the object as latin1
  * @param without names of members that do not count
  * @returns hexadecimal; null for what is no JSON object

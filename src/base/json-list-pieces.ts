@@ -11,7 +11,7 @@ export interface ListPiecesOptions {
   readonly listKey: string;
   /** The member of an element that is the number. */
   readonly numberKey: string;
-  /** What is added to each number. */
+  /** Amount that is added to each number. */
   readonly added: number;
   /** Gets the text of the elements, with the commas and the space between them, in pieces. */
   readonly onElements: (text: string) => void;
@@ -52,9 +52,9 @@ export class ListPieces {
   #largest = -1;
   #broken = false;
   #inString = false;
-  /** What there is of a string that may be one of the two keys; null of any other. */
+  /** Text read so far of a string that may be one of the two keys; null for any other string. */
   #word: string | null = null;
-  /** What there is between one of the two keys and the mark that follows; null elsewhere. */
+  /** Text read so far between one of the two keys and the next mark; null elsewhere. */
   #gap: string | null = null;
 
   constructor(options: ListPiecesOptions) {
@@ -64,7 +64,7 @@ export class ListPieces {
   feed(text: string): void {
     const marks = new NextMark(text);
     let at = 0;
-    // What stands before it was passed on, or is kept as the gap.
+    // Text before this offset was passed on, or is kept as the gap.
     let from = 0;
     while (at < text.length && !this.#broken) {
       if (this.#inString) {

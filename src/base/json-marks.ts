@@ -1,12 +1,12 @@
-/** What walks through JSON that comes in pieces have in common. Text is latin1, as in json-scan.ts. */
+/** Shared helpers for reading JSON that comes in pieces. Text is latin1, as in json-scan.ts. */
 
 const BACKSLASH = 0x5c;
 
 /** Finds where strings end that may go on in the next piece, one after the other. */
 export class StringEnds {
-  /** Whether the string that was looked at last goes on in the next piece. */
+  /** True if the string that `find` read last goes on in the next piece. */
   goesOn = false;
-  /** Whether the next character of it stands behind a backslash. */
+  /** True if a backslash at the end of this piece escapes the first character of the next piece. */
   #escaped = false;
 
   /** @returns the offset after the string that `from` stands in, or the end of the piece */
@@ -18,7 +18,7 @@ export class StringEnds {
     return quote === -1 ? text.length : quote + 1;
   }
 
-  /** Whether `at` stands behind an odd number of backslashes; `from` is where the string begins in this piece. */
+  /** True if an odd number of backslashes precedes `at`; `from` is where the string begins in this piece. */
   #isEscaped(text: string, from: number, at: number): boolean {
     let first = at;
     while (first > from && text.charCodeAt(first - 1) === BACKSLASH) first -= 1;

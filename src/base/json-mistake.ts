@@ -4,7 +4,7 @@ import { skipSpace } from './json-scan.ts';
 export interface JsonMistake {
   /** Offset in the text. */
   readonly offset: number;
-  /** What is wrong there; it quotes nothing of the text. */
+  /** Description of the mistake; never quotes the text. */
   readonly reason: string;
 }
 

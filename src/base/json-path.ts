@@ -5,8 +5,8 @@ const nameCharsMax = 64;
 const levelsMax = 16;
 
 /**
- * Names the innermost value of a JSON object that contains an offset, as `messages[0].content`; '' for the object itself.
- * An offset in a field's name belongs to the object of that field.
+ * Names the innermost value of a JSON object that contains an offset, as `messages[0].content`; '' for the object
+ * itself. An offset in a field's name belongs to the object of that field.
  */
 export function pathAt(text: string, offset: number): string {
   let path = '';

@@ -41,7 +41,7 @@ const CLOSE_BRACKET = 0x5d;
 
 /** Arrays and objects within one another, as in json-scan.ts. */
 const depthMax = 999;
-/** Characters that are kept of a key with its quotes: a wanted one is short, also where every character is an escape. */
+/** Characters kept of a key with its quotes: wanted keys are shorter, even if every character is an escape. */
 const keyCharsMax = 256;
 /** Characters that are kept of a number, `true`, `false` or `null`. */
 const literalCharsMax = 1024;
@@ -59,12 +59,12 @@ export class ObjectPieces {
   #before = 0;
   #key = '';
   #valueStart = 0;
-  /** What is kept of the key or value that is being read. */
+  /** Kept beginning of the key or value that is being read. */
   #kept = '';
   #keptMax = 0;
   /** Finds quotes and brackets in this piece. */
   #marks = new NextMark('');
-  /** Whether it stands in a string of an array or object. */
+  /** True while the reader is in a string of an array or object. */
   #inString = false;
   readonly #strings = new StringEnds();
 

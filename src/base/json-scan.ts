@@ -76,7 +76,7 @@ export function skipString(text: string, at: number): number {
   return -1;
 }
 
-/** What is left of the bounds of the current scan. */
+/** Members and levels that the bounds of the current scan still allow. */
 interface Allowance {
   members: number;
   readonly depth: number;

@@ -4,17 +4,17 @@ import { ConfigError } from './config.ts';
 /** Where a server listens, and the variables that set it. */
 export interface ListenAddress {
   readonly host: string;
-  /** 0 takes any free one. */
+  /** 0 chooses a free port. */
   readonly port: number;
   readonly hostVariable: string;
   readonly portVariable: string;
-  /** For this process alone, also where the workers of a cluster share their ports. */
+  /** Reserves the port for this process, even if the workers of a cluster share their ports. */
   readonly exclusive?: boolean;
 }
 
 const backlog = 4096;
 
-/** @throws ConfigError naming the variable when the address cannot be had */
+/** @throws ConfigError naming the variable if the address is not available */
 export function listen(server: Server, address: ListenAddress): Promise<void> {
   const { host, port, hostVariable, portVariable, exclusive = false } = address;
   return new Promise((resolve, reject) => {
@@ -32,7 +32,7 @@ export function listen(server: Server, address: ListenAddress): Promise<void> {
   });
 }
 
-/** Takes no more connections; resolves when the last one has ended. */
+/** Stops accepting connections; resolves when the last connection has ended. */
 export function closeServer(server: Server): Promise<void> {
   return new Promise((resolve) => {
     if (server.listening) server.close(() => resolve());

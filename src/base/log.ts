@@ -19,9 +19,9 @@ const depthMax = 4;
 const causesMax = 4;
 
 /**
- * JSON lines on stdout. Fields that could carry a secret are left out down to a few levels. Of an error only type,
- * message, code, stack and cause are kept: drivers add statements with their values, and commands with passwords. pino's own
- * redaction by paths costs many times what the rest of a line does.
+ * Creates a log of JSON lines on stdout. Fields that could carry a secret are removed down to a few levels. Only type,
+ * message, code, stack and cause of an error are kept: drivers add statements with their values, and commands with
+ * passwords. pino's own redaction by paths costs many times as much as the rest of a line.
  */
 export function createLog(level: string, destination?: DestinationStream): Log {
   const options = {

@@ -4,18 +4,18 @@ import { z } from 'zod';
 import type { Environment } from './config-values.ts';
 import { withFileLock } from './file-lock.ts';
 
-/** The file of `headgate login`: the gateway that commands ask, and a key for each gateway that it was told. */
+/** The file of `headgate login`: the gateway that commands use, and a key for each gateway. */
 
 const fileSchema = z.object({ url: z.string().nullable(), keys: z.record(z.string(), z.string()) });
 
 export interface Login extends z.output<typeof fileSchema> {
-  /** Why the file cannot be used; there is no URL and no key then. */
+  /** Reason why the file cannot be used; then there is no URL and no key. */
   readonly problem: string | null;
 }
 
 const nothing: Login = { url: null, keys: {}, problem: null };
 
-/** A URL as keys are filed under it. */
+/** Normalizes a URL under which a key is stored. */
 export const normalUrl = (url: string): string => (URL.parse(url)?.href ?? url).replace(/\/+$/, '');
 
 /** The folders of a user, by the XDG base directory specification; null without a home. */
@@ -37,7 +37,8 @@ export function userFolders(environment: Environment): {
 }
 
 /**
- * Returns the content of the file; empty if there is none. A file that others can read is not used: they know its keys.
+ * Reads the file; without a file there is no URL and no key. A file that others can read is not used: they have its
+ * keys.
  */
 export function readLogin(path: string | null): Login {
   if (path === null) return nothing;
@@ -59,7 +60,7 @@ export function readLogin(path: string | null): Login {
 
 const broken = (path: string): string => `${path} is not as "headgate login" writes it; log in again`;
 
-/** Null for what is not as this module writes it. @throws where it cannot be read */
+/** Parses the file; null if its format is not this module's. @throws if the file cannot be read */
 function parse(path: string): z.output<typeof fileSchema> | null {
   const text = readFileSync(path, 'utf8');
   try {
@@ -69,7 +70,7 @@ function parse(path: string): z.output<typeof fileSchema> | null {
   }
 }
 
-/** What is lost with a file that is not used, but for the key of one gateway; null where nothing is. */
+/** Describes what is lost with a file that is not used, except the key of gateway `name`; null if nothing is lost. */
 function lossOf(path: string, name: string): string | null {
   let parsed: ReturnType<typeof parse>;
   try {
@@ -84,8 +85,8 @@ function lossOf(path: string, name: string): string | null {
 }
 
 /**
- * Makes this gateway the one that is asked, and keeps its key, in a file for this user alone.
- * @returns what of the file before is lost, as a sentence; null where nothing is
+ * Sets the gateway that commands use, and stores its key, in a file that only this user can read.
+ * @returns a sentence about the former content that is lost; null if nothing is lost
  */
 export function writeLogin(
   path: string,
@@ -100,7 +101,7 @@ export function writeLogin(
   });
 }
 
-/** @returns whether there was a key of this gateway. @throws Error saying why the file cannot be used */
+/** @returns true if there was a key of this gateway. @throws Error with the reason why the file cannot be used */
 export function removeLogin(path: string, url: string): boolean {
   if (!existsSync(path)) return false;
   return alone(path, () => {
@@ -117,13 +118,13 @@ export function removeLogin(path: string, url: string): boolean {
 
 const lockWaitMs = 10_000;
 
-/** Two at once would each read the file before the other writes it, and one key would be lost. */
+/** Runs a change under a lock: two changes at once could overwrite each other, and one key would be lost. */
 function alone<T>(path: string, change: () => T): T {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   return withFileLock(`${path}.lock`, lockWaitMs, change);
 }
 
-/** All of it or nothing: whoever reads it meanwhile finds the old one. */
+/** Writes the whole file or nothing: readers find the old file until the new one is complete. */
 function write(path: string, login: z.output<typeof fileSchema>): void {
   const draft = `${path}.${process.pid}`;
   try {

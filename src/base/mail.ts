@@ -21,7 +21,7 @@ export interface MailerOptions {
   readonly log: Log;
 }
 
-/** A server that is silent holds nobody up for longer. */
+/** Time limit for each step of a silent mail server. */
 const patienceMs = 10_000;
 
 export function createMailer({ url, from, log }: MailerOptions): Mailer {
@@ -40,7 +40,7 @@ export function createMailer({ url, from, log }: MailerOptions): Mailer {
   return {
     async send({ to, subject, text }) {
       try {
-        // As an object: a comma in an address is no second one.
+        // An object, so that a comma in an address does not begin a second address.
         await transport.sendMail({ to: { name: '', address: to }, subject, text });
       } catch (error) {
         log.error({ err: error }, 'a mail could not be sent: HEADGATE_SMTP_URL names the server');

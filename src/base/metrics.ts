@@ -2,8 +2,8 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import { contentType, familyText, labelsText, sampleText } from './prometheus-text.ts';
 
 /**
- * Metrics in Prometheus' text format. What is counted on the request path is a plain number that was bound to its
- * labels once; texts are made when the metrics are read. Figures of the process and of Node itself are prom-client's.
+ * Metrics in Prometheus' text format. Counters on the request path are plain numbers, bound to their labels once; texts
+ * are created when the metrics are read. prom-client supplies the metrics of the process and of Node.
  */
 export interface Metrics {
   /** A number that only grows; its name ends in `_total`. */
@@ -60,7 +60,7 @@ export class HistogramSeries {
   }
 }
 
-/** Nothing is shared with other gateways of the same process. */
+/** Creates metrics that share nothing with other gateways of the same process. */
 export function createMetrics(): Metrics {
   const ofProcess = new Registry();
   collectDefaultMetrics({ register: ofProcess });

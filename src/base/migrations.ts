@@ -47,7 +47,7 @@ export class NewerDatabaseError extends ConfigError {
 
 const capitalize = (text: string): string => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
 
-/** A migration may move a table of many million rows. */
+/** Time limit of a statement; a migration may move a table of many million rows. */
 const migrationSilenceMs = 6 * 3_600_000;
 
 /**
@@ -62,10 +62,10 @@ export async function migrateDb(url: string, log?: Pick<Log, 'info'>): Promise<v
     if (missing.length === 0) return;
     await sql.begin(async (tx) => {
       await makeMigrationsTable(tx);
-      // A table that drizzle's migrator has made lacks them.
+      // A table that drizzle's migrator has created lacks these columns.
       await tx`alter table drizzle.__drizzle_migrations
         add column if not exists name text, add column if not exists version text`;
-      // The first start makes all tables: nobody waits for rows that are moved.
+      // Not logged at the first start: there are no rows to move, so nobody waits.
       for (const migration of missing) await apply(tx, migration, isNew ? undefined : log);
     });
   });
@@ -85,15 +85,15 @@ export async function noteMigration(tx: TransactionSql, { hash, folderMillis, na
 }
 
 export interface MigrationState {
-  /** Those of this version that the database does not have yet, oldest first. */
+  /** Migrations of this version that the database does not have yet, oldest first. */
   readonly missing: readonly Migration[];
   /** No version has migrated the database. */
   readonly isNew: boolean;
 }
 
 /**
- * Compares the migrations of this version with those of a database, each by its moment: one that is unknown here is
- * refused, however old it is.
+ * Compares the migrations of this version with those of a database, by their times: an unknown migration is rejected,
+ * however old it is.
  * @throws NewerDatabaseError
  */
 export async function compareMigrations(sql: ISql): Promise<MigrationState> {
@@ -108,7 +108,7 @@ export async function compareMigrations(sql: ISql): Promise<MigrationState> {
   return { missing, isNew: applied.length === 0 };
 }
 
-/** Reads the names of migrations of this version that a database does not have; those that it has beside are no matter. */
+/** Reads the names of this version's migrations that a database lacks; ignores unknown migrations in the database. */
 export async function readMissing(sql: ISql): Promise<readonly string[]> {
   return (await readState(sql)).missing.map(({ name }) => name);
 }

@@ -1,7 +1,7 @@
 const pattern =
   /^(\d{4})-(\d{2})-(\d{2})(?:[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?([Zz]|[+\- ]([01]\d|2[0-3]):([0-5]\d)))?$/;
 
-/** What Postgres and an id can still name without a sign or a fifth digit of the year. */
+/** Last time that is accepted: PostgreSQL and ids write later years with a sign or a fifth digit. */
 const lastMs = Date.UTC(9999, 11, 31);
 
 /**

@@ -3,16 +3,16 @@ import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 
 /**
- * What names stand for. Name servers are asked by c-ares, on sockets of this process: what the system offers instead
- * (getaddrinfo) keeps a thread for as long as a name server is silent, and two of them hold up every other name. So of
- * the system's own sources there are the hosts file and the name servers and search domains of resolv.conf, and none
- * of what a machine adds to these, such as multicast DNS.
+ * Resolves host names. c-ares queries the name servers on sockets of this process, because the system's own getaddrinfo
+ * keeps a thread for as long as a name server is silent, and two such threads delay every other name. Of the system's
+ * sources only the hosts file and resolv.conf (name servers and search domains) are used, and none that a machine adds
+ * to them, such as multicast DNS.
  */
 export interface Names {
   /**
-   * All addresses of a name, of either family, in turn and IPv4 first.
-   * @param signal gives the question up
-   * @throws Error for a name that nobody knows, that no name server answers for, and what `signal` was aborted with
+   * Returns all addresses of a name, IPv4 and IPv6 alternating, IPv4 first.
+   * @param signal cancels the query
+   * @throws Error for an unknown name or if no name server answers; the reason of `signal` if it aborts
    */
   readonly resolve: (name: string, signal?: AbortSignal) => Promise<readonly string[]>;
 }
@@ -22,17 +22,17 @@ export interface NamesOptions {
   readonly servers?: readonly string[];
   readonly hostsFile?: string;
   readonly resolvFile?: string;
-  /** Time limit of one query to one name server; the second try takes at most twice as long. */
+  /** Milliseconds that one query to one name server may take; its second try takes at most twice as long. */
   readonly timeoutMs?: number;
 }
 
 const tries = 2;
-/** Time limit of all queries for one name. */
+/** Milliseconds that all queries about one name may take together. */
 const wholeMs = 10_000;
-/** Time to wait for the other family if one has addresses: some name servers answer only A queries. */
+/** Milliseconds to wait for the other address family once one has addresses: some name servers answer only A. */
 const otherFamilyMs = 500;
 const nameCharsMax = 253;
-/** Maximum number of search domains used from resolv.conf. */
+/** Search domains that are used; further ones in resolv.conf are ignored. */
 const searchMax = 6;
 
 interface Known<T> {
@@ -60,7 +60,7 @@ export function createNames(options: NamesOptions = {}): Names {
   };
 }
 
-/** Never a name server's business: RFC 6761. */
+/** True for names that no name server may be asked for: RFC 6761. */
 const isLocalhost = (name: string): boolean => name === 'localhost' || name.endsWith('.localhost');
 
 const unknown = (name: string): Error =>
@@ -71,12 +71,12 @@ interface Question {
   readonly cancel: () => void;
 }
 
-/** The first of the names that has addresses. */
+/** Returns the addresses of the first name that has any. */
 function ask(
   { timeoutMs, servers }: { readonly timeoutMs: number; readonly servers: readonly string[] | undefined },
   names: readonly string[],
 ): Question {
-  // One for each question: it reads resolv.conf as it is now, and cancels nobody else's.
+  // One resolver per question: it reads the current resolv.conf, and cancels no other question.
   const resolver = new Resolver({ timeout: timeoutMs, tries });
   if (servers !== undefined) resolver.setServers(servers);
   const timer = setTimeout(() => resolver.cancel(), wholeMs);
@@ -87,7 +87,7 @@ function ask(
         return await bothFamilies(resolver, name);
       } catch (error) {
         first ??= error;
-        // Where no name server answers, none tells of another name either. Some will not tell of names without a dot.
+        // If no name server answers, none answers for another name. Some reject names without a dot.
         if (!isAnswered(error)) break;
       }
     }
@@ -100,7 +100,7 @@ const hasCode = (error: unknown, codes: readonly string[]): boolean =>
   error instanceof Error && 'code' in error && codes.includes(String(error.code));
 
 const isUnknown = (error: unknown): boolean => hasCode(error, ['ENOTFOUND', 'ENODATA']);
-/** A name server has said something. */
+/** True if a name server has answered. */
 const isAnswered = (error: unknown): boolean => isUnknown(error) || hasCode(error, ['EREFUSED', 'ESERVFAIL']);
 
 async function bothFamilies(resolver: Resolver, name: string): Promise<readonly string[]> {
@@ -120,7 +120,7 @@ async function bothFamilies(resolver: Resolver, name: string): Promise<readonly 
   );
   await Promise.race([Promise.all(asked), late]);
   clearTimeout(timer);
-  // What comes now is nobody's.
+  // Nobody waits for later answers.
   resolver.cancel();
   const [four = [], six = []] = found;
   if (four.length > 0 || six.length > 0) return inTurn(four, six);
@@ -146,7 +146,7 @@ function whileNotAborted({ answer, cancel }: Question, signal: AbortSignal | und
   });
 }
 
-/** A file of the system as it is now, read anew where it has changed; null where it cannot be read. */
+/** Reads a system file, again only if it has changed; null if it cannot be read. */
 function createFile<T>(path: string, parse: (text: string) => T): () => Promise<T | null> {
   let known: Known<T> | null = null;
   return async () => {
@@ -161,7 +161,7 @@ function createFile<T>(path: string, parse: (text: string) => T): () => Promise<
   };
 }
 
-/** Addresses by name, in the file's order. */
+/** Returns addresses by name, in the file's order. */
 function parseHosts(text: string): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, string[]>();
   for (const [address = '', ...names] of linesOf(text)) {
@@ -175,7 +175,7 @@ function parseHosts(text: string): ReadonlyMap<string, readonly string[]> {
   return found;
 }
 
-/** The search domains: the last line that names some is the one that counts. */
+/** Returns the search domains; the last line with search domains applies. */
 function parseSearch(text: string): readonly string[] {
   const lines = linesOf(text).filter(([word]) => word === 'search' || word === 'domain');
   const domains = lines.at(-1)?.slice(1, 1 + searchMax) ?? [];

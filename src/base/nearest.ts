@@ -1,4 +1,4 @@
-/** What somebody may have meant by a word. */
+/** Suggests the word that somebody may have meant. */
 
 /**
  * The candidate that is nearest: one that the word begins, or the one with the fewest letters to change, of which

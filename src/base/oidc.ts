@@ -15,26 +15,26 @@ import {
 } from 'openid-client';
 import type { Log } from './log.ts';
 
-/** A provider that knows people, by OpenID Connect: authorization code with PKCE, state and nonce. */
+/** A sign-in provider by OpenID Connect: authorization code with PKCE, state and nonce. */
 export interface Oidc {
-  /** Where a browser is sent to, and what it must bring back. @throws OidcError */
+  /** Returns the URL to send a browser to, and the secrets that the browser must bring back. @throws OidcError */
   attempt(): Promise<{ readonly url: string; readonly secrets: OidcSecrets }>;
   /**
-   * Who came back.
+   * Returns the person who came back.
    * @param query of the address that the provider sent the browser to: `?code=…&state=…`
    * @throws OidcError
    */
   finish(query: string, secrets: OidcSecrets): Promise<OidcPerson>;
 }
 
-/** Secrets of one sign-in attempt, stored only in its browser; base64url each. */
+/** Secrets of one attempt, each in base64url. Only the browser of the attempt keeps them. */
 export interface OidcSecrets {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;
 }
 
-/** A person as the provider describes them. Issuer and subject together identify a person permanently. */
+/** A person as a provider describes them. Issuer and subject together identify a person permanently. */
 export interface OidcPerson {
   readonly issuer: string;
   readonly subject: string;
@@ -43,7 +43,7 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
-/** `refused`: the provider or the person declined, or the attempt is not this browser's. `away`: it is unreachable. */
+/** `refused`: provider or person rejected, or the attempt is another browser's. `away`: the provider is unreachable. */
 export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 
@@ -58,14 +58,14 @@ export interface OidcOptions {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** Where the provider sends browsers back to. */
+  /** URL to which the provider sends browsers back. */
   readonly redirectUri: string;
   readonly log: Log;
 }
 
 const patienceSeconds = 10;
 
-/** What the provider says of itself, asked once it is needed; one that could not be reached is asked again. */
+/** Reads the provider's metadata. Called when it is first needed, and again after a failure. */
 async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promise<Configuration> {
   const server = new URL(issuer);
   const isPlain = server.protocol === 'http:';
@@ -81,7 +81,7 @@ async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promi
   return configuration;
 }
 
-/** What a provider answers that says no, as opposed to one that does not answer. */
+/** Tells a provider that rejects from a provider that does not answer. */
 function kindOf(error: unknown): OidcError['kind'] {
   if (error instanceof AuthorizationResponseError) return 'refused';
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';

@@ -2,11 +2,11 @@ import { connect, isIP, type Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { createNames } from './names.ts';
 
-/** How this process reaches hosts of the internet that somebody names. */
+/** Connects this process to internet hosts that users name. */
 export interface Outbound {
-  /** All addresses of a host. @param signal gives the question up */
+  /** Returns all addresses of a host. @param signal cancels the query */
   resolve(hostname: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** A connection to an address that was found to be public. */
+  /** Opens a connection to an address that was found to be public. */
   dial(address: string, port: number): Socket;
 }
 
@@ -17,16 +17,16 @@ export const internet: Outbound = {
   dial: (host, port) => connect({ host, port, autoSelectFamily: false }),
 };
 
-/** Maximum addresses tried per host. */
+/** Addresses of one host that are tried. */
 const addressesMax = 4;
-/** Time after which the next address is tried in parallel: RFC 8305. */
+/** Milliseconds after which the next address is tried as well: RFC 8305. */
 const staggerMs = 250;
 
 /**
- * The first connection that one of these addresses takes. The next one is tried when one fails, and when it is silent
- * for a moment: one that swallows what is sent to it keeps nobody from the others. All but the first are ended.
- * @param addresses that were looked at; nobody resolves a name
- * @throws Error where none takes one, and what `signal` was aborted with
+ * Returns the first connection that an address accepts. The next address is tried when one fails, and when one is
+ * silent for `staggerMs`, so that a silent address does not delay the others. All other connections are closed.
+ * @param addresses addresses that were checked; no name is resolved
+ * @throws Error if no address accepts a connection; the reason of `signal` if it aborts
  */
 export function dialFirst(
   { dial }: Pick<Outbound, 'dial'>,
@@ -79,13 +79,13 @@ export function dialFirst(
   return promise;
 }
 
-/** Public by its number, and the wire server of Azure's hosts all the same. */
+/** Wire server of Azure's hosts, although its address is in a public range. */
 const azureWireServer = '168.63.129.16';
 
 /**
- * Whether an address belongs to the internet at large: everything that has a purpose of its own is none of it, such as
- * this machine, private networks, links, and addresses that stand for those of IPv4. Of IPv6 nothing is given out
- * beyond 2000::/3: what lies there and has no name yet, such as the old ::a.b.c.d, is none of it either.
+ * True if an address belongs to the public internet. Addresses with a special purpose do not: this machine, private
+ * networks, links, and addresses that stand for those of IPv4. IPv6 addresses outside 2000::/3 do not either: none is
+ * assigned to the internet, and some, such as the old ::a.b.c.d, have no named range.
  */
 export function isPublicAddress(text: string): boolean {
   if (!ipaddr.isValid(text)) return false;
@@ -94,10 +94,7 @@ export function isPublicAddress(text: string): boolean {
   return address.range() === 'unicast' && address.toString() !== azureWireServer;
 }
 
-/**
- * Returns the canonical text of an address. An IPv6 address has many forms, some for an IPv4 address; a zone is
- * dropped.
- */
+/** Normalizes an address: IPv6 has many notations, some of which stand for IPv4 addresses. Zones are removed. */
 export const plainAddress = (address: string): string => ipaddr.process(address.replace(/%.*$/, '')).toString();
 
 /** `URL` has made 127.0.0.1 of 0x7f.1 and 2130706433; IPv6 stands in brackets. Null for a name. */

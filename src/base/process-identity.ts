@@ -85,8 +85,8 @@ export interface FoundProcess {
 }
 
 /**
- * Processes that have this variable in their environment with this value. They are found even when the gateway died
- * between starting one and writing it down. Only on Linux; elsewhere nothing shows another process' environment cheaply.
+ * Finds processes that have this variable with this value in their environment, even if the gateway died between
+ * starting and recording them. Only on Linux; other systems do not show another process' environment cheaply.
  */
 export function findMarkedProcesses(variable: string, value: string): FoundProcess[] {
   if (process.platform !== 'linux') return [];
@@ -117,7 +117,7 @@ export interface Descendant {
   readonly program: string;
 }
 
-/** Children of a process, their children and so on, parents before children; those of other users too. Only on Linux. */
+/** Lists all descendants of a process, parents before children, other users' processes included. Only on Linux. */
 export function descendantsOf(pid: number): readonly Descendant[] {
   const children = new Map<number, Descendant[]>();
   for (const name of readdirSync('/proc')) {

@@ -18,7 +18,7 @@ export interface MergedMetrics {
 export interface MergeOptions {
   /** Families that are taken. */
   readonly takes: (name: string) => boolean;
-  /** Maximum characters of all accepted samples. */
+  /** Characters of all accepted samples together. */
   readonly charsMax: number;
 }
 
@@ -67,7 +67,7 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
         const others = isInRange(value) ? renamed(given, labels, family.numberLabel) : null;
         if (others === null) continue;
         const series = `${name}{${[own, ...others].join(',')}}`;
-        // Of two values of one series the first is as good as the second.
+        // The first of two values of one series is kept: neither is better.
         if (!found.has(series)) found.set(series, { family: family.name, sample: `${series} ${value}` });
       }
     }
@@ -109,7 +109,7 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
 
 type Declared = Map<string, { help: string | null; type: string }>;
 
-/** What was said first counts, as samples are read by it. */
+/** Keeps the first HELP and the first TYPE of a family, because its samples are read by them. */
 function declare(types: Declared, [, what, name = '', rest = '']: RegExpExecArray): void {
   const known = types.get(name) ?? { help: null, type: '' };
   const help = known.help ?? (what === 'HELP' && helpPattern.test(rest) ? rest : null);
@@ -140,7 +140,7 @@ function familyOf(sample: string, types: Declared): SampleFamily | null {
   return null;
 }
 
-/** True if Go's ParseFloat accepts the number; ParseFloat rejects numbers too large for a double. */
+/** True if Go's ParseFloat accepts a number; ParseFloat rejects numbers too large for a double. */
 function isInRange(value: string): boolean {
   return /^(?:[+-]?Inf|NaN)$/.test(value) || Number.isFinite(Number(value));
 }

@@ -23,7 +23,7 @@ function escape(text: string): string {
   return text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
 }
 
-/** What Go's ParseFloat reads. */
+/** Formats a number as Go's ParseFloat reads it. */
 function numberText(value: number): string {
   if (Number.isFinite(value) || Number.isNaN(value)) return String(value);
   return value > 0 ? '+Inf' : '-Inf';

@@ -1,12 +1,12 @@
 import type { Log } from './log.ts';
 
-/** Errors of a server that cannot work now, or must not write: the request itself is not at fault. */
+/** Errors of a server that cannot work at the moment or must not write. The command itself is not wrong. */
 const isUnable = /^(LOADING|CLUSTERDOWN|READONLY|MASTERDOWN|BUSY|TRYAGAIN|OOM|MISCONF|NOREPLICAS)/;
 
 const sayEveryMs = 60_000;
 const lastsMs = 5000;
 
-/** Knows whether Redis answers and does not do what it is asked, and says so in the log: it is no use then. */
+/** Tracks and logs whether Redis answers with errors that make it unusable. */
 export class Refusals {
   readonly #log: Log;
   #saidMs = -Infinity;
@@ -17,7 +17,7 @@ export class Refusals {
     this.#log = log;
   }
 
-  /** @returns whether an error that Redis answered with says that it is unable */
+  /** @returns true if an error of Redis says that Redis is unable to work */
   note(message: string): boolean {
     if (!isUnable.test(message)) return false;
     const nowMs = performance.now();
@@ -31,7 +31,7 @@ export class Refusals {
     return true;
   }
 
-  /** Its words when it has refused something within the last seconds, else null. */
+  /** Message of a rejection within the last 5 seconds, else null. */
   get current(): string | null {
     return performance.now() - this.#lastMs < lastsMs ? this.#last : null;
   }

@@ -13,25 +13,25 @@ export class RedisAwayError extends Error {
   }
 }
 
-/** How long a call is waited for: `short` where something else can decide in Redis' place. */
+/** Time that a call may take: `short` if the caller can decide without Redis. */
 export type Patience = 'short' | 'long';
 
 /**
- * A call fails when it has seen so many ticks of the watch, so that a late event loop is not taken for a late Redis.
- * Between this many ticks and one more pass from its start to its end.
+ * A call fails after a number of the watch's ticks and not of milliseconds, so that a late event loop is not mistaken
+ * for a late Redis. From its start to its end pass `ticksMax` ticks, or up to one more.
  */
 const tickMs = 25;
 const ticksMax: Readonly<Record<Patience, number>> = { short: 4, long: 20 };
 export const shortTimeoutMs = tickMs * (ticksMax.short + 1);
 export const answerTimeoutMs = tickMs * ticksMax.long;
 /**
- * Where this process had to wait for a processor, Redis may have to as well: a tick that came so late, or saw it wait so
- * long, counts a fifth for those of short patience.
+ * If this process had to wait for a processor, Redis may have to wait as well: a tick that comes this late, or after a
+ * wait this long, counts as a fifth for calls of short patience.
  */
 const lateTickMs = 2 * tickMs;
 const waitedMsMax = 5;
 const starvedTick = ticksMax.short / ticksMax.long;
-/** Pings leave so many ticks apart, one at a time. */
+/** Ticks between pings; there is one ping at a time. */
 const pingTicks = 4;
 
 interface Waiting {
@@ -47,15 +47,15 @@ export interface AnswerWatchOptions {
   readonly log: Log;
 }
 
-/** Knows at any moment whether Redis answers, also where nobody asks it anything. */
+/** Tracks whether Redis answers: by calls, and by pings even if there are no calls. */
 export class AnswerWatch {
   readonly #options: AnswerWatchOptions;
-  /** Oldest first. */
+  /** Calls without an answer, oldest first. */
   readonly #waiting: Readonly<Record<Patience, Set<Waiting>>> = { short: new Set(), long: new Set() };
   readonly #timer: NodeJS.Timeout;
   readonly #listeners: (() => void)[] = [];
   readonly #runQueue = openRunQueue();
-  /** Ticks so far; those of a starved process are less for short patience. */
+  /** Ticks so far; a tick of a starved process counts less for short patience. */
   readonly #ticks: Record<Patience, number> = { short: 0, long: 0 };
   #tickedMs = performance.now();
   #waitedMs = 0;
@@ -69,12 +69,12 @@ export class AnswerWatch {
     this.#timer = setInterval(() => this.#tick(), tickMs).unref();
   }
 
-  /** False from the first thing that was not answered shortly, or a lost connection, until a ping is answered. */
+  /** False from the first short timeout, or a lost connection, until a ping is answered. */
   get answers(): boolean {
     return this.#answers && this.#options.isConnected();
   }
 
-  /** Since something was not answered for long, until a ping is answered: there is no use in asking. */
+  /** True from a long timeout until a ping is answered: calls would be useless. */
   get isSilent(): boolean {
     return this.#isSilent;
   }
@@ -84,14 +84,14 @@ export class AnswerWatch {
     this.#listeners.push(listener);
   }
 
-  /** The connection was lost. */
+  /** Notes that the connection was lost. */
   lost(): void {
     this.#unanswered();
   }
 
   /**
-   * The answer, unless it takes too long.
-   * @param mend what comes in the place of an answer that is an error
+   * Returns the answer, unless it takes too long.
+   * @param mend returns a result in place of an error that Redis answers, or throws
    * @throws RedisAwayError
    */
   wait(answer: Promise<unknown>, patience: Patience, mend: (error: unknown) => unknown): Promise<unknown> {
@@ -116,7 +116,7 @@ export class AnswerWatch {
     });
   }
 
-  /** What is waited for fails; nobody is told that the connection ends. */
+  /** Rejects all waiting calls. Listeners are not notified. */
   close(): void {
     clearInterval(this.#timer);
     this.#runQueue.close();
@@ -126,7 +126,7 @@ export class AnswerWatch {
     }
   }
 
-  /** Answers that have arrived are read before calls are given up: the poll phase comes between timers and immediates. */
+  /** Reads answers that have arrived before it gives up calls: the poll phase is between timers and immediates. */
   #tick(): void {
     this.#ticks.long += 1;
     this.#ticks.short += this.#isStarved() ? starvedTick : 1;
@@ -143,7 +143,7 @@ export class AnswerWatch {
     return isStarved;
   }
 
-  /** Calls that were sent before a tick have waited long enough. */
+  /** Gives up calls that have waited for enough ticks. */
   #giveUp(): void {
     for (const patience of ['short', 'long'] as const) {
       const lastTick = this.#ticks[patience] - ticksMax[patience];
@@ -170,7 +170,7 @@ export class AnswerWatch {
     for (const listener of this.#listeners) listener();
   }
 
-  /** One that is answered late is an answer all the same: from then on Redis answers. */
+  /** Sends a ping. A late answer counts, too: from then on Redis answers. */
   #ping(): void {
     this.#isPinging = true;
     this.#pingedTick = this.#ticks.long;

@@ -8,10 +8,10 @@ import { AnswerWatch, type Patience, RedisAwayError } from './redis-watch.ts';
 export { answerTimeoutMs, type Patience, RedisAwayError, shortTimeoutMs } from './redis-watch.ts';
 
 /**
- * Redis as the gateway uses it: Lua scripts and messages. Nothing here waits long: a server that is away is an error at
- * once, and one that does not answer is an error after `answerTimeoutMs`, after which the next calls fail at once until
- * it answers again; calls of short patience after `shortTimeoutMs`. `REDIS_URL` with `?cluster=1` names any node of a
- * cluster, which answers when all of its masters do.
+ * Redis as the gateway uses it: Lua scripts and messages. Calls never wait long: they fail at once without a
+ * connection, and after `answerTimeoutMs` without an answer (`shortTimeoutMs` for short patience). After a long
+ * timeout, calls fail at once until Redis answers again. `REDIS_URL` with `?cluster=1` names any node of a cluster,
+ * which counts as answering when all of its masters answer.
  */
 
 export interface RedisScript {
@@ -26,31 +26,31 @@ export function redisScript(lua: string): RedisScript {
   return { lua, sha, framed: frame('evalsha') + frame(sha) };
 }
 
-/** What a script returns: whole numbers come as numbers, texts as strings; a list of them has no lists in it. */
+/** Reply of a script: integers come as numbers, texts as strings; a list contains no lists. */
 export type RedisReply = RedisValue | readonly RedisValue[];
 type RedisValue = string | number | null;
 
 export interface RedisStore {
   /**
-   * Runs a script; all its keys must carry the same hash tag. The same array of keys again costs less than another.
+   * Runs a script; all its keys must have the same hash tag. Reusing an array of keys is cheaper than a new array.
    * @throws RedisAwayError
    */
   run(script: RedisScript, keys: readonly string[], args: readonly string[], patience?: Patience): Promise<RedisReply>;
-  /** False while Redis is away, or has left something unanswered for a short while, asked or not. */
+  /** False while Redis is unreachable, or did not answer a call or a ping within the short timeout. */
   readonly answers: boolean;
   /** Called when `answers` turns false. */
   onSilence(listener: () => void): void;
-  /** Does something when this round of the event loop has read all that has come; what it asks leaves in one write. */
+  /** Runs a task when this round of the event loop has read all input; the task's calls leave in one write. */
   atRoundEnd(task: () => void): void;
   /** Runs one command. @throws RedisAwayError */
   command(name: string, ...args: readonly string[]): Promise<unknown>;
-  /** @throws RedisAwayError while it is away, or has refused within the last seconds to do what it was asked */
+  /** @throws RedisAwayError while Redis is unreachable, or if it rejected a command within the last seconds */
   check(): Promise<void>;
   /** Sends a message to the subscribers of a channel. @throws RedisAwayError */
   publish(channel: string, message: string): Promise<void>;
-  /** Subscribes for good: also after the connection was lost and came back. */
+  /** Subscribes permanently: the subscription is restored after a lost connection. */
   subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void>;
-  /** Called when the subscription stands again after a loss: messages may have been missed. */
+  /** Called when the subscription is restored after a loss: messages may have been missed. */
   onGap(listener: () => void): void;
   close(): void;
 }
@@ -62,7 +62,7 @@ const connectTimeoutMs = 2000;
 
 const reconnectMs = (times: number): number => Math.min(25 * 2 ** Math.min(times, 6), reconnectMsMax);
 
-/** @param isListener a listener's subscriptions may wait for the connection; calls never do */
+/** @param isListener subscriptions of a listener may wait for the connection; calls never wait */
 function openClient(url: string, isListener: boolean): Client {
   const parsed = new URL(url);
   const isCluster = parsed.searchParams.get('cluster') === '1';
@@ -84,15 +84,15 @@ function openClient(url: string, isListener: boolean): Client {
 }
 
 /**
- * Sends all commands of one round of the event loop in one write, which costs more than a command. With 16 keys in use
- * `node test/bench/admission.ts --keys 16` took 19 µs of CPU for a request, and 28 µs with a write for each command.
+ * Sends all commands of one round of the event loop in one write, because a write costs more than a command. With 16
+ * keys `node test/bench/admission.ts --keys 16` took 19 µs of CPU per request, and 28 µs with one write per command.
  */
 class Round {
   #tasks: (() => void)[] = [];
   #uncorks: (() => void)[] = [];
   #isSet = false;
 
-  /** Before the writes of the round leave. */
+  /** Runs a task before the writes of the round leave. */
   atEnd(task: () => void): void {
     this.#tasks.push(task);
     this.#set();
@@ -104,8 +104,8 @@ class Round {
   }
 
   /**
-   * `npm run bench:redis`: with 32 callers a call takes a third more CPU at least without the cork, and a sixth more with
-   * ioredis' own pipelining in its place.
+   * Corks the socket. `npm run bench:redis`: with 32 callers a call takes at least a third more CPU without the cork,
+   * and a sixth more with ioredis' own pipelining instead.
    */
   #cork(socket: Socket): void {
     const write = socket.write.bind(socket) as (...args: unknown[]) => boolean;
@@ -145,7 +145,7 @@ class Round {
   }
 }
 
-/** Asked once, at a start: it may wait for a busy machine longer than a request can. */
+/** Time limit of a subscription, which happens only at a start and may wait longer than a request. */
 const subscribeTimeoutMs = 5000;
 
 /** @throws RedisAwayError when Redis cannot be reached */
@@ -162,7 +162,7 @@ class Store implements RedisStore {
   readonly #watch: AnswerWatch;
   readonly #refusals: Refusals;
   readonly #gapListeners: (() => void)[] = [];
-  /** Why a connection could not be had; what `connect` rejects with says only that there is none. */
+  /** Last connection error; the rejection of `connect` does not contain the reason. */
   #failure: Error | null = null;
 
   constructor(url: string, log: Log) {
@@ -261,7 +261,7 @@ class Store implements RedisStore {
     this.#listener.disconnect();
   }
 
-  /** @param unknownScript what is asked instead when Redis does not know a script */
+  /** @param unknownScript call to make instead if Redis does not know a script */
   #ask(command: Command, patience: Patience, unknownScript?: () => Promise<unknown>): Promise<unknown> {
     if (this.#watch.isSilent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
     if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
@@ -273,7 +273,7 @@ class Store implements RedisStore {
   }
 }
 
-/** Every server that calls may go to. */
+/** Returns every server that calls may go to. */
 function nodesOf(client: Client): readonly Redis[] {
   return client instanceof Cluster ? client.nodes('master') : [client];
 }
@@ -285,17 +285,17 @@ function frame(text: string): string {
 
 const framedKeys = new WeakMap<readonly string[], string>();
 
-/** The number of keys and the keys, framed: made once for an array, which must not change. */
+/** Frames the number of keys and the keys, once per array; the array must not change. */
 function frameKeys(keys: readonly string[]): string {
   const known = framedKeys.get(keys);
   if (known !== undefined) return known;
-  // Through bytes, so that it is one string and no longer a tree of its parts.
+  // Converted through bytes, so that the result is one flat string and not a tree of its parts.
   const framed = Buffer.from([String(keys.length), ...keys].map(frame).join('')).toString();
   framedKeys.set(keys, framed);
   return framed;
 }
 
-/** The call of a script. Names of keys are most of it: they are framed once and not for every call. */
+/** A call of a script. Key names are most of a call, so they are framed once and not for every call. */
 class ScriptCommand extends Command {
   readonly #head: string;
   readonly #values: readonly string[];
@@ -309,7 +309,7 @@ class ScriptCommand extends Command {
   override toWritable(): Buffer {
     let text = this.#head;
     for (const value of this.#values) text += frame(value);
-    // A text of many pieces is copied once as bytes here; the socket would copy it twice, once to count its bytes.
+    // Copied once to bytes here; the socket would copy a string of many pieces twice, once to count its bytes.
     return Buffer.from(text);
   }
 }
@@ -320,7 +320,10 @@ function textCommand(name: string, args: readonly string[]): Command {
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.includes('NOSCRIPT');
 
-/** What Redis itself says is passed on; everything else means that it could not be asked, or that its answer is lost. */
+/**
+ * Passes on an error that Redis answers with, except one that says that Redis is unable to work. That error, like every
+ * other, becomes a RedisAwayError: the command may have run, or not.
+ */
 function asError(error: unknown, refusals: Refusals): Error {
   if (!(error instanceof Error)) return new RedisAwayError(String(error), true);
   if (error.name === 'ReplyError' && !refusals.note(error.message)) return error;

@@ -1,20 +1,20 @@
 import type { Clock } from './clock.ts';
 
 /**
- * A bounded map in front of a slow source. What is held is answered at once, however old; older than
- * `refreshAfterMs` it is looked up again behind the answer. While the source is away what is held stays, and is answered
- * for `staleMs`. What the source does not have is not held, so that made-up names cannot push real ones out.
+ * A bounded map in front of a slow source. A cached value is answered at once, at any age; a value older than
+ * `refreshAfterMs` is looked up again after the answer. While the source is unavailable, cached values stay, and are
+ * answered for `staleMs`. Missing names are not cached, so that made-up names cannot displace real ones.
  */
 export interface RefreshingCache<V> {
-  /** @throws what the source throws, where nothing is held or what is held is too old for it */
+  /** @throws the source's error, if there is no cached value or it is too old */
   get(name: string): V | null | Promise<V | null>;
   /** The cached value, without a look-up. */
   peek(name: string): V | null;
-  /** After a change in the source: applies `change` to the cached value, and begins look-ups under way anew. */
+  /** Applies a change in the source to the cached value, and restarts a running look-up of the name. */
   update(name: string, change: (held: V) => V): void;
-  /** The same for every value that `applies` to; all look-ups under way begin anew. Null: it is not held any more. */
+  /** Applies a change to every value that `applies` matches, and restarts all look-ups. Null removes the value. */
   updateWhere(applies: (held: V) => boolean, change: (held: V) => V | null): void;
-  /** Every value that is held. */
+  /** Returns all cached values. */
   values(): readonly V[];
 }
 
@@ -22,13 +22,13 @@ export interface RefreshingCacheOptions<V> {
   readonly clock: Clock;
   readonly entriesMax: number;
   readonly refreshAfterMs: number;
-  /** Looks a name up in the source; null when it has none. */
+  /** Looks a name up in the source; null if the source does not have it. */
   readonly load: (name: string) => Promise<V | null>;
-  /** How long what is held is answered while the source is away; for ever when absent. */
+  /** Milliseconds for which cached values are answered while the source is unavailable; absent: indefinitely. */
   readonly staleMs?: number;
-  /** Whether a look-up failed because the source is away; every failure means that when absent. */
+  /** True if a look-up failed because the source is unavailable. If absent, every failure means that. */
   readonly isAway?: (error: unknown) => boolean;
-  /** Told when a look-up behind an answer fails; the answer stays. */
+  /** Called when a look-up after an answer fails; the cached value stays. */
   readonly onRefreshFailed: (error: unknown) => void;
 }
 
@@ -37,19 +37,19 @@ interface Entry<V> {
   /** Monotonic milliseconds after which the value is looked up again. */
   refreshAtMs: number;
   refreshing: boolean;
-  /** Whether it was used since it was last passed over for eviction. */
+  /** True if the entry was used since eviction last passed it over. */
   used: boolean;
 }
 
 interface LookUp<V> {
   readonly promise: Promise<V | null>;
-  /** Whether the value was changed after the look-up began. */
+  /** True if the value was changed after the look-up began. */
   outdated: boolean;
 }
 
-/** Milliseconds between two look-ups while the source is away. */
+/** Milliseconds between look-ups while the source is unavailable. */
 const retryAfterMs = 1000;
-/** How often a look-up begins anew because the value changed meanwhile; the last one's answer is not cached. */
+/** Attempts of a look-up whose value changes meanwhile; the answer of the last attempt is not cached. */
 const attemptsMax = 10;
 
 interface HeldValues<V> {
@@ -59,7 +59,7 @@ interface HeldValues<V> {
 
 function createHeldValues<V>(entriesMax: number): HeldValues<V> {
   const entries = new Map<string, Entry<V>>();
-  /** The oldest entry that was not used since it was last passed over: near to least recently used, without its cost. */
+  /** Removes the oldest entry unused since it was last passed over: close to least recently used, but cheaper. */
   const evict = (): void => {
     for (const [name, entry] of entries) {
       entries.delete(name);
@@ -81,10 +81,10 @@ function createHeldValues<V>(entriesMax: number): HeldValues<V> {
   return { entries, hold };
 }
 
-/** Whether the source answers, by what came of the last look-ups. */
+/** Tracks whether the source answers, by the outcomes of the last look-ups. */
 class Source {
   readonly #options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>;
-  /** When the first look-up began that failed, on the monotonic clock; null while they succeed. */
+  /** Monotonic time at which the first failed look-up began; null while look-ups succeed. */
   #awaySinceMs: number | null = null;
   #failedMs = 0;
   #error: unknown;
@@ -110,13 +110,13 @@ class Source {
     }
   }
 
-  /** What is held is too old to be answered: the source has been away for too long. */
+  /** True if the source was unavailable for longer than `staleMs`, so that cached values are not answered any more. */
   get isStale(): boolean {
     const { clock, staleMs = Number.POSITIVE_INFINITY } = this.#options;
     return this.#awaySinceMs !== null && clock.monotonicMs() - this.#awaySinceMs > staleMs;
   }
 
-  /** Why a look-up would fail that is begun now; null where that is worth a try. */
+  /** Error of the last look-up if it is too recent to try again; otherwise null. */
   get failure(): { readonly error: unknown } | null {
     const isFresh = this.#options.clock.monotonicMs() - this.#failedMs < retryAfterMs;
     return this.#awaySinceMs !== null && isFresh ? { error: this.#error } : null;
@@ -125,7 +125,7 @@ class Source {
 
 function changeEntry<V>(entry: Entry<V>, value: V, clock: Clock): void {
   entry.value = value;
-  // Two changes may arrive here in another order than they were committed in: the next use looks it up again.
+  // Changes may arrive in another order than that of their commits, so the next use looks the value up again.
   entry.refreshAtMs = clock.monotonicMs();
 }
 

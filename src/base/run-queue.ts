@@ -1,13 +1,13 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 
-/** How long this process could have run and had no processor; Linux alone says so. */
+/** Time for which this process was ready to run and had no processor; only Linux reports it. */
 export interface RunQueue {
-  /** Milliseconds since the process began; 0 where nobody knows. */
+  /** Returns the milliseconds waited since the process began; 0 if unknown. */
   waitedMs(): number;
   close(): void;
 }
 
-/** https://docs.kernel.org/scheduler/sched-stats.html: nanoseconds on a processor, nanoseconds waited, slices of time */
+/** Nanoseconds run, nanoseconds waited, time slices: https://docs.kernel.org/scheduler/sched-stats.html */
 const path = '/proc/self/schedstat';
 const bytesMax = 128;
 

@@ -2,7 +2,7 @@ import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } f
 import { readFileSync } from 'node:fs';
 import { ConfigError } from './config.ts';
 
-/** Signs bytes as they are sent, with a key of the operator's. */
+/** Signs bytes as they are sent, with the operator's key. */
 export interface Signer {
   /** RFC 7638 thumbprint of the public key. */
   readonly keyId: string;
@@ -46,7 +46,7 @@ function readPrivateKey(path: string, variable: string): KeyObject {
   try {
     key = createPrivateKey(text);
   } catch {
-    // What OpenSSL says of it may quote the file.
+    // OpenSSL's message may quote the file.
     throw new ConfigError(`${variable}: ${path} holds no private key in PEM without a passphrase; ${hint}.`);
   }
   if (key.asymmetricKeyType === 'ed25519') return key;

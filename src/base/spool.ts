@@ -6,34 +6,34 @@ import { uuidv7 } from './id.ts';
 import type { Log } from './log.ts';
 
 /**
- * A queue on disk: what was appended is there after a crash, and is read in the order of its coming until it is said to
- * be done. It is a folder of segments, files of entries; a segment whose entries are all done is deleted. Opening the
- * folder again reads what an earlier process left. One process at a time may have it open.
+ * A queue on disk: appended entries survive a crash, and are read in their order until they are marked as done. The
+ * queue is a folder of segments, which are files of entries; a segment whose entries are all done is deleted. Opening
+ * the folder again reads the entries of an earlier process. Only one process at a time may have the folder open.
  */
 export interface Spool {
   /**
    * Resolves when the entries are on disk. One call at a time.
-   * @throws the file system's error; then none of them is taken for appended, and a later call begins a new segment
+   * @throws the file system's error; then none of the entries is appended, and a later call begins a new segment
    */
   append(entries: readonly Buffer[]): Promise<void>;
   /**
-   * The next entries, oldest first; none when all were read. One call at a time.
+   * Reads the next entries, oldest first; none if all were read. One call at a time.
    * @throws the file system's error; the same entries come with the next call
    */
   read(max: number): Promise<SpoolEntry[]>;
-  /** An entry that need not be read again, ever. Deletes its file with the last one of it. */
+  /** Marks an entry as done: it is never read again. The last entry of a segment deletes the file. */
   done(entry: SpoolEntry): Promise<void>;
   /**
-   * Moves the segments of another folder of the same kind, which nobody has open, to this spool: their entries are read
-   * after those that are here. One call at a time.
-   * @throws the file system's error; what was moved until then is read
+   * Moves the segments of another spool's folder, which no process has open, to this spool: their entries are read
+   * after the present ones. One call at a time.
+   * @throws the file system's error; segments that were moved before are read
    */
   takeOver(folder: string): Promise<void>;
-  /** True if every entry was read; entries being appended count once they are on disk. */
+  /** True if every entry was read; entries that are being appended count once they are on disk. */
   readonly isRead: boolean;
   /** Number of entries that are not done. */
   readonly count: number;
-  /** Size of the spool's files on disk, in bytes. */
+  /** Bytes of the spool's files on disk. */
   readonly bytes: number;
   close(): Promise<void>;
 }
@@ -45,7 +45,7 @@ export interface SpoolEntry {
 
 interface Segment {
   readonly path: string;
-  /** Where its whole entries end, in bytes: nothing behind it is on disk for sure. */
+  /** Byte at which complete entries end: later bytes are not certain to be on disk. */
   end: number;
   readEnd: number;
   /** Entries that are not done, read or not. */
@@ -55,19 +55,19 @@ interface Segment {
 export interface SpoolOptions {
   readonly folder: string;
   readonly log: Log;
-  /** A segment that has reached it is followed by a new one. */
+  /** Bytes at which a segment is followed by a new one. */
   readonly segmentBytesMax?: number;
 }
 
-/** Where the spools of one database lie in a gateway folder, one folder for each worker. */
+/** Returns the folder of a database's spools in a gateway folder; it has one folder per worker. */
 export const spoolFolderOf = (gatewayDir: string, database: string): string =>
   join(gatewayDir, 'spool', database.replaceAll(/[^\w.]/g, '-'));
 
-/** The same of all gateways of a data folder. */
+/** Returns the folders of a database's spools in all gateway folders of a data folder. */
 export const spoolFoldersOf = (dataDir: string, database: string): string[] =>
   listGatewayDirs(dataDir).map((gatewayDir) => spoolFolderOf(gatewayDir, database));
 
-/** Paths of all segments of a folder of `spoolFolderOf`: what is done has no segment. */
+/** Lists the paths of all segments in a folder of `spoolFolderOf`: segments that are done do not exist. */
 export async function listSpooled(folder: string): Promise<string[]> {
   const slots = await readdir(folder, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return [];
@@ -78,8 +78,8 @@ export async function listSpooled(folder: string): Promise<string[]> {
 }
 
 /**
- * Moves segments to the first gateway of another database, while no gateway has either open: all of them, or none where
- * it fails.
+ * Moves segments to the first worker's spool of another database, while no gateway has either open: all segments, or
+ * none if a move fails.
  */
 export async function moveSpooled(paths: readonly string[], folder: string): Promise<void> {
   const target = join(folder, '0');
@@ -97,12 +97,12 @@ export async function moveSpooled(paths: readonly string[], folder: string): Pro
   }
 }
 
-/** Bytes of an entry's header: its length and the CRC-32 of its bytes, both 32 bits, little-endian. */
+/** Header of an entry: the length and the CRC-32 of its bytes, both 32 bits, little-endian. */
 const headerBytes = 8;
 const readBytesMax = 4_194_304;
 const extension = '.spool';
 
-/** Opens a spool, and makes its folder where there is none. @throws the file system's error */
+/** Opens a spool, and creates its folder if there is none. @throws the file system's error */
 export async function openSpool(options: SpoolOptions): Promise<Spool> {
   const { folder, log } = options;
   await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -116,7 +116,7 @@ class SegmentSpool implements Spool {
   readonly #folder: string;
   readonly #segmentBytesMax: number;
   readonly #log: Log;
-  /** In the order in which they are read; `#writer` appends to its own. */
+  /** Segments in reading order; `#writer` appends to its own. */
   readonly #segments: Segment[];
   #writer: { readonly file: FileHandle; readonly segment: Segment } | null = null;
   #isAppending = false;
@@ -156,7 +156,7 @@ class SegmentSpool implements Spool {
       await file.appendFile(framed);
       await file.datasync();
     } catch (error) {
-      // After a failed write or sync nobody knows what of it is in the file: what was there before is all that counts.
+      // After a failed write or sync the new bytes in the file are unknown: only earlier entries count.
       await this.#end(true);
       throw error;
     }
@@ -226,7 +226,7 @@ class SegmentSpool implements Spool {
     const { file, segment } = this.#writer;
     this.#writer = null;
     try {
-      // A tail that stays is ignored: a segment is known to end before it here, and by its sums after a restart.
+      // A tail that stays is ignored: this process knows where the segment ends, and checksums show it after a restart.
       if (isTorn) await file.truncate(segment.end);
     } catch {
       return;
@@ -247,7 +247,7 @@ function headerOf(data: Buffer): Buffer {
   return header;
 }
 
-/** By name, which is by age. */
+/** Lists segments by name, which is by age. */
 async function listSegments(folder: string): Promise<string[]> {
   const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return [];
@@ -259,7 +259,7 @@ async function listSegments(folder: string): Promise<string[]> {
     .map((name) => join(folder, name));
 }
 
-/** A new name is on disk once its folder is. */
+/** Syncs a folder, because a new file name is on disk only when its folder is. */
 async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r');
   try {
@@ -270,8 +270,8 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 /**
- * Opens a segment of an earlier process. Invalid bytes may be a last entry that was never reported as on disk, or
- * damage: the file is kept under another name, and readable entries after the damage become a separate segment.
+ * Opens a segment of an earlier process. A checksum error is either a last entry that was never reported as written, or
+ * damage: a copy of the file is kept, and readable entries after the error become a new segment.
  */
 async function openLeft(path: string, log: Log): Promise<Segment[]> {
   const file = await open(path, 'r');
@@ -303,10 +303,10 @@ async function openLeft(path: string, log: Log): Promise<Segment[]> {
   return segments;
 }
 
-/** So many bytes are summed up in search of entries behind damage; a real entry is found by its first sum. */
+/** Bytes that are checksummed in search of entries after damage; a real entry matches at its first checksum. */
 const searchBytesMax = 1_073_741_824;
 
-/** Copies a damaged file, moves the entries after the damage to a new segment, and truncates the file before it. */
+/** Copies a damaged file, moves entries after the damage to a new segment, and cuts the file before the damage. */
 async function rescue(path: string, end: number): Promise<Segment | null> {
   const bytes = await readFile(path);
   const folder = dirname(path);
@@ -316,12 +316,12 @@ async function rescue(path: string, end: number): Promise<Segment | null> {
   const own = join(folder, `${uuidv7()}${extension}`);
   if (entries.length > 0) await writeFile(own, framed, { flag: 'wx', mode: 0o600, flush: true });
   await syncFolder(folder);
-  // Only now: whoever starts after a crash finds them here or there, and some of them maybe twice.
+  // Cut last: after a crash the entries are in one file or the other, and some of them possibly in both.
   await truncate(path, end);
   return entries.length === 0 ? null : { path: own, end: framed.length, readEnd: 0, open: entries.length };
 }
 
-/** An entry begins wherever a length and a sum fit what follows. */
+/** Finds entries after damage: an entry begins wherever length and checksum match the following bytes. */
 function entriesBehind(bytes: Buffer, damagedAt: number): Buffer[] {
   const entries: Buffer[] = [];
   let budget = searchBytesMax;
@@ -340,7 +340,7 @@ function entriesBehind(bytes: Buffer, damagedAt: number): Buffer[] {
   return entries;
 }
 
-/** Whole entries from a byte on, as many as one reading gives and at least one where there is one. */
+/** Reads complete entries from a byte on: as many as one read contains, and at least one if there is one. */
 async function readEntries(path: string, from: number, end: number): Promise<Buffer[]> {
   const file = await open(path, 'r');
   try {
@@ -371,7 +371,7 @@ function wholeEntries(bytes: Buffer): Buffer[] {
   for (let at = 0; at + headerBytes <= bytes.length;) {
     const length = bytes.readUInt32LE(at);
     const data = bytes.subarray(at + headerBytes, at + headerBytes + length);
-    // Zeros are what a file system leaves of a tail that was not synced: they would add up.
+    // File systems leave zeros for a tail that was not synced, and their checksum would match.
     if (length === 0 || data.length < length || crc32(data) !== bytes.readUInt32LE(at + 4)) break;
     entries.push(data);
     at += headerBytes + length;

@@ -2,23 +2,23 @@ import type { Clock } from './clock.ts';
 import type { Log } from './log.ts';
 
 export interface SteadyClockOptions {
-  /** The machine's. */
+  /** Clock of the machine. */
   readonly clock: Clock;
-  /** What another clock says that can be asked, such as the database's, in milliseconds since the Unix epoch. */
+  /** Asks another clock, such as the database's, for its time in milliseconds since the Unix epoch. */
   readonly askTime: () => Promise<number>;
   readonly log: Log;
 }
 
-/** What a clock is set by while it runs is less. */
+/** Smallest change of the time that counts as a jump; a running clock is adjusted by less. */
 const jumpMs = 1000;
-/** Between two questions about one jump, while nobody answers them. */
+/** Milliseconds between two questions about one jump, while the other clock does not answer. */
 const askAgainMs = 5000;
 
 /**
- * A clock that goes on where the machine's jumps, by what has passed. Whether the machine was right before or is right
- * now says another clock: this one follows the jump when that one agrees, and not before. A machine that is wrong from
- * the start is corrected by the other clock.
- * @throws what `askTime` throws
+ * Opens a clock that continues by elapsed time when the machine's clock jumps. Another clock decides whether the
+ * machine was right before or is right now: the steady clock follows a jump only when the other clock agrees. The
+ * other clock also corrects a machine that is wrong from the start.
+ * @throws the error of `askTime`
  */
 export async function openSteadyClock(options: SteadyClockOptions): Promise<Clock> {
   const { clock, askTime, log } = options;
@@ -54,7 +54,7 @@ class SteadyClock implements Clock {
       const isTheMachines = this.#offsetMs === this.#machineOffsetMs;
       this.#offsetMs += byMs;
       this.#machineOffsetMs = offsetMs;
-      // What is added and taken away again is not exact.
+      // Adding an amount and subtracting it again is not exact.
       if (isTheMachines) this.#offsetMs = offsetMs;
     } else if (!this.#isAsking && monotonicMs - this.#askedMs >= askAgainMs) void this.#ask();
     return this.#offsetMs === offsetMs ? machineMs : Math.floor(monotonicMs + this.#offsetMs);

@@ -6,9 +6,9 @@ import { redisScript, type RedisStore } from './redis.ts';
  * while Redis is away each counts for itself. Neither money nor the limits of keys depend on it.
  */
 export interface Throttle {
-  /** Counts one more. */
+  /** Counts one event. */
   hit(name: string): Promise<ThrottleCount>;
-  /** Takes back one that was counted. */
+  /** Takes back one counted event. */
   giveBack(name: string): Promise<void>;
 }
 

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 
-/** Tokens are 256 random bits in base64url. Only their SHA-256 is stored: tokens are too long to be guessed from it. */
+/** Tokens are 256 random bits in base64url. Only their SHA-256 is stored, from which they are too long to guess. */
 
 const tokenPattern = /^[A-Za-z0-9_-]{43}$/;
 
@@ -12,7 +12,7 @@ export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token).digest();
 }
 
-/** Returns the hash of a given token; null for a text that cannot be a token. */
+/** Hashes a text that a caller presents as a token; null if the text cannot be a token. */
 export function hashGiven(text: string): Buffer | null {
   return tokenPattern.test(text) ? hashToken(text) : null;
 }

@@ -1,4 +1,4 @@
-/** There is no turn: too many wait for one already, or those who have one keep it for too long. */
+/** No turn is available: too many callers wait already, or none ended in time. */
 export class TooManyWaitError extends Error {
   constructor() {
     super('too many wait for a turn');
@@ -10,7 +10,7 @@ export interface TurnBounds {
   readonly atOnceMax: number;
   /** How many may wait for a turn of one name. */
   readonly waitingMax: number;
-  /** How long one waits; for ever when absent. */
+  /** Milliseconds that a caller waits; absent: indefinitely. */
   readonly waitMsMax?: number;
 }
 
@@ -19,7 +19,7 @@ interface Line {
   readonly waiting: (() => void)[];
 }
 
-/** Bounds what is done at once under one name; more of it waits, first come first served. */
+/** Bounds work that runs at once under one name; further work waits, first come first served. */
 export class Turns {
   readonly #bounds: TurnBounds;
   readonly #lines = new Map<string, Line>();
@@ -29,7 +29,7 @@ export class Turns {
   }
 
   /**
-   * @returns what ends the turn, to be called once
+   * @returns the function that ends the turn, to be called once
    * @throws TooManyWaitError
    */
   async take(name: string): Promise<() => void> {
@@ -55,7 +55,7 @@ export class Turns {
     clearTimeout(timer);
   }
 
-  /** A turn for as long as something runs. @throws TooManyWaitError, and what `run` throws */
+  /** Runs work with a turn, which ends with the work. @throws TooManyWaitError, and the error of `run` */
   async during<T>(name: string, run: () => Promise<T>): Promise<T> {
     const end = await this.take(name);
     try {
@@ -65,7 +65,7 @@ export class Turns {
     }
   }
 
-  /** Passes the turn on to the next that waits. */
+  /** Passes the turn on to the next caller. */
   #end(name: string, line: Line): void {
     const next = line.waiting.shift();
     if (next !== undefined) {

@@ -1,4 +1,4 @@
-/** Types of the used part of yazl. */
+/** The part of yazl that is used here. */
 declare module 'yazl' {
   import type { Readable } from 'node:stream';
 

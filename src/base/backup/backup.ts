@@ -1,6 +1,6 @@
 /**
- * Backups of the database that need no program of PostgreSQL's, which the built-in one does not bring: all rows as they
- * are at one moment, to be put into any PostgreSQL that Headgate can use.
+ * Backups of the database without PostgreSQL's own programs, which the built-in PostgreSQL lacks: all rows as of one
+ * moment, to be loaded into any PostgreSQL that Headgate can use.
  */
 
 export { BackupError } from './backup-error.ts';

@@ -5,9 +5,9 @@ import { z } from 'zod';
 import { BackupError } from './backup-error.ts';
 
 /**
- * The file of a backup: gzip of text that says itself what it is. The first line is a head in JSON. Then, for each table,
- * a line in JSON that names it and its columns, its rows as PostgreSQL's COPY writes them, and the line `\.`. The last
- * line has the number of rows of each table, the sequences, and the SHA-256 of all bytes before it.
+ * Format of a backup file: gzip of self-describing text. The first line is a head in JSON. Then follow, for each table,
+ * a line in JSON that names the table and its columns, the rows as PostgreSQL's COPY writes them, and the line `\.`.
+ * The last line has the number of rows of each table, the sequences, and the SHA-256 of all bytes before it.
  */
 
 export const formatName = 'headgate backup';
@@ -23,17 +23,17 @@ export const headSchema = z.object({
   headgate_version: z.string(),
   made_at: z.string(),
   postgres_version: z.string(),
-  /** Names the database that the backup is of. */
+  /** Identifies the database of the backup. */
   origin: z.string(),
-  /** What had been applied to it, oldest first. */
+  /** Migrations that had been applied to the database, oldest first. */
   migrations: z.array(z.object({ hash: z.string(), created_at: z.number() })).min(1),
-  /** Partitions that no migration makes, parents first. */
+  /** Partitions that no migration creates, parents first. */
   partitions: z.array(
     z.object({
       name: identifier,
       parent: identifier,
       bound: z.string().regex(/^(DEFAULT|FOR VALUES FROM \((MINVALUE|'[^']*')\) TO \((MAXVALUE|'[^']*')\))$/),
-      /** Name of a constraint that refuses every row; null where there is none. */
+      /** Name of a constraint that rejects every row; null if there is none. */
       closed_by: identifier.nullable(),
       comment: z.string().nullable(),
     }),
@@ -65,14 +65,14 @@ export interface BackupContent {
 }
 
 export interface ReadOptions {
-  /** May throw to refuse it. */
+  /** May throw to reject the file. */
   readonly onHead?: (head: BackupHead) => Promise<void> | void;
   readonly onTable?: TakeTable;
 }
 
 /**
  * Reads a file from its first byte to its last.
- * @throws BackupError when it is none, cut short, altered, or of a newer format
+ * @throws BackupError if the file is no backup, cut short, altered, or of a newer format
  */
 export async function readBackupFile(
   path: string,
@@ -153,7 +153,7 @@ const cut = (path: string): BackupError => new BackupError(`${path} is cut short
 const altered = (path: string): BackupError =>
   new BackupError(`${path} is damaged or was altered: it is not what "headgate backup" wrote.`);
 
-/** What zlib and the file system say of a file. */
+/** Turns errors of zlib and the file system into sentences about the file. */
 function toBackupError(path: string, error: unknown): unknown {
   if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return error;
   if (error.code === 'Z_BUF_ERROR') return cut(path);
@@ -164,7 +164,7 @@ function toBackupError(path: string, error: unknown): unknown {
   return error;
 }
 
-/** Lines of a stream, and the digest of all that was taken of it. */
+/** Reads lines of a stream, and computes the digest of all bytes read. */
 class Lines {
   readonly #chunks: AsyncIterator<Buffer>;
   readonly #hash = createHash('sha256');
@@ -174,12 +174,12 @@ class Lines {
     this.#chunks = stream[Symbol.asyncIterator]();
   }
 
-  /** In hexadecimal digits. */
+  /** Returns the digest in hexadecimal digits. */
   digest(): string {
     return this.#hash.copy().digest('hex');
   }
 
-  /** Without its end; null behind the last one. A last line without an end counts as none. */
+  /** Returns the next line without its line break; null after the last. A line without a line break does not count. */
   async next(): Promise<Buffer | null> {
     for (let from = 0; ;) {
       const end = this.#rest.indexOf(0x0a, from);
@@ -193,7 +193,7 @@ class Lines {
     return this.#rest.length === 0 && !(await this.#more());
   }
 
-  /** Rows up to the line that ends them, in whole lines; at least one of the chunks is kept in memory. */
+  /** Reads rows up to the line that ends them, in whole lines; at least one chunk is kept in memory. */
   rows(): { readonly chunks: AsyncGenerator<Buffer>; readonly count: () => number; readonly isRead: () => boolean } {
     let count = 0;
     let isRead = false;
@@ -235,10 +235,10 @@ class Lines {
   }
 }
 
-/** A head has a few lines of text; what is longer is another file. */
+/** Bytes of a line; a head is much shorter, and a file with a longer line is no backup. */
 const lineBytesMax = 16_777_216;
 
-/** Where the line `\.` begins, in bytes that begin with a line. */
+/** Returns where the line `\.` begins, in bytes that begin with a line. */
 function endOfRows(bytes: Buffer): number | null {
   if (bytes.subarray(0, rowsEnd.length).equals(rowsEnd)) return 0;
   const at = bytes.indexOf('\n\\.\n');

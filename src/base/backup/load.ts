@@ -10,19 +10,19 @@ import { dropAll, isInUse, requireRoom } from './room.ts';
 export interface LoadOptions {
   readonly db: Db;
   readonly path: string;
-  /** What the file was when it was checked. */
+  /** Content of the file when it was checked. */
   readonly content: BackupContent;
-  /** What a gateway has in the database goes; false refuses a database that holds anything. */
+  /** True drops what gateways have created in the database; false rejects a database that is not empty. */
   readonly replace: boolean;
-  /** Tables whose rows in the file, which older versions have written, are not taken. */
+  /** Tables whose rows in the file, which older versions have written, are not loaded. */
   readonly leaveOut: readonly string[];
-  /** What must not be left out once the content is there: the last thing before the commit, which does not come where it fails. */
+  /** Runs last before the commit, once the content is written. If it fails, nothing is committed. */
   readonly beforeCommit: (sql: ISql) => Promise<void>;
 }
 
 /**
  * Reads a whole file, and changes nothing.
- * @throws BackupError when it is none, cut short, altered, or of a version that this one does not know
+ * @throws BackupError if the file is no backup, cut short, altered, or of a version that this one does not know
  */
 export async function checkBackup(path: string): Promise<BackupContent> {
   const content = await readBackupFile(path, { onHead: (head) => void migrationsFor(path, head) });
@@ -30,16 +30,16 @@ export async function checkBackup(path: string): Promise<BackupContent> {
 }
 
 /**
- * Puts the content of a file into a database, in one transaction: all of it or nothing. The tables are made as they
- * were for the file; what is newer comes with the next start of a gateway.
- * @throws BackupError when the database is not empty, is in use, or refuses what the file holds
+ * Loads the content of a file into a database, in one transaction: all of it or nothing. The tables are created as they
+ * were at the backup; newer migrations are applied at the next start of a gateway.
+ * @throws BackupError if the database is not empty, is in use, or rejects the content of the file
  */
 export async function loadBackup(options: LoadOptions): Promise<void> {
   const { db, path, content, replace, leaveOut, beforeCommit } = options;
   const migrations = migrationsFor(path, content.head);
   try {
     await db.sql.begin(async (tx) => {
-      // Gateways that start now wait for it, before they use anything.
+      // Gateways that start now wait for this lock before they use the database.
       await tx`select pg_advisory_xact_lock(hashtext('headgate migrations'))`;
       await tx`set local datestyle = 'ISO'`;
       await requireRoom(tx, { replace, names: namesOf(readMigrations()) });
@@ -47,7 +47,7 @@ export async function loadBackup(options: LoadOptions): Promise<void> {
       await applyMigrations(tx, migrations);
       await makePartitions(tx, content.head);
       const tail = await copyTables(tx, path);
-      // An older file has not all of them.
+      // An older file does not have all of these tables.
       const left = (await listTables(tx)).filter(({ name }) => leaveOut.includes(name));
       for (const { name } of left) await tx.unsafe(`truncate ${quote(name)}`);
       if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
@@ -59,7 +59,7 @@ export async function loadBackup(options: LoadOptions): Promise<void> {
   }
 }
 
-/** The migrations of this version that the file's database had. @throws BackupError where it had others */
+/** Returns the migrations of this version that the file's database had. @throws BackupError if it had others */
 function migrationsFor(path: string, { migrations, headgate_version: version }: BackupHead): readonly Migration[] {
   const own = readMigrations();
   if (migrations.length > own.length) {
@@ -74,7 +74,7 @@ function migrationsFor(path: string, { migrations, headgate_version: version }: 
   return applied;
 }
 
-/** Names of all that migrations make in `public`, whether it is still there or not. */
+/** Returns the names of everything that migrations create in `public`, even if a later migration removes it. */
 function namesOf(migrations: readonly Migration[]): ReadonlySet<string> {
   const made = /\b(?:TABLE|VIEW|TYPE|SEQUENCE|FUNCTION|RENAME TO)\s+(?:IF NOT EXISTS\s+)?(?:"public"\.)?"(\w+)"/g;
   return new Set(migrations.flatMap(({ sql }) => [...sql.join('\n').matchAll(made)].map(([, name]) => name ?? '')));
@@ -87,7 +87,7 @@ async function applyMigrations(tx: TransactionSql, migrations: readonly Migratio
     await noteMigration(tx, migration);
   }
   const tables = await listTables(tx);
-  // Some fill a table with what older ones held.
+  // Some migrations fill a table with the content of older tables.
   await tx.unsafe(`truncate ${tables.map(({ name }) => quote(name)).join(', ')}`);
 }
 
@@ -127,7 +127,7 @@ async function setSequences(tx: TransactionSql, { sequences }: BackupTail): Prom
   }
 }
 
-/** What PostgreSQL says of rows and rights is about this file and this database. */
+/** Turns PostgreSQL's errors into sentences about this file and this database. */
 function toBackupError(path: string, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (error instanceof BackupError || state === null) return error;

@@ -2,23 +2,23 @@ import type { ISql, TransactionSql } from 'postgres';
 import { BackupError } from './backup-error.ts';
 import { quote } from './shape.ts';
 
-/** Whether a database has room for what a file holds. */
+/** Checks that a database can take the content of a backup. */
 
 export interface RoomOptions {
-  /** What a gateway has made in it may go. */
+  /** Allows a database that holds what gateways have created: the caller drops it. */
   readonly replace: boolean;
-  /** Names of all that a gateway makes. */
+  /** Names of everything that a gateway creates. */
   readonly names: ReadonlySet<string>;
 }
 
 interface Thing {
   readonly kind: 'table' | 'view' | 'sequence' | 'type' | 'function';
   readonly name: string;
-  /** For DROP: with the types of a function's arguments. */
+  /** Name for DROP, with the types of a function's arguments. */
   readonly spelled: string;
 }
 
-/** @throws BackupError when the database is used, or holds what may not go */
+/** @throws BackupError if the database is in use, or holds objects that must not be dropped */
 export async function requireRoom(tx: TransactionSql, { replace, names }: RoomOptions): Promise<void> {
   await requireUnused(tx);
   const [row] = await tx<{ encoding: string }[]>`select current_setting('server_encoding') as encoding`;
@@ -40,7 +40,7 @@ export async function requireRoom(tx: TransactionSql, { replace, names }: RoomOp
   }
 }
 
-/** Every connection of a gateway says whose it is. */
+/** Checks that no gateway is connected: every connection of a gateway has an application name. */
 async function requireUnused(tx: TransactionSql): Promise<void> {
   const rows = await tx<{ name: string }[]>`
     select distinct application_name as name from pg_stat_activity
@@ -49,7 +49,7 @@ async function requireUnused(tx: TransactionSql): Promise<void> {
   throw new BackupError('A gateway, or another command, is using the database: stop it first.');
 }
 
-/** Makes room. The tables go with all that hangs on them. */
+/** Drops everything that gateways create, tables with all their dependent objects. */
 export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): Promise<void> {
   for (const kind of ['view', 'table', 'sequence', 'function', 'type'] as const) {
     const things = (await listThings(tx)).filter((thing) => thing.kind === kind && names.has(thing.name));
@@ -59,8 +59,8 @@ export async function dropAll(tx: TransactionSql, names: ReadonlySet<string>): P
 }
 
 /**
- * What lies in `public` by itself: no partitions, sequences of columns or row types of tables, no functions that
- * PostgreSQL makes for a range type, no extensions.
+ * Lists the independent objects in `public`: no partitions, sequences of columns or row types of tables, no functions
+ * that PostgreSQL makes for a range type, no extensions.
  */
 async function listThings(sql: ISql): Promise<readonly Thing[]> {
   const rows = await sql<{ kind: Thing['kind']; name: string; args: string | null }[]>`
@@ -85,5 +85,5 @@ async function listThings(sql: ISql): Promise<readonly Thing[]> {
   }));
 }
 
-/** SQLSTATE of a lock that was not had in time, and of an object that others use. */
+/** True for the SQLSTATE of a lock that was not available in time, an object in use, or a deadlock. */
 export const isInUse = (state: string): boolean => ['55P03', '55006', '40P01'].includes(state);

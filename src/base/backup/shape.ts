@@ -1,17 +1,17 @@
 import type { ISql } from 'postgres';
 import type { BackupHead, BackupTail } from './format.ts';
 
-/** What PostgreSQL's catalogs say of the tables in the schema `public`. */
+/** A table in the schema `public`, as PostgreSQL's catalogs describe it. */
 
 export interface TableShape {
   readonly name: string;
-  /** Those that can be written, in their order. */
+  /** Columns that can be written, in their order. */
   readonly columns: readonly string[];
 }
 
 export const quote = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
-/** Tables that are no partitions, each behind those that it refers to. */
+/** Lists tables that are no partitions, each after the tables that it refers to. */
 export async function listTables(sql: ISql): Promise<readonly TableShape[]> {
   const tables = await sql<{ name: string; columns: string; refers: string }[]>`
     select c.relname as name,
@@ -38,7 +38,7 @@ export async function listTables(sql: ISql): Promise<readonly TableShape[]> {
   return sorted;
 }
 
-/** Oldest first; none where no gateway has used the database. */
+/** Reads the applied migrations, oldest first; none if no gateway has used the database. */
 export async function readMigrationsOf(sql: ISql): Promise<BackupHead['migrations']> {
   const [found] = await sql`select to_regclass('drizzle.__drizzle_migrations') is not null as there`;
   if (found?.['there'] !== true) return [];

@@ -18,23 +18,23 @@ export interface BackupMade {
   readonly bytes: number;
   readonly rows: number;
   readonly tables: number;
-  /** ISO 8601: the moment whose data it holds. */
+  /** Moment of the data, in ISO 8601. */
   readonly madeAt: string;
 }
 
 export interface WriteOptions {
   readonly db: Db;
   readonly path: string;
-  /** Names the database, so that what belongs to it elsewhere can be told from that of another one. */
+  /** Identifies the database, so that data elsewhere, such as spools, can be matched to it. */
   readonly origin: string;
-  /** Tables whose rows stay where they are. */
+  /** Tables whose rows are not written. */
   readonly leaveOut: readonly string[];
 }
 
 /**
- * Writes all that a database holds, as it is at one moment, while others go on using it. The file gets its name when it
- * is whole and on disk; nothing is left of one that fails.
- * @throws BackupError when the file is there, cannot be written, or the disk is full
+ * Writes the content of a database as of one moment, while the database stays in use. The file gets its name when it is
+ * complete and on disk; a failed backup leaves nothing.
+ * @throws BackupError if the file exists, cannot be written, or the disk is full
  */
 export async function writeBackup(options: WriteOptions): Promise<BackupMade> {
   const { path } = options;
@@ -53,7 +53,7 @@ export async function writeBackup(options: WriteOptions): Promise<BackupMade> {
   }
 }
 
-/** How values are written, whatever the server's own settings say. */
+/** Formats of values, independent of the server's settings. */
 const plainSettings = ["datestyle = 'ISO'", "timezone = 'UTC'", "bytea_output = 'hex'", 'extra_float_digits = 1'];
 
 async function writeContent({ db, origin, leaveOut }: WriteOptions, path: string): Promise<Omit<BackupMade, 'bytes'>> {
@@ -72,7 +72,7 @@ async function writeContent({ db, origin, leaveOut }: WriteOptions, path: string
 
 async function giveName(partial: string, target: string, path: string): Promise<void> {
   try {
-    // Unlike a renaming it takes nobody else's place.
+    // Unlike a rename, a link never replaces another file.
     await link(partial, target);
   } catch (error) {
     if (isFileError(error, 'EEXIST')) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
@@ -113,8 +113,8 @@ function toBackupError(path: string, error: unknown): unknown {
 }
 
 /**
- * postgres.js stops reading of its socket when the stream is full, and goes on when the stream asks for more. One that
- * was given up, or whose end had come by then, asks no more, and the connection would answer nothing ever again.
+ * Reads a stream to its end. postgres.js stops reading its socket when the stream is full, and continues when the
+ * stream asks for more. A stream that was given up or has ended never asks, and the connection would never answer.
  */
 async function takeToEnd(rows: Readable): Promise<void> {
   if (!rows.readableEnded && !rows.destroyed) {
@@ -148,7 +148,7 @@ class Content {
     if (tables.length === 0) throw new BackupError('There is nothing to back up: no gateway has used this database.');
     yield this.#add(toLine(await this.#head()));
     for (const table of tables) yield* this.#table(table);
-    // Behind the rows: what they have taken from a sequence is not given out again.
+    // Read after the rows, so that values which rows have taken from a sequence are not given out again.
     const sequences = await readSequences(this.#tx);
     yield toLine({ rows: this.#rows, sequences, sha256: this.#hash.digest('hex') });
   }

@@ -12,7 +12,7 @@ export type DockerAddress =
       readonly user: string;
       readonly host: string;
       readonly port: number;
-      /** Socket of the Docker engine on the remote machine. */
+      /** Socket of the Docker engine on that host. */
       readonly socketPath: string;
       /** Path of the private key. */
       readonly key: string;

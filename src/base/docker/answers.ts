@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Parsed parts of a Docker engine's answers. Engine API 1.41 (20.10) and later. */
+/** Answers of a Docker engine: the fields that are read. Engine API 1.41 (20.10) and later. */
 
 export const versionSchema = z.object({
   ApiVersion: z.string().regex(/^\d+\.\d+$/),

@@ -30,55 +30,55 @@ import { type SwarmApi, swarmCalls } from './swarm-api.ts';
 
 export { type DockerConnection, DockerError } from './call.ts';
 
-/** The few calls of the Engine API that are made, each bounded in time. All throw a DockerError. */
+/** The calls of the Engine API that are used, each bounded in time. All throw a DockerError. */
 export interface DockerApi {
-  /** Agrees on a version of the API; to be called again when the engine was away, which may be a new one by then. */
+  /** Agrees on a version of the API. Call again after the engine was unreachable: it may be another version by then. */
   negotiate(): Promise<string>;
   info(): Promise<DockerInfo>;
-  /** Containers, running or not, that bear all of the labels (`name` or `name=value`). */
+  /** Lists containers, running or not, that have all of the labels (`name` or `name=value`). */
   list(labels: readonly string[]): Promise<ContainerSummary[]>;
-  /** null when there is none. */
+  /** Returns null if there is no such container. */
   inspect(container: string): Promise<ContainerDetail | null>;
   /** @returns the id */
   create(name: string, body: object): Promise<string>;
   start(container: string): Promise<void>;
-  /** Resolves when the container has ended, at once for one that is not there or does not run. */
+  /** Resolves when the container has ended; at once if it does not exist or does not run. */
   stop(container: string, graceMs: number): Promise<void>;
   rename(container: string, name: string): Promise<void>;
-  /** Nothing for one that is not there or does not run. */
+  /** Does nothing for a container that does not exist or does not run. */
   kill(container: string, signal: 'SIGINT' | 'SIGKILL'): Promise<void>;
-  /** Puts the files of a tar file into a folder of a container that may write there, running or not. */
+  /** Puts the files of a tar file into a writable folder of a container, running or not. */
   putArchive(container: string, folder: string, archive: Buffer): Promise<void>;
-  /** The only file at a path of a container; null where there is none, or something else. @throws ArchiveError when too large */
+  /** Reads the only file at a path; null if there is none or anything else, `too large` above `bytesMax`. */
   readFile(container: string, path: string, bytesMax: number): Promise<Buffer | 'too large' | null>;
-  /** Removes it with its anonymous volumes; nothing for one that is not there. */
+  /** Removes a container with its anonymous volumes; does nothing if the container does not exist. */
   remove(container: string, force: boolean): Promise<void>;
-  /** Output as Docker frames it, from before the start on. */
+  /** Streams the output in Docker's frames; may be called before the start. */
   attach(container: string, signal: AbortSignal): Promise<Readable>;
   logTail(container: string, lines: number): Promise<Buffer>;
-  /** @param lines from how many lines before the end on; null: from the beginning */
+  /** @param lines number of lines before the end to begin with; null: all lines */
   followLog(container: string, lines: number | null, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
   hasImage(reference: string): Promise<boolean>;
   /** @param login of the image's registry */
   pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
-  /** Networks that bear all of the labels. */
+  /** Lists networks that have all of the labels. */
   networks(labels: readonly string[]): Promise<NetworkSummary[]>;
   inspectNetwork(name: string): Promise<NetworkDetail | null>;
   /**
-   * Ids of containers that joined a network, running or not, without tasks of a swarm. A stopped one cannot be started
-   * again once its network is removed.
+   * Returns the ids of containers in a network, running or not, without tasks of a swarm. A stopped container cannot be
+   * started again once its network is removed.
    */
   joinedTo(network: string): Promise<string[]>;
   removeNetwork(name: string): Promise<void>;
   connect(network: string, container: string): Promise<void>;
   disconnect(network: string, container: string): Promise<void>;
-  /** Answered by managers of a swarm alone. */
+  /** Calls that only managers of a swarm answer. */
   readonly swarm: SwarmApi;
 }
 
-/** The API of Docker 20.10, the oldest that is known to work, and the newest whose answers were read. */
+/** API of Docker 20.10, the oldest version that is known to work, and the newest version that was checked. */
 const versionMin = '1.41';
 const versionMax = '1.51';
 
@@ -184,7 +184,7 @@ function fileCalls(call: Call) {
   };
 }
 
-/** Calls that answer for as long as somebody listens; bounded by the signal alone. */
+/** Calls that answer for as long as the caller listens; only the signal bounds them. */
 function streamCalls(open: Open) {
   return {
     attach: (container: string, abortSignal: AbortSignal) =>
@@ -211,12 +211,15 @@ function streamCalls(open: Open) {
   };
 }
 
-/** Options of a POST that belong into its address: dockerode would send them as a body as well, which proxies refuse. */
+/** Puts options of a POST into its URL only: dockerode would also send them as a body, which proxies reject. */
 function inAddress(query: object): { _query: object; _body: object } {
   return { _query: query, _body: {} };
 }
 
-/** What stands behind the name is its tag or digest; a colon before a slash belongs to a port. Without, all tags are pulled. */
+/**
+ * Splits a reference into the image's name and its tag or digest; a colon before a slash belongs to a port. The tag
+ * defaults to `latest`, because Docker pulls all tags if none is named.
+ */
 function pullQuery(reference: string): { fromImage: string; tag: string } {
   const at = reference.indexOf('@');
   const colon = reference.lastIndexOf(':');
@@ -260,8 +263,8 @@ function networkCalls(call: Call) {
       );
     },
     async connect(network: string, Container: string) {
-      // Never the network that its published ports go through: a change of that one cuts every connection. Engines
-      // before API 1.48 do not know the field, and go by the names of networks.
+      // The lowest priority keeps the published ports on another network: a change of their network cuts every
+      // connection. Engines before API 1.48 do not know the field, and choose by the names of networks.
       const EndpointConfig = { GwPriority: -1 };
       await call('connect', changeTimeoutMs, (api, o) =>
         api.getNetwork(network).connect({ Container, EndpointConfig, ...o }),
@@ -277,13 +280,13 @@ function networkCalls(call: Call) {
   };
 }
 
-/** The newest version that both know. */
+/** Returns the newest version that both sides know. */
 function chooseVersion(theirs: string, theirMin: string): string {
   if (isOlder(theirs, versionMin)) {
     throw new DockerError('version', null, `the engine speaks API ${theirs}; ${versionMin} (Docker 20.10) is needed`);
   }
   const newest = isOlder(theirs, versionMax) ? theirs : versionMax;
-  // An engine that has dropped all that is known here is tried with the oldest it has.
+  // An engine that has dropped all versions known here is tried with its oldest version.
   return isOlder(newest, theirMin) ? theirMin : newest;
 }
 

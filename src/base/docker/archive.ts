@@ -3,24 +3,24 @@ import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import tar from 'tar-stream';
 
-/** Files as the Engine API takes and gives them: tar, of plain files and folders alone. */
+/** A file in a tar file of the Engine API, which may contain plain files and folders only. */
 
 export interface ArchiveFile {
-  /** With `/`, from the folder on that the archive is made for. */
+  /** Path with `/`, relative to the folder that the archive is made for. */
   readonly path: string;
   /** Null: a folder. */
   readonly bytes: Uint8Array | null;
-  /** True for a program; absent means false. */
+  /** True if the file may be run as a program; absent means false. */
   readonly isExecutable?: boolean;
 }
 
-/** Owner of all files of an archive; nobody else may read them. */
+/** Owner of everything in an archive; nobody else may read it. */
 export interface ArchiveOwner {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** A tar file; folders that files lie in are entries of their own, before them. */
+/** Packs a tar file; the folder of a file is an entry before the file. */
 export async function packArchive(files: readonly ArchiveFile[], owner: ArchiveOwner): Promise<Buffer> {
   const pack = tar.pack();
   const packed = buffer(pack);
@@ -49,12 +49,12 @@ const ownerMayRun = 0o100;
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
 export interface ArchiveBounds {
-  /** Maximum bytes of all files together. */
+  /** Bytes of all files together. */
   readonly bytesMax: number;
   readonly entriesMax: number;
 }
 
-/** Thrown for an archive with entries other than files and folders, or beyond its limits. */
+/** An archive holds an entry that is neither a file nor a folder, or exceeds its bounds. */
 export class ArchiveError extends Error {
   constructor(message: string) {
     super(message);
@@ -62,7 +62,7 @@ export class ArchiveError extends Error {
   }
 }
 
-/** All files and folders of an archive. @throws ArchiveError, or what the stream throws */
+/** Reads all files and folders of an archive. @throws ArchiveError, or the stream's error */
 export async function readArchive(stream: Readable, bounds: ArchiveBounds): Promise<ArchiveFile[]> {
   const files: ArchiveFile[] = [];
   let left = bounds.bytesMax;
@@ -94,7 +94,7 @@ function problemOf(type: string, isTooLarge: boolean, areTooMany: boolean): stri
   return areTooMany ? 'is one file too many' : null;
 }
 
-/** The only file of an archive; null where it is something else, `too large` where it is above `bytesMax`. */
+/** Reads the only file of an archive; null if it is anything else, `too large` if it is above `bytesMax`. */
 export async function readOnlyFile(stream: Readable, bytesMax: number): Promise<Buffer | 'too large' | null> {
   try {
     const [file] = await readArchive(stream, { bytesMax, entriesMax: 1 });

@@ -5,24 +5,24 @@ import type { Readable } from 'node:stream';
 import { inspect } from 'node:util';
 import type { z } from 'zod';
 
-/** Calls of the Engine API through dockerode: bounded in time, with errors that say what happened. */
+/** Calls of the Engine API through dockerode: bounded in time, with errors that describe the failure. */
 
-/** How to reach a Docker engine. */
+/** Address and keys of a Docker engine. */
 export interface DockerConnection {
   readonly socketPath?: string;
   readonly host?: string;
   readonly port?: number;
-  /** Reads the keys, which may have been renewed since. */
+  /** Reads the keys again, because they may have been renewed. */
   readonly tls?: () => { readonly ca: Buffer; readonly cert: Buffer; readonly key: Buffer };
   readonly agent?: Agent;
 }
 
-/** Failure of a call: the engine's error, or the reason why the engine was unreachable. */
+/** A call that failed, with the engine's answer or the reason why the engine could not be asked. */
 export class DockerError extends Error {
   readonly call: string;
   /** null: the engine did not answer. */
   readonly status: number | null;
-  /** The engine's own words, or the system's. */
+  /** Message of the engine or of the system. */
   readonly reason: string;
 
   constructor(call: string, status: number | null, reason: string) {
@@ -35,24 +35,24 @@ export class DockerError extends Error {
 }
 
 type Signal = { abortSignal: AbortSignal };
-/** One call, given up after its time. @throws DockerError */
+/** Makes one call, and gives it up after its time limit. @throws DockerError */
 export type Call = <T>(
   name: string,
   timeoutMs: number,
   make: (docker: Docker, signal: Signal) => Promise<T>,
 ) => Promise<T>;
-/** A call that answers for as long as somebody listens; bounded by the caller's signal alone. @throws DockerError */
+/** Makes a call that answers while the caller listens; only the caller's signal ends it. @throws DockerError */
 export type Open = (name: string, make: (docker: Docker) => Promise<Readable>) => Promise<Readable>;
 
 export interface DockerCalls {
   readonly call: Call;
   readonly open: Open;
-  /** A new client, which reads the keys again. */
+  /** Creates a new client, which reads the keys again. */
   readonly renew: () => Promise<Docker>;
 }
 
 export const callTimeoutMs = 10_000;
-/** For calls that change something: hooks make a container with GPUs ready, and a full disk is slow. */
+/** Time limit of calls that change something: hooks prepare containers with GPUs, and a full disk is slow. */
 export const changeTimeoutMs = 120_000;
 
 export function createDockerCalls(connection: DockerConnection): DockerCalls {
@@ -63,8 +63,8 @@ export function createDockerCalls(connection: DockerConnection): DockerCalls {
       const client = await docker();
       const abortSignal = AbortSignal.timeout(timeoutMs);
       const made = make(client, { abortSignal });
-      // Not every call of dockerode obeys the signal. Created last: if a call above throws, nobody would handle this
-      // promise's rejection.
+      // Some calls of dockerode ignore the signal. Created last: if a line above throws, nobody would handle the
+      // rejection.
       const late = once(abortSignal, 'abort').then(() =>
         Promise.reject(new DockerError(name, null, 'no answer in time')),
       );
@@ -92,15 +92,15 @@ export function createDockerCalls(connection: DockerConnection): DockerCalls {
 
 async function loadDocker({ socketPath, host, port, tls: readKeys, agent }: DockerConnection): Promise<Docker> {
   const tls = readKeys?.();
-  // Loaded when it is needed: it costs 120 ms and 30 MB.
+  // Loaded when needed: dockerode costs 120 ms and 30 MB.
   const { default: Client } = await import('dockerode');
   const { Agent: HttpAgent } = await import('node:http');
   const { Agent: HttpsAgent } = await import('node:https');
-  // Everything is named, or dockerode would take it from the environment. No connection is kept: after a restart of
-  // the engine it would be a dead one, and a change must not be sent twice.
+  // Every option is set, or dockerode would read it from the environment. No connection is kept alive: after a restart
+  // of the engine it would be dead, and a change must not be sent twice.
   const ownAgent = agent ?? (tls === undefined ? new HttpAgent({ keepAlive: false }) : new HttpsAgent(tls));
-  // docker-modem prints every call's options for its debug log, also when nobody reads that, and the agent has all open
-  // connections in it: each call kept the event loop for milliseconds while events or logs were followed.
+  // docker-modem formats every call's options for its debug log, even if the log is off, and the agent contains all
+  // open connections: each call blocked the event loop for milliseconds while events or logs were followed.
   Object.assign(ownAgent, { [inspect.custom]: () => 'Agent' });
   return new Client({
     socketPath,

@@ -9,18 +9,18 @@ import { createSshConnection } from './ssh.ts';
 /** A machine with a Docker engine. */
 export interface HostAddress {
   readonly docker: DockerAddress;
-  /** IP address on which containers publish their port; null: they are reached by their own address. */
+  /** IP address on which containers publish their port; null: containers are reached at their own address. */
   readonly address: string | null;
 }
 
-/** A host's Docker engine, and the way to what its containers listen on. */
+/** Connection to a host's Docker engine, and to the ports of its containers. */
 export interface HostConnection {
   readonly api: DockerApi;
   /** The gateway itself may have to join the containers' networks to reach them. */
   readonly joinsNetworks: boolean;
-  /** Where the port of a running container is reached; null while it has no address yet. */
+  /** Returns the endpoint of a running container's port; null while the container has no address yet. */
   endpointOf(container: ContainerSummary, network: string, port: number): Promise<Endpoint | null>;
-  /** Gives up ways to containers that are gone. */
+  /** Closes connections to containers that are not in the set. */
   keep(containers: ReadonlySet<string>): void;
   close(): void;
 }

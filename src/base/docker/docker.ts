@@ -1,4 +1,4 @@
-/** The Docker Engine API: bounded calls over a socket, TCP or SSH, and what belongs to them. Nothing of the business. */
+/** The Docker Engine API: bounded calls over a socket, TCP or SSH, with helpers. Contains no business rules. */
 export type { DockerAddress } from './address.ts';
 export type { ContainerDetail, ContainerSummary, DockerInfo, NetworkSummary } from './answers.ts';
 export type { DockerApi } from './api.ts';

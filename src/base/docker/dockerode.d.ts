@@ -1,4 +1,4 @@
-/** The calls of dockerode that are used here. What it answers is `unknown`: it is read with a schema. */
+/** The calls of dockerode that are used here. Answers are `unknown`, because they are read with a schema. */
 declare module 'dockerode' {
   import type { Agent } from 'node:http';
   import type { Readable } from 'node:stream';
@@ -34,7 +34,7 @@ declare module 'dockerode' {
   }
 
   interface Service {
-    /** Whatever comes first is sent as the login of a registry. */
+    /** dockerode sends its first argument as the login of a registry. */
     update(login: undefined, options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
     remove(options: CallOptions): Promise<unknown>;
     logs(options: CallOptions & { follow: true }): Promise<Readable>;
@@ -66,14 +66,14 @@ declare module 'dockerode' {
     version(options: CallOptions): Promise<unknown>;
     info(options: CallOptions): Promise<unknown>;
     listContainers(options: CallOptions): Promise<unknown>;
-    /** `_query` and `_body` keep what belongs into the body, secrets among it, out of the address. */
+    /** `_query` and `_body` keep the content of the body, which may include secrets, out of the URL. */
     createContainer(options: CallOptions & { _query: object; _body: object }): Promise<{ readonly id: string }>;
     getContainer(id: string): Container;
     listNetworks(options: CallOptions): Promise<unknown>;
     createNetwork(options: CallOptions & { _query: object; _body: object }): Promise<unknown>;
     getNetwork(id: string): Network;
     getImage(name: string): Image;
-    /** `authconfig` is sent as X-Registry-Auth, and never becomes a part of the address. */
+    /** `authconfig` is sent as X-Registry-Auth, and never becomes a part of the URL. */
     createImage(options: CallOptions & { _query: object; _body: object; authconfig?: object }): Promise<Readable>;
     listServices(options: CallOptions): Promise<unknown>;
     listTasks(options: CallOptions): Promise<unknown>;

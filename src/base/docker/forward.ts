@@ -6,9 +6,9 @@ import type { Duplex } from 'node:stream';
 
 /** Local sockets that lead to ports of containers on another host. */
 export interface Forwards {
-  /** The socket for a port, made when there is none. */
+  /** Returns the path of the socket for a port; creates the socket if there is none. */
   open(name: string, host: string, port: number): Promise<string>;
-  /** Closes those that are not in `kept`. */
+  /** Closes sockets whose names are not in `kept`. */
   keep(kept: ReadonlySet<string>): void;
   close(): void;
 }
@@ -20,7 +20,7 @@ interface Forward {
   readonly sockets: Set<Duplex>;
 }
 
-/** In a folder of its own that only this user may enter: whoever connects reaches the engine. */
+/** Creates sockets in a folder that only this user may enter, because anyone who connects reaches the engine. */
 export function createForwards(dial: (host: string, port: number) => Promise<Duplex>): Forwards {
   const open = new Map<string, Forward>();
   let folder: string | null = null;

@@ -6,15 +6,15 @@ import { hideLogin, type RegistryLogin } from './registry-logins.ts';
 export interface PullOptions {
   readonly api: DockerApi;
   readonly reference: string;
-  /** Login for the image's registry; null without one. */
+  /** Login of the image's registry. */
   readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
-  /** Called with the share that is loaded, 0 to 100, which never falls. */
+  /** Called with the loaded percentage, 0 to 100, which never falls. */
   readonly onProgress: (percent: number) => void;
 }
 
 /**
- * Pulls an image. Ends with the signal, and the engine then stops pulling as well.
+ * Pulls an image. When the signal aborts, the engine stops pulling as well.
  * @throws DockerError without a secret in it
  */
 export async function pullImage({ api, reference, login, signal, onProgress }: PullOptions): Promise<void> {
@@ -40,7 +40,7 @@ interface Layer {
   totalBytes: number;
 }
 
-/** @returns what went wrong, if the line says so */
+/** @returns the error that the line reports; null without an error */
 export function notePullLine(layers: Map<string, Layer>, line: string): string | null {
   const parsed = pullLineSchema.safeParse(parseJson(line));
   if (!parsed.success) return null;
@@ -56,7 +56,7 @@ export function notePullLine(layers: Map<string, Layer>, line: string): string |
   return null;
 }
 
-/** Returns the loaded share of the bytes known to be needed, in percent, rounded down. */
+/** Percentage of the bytes that are known to be needed, rounded down. */
 export function percentOf(layers: ReadonlyMap<string, Readonly<Layer>>): number {
   let loaded = 0;
   let total = 0;
@@ -67,7 +67,7 @@ export function percentOf(layers: ReadonlyMap<string, Readonly<Layer>>): number 
   return total === 0 ? 0 : Math.floor((100 * loaded) / total);
 }
 
-/** Lines of a stream, empty ones left out; throws when it breaks. */
+/** Yields the lines of a stream except empty ones; throws if the stream breaks. */
 async function* readLines(stream: Readable): AsyncGenerator<string> {
   let rest = '';
   for await (const chunk of stream.setEncoding('utf8') as AsyncIterable<string>) {

@@ -7,13 +7,13 @@ import { StringDecoder } from 'node:string_decoder';
  */
 
 const headerBytes = 8;
-/** A line that never ends is cut. */
+/** Characters after which a line without an end is cut. */
 const lineCharsMax = 65_536;
 
 /** https://docs.docker.com/reference/api/engine/ calls them stream types. */
 export const stderrStream = 2;
 
-/** The text of a whole answer: both streams as they came, or one of them. */
+/** Returns the text of a whole answer: both streams in the order in which they came, or one stream. */
 export function demultiplex(output: Buffer, stream: number | null = null): string {
   const parts: Buffer[] = [];
   let at = 0;
@@ -25,7 +25,7 @@ export function demultiplex(output: Buffer, stream: number | null = null): strin
   return Buffer.concat(parts).toString('utf8');
 }
 
-/** Yields the data of both streams in the order of arrival, without frames. */
+/** Yields the bytes of both streams in the order in which they came, without their frames. */
 export async function* readLogBytes(stream: Readable): AsyncGenerator<Buffer> {
   let rest: Buffer = Buffer.alloc(0);
   for await (const chunk of stream as AsyncIterable<Buffer>) {
@@ -37,7 +37,7 @@ export async function* readLogBytes(stream: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-/** Lines of both streams, each stream's kept whole; ends with the container or quietly with the signal. */
+/** Yields the lines of both streams, never mixed; ends with the container, or without an error with the signal. */
 export async function* readLogLines(stream: Readable, signal: AbortSignal): AsyncGenerator<string> {
   const cutters = new Map<number, LineCutter>();
   let rest: Buffer = Buffer.alloc(0);
@@ -57,7 +57,7 @@ export async function* readLogLines(stream: Readable, signal: AbortSignal): Asyn
   for (const cutter of cutters.values()) yield* cutter.end();
 }
 
-/** The first frame, or null while it is not whole. */
+/** Returns the first frame; null while it is incomplete. */
 function takeFrame(output: Buffer): { source: number; bytes: Buffer; rest: Buffer } | null {
   if (output.length < headerBytes) return null;
   const end = headerBytes + output.readUInt32BE(4);

@@ -8,7 +8,7 @@ import type { Log } from '#base/log.ts';
  * https://github.com/docker/cli/blob/master/cli/config/configfile/file.go
  */
 
-/** A secret, in the words of the header X-Registry-Auth: https://docs.docker.com/reference/api/engine/version/v1.51/ */
+/** A secret login, in the form of X-Registry-Auth: https://docs.docker.com/reference/api/engine/version/v1.51/ */
 export interface RegistryLogin {
   readonly serveraddress: string;
   readonly username?: string;
@@ -18,21 +18,21 @@ export interface RegistryLogin {
 }
 
 export interface ImageLogin {
-  /** null: the registry is asked without one. */
+  /** null: the registry is asked without a login. */
   readonly login: RegistryLogin | null;
-  /** With what login the registry is asked, or why with none: a sentence for operators, without a secret. */
+  /** Sentence for operators, without secrets: the login that the registry is asked with, or why there is none. */
   readonly remark: string;
-  /** Somebody has logged in there, which does not help here. */
+  /** True if there is a login for the registry that cannot be used. */
   readonly isUnusable: boolean;
 }
 
 export interface RegistryLogins {
-  /** The login of the registry that an image comes from, as the file says now. Never rejects. */
+  /** Reads the login of an image's registry from the file as it is now. Never rejects. */
   find(image: string): Promise<ImageLogin>;
 }
 
 export interface RegistryLoginsOptions {
-  /** Holds `config.json`; null: there is none. */
+  /** Folder of `config.json`; null: there is none. */
   readonly folder: string | null;
   readonly log: Log;
 }
@@ -58,7 +58,7 @@ const entrySchema = z.object({
   registrytoken: z.string().nullish(),
 });
 
-/** The file is read for every image: it is small, and `docker login` changes it at any time. */
+/** Creates logins that read the file for every image: it is small, and `docker login` may change it at any time. */
 export function createRegistryLogins({ folder, log }: RegistryLoginsOptions): RegistryLogins {
   const path = folder === null ? null : join(folder, 'config.json');
   let reported: string | null = null;
@@ -84,7 +84,7 @@ function without(why: string, isUnusable = false): ImageLogin {
   return { login: null, remark: `Asked without a login: ${why}.`, isUnusable };
 }
 
-/** `config` is null where there is no file, which is usual. No word of what is in the file gets into `trouble`. */
+/** Reads the file. `config` is null if there is no file, which is usual. `trouble` never quotes the file. */
 async function readConfig(path: string): Promise<{ config: ConfigFile | null } | { trouble: string }> {
   let text: string;
   try {
@@ -108,7 +108,7 @@ async function readConfig(path: string): Promise<{ config: ConfigFile | null } |
 }
 
 /**
- * The registry of an image: what stands before the first slash, if that looks like a host; else Docker Hub.
+ * Returns the registry of an image: the text before the first slash if it looks like a host, else Docker Hub.
  * https://github.com/distribution/reference/blob/main/normalize.go, `splitDockerDomain`
  */
 export function registryOf(image: string): string {
@@ -131,11 +131,11 @@ function findLogin(config: ConfigFile, registry: string, path: string): ImageLog
   const helper = own ?? config.credsStore ?? '';
   if (helper === '') return without(`${path} has none for ${registry}`);
   const why = `${path} leaves the one for ${registry} to the credential helper ${helper}, which is not run: write it into auths`;
-  // `docker login` leaves an empty entry where the helper has taken the login.
+  // `docker login` leaves an empty entry if the helper has stored the login.
   return without(why, own !== undefined || entries.length > 0);
 }
 
-/** Everything that is filed under a registry, in the order in which it counts. */
+/** Returns all entries of a registry, the preferred one first. */
 function entriesOf(auths: Readonly<Record<string, unknown>>, registry: string): unknown[] {
   const best = registry === hubHost ? hubKey : registry;
   return Object.keys(auths)
@@ -148,7 +148,7 @@ function entriesOf(auths: Readonly<Record<string, unknown>>, registry: string): 
 function isKeyOf(key: string, registry: string): boolean {
   const [host = '', ...path] = key.replace(/^[a-z]+:\/\//i, '').split('/');
   if (registry !== hubHost) return host === registry;
-  // Below its own key Docker Hub's tokens of other kinds are filed as well.
+  // Tokens of other kinds are stored under longer paths of Docker Hub's key.
   return hubHosts.has(host) && /^(?:v[12])?$/.test(path.filter((part) => part !== '').join('/'));
 }
 
@@ -161,7 +161,7 @@ function readEntry(entry: unknown, registry: string): RegistryLogin | 'empty' | 
   const { username, password } = pair;
   if (!password && !identitytoken && !registrytoken) return 'empty';
   return {
-    // The engine gives it to no other host.
+    // The engine sends the login to no other host.
     serveraddress: registry === hubHost ? hubKey : registry,
     ...(username && { username }),
     ...(password && { password }),

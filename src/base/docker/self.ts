@@ -2,9 +2,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 
 /**
- * The id of the container that this gateway runs in, or null. Docker mounts /etc/hostname and others from the
- * container's own folder, whose name is its id; older cgroups name it too; its hostname is the id's beginning unless
- * somebody chose another.
+ * Returns the id of the container that this gateway runs in, or null. Docker mounts /etc/hostname and other files from
+ * the container's own folder, whose name is the id; older cgroups contain the id, too; the hostname is the beginning of
+ * the id unless an operator set another.
  */
 export function findOwnContainer(): string | null {
   const mounted = /\/containers\/([0-9a-f]{64})\/(?:hostname|hosts|resolv\.conf) /.exec(

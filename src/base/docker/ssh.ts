@@ -5,9 +5,9 @@ import type { Duplex } from 'node:stream';
 import type { Client as SshClient } from 'ssh2';
 import type { DockerAddress } from './address.ts';
 
-/** One SSH connection to a host, kept: to its Docker engine's socket, and to the addresses of its containers. */
+/** One lasting SSH connection to a host: to its Docker engine's socket, and to the addresses of its containers. */
 export interface SshConnection {
-  /** For HTTP requests to the Docker engine. */
+  /** Agent for HTTP requests to the Docker engine. */
   readonly agent: Agent;
   /** Opens a connection from the host to one of its containers. */
   forward(host: string, port: number): Promise<Duplex>;
@@ -102,12 +102,12 @@ async function connect(address: SshAddress, onGone: () => void): Promise<SshClie
   });
 }
 
-/** As `ssh-keygen -l` prints it: base64 without its padding. */
+/** Formats a key's fingerprint as `ssh-keygen -l` prints it: base64 without padding. */
 function fingerprint(key: Buffer): string {
   return `SHA256:${createHash('sha256').update(key).digest('base64').replace(/=+$/, '')}`;
 }
 
-/** A stream to the engine's socket; through the docker program where the SSH server forwards no sockets. */
+/** Opens a stream to the engine's socket; through the docker program if the SSH server forwards no sockets. */
 async function dialDocker(connection: SshClient, socketPath: string): Promise<Duplex> {
   try {
     return await open((opened) => connection.openssh_forwardOutStreamLocal(socketPath, opened));

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 
-/** Parsed parts of a swarm manager's answers. Engine API 1.41 (20.10) and later. */
+/** Answers of a manager of a swarm: the fields that are read. Engine API 1.41 (20.10) and later. */
 
-/** A service's specification is sent back whole when the service is changed, so nothing of it is dropped. */
+/** A service. A change sends the whole specification back, so unknown fields are kept. */
 export const serviceSchema = z.object({
   ID: z.string(),
   Version: z.object({ Index: z.int() }),

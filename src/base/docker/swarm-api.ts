@@ -17,28 +17,28 @@ type Labels = Readonly<Record<string, string>>;
 
 /** The calls that managers of a swarm answer. All throw a DockerError. */
 export interface SwarmApi {
-  /** Services that bear all of the labels (`name` or `name=value`). */
+  /** Lists services that have all of the labels (`name` or `name=value`). */
   listServices(labels: readonly string[]): Promise<SwarmService[]>;
-  /** Tasks of services that bear all of the labels, those of the past included. */
+  /** Lists tasks of services that have all of the labels, past tasks included. */
   listTasks(labels: readonly string[]): Promise<SwarmTask[]>;
   listNodes(): Promise<SwarmNode[]>;
   listSecrets(labels: readonly string[]): Promise<SwarmSecret[]>;
   /**
-   * Makes a service; nothing where its name is taken.
-   * @param body holds no secret, or all managers show it
-   * @param login of the image's registry; the managers keep it for the nodes, and show it to nobody
+   * Creates a service; does nothing if its name is taken.
+   * @param body must contain no secret, because all managers show it
+   * @param login login of the image's registry; managers keep it for the nodes and never show it
    */
   createService(body: object, login: RegistryLogin | null): Promise<void>;
-  /** Changes how many tasks a service has. @throws with status 400 or 409 when somebody changed it meanwhile */
+  /** Changes the number of a service's tasks. @throws with status 400 or 409 if the service was changed meanwhile */
   scaleService(service: SwarmService, replicas: number): Promise<void>;
-  /** Does nothing for a service that is not there. */
+  /** Removes a service; does nothing if it does not exist. */
   removeService(id: string): Promise<void>;
-  /** @returns its id, or the one of the secret of this name that is there */
+  /** @returns the id of the new secret, or of the existing secret of this name */
   createSecret(name: string, value: string, labels: Labels): Promise<string>;
   removeSecret(id: string): Promise<void>;
-  /** An overlay network that containers beside the services may join. */
+  /** Creates an overlay network that containers outside of services may join. */
   createOverlay(name: string, labels: Labels): Promise<void>;
-  /** null where this engine does not have the image. */
+  /** Returns null if this engine does not have the image. */
   imageEntrypoint(reference: string): Promise<readonly string[] | null>;
   serviceLogTail(id: string, lines: number): Promise<Buffer>;
   followServiceLog(id: string, lines: number, signal: AbortSignal): Promise<Readable>;
@@ -88,7 +88,7 @@ function serviceCalls(call: Call) {
     async scaleService({ ID: id, Version: { Index: version }, Spec: spec }: SwarmService, replicas: number) {
       const body = { ...spec, Mode: { Replicated: { Replicas: replicas } } };
       const options = { _query: { version }, _body: body };
-      // Without a login the managers keep the one that they have.
+      // Without a login in the call, managers keep their login.
       await call('scale service', changeTimeoutMs, (api, o) =>
         api.getService(id).update(undefined, { ...options, ...o }),
       );

@@ -1,4 +1,4 @@
-/** Types of the used part of tar-stream. */
+/** The part of tar-stream that is used here. */
 declare module 'tar-stream' {
   import type { Readable, Writable } from 'node:stream';
 

@@ -85,7 +85,7 @@ interface TreeFile {
 
 interface TreeLink {
   readonly path: string;
-  /** What the link says: a path from its own folder. */
+  /** Target of the link, as a path from the link's own folder. */
   readonly target: string;
 }
 
@@ -158,8 +158,8 @@ function hashTree(postgres: PostgresPackage, files: readonly TreeFile[]): string
 }
 
 /**
- * Whether a copy is whole and nobody but us could have written it. A place such as /var/tmp is everybody's, and
- * machines clean it file by file.
+ * True if a copy is complete and only this user could have written it. Every user can write to a place such as
+ * /var/tmp, and machines clean it file by file.
  */
 function isComplete(root: string, tree: Tree, owner: number): boolean {
   const mine = (path: string): Stats | undefined => {

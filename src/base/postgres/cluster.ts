@@ -55,7 +55,7 @@ export async function openCluster(options: ClusterOptions, serverVersion: string
 
 const passwordPathOf = (dataDir: string): string => join(dataDir, 'postgres.password');
 
-/** Of the cluster of a data folder, which must be there. */
+/** Reads the password of the cluster of a data folder. The cluster must exist. */
 export async function readPassword(dataDir: string): Promise<string> {
   return (await readFile(passwordPathOf(dataDir), 'utf8')).trim();
 }

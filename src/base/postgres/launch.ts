@@ -8,19 +8,19 @@ import { type Cluster, clusterEnvironment } from './cluster.ts';
 import { findPostmaster, stopPostmaster, waitUntil } from './postmaster.ts';
 import type { RunAs } from './run-as.ts';
 
-/** A server that serves a cluster. */
+/** A running server of a cluster. */
 export interface RunningServer {
   readonly pid: number;
   readonly port: number;
   /** Resolves with how its process ended. Never rejects. */
   readonly ended: Promise<string>;
-  /** Resolves when it has ended. @throws Error when it does not */
+  /** Resolves when the server has ended. @throws Error if it does not end */
   stop(): Promise<void>;
 }
 
 export interface LaunchPlan {
   readonly cluster: Cluster;
-  /** Takes its log. */
+  /** Folder of the server's log. */
   readonly dataDir: string;
   readonly binDir: string;
   readonly runAs: RunAs | null;
@@ -29,7 +29,7 @@ export interface LaunchPlan {
 }
 
 export interface LaunchOptions {
-  /** Undefined takes any that is free. */
+  /** Undefined chooses a free port. */
   readonly port: number | undefined;
   readonly signal?: AbortSignal;
 }
@@ -42,10 +42,10 @@ const launchPauseMs = 200;
 const logBytesMax = 8 * 1024 * 1024;
 
 /**
- * Starts a server where none runs. Two refusals pass by themselves: a port that another program took between choosing
- * it and listening on it, and the last workers of a killed server, which need a moment to notice that they are alone.
- * @returns the server once it takes connections; once `signal` aborts, as far as it is, for its caller to stop
- * @throws Error with the end of its log when it does not start, or why `signal` aborted before there was a process
+ * Starts a server if none runs. Two failures pass and are retried: a port that another program took after it was
+ * chosen, and the last workers of a killed server, which need a moment to notice that it ended.
+ * @returns the server once it accepts connections; if `signal` aborts, the unfinished server, for the caller to stop
+ * @throws Error with the end of the log if the server does not start, or the reason of `signal` if it aborts before
  */
 export async function launchOnFreePort(plan: LaunchPlan, options: LaunchOptions): Promise<RunningServer> {
   for (let attempt = 1; ; attempt += 1) {
@@ -65,8 +65,8 @@ const portMax = 32_000;
 const portAttemptsMax = 100;
 
 /**
- * A port that nobody is handed by chance while the server is away, to listen on or to connect from: it is to come back
- * where it was.
+ * Chooses a port that the system assigns to no other program while the server is down, because the server restarts on
+ * the same port.
  */
 async function chooseFreePort(): Promise<number> {
   for (let attempt = 1; attempt <= portAttemptsMax; attempt += 1) {
@@ -97,7 +97,7 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
       ...runAs,
       cwd: '/',
       env: clusterEnvironment,
-      // A session of its own: Ctrl-C in a terminal reaches the gateway alone, which settles its books first.
+      // A session of its own: Ctrl-C in a terminal reaches only the gateway, which settles its requests first.
       detached: true,
       stdio: ['ignore', logFile.fd, logFile.fd],
     });
@@ -144,7 +144,7 @@ function watchExit(child: ChildProcess): ExitWatch {
   return watch;
 }
 
-/** Everything that differs from PostgreSQL's defaults; given at each start, so that a new version brings its own. */
+/** Returns the settings that differ from PostgreSQL's defaults; passed at each start, so that updates take effect. */
 function settings(port: number, fsync: boolean): string[] {
   const values: Record<string, string> = {
     listen_addresses: '127.0.0.1',

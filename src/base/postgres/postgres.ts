@@ -24,27 +24,27 @@ import { findRunAs, firstClosedFolder, type RunAs } from './run-as.ts';
  */
 
 export interface EmbeddedPostgresOptions {
-  /** A folder for this server alone, made when missing. The caller holds the lock of it or of one above. */
+  /** A folder for this server only, created if missing. The caller has locked it or a folder above. */
   readonly dataDir: string;
   readonly log: Log;
-  /** Loopback port; a free one is chosen when it is not given. */
+  /** Loopback port; absent chooses a free port. */
   readonly port?: number;
-  /** False gives up durability for speed: only for data that may be lost. */
+  /** False trades durability for speed: only for data that may be lost. */
   readonly fsync?: boolean;
 }
 
 export interface EmbeddedPostgres {
-  /** With user and password; a secret. */
+  /** URL with user and password; a secret. */
   readonly url: string;
   /** True if a server that an earlier process left running was adopted. */
   readonly adopted: boolean;
-  /** Resolves when the server has ended, also one that was just being started again; open transactions are lost. */
+  /** Resolves when the server has ended, even during a restart; open transactions are lost. */
   stop(): Promise<void>;
 }
 
 /**
- * Starts the server of a data folder, or takes over the one that still serves it. Until it is stopped it is started
- * again whenever it ends, with the same data, port and password.
+ * Starts the server of a data folder, or adopts the server that still runs there. Until `stop`, the server is restarted
+ * whenever it ends, with the same data, port and password.
  * @throws ConfigError naming HEADGATE_DATA_DIR or DATABASE_URL when it cannot run here; Error when it does not start
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
@@ -70,7 +70,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
 }
 
 /**
- * The server that another process runs on a data folder.
+ * Finds the server that another process runs on a data folder.
  * @param dataDir as for `startEmbeddedPostgres`
  * @returns its URL, a secret; null when none takes connections there
  * @throws ConfigError naming HEADGATE_DATA_DIR when it is another user's
@@ -107,13 +107,13 @@ async function findPrograms({ dataDir, runAs }: Place): Promise<Programs> {
 }
 
 interface LaunchOptions {
-  /** Undefined takes any. */
+  /** Undefined accepts any port. */
   readonly port: number | undefined;
   readonly log: Log;
   readonly signal?: AbortSignal;
 }
 
-/** A cluster that is gone is not made anew here: an empty one would pass for the books. */
+/** Restarts the server. Never creates a new cluster: an empty one would be mistaken for the data. */
 async function startAgain(place: Place, cluster: Cluster, launchOptions: LaunchOptions): Promise<RunningServer> {
   const programs = await findPrograms(place);
   return (
@@ -123,9 +123,9 @@ async function startAgain(place: Place, cluster: Cluster, launchOptions: LaunchO
 }
 
 /**
- * Where PostgreSQL's user could not reach the data folder.
- * @param path of the nearest folder that is there: what the gateway makes below it can be entered
- * @returns the folder in the way; null where none is
+ * Finds a folder that keeps PostgreSQL's user from the data folder.
+ * @param path nearest existing folder: the user can enter folders that the gateway creates below it
+ * @returns the closed folder; null if there is none
  */
 export function findClosedFolder(path: string): string | null {
   const runAs = findRunAs();
@@ -142,15 +142,15 @@ function checkReachable(dataDir: string, runAs: RunAs): void {
 }
 
 /**
- * A gateway that is killed leaves its server running. It is taken over when it is of our version and on the requested
- * port; one of another version, or whose programs were replaced, is stopped so that a fresh one can start.
+ * Adopts the server that a killed gateway left running, if it has this version and the requested port. A server of
+ * another version, or whose programs were replaced, is stopped so that a new one can start.
  */
 async function adoptRunning(
   cluster: Cluster,
   { serverVersion }: Programs,
   { port: requested, log, signal }: LaunchOptions,
 ): Promise<RunningServer | null> {
-  // It may be starting, or stopping; either comes to an end.
+  // The server may be starting or stopping; both end.
   const settled = await waitUntil(
     async () => signal?.aborted === true || (await findPostmaster(cluster.dir))?.ready !== false,
     startTimeoutMs,
@@ -185,14 +185,14 @@ async function askIdentity(
       select current_setting('data_directory') as "dataDirectory", current_setting('server_version') as "serverVersion"`;
     return row ?? null;
   } catch {
-    // The server refuses our password; the caller stops it.
+    // The server rejects the password; the caller stops the server.
     return null;
   } finally {
     await sql.end({ timeout: 5 });
   }
 }
 
-/** initdb knows only the database of its own; this one is made at the first start, or the next if that was cut. */
+/** Creates the gateway's database, which initdb does not, at the first start or the next after an interruption. */
 async function makeDatabase(cluster: Cluster, port: number): Promise<void> {
   const sql = connect(cluster, port);
   try {

@@ -4,7 +4,7 @@ import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** State of a running server in the file postmaster.pid of its data folder. */
+/** A running server, as the file postmaster.pid of its data folder describes it. */
 export interface Postmaster {
   readonly pid: number;
   readonly port: number;
@@ -13,7 +13,7 @@ export interface Postmaster {
 }
 
 /**
- * The server that serves a data folder, whoever started it.
+ * Finds the server of a data folder, no matter which process started it.
  *
  * Lines of the file (src/include/utils/pidfile.h): 1 process, 2 data folder, 4 port, 8 status.
  */
@@ -46,13 +46,13 @@ async function readFileIfThere(path: string): Promise<string> {
   }
 }
 
-/** A process that cannot be looked at because we are short of files or memory is not gone. */
+/** Rethrows errors for lack of files or memory: a process that cannot be checked has not necessarily ended. */
 function throwIfShort(error: unknown): void {
   if (error instanceof Error && 'code' in error && /^(EMFILE|ENFILE|ENOMEM|EAGAIN)$/.test(String(error.code)))
     throw error;
 }
 
-/** True if a process runs; a process that has ended and waits for its parent does not count. */
+/** True if a process runs; a process that has ended and waits for its parent to notice does not run. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -70,7 +70,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** True if a process is a PostgreSQL server started on this data folder. */
+/** True if a process is a PostgreSQL server that was started on this data folder. */
 function servesCluster(pid: number, clusterDir: string): boolean {
   const command = `${commandOf(pid)} `;
   const at = command.indexOf(` -D ${clusterDir} `);
@@ -97,7 +97,7 @@ function mayRun(pid: number, clusterDir: string): boolean {
   }
 }
 
-/** Program and arguments of a process in one line; '' when it is gone. */
+/** Returns program and arguments of a process in one line; '' if the process has ended. */
 function commandOf(pid: number): string {
   try {
     if (process.platform === 'linux') return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
@@ -108,7 +108,7 @@ function commandOf(pid: number): string {
   }
 }
 
-/** True if the program file of a process was removed since, for example by a new installation. */
+/** True if the program file that a process runs was removed since, for example by a new installation. */
 export function programIsGone(pid: number): boolean {
   if (process.platform !== 'linux') return false;
   try {
@@ -135,7 +135,7 @@ export async function stopPostmaster(pid: number, clusterDir: string): Promise<v
   throw new Error(`PostgreSQL (process ${pid}) does not stop`);
 }
 
-/** The file goes last; where nobody reaps ended processes, the number alone would seem alive for ever. */
+/** True until the pid file is removed, which happens last: a process that nobody reaps would seem alive forever. */
 async function runsStill(pid: number, clusterDir: string): Promise<boolean> {
   if (!isAlive(pid)) return false;
   const lines = (await readFileIfThere(pidFileOf(clusterDir))).split('\n');
@@ -151,7 +151,7 @@ function sendSignal(pid: number, signal: NodeJS.Signals): boolean {
   }
 }
 
-/** Asks every 10 ms until the answer is yes. @returns false when the time is over first */
+/** Checks every 10 ms until `isTrue` is true. @returns false if the time is over first */
 export async function waitUntil(isTrue: () => boolean | Promise<boolean>, timeoutMs: number): Promise<boolean> {
   const deadlineMs = performance.now() + timeoutMs;
   while (!(await isTrue())) {

@@ -28,7 +28,7 @@ export function findRunAs(passwdPath = '/etc/passwd'): RunAs | null {
 const READ = 4;
 const ENTER = 1;
 
-/** True if a user without supplementary groups has the access in `bits` (4 read, 2 write, 1 execute or enter). */
+/** True if a user without further groups has the access `bits`: 4 read, 2 write, 1 execute or enter. */
 function mayAccess(stats: Stats, bits: number, { uid, gid }: RunAs): boolean {
   const shift = stats.uid === uid >>> 0 ? 6 : stats.gid === gid >>> 0 ? 3 : 0;
   return ((stats.mode >> shift) & bits) === bits;
