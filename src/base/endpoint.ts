@@ -5,7 +5,7 @@ export interface Endpoint {
   readonly host: string;
   readonly port: number;
   readonly tls: boolean;
-  /** Prefix of every request path, without a slash at its end; '' when there is none. */
+  /** Prefix of every request path, without a trailing slash; '' when there is none. */
   readonly basePath: string;
 }
 

@@ -2,7 +2,7 @@
 
 /** A folder of the machine or a named volume that containers may mount. */
 export interface AllowedMount {
-  /** An absolute path, without a slash at its end, or the name of a volume. */
+  /** An absolute path, without a trailing slash, or the name of a volume. */
   readonly source: string;
   readonly isReadOnly: boolean;
 }
@@ -27,7 +27,7 @@ const systemFolders = ['/bin', '/etc', '/lib', '/lib32', '/lib64', '/sbin', '/us
 /** Home folders: keys and login scripts lie directly in them. */
 const homeFolder = /^\/(?:root|home|home\/[^/]+)$/;
 
-/** The path without slashes at its end. */
+/** The path without trailing slashes. */
 export function trimFolder(path: string): string {
   return path.length > 1 ? path.replace(/\/+$/, '') || '/' : path;
 }

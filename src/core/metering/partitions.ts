@@ -147,7 +147,7 @@ export async function packPartitions(options: PartitionOptions): Promise<void> {
 }
 
 async function packPartition(sql: ISql, name: string): Promise<void> {
-  // Drops indexes that an aborted try left behind.
+  // Drops indexes of an aborted attempt.
   const invalid = await sql<{ name: string }[]>`
     select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
     where i.indrelid = ${name}::regclass and not i.indisvalid and c.relname like '%\\_ccnew%'`;

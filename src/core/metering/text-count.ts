@@ -1,7 +1,7 @@
 import type { MadeText } from './usage-of.ts';
 
 /**
- * Counts the tokens of a stream whose engine sends their number only at its end. Each delta with text is at least one
+ * Counts the tokens of a stream whose engine counts only in its last chunk. Each delta with text is at least one
  * token; engines that guess tokens ahead, or gather them, send many in one delta. Some engines send text in no delta.
  */
 export class TextCount {

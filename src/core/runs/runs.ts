@@ -29,7 +29,7 @@ import { createStates } from './states.ts';
 
 /**
  * Stacks applied to clusters. A run is stored first and starts when its cluster is free. It outlives the gateway that
- * runs it, and at its end every resource that it created is on record.
+ * runs it, and once the run has ended, every resource that it created is on record.
  */
 
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';

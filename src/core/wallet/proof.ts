@@ -5,7 +5,7 @@ import { type ChainedEntry, entryHash, firstHead, nextHead } from './chain.ts';
 /** Result of checking an organization's ledger. */
 export interface LedgerProof {
   readonly organizationId: string;
-  /** True if everything is correct: sums, running sums, numbers, the chain, and the wallet at its end. */
+  /** True if everything is correct: sums, running sums, numbers, the chain, and the resulting wallet. */
   readonly balanced: boolean;
   readonly balancePicoUsd: bigint;
   readonly sumPicoUsd: bigint;

@@ -139,7 +139,7 @@ function createPatience({ err }: CommandContext) {
   };
 }
 
-/** Prints the progress of a run until the run ends. @returns the run at its end */
+/** Prints the progress of a run until the run ends. @returns the ended run */
 export async function waitForEnd(context: CommandContext, started: Run): Promise<Run> {
   const { json, err } = context;
   const patience = createPatience(context);

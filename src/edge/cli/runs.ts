@@ -82,7 +82,7 @@ async function apply(context: CommandContext): Promise<number> {
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
 }
 
-/** Prints a run, at once or at its end. @param isDone returns true if the run ended as intended */
+/** Prints a run, at once or once it has ended. @param isDone returns true if the run ended as intended */
 async function tell(context: CommandContext, answer: unknown, isDone = hasSucceeded): Promise<number> {
   const { json, out, flags } = context;
   const started = parseAnswer(run, answer);

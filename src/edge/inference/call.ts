@@ -84,7 +84,7 @@ export interface CallFindings {
   grant: Grant | null;
 }
 
-/** Shared resources that a request has, to be released at its end. */
+/** Shared resources of a request, released when the request ends. */
 export interface CallHoldings {
   /** Memory of the body; null for a small body. */
   body: BodyHold | null;
