@@ -1,9 +1,7 @@
 import type { JsonMember } from '#base/json-scan.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
-import { parseMember } from './member.ts';
+import { isObject, type Members, parseMember } from './member.ts';
 import { maxCostHeader } from './spending.ts';
-
-type Members = Readonly<Record<string, unknown>>;
 
 /** More bytes than any context holds: a longer list is rejected without a search. */
 export const toolsBytesMax = 1_048_576;
@@ -16,9 +14,6 @@ const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_
  * them.
  */
 const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
-
-const isObject = (value: unknown): value is Members =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Returns the tools of a list, and of the namespaces in it, at any depth. */
 export function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {

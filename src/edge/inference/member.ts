@@ -36,3 +36,10 @@ export function parseMember(text: BodyText, member: JsonMember, bytesMax = parse
     });
   }
 }
+
+/** Members of a parsed JSON object by name. */
+export type Members = Readonly<Record<string, unknown>>;
+
+/** True for a parsed JSON object; false for a list and null. */
+export const isObject = (value: unknown): value is Members =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -1,4 +1,5 @@
 import type { StructuredOutputBounds } from '#core/catalog/catalog.ts';
+import { isObject, type Members } from './member.ts';
 import { patternSize } from './pattern-size.ts';
 
 /**
@@ -49,12 +50,6 @@ const repeatHint =
   'use shorter patterns, with smaller and fewer counts such as {1,64} and none around what may be empty, fewer ' +
   'formats and different values of minLength and maxLength, and no minProperties or maxProperties beside many ' +
   'properties';
-
-type Members = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is Members {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 /** Measures schemas, one after the other. The schemas of several tools become one grammar. */
 export class SchemaMeter {

@@ -2,7 +2,7 @@ import type { JsonMember } from '#base/json-scan.ts';
 import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
 import { invalidValue } from './body-reader.ts';
 import { refuseEngineTools, toolsBytesMax, toolsOf } from './engine-tools.ts';
-import { parseMember, valueText } from './member.ts';
+import { isObject, type Members, parseMember, valueText } from './member.ts';
 import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
@@ -12,11 +12,6 @@ import { refuse, type RuleRequest } from './field-rule.ts';
  */
 
 type ToolForm = RuleRequest['endpoint']['toolForm'];
-type Members = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is Members {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 const isThere = (value: unknown): boolean => value !== undefined && value !== null;
 const toolsFactor = 4;

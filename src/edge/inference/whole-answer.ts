@@ -2,6 +2,7 @@ import { scanDocument, spliceText } from '#base/json-scan.ts';
 import type { JsonMeterOptions } from '#core/metering/metering.ts';
 import type { AnswerText } from './large-answer.ts';
 import type { AnswerFormat } from './openai-answers.ts';
+import { isObject } from './member.ts';
 
 /** The answer to a part: its vectors, and the text that the engine wrote around them. */
 export interface AnsweredPart {
@@ -79,8 +80,4 @@ function plus(a: unknown, b: unknown): unknown {
   if (!isObject(a) || !isObject(b)) return a ?? b;
   const names = [...new Set([...Object.keys(a), ...Object.keys(b)])];
   return Object.fromEntries(names.map((name) => [name, plus(a[name], b[name])]));
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
