@@ -47,9 +47,9 @@ tests:
         exp_alerts:
           - exp_labels: { severity: critical, model: chat, replica: stuck, host: a }
             exp_annotations:
-              summary: The copy stuck of chat has requests and has made no token for 10 minutes
+              summary: Replica stuck of chat has requests but has produced no token for 10 minutes
               runbook: compose/runbooks.md#headgateenginestuck
-              description: It answers its probes, so nothing restarts it.
+              description: The replica answers its probes, so the gateway does not restart it.
 `;
 
 describe('the alert of an engine that is stuck', () => {
