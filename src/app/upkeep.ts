@@ -119,7 +119,7 @@ export function problemsOf(figures: UpkeepFigures): readonly Problem[] {
   if (isNearlyFull(dataDisk)) {
     problems.push({
       problem: 'disk_nearly_full',
-      text: `The disk of the data folder is used to ${shareText(dataDisk)}.`,
+      text: `The disk with the data folder is full to ${shareText(dataDisk)}.`,
     });
   }
   if (isNearlyFull(redis)) {
@@ -127,7 +127,7 @@ export function problemsOf(figures: UpkeepFigures): readonly Problem[] {
   }
   if (keyTrouble !== null) problems.push({ problem: 'platform_key_missing', text: keyTrouble });
   if ((unexplained ?? 0) > 0) {
-    const text = `Books and engines differ for ${unexplained} models in an hour, and nothing explains it.`;
+    const text = `Usage records and engine counts differ for ${unexplained} models in one hour, for no known reason.`;
     problems.push({ problem: 'reconcile_unexplained', text });
   }
   return problems;

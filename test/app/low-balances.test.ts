@@ -67,7 +67,7 @@ describe('a low balance', () => {
     expect(await change(low, '10.5')).toMatchObject({ wallet_alert_below: '10.5', wallet_alerted_at: null });
     const { text } = await mail.next(low.admin);
     expect(text).toContain('"Low"');
-    expect(text).toContain('has 10 USD left, less than the 10.5 USD');
+    expect(text).toContain('has 10 USD left, less than your alert threshold of 10.5 USD');
     await expect.poll(() => isTold(low), patience).toBe(true);
 
     // 10 is not below 10. What was told of is passed over by the look that tells of this one.
@@ -84,7 +84,7 @@ describe('a low balance', () => {
 
     // Another amount is told of anew, and null of nothing.
     expect(await change(low, '9.5')).toMatchObject({ wallet_alerted_at: null });
-    expect((await mail.next(low.admin)).text).toContain('less than the 9.5 USD');
+    expect((await mail.next(low.admin)).text).toContain('less than your alert threshold of 9.5 USD');
     expect(await change(low, null)).toMatchObject({ wallet_alert_below: null, wallet_alerted_at: null });
     const { data } = await json(gateway.request(`/v1/audit?action=organization.changed`, { key: low.key }));
     const noted = data as { before: Record<string, unknown> | null; after: Record<string, unknown> }[];

@@ -22,7 +22,7 @@ it('reports nothing while there is room, nothing is lost, and before anything is
 it('reports a disk and a Redis that are used to 90 %, with their sizes', () => {
   const full = { used: 90 * gib, size: 100 * gib };
   expect(problemsOf({ ...well, dataDisk: full, redis: full })).toEqual([
-    { problem: 'disk_nearly_full', text: 'The disk of the data folder is used to 90 % of 100.0 GiB.' },
+    { problem: 'disk_nearly_full', text: 'The disk of the data folder is full to 90 % of 100.0 GiB.' },
     { problem: 'redis_nearly_full', text: 'Redis uses 90 % of 100.0 GiB (maxmemory).' },
   ]);
 });

@@ -41,31 +41,31 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
       const link = linkOf('/reset-password', token);
       if (mailer === null) return link;
       const text = [
-        'Somebody, probably you, asked for a new password of your Headgate account.',
-        `This link sets one. It works once, until ${utcText(expiresAtMs)}:`,
+        'A password reset was requested for your Headgate account.',
+        `Set a new password with this link. It works once, until ${utcText(expiresAtMs)}:`,
         link,
-        'Whoever did not ask for it need do nothing: the password stays as it is.',
+        'If you did not request this, ignore this mail: your password stays the same.',
       ];
-      await mailer.send({ to: email, subject: 'A new password for Headgate', text: `${text.join('\n\n')}\n` });
+      await mailer.send({ to: email, subject: 'Reset your Headgate password', text: `${text.join('\n\n')}\n` });
       return null;
     },
     async sendInvitation({ token, organizationName, invitation: { email, role, expiresAtMs } }) {
       const link = linkOf('/invitation', token);
       if (mailer === null) return link;
       const text = [
-        `You are invited to the organization "${organizationName}" on Headgate, with the role "${roleWords[role]}".`,
-        `This link accepts it. It works once, until ${utcText(expiresAtMs)}:`,
+        `You are invited to join the organization "${organizationName}" on Headgate with the role "${roleWords[role]}".`,
+        `Accept the invitation with this link. It works once, until ${utcText(expiresAtMs)}:`,
         link,
-        'Whoever does not know of it need do nothing.',
+        'If you do not expect this invitation, ignore this mail.',
       ];
-      const subject = `An invitation to ${organizationName}`;
+      const subject = `Invitation to ${organizationName} on Headgate`;
       await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });
       return null;
     },
     async sendAlert({ email, subject, paragraphs, page, atMs }) {
       if (mailer === null) return;
       const link = page === null ? [] : [`${page.text}: ${publicUrl ?? ''}${page.path}`];
-      const text = [...paragraphs, `This was on ${utcText(atMs)}.`, ...link];
+      const text = [...paragraphs, `Time of the event: ${utcText(atMs)}.`, ...link];
       // Line breaks in a name must not start another header.
       await mailer.send({ to: email, subject: subject.replaceAll(/\s+/g, ' '), text: `${text.join('\n\n')}\n` });
     },

@@ -25,13 +25,13 @@ export function isAllowedHost({ allowedHosts }: AddressRule, url: URL): boolean 
 export function problemOfUrl(rule: AddressRule, text: string): string | null {
   const url = text.length > urlCharsMax ? null : URL.parse(text);
   if (url === null) return `must be a URL of at most ${urlCharsMax} characters`;
-  if (url.username !== '' || url.password !== '') return 'must not have a user or a password in it';
+  if (url.username !== '' || url.password !== '') return 'must not contain a user name or password';
   if (url.hash !== '') return 'must not have a fragment';
   const isHttp = url.protocol === 'https:' || url.protocol === 'http:';
   if (isHttp && isAllowedHost(rule, url)) return null;
   if (url.protocol !== 'https:') return 'must begin with https://';
-  if (!ports.has(portOf(url))) return `must have no port but ${[...ports].join(' and ')}`;
+  if (!ports.has(portOf(url))) return `must use port ${[...ports].join(' or ')}`;
   const literal = literalAddress(url.hostname);
-  if (literal !== null && !isPublicAddress(literal)) return 'must not name an address that is not public';
+  if (literal !== null && !isPublicAddress(literal)) return 'must name a public address';
   return null;
 }

@@ -58,7 +58,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
     try {
       while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
     } catch (error) {
-      log.warn({ err: error }, 'it was not found out who is to be told of alerts; a job does it later');
+      log.warn({ err: error }, 'recipients of alerts could not be determined; a job retries');
     }
   }
 
@@ -87,12 +87,12 @@ export function createDelivering(options: DeliveringOptions): Delivering {
 
   function begin(claimed: Claimed): void {
     const ended = sendOne(options, claimed, closing.signal)
-      .catch((error: unknown) => log.warn({ err: error }, 'what came of an alert was not written; it is sent again'))
+      .catch((error: unknown) =>
+        log.warn({ err: error }, 'the outcome of an alert delivery could not be stored; the alert is sent again'),
+      )
       .finally(() => {
         underWay.delete(claimed);
-        deliver().catch((error: unknown) =>
-          log.warn({ err: error }, 'alerts were not looked for; a job does it later'),
-        );
+        deliver().catch((error: unknown) => log.warn({ err: error }, 'due alerts could not be read; a job retries'));
       });
     underWay.set(claimed, ended);
   }

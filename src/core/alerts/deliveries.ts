@@ -76,7 +76,7 @@ export function toDelivery(row: DeliveryRow, { type, data }: Pick<EventRow, 'typ
 
 function requireEnabled({ enabled }: EndpointRow): void {
   if (enabled) return;
-  throw new AppError('conflict', { message: 'This webhook is switched off: switch it on before anything is sent.' });
+  throw new AppError('conflict', { message: 'This webhook is disabled. Enable it before you send events.' });
 }
 
 export function createDeliveries({ db, clock }: DeliveriesOptions): Deliveries {
@@ -162,6 +162,6 @@ async function requireFewTests(tx: Transaction, { id }: EndpointRow): Promise<vo
     );
   if ((counted?.total ?? 0) < testsAtOnceMax) return;
   throw new AppError('conflict', {
-    message: `${testsAtOnceMax} tests of this webhook are still to be sent: wait for one.`,
+    message: `${testsAtOnceMax} test events of this webhook are pending. Wait until one is sent.`,
   });
 }

@@ -84,7 +84,7 @@ export async function recordEndpoint(
   author: Author,
 ): Promise<void> {
   const row = after ?? before;
-  if (row === null) throw new Error('an endpoint was neither there before nor is there now');
+  if (row === null) throw new Error('an endpoint exists neither before nor after the change');
   // Only the origin of a URL is recorded, so a changed URL gets a flag: the rest may be a secret.
   const isMoved = before !== null && after !== null && before.url !== after.url;
   await audit.record(tx, {

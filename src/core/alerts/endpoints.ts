@@ -100,7 +100,7 @@ function requireAllowed(rule: AddressRule, { url, events }: EndpointPatch): void
   const unknown = (events ?? []).find((type) => !chosenTypes.some((known) => known === type));
   if (unknown === undefined) return;
   throw new AppError('invalid_value', {
-    message: `events: ${JSON.stringify(unknown)} is none of ${chosenTypes.join(', ')}.`,
+    message: `events: unknown event ${JSON.stringify(unknown)}. Use ${chosenTypes.join(', ')}.`,
     param: 'events',
   });
 }
@@ -115,7 +115,7 @@ async function requireRoom(
   const organization = await accounts.lockOrganization(tx, organizationId);
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
-    throw new AppError('conflict', { message: 'This organization is closed and gets no new webhooks.' });
+    throw new AppError('conflict', { message: 'This organization is closed and accepts no new webhooks.' });
   }
   const [counted] = await tx
     .select({ total: count() })
@@ -125,8 +125,8 @@ async function requireRoom(
   if (total < endpointsMax) return;
   const message =
     endpointsMax === 0
-      ? 'This gateway sends no webhooks.'
-      : `The organization has ${total} webhooks and may have ${endpointsMax}: delete one first.`;
+      ? 'Webhooks are disabled on this gateway (HEADGATE_MAX_WEBHOOKS is 0).'
+      : `The organization has ${total} webhooks; the limit is ${endpointsMax}. Delete one first.`;
   throw new AppError('conflict', { message, reason: 'HEADGATE_MAX_WEBHOOKS' });
 }
 
@@ -259,6 +259,7 @@ async function rotate(
 function requireLastRotation({ rotatedAt: at }: EndpointRow, known: number | null | undefined): void {
   const last = at === null ? null : Math.floor(at.getTime() / 1000);
   if (known === undefined || known === last) return;
-  const message = 'Not rotated: this webhook has got another secret since.';
+  const message =
+    'Not rotated: the secret of this webhook has changed since "secret_rotated_at". Read the webhook again first.';
   throw new AppError('conflict', { message, param: 'secret_rotated_at' });
 }

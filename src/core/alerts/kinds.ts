@@ -68,7 +68,7 @@ export const alertKinds = {
   ),
   'budget.exceeded': kind('A budget is used up, or rejected a request; `data` as for `budget.reached`', true, budget),
   'budget.many_users': kind(
-    'A budget of every end user reached its maximum number of alerts in a period: further end users get no alert of their own. Sent once more when the period ends, with `is_over`. `end_users`: how many spent `percent` of it; `alerts`: how many were sent; other fields as for `budget.reached`, without `scope_id` and `spent`',
+    'A budget for each end user reached its maximum number of alerts in a period: further end users get no alert of their own. Sent once more when the period ends, with `is_over`. `end_users`: how many spent `percent` of it; `alerts`: how many were sent; other fields as for `budget.reached`, without `scope_id` and `spent`',
     true,
     anyBudget.extend({ alerts: z.int(), end_users: z.int(), is_over: z.boolean() }),
   ),
@@ -96,7 +96,7 @@ export const alertKinds = {
     z.strictObject({ count: z.int(), differences: z.array(z.string()) }),
   ),
   'platform.problem': kind(
-    'A resource of the platform fills up or was lost; at most once a day, sent only to the organization of the platform. `problem`: `backup_old`, `disk_nearly_full`, `redis_nearly_full`, `platform_key_missing` or `reconcile_unexplained`; `text`; `runbook`: documentation page with the steps to take',
+    'A resource of the platform is nearly full, overdue or missing; at most once a day, sent only to the organization of the platform. `problem`: `backup_old`, `disk_nearly_full`, `redis_nearly_full`, `platform_key_missing` or `reconcile_unexplained`; `text`; `runbook`: documentation page with the steps to take',
     true,
     z.strictObject({ problem: z.string(), text: z.string(), runbook: z.string() }),
   ),
@@ -147,9 +147,9 @@ interface AlertOf<T extends AlertType> {
 
 /** @throws Error for an unknown kind, and for data that does not match its kind */
 export function checkedData({ type, data }: Alert): Readonly<Record<string, unknown>> {
-  if (!Object.hasOwn(alertKinds, type)) throw new Error(`there is no alert of the kind ${JSON.stringify(type)}`);
+  if (!Object.hasOwn(alertKinds, type)) throw new Error(`unknown kind of alert: ${JSON.stringify(type)}`);
   const parsed = alertKinds[type].data.safeParse(data);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new Error(`the data of an alert of the kind ${type} is none: ${issue?.path.join('.')} ${issue?.message}`);
+  throw new Error(`invalid data for an alert of the kind ${type}: ${issue?.path.join('.')} ${issue?.message}`);
 }

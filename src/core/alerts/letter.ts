@@ -29,7 +29,7 @@ const ofKey =
   ({ name, of, text }: Words): Written => ({
     subject: subject(name),
     paragraphs: [`The API key "${text('name')}" (${text('prefix')}…${text('last4')}) ${of} ${happened}`],
-    page: { text: 'The key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
+    page: { text: 'API key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
   });
 
 const userCharsMax = 80;
@@ -48,96 +48,100 @@ const ofBudget = ({ name, of, text }: Words): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
   // A budget can reject a request with money left, if the request may cost more than that.
   const isLeft = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
-  const happened = isLeft ? 'has refused a request' : `has reached ${text('percent')} percent`;
+  const happened = isLeft ? 'has rejected a request' : `has reached ${text('percent')} %`;
   return {
     subject: `A budget of ${name} ${happened}`,
     paragraphs: [
-      `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD are spent${isLeft ? ', and what is left does not pay for it' : ''}.`,
+      `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD is spent${isLeft ? ', and the remainder does not cover the request' : ''}.`,
       text('mode') === 'hard'
-        ? `Requests that would pass it are refused until it resets at ${resetsAt}.`
-        : `It refuses nothing. It resets at ${resetsAt}.`,
+        ? `Requests that would exceed the budget are rejected until it resets at ${resetsAt}.`
+        : `This budget only sends alerts and rejects no requests. It resets at ${resetsAt}.`,
     ],
-    page: { text: 'The budgets', path: '/portal/budgets' },
+    page: { text: 'Budgets', path: '/portal/budgets' },
   };
 };
 
 const ofManyUsers = ({ name, of, text }: Words): Written => {
-  const users = `${text('end_users')} end users have spent ${text('percent')} percent of it or more`;
-  const what = `The ${text('period')} budget of each end user ${of}`;
+  const users = `${text('end_users')} end users have spent ${text('percent')} % or more of their budget`;
+  const what = `The ${text('period')} budget for each end user ${of}`;
   return {
-    subject: `A budget of ${name} has reached many end users`,
+    subject: `Many end users of ${name} have reached their budget`,
     paragraphs:
       text('is_over') === 'true'
         ? [
-            `${what} has ended its period, that of ${text('period_start')}: ${users}. ${text('alerts')} alerts were sent.`,
+            `${what}: the period that began on ${text('period_start')} has ended. ${users}, and ${text('alerts')} alerts were sent.`,
           ]
         : [
-            `${what} has sent ${text('alerts')} alerts in the period that began on ${text('period_start')}: those of other end users are not sent one by one. So far ${users}.`,
-            'End users are called whatever requests say. Whoever has a key of yours may make names up.',
+            `${what} has sent ${text('alerts')} alerts in the period that began on ${text('period_start')}, the maximum. Other end users get no alert of their own. So far, ${users}.`,
+            'Requests choose the names of end users. Anybody with one of your API keys can invent names.',
           ],
-    page: { text: 'The budgets', path: '/portal/budgets' },
+    page: { text: 'Budgets', path: '/portal/budgets' },
   };
 };
 
 const runbook = (anchor: string): string =>
-  `What to do: compose/runbooks.md#${anchor} in the documentation of Headgate.`;
+  `What to do: see compose/runbooks.md#${anchor} in the Headgate documentation.`;
 
 const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
-    subject: `The balance of ${name} is low`,
+    subject: `Low balance: ${name}`,
     paragraphs: [
-      `The wallet ${of} has ${text('balance')} USD left, less than the ${text('alert_below')} USD that you wanted to be told of.`,
-      'Requests that cost more than is left are refused. Whoever runs the gateway adds credit.',
+      `The wallet ${of} has ${text('balance')} USD left, less than your alert threshold of ${text('alert_below')} USD.`,
+      'Requests that cost more than the balance are rejected. Ask the operator of the gateway to add credit.',
     ],
-    page: { text: 'The wallet', path: '/portal/wallet' },
+    page: { text: 'Wallet', path: '/portal/wallet' },
   }),
   'budget.reached': ofBudget,
   'budget.exceeded': ofBudget,
   'budget.many_users': ofManyUsers,
-  'api_key.created': ofKey((name) => `A new API key of ${name}`, 'was made.'),
-  'api_key.rotated': ofKey((name) => `An API key of ${name} has another secret`, 'was given another secret.'),
-  'api_key.revoked': ofKey((name) => `An API key of ${name} was revoked`, 'was revoked. Requests with it are refused.'),
+  'api_key.created': ofKey((name) => `New API key for ${name}`, 'was created.'),
+  'api_key.rotated': ofKey((name) => `API key of ${name} rotated`, 'was rotated and has a new secret.'),
+  'api_key.revoked': ofKey((name) => `API key of ${name} revoked`, 'was revoked. Requests with this key are rejected.'),
   'api_key.reported': ofKey(
-    (name) => `A secret of ${name} was reported as leaked`,
-    'had a secret that somebody found and reported. That secret works no more.',
+    (name) => `Leaked API key secret of ${name}`,
+    'had a secret that was reported as leaked. That secret no longer works.',
   ),
   'api_key.expiring': ofKey(
-    (name) => `An API key of ${name} expires soon`,
-    'expires in less than a week. Whoever needs it makes another one.',
+    (name) => `API key of ${name} expires soon`,
+    'expires in less than one week. Create a new key if programs still use it.',
   ),
   'engine.failed': ({ text }) => ({
-    subject: `The engine ${text('engine')} failed`,
+    subject: `Engine ${text('engine')} failed`,
     paragraphs: [
-      `The engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`,
+      `Engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`,
       runbook('enginefailed'),
     ],
-    page: { text: 'The engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },
+    page: { text: 'Engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },
   }),
   'gateways.differ': ({ text, texts }) => ({
-    subject: 'The gateways differ',
+    subject: 'Gateways differ',
     paragraphs: [
-      `The gateways of one database must have the same files, settings and keys. They differ in ${text('count')} points for longer than a rollout takes:`,
+      `The gateways of one database must have the same files, settings, keys and versions. For longer than a rollout takes, they have had ${text('count')} differences:`,
       ...texts('differences'),
       runbook('gatewaysdiffer'),
     ],
-    page: { text: 'The engines', path: '/portal/engines' },
+    page: { text: 'Engines', path: '/portal/engines' },
   }),
   'platform.problem': ({ text }) => ({
-    subject: `A problem of the platform: ${text('problem').replaceAll('_', ' ')}`,
-    paragraphs: [text('text'), `What to do: ${text('runbook')} in the documentation of Headgate.`],
-    page: { text: 'The overview', path: '/portal' },
+    subject: `Platform problem: ${text('problem').replaceAll('_', ' ')}`,
+    paragraphs: [text('text'), `What to do: see ${text('runbook')} in the Headgate documentation.`],
+    page: { text: 'Overview', path: '/portal' },
   }),
   'webhook.disabled': ({ name, of, text }) => ({
-    subject: `A webhook of ${name} was switched off`,
+    subject: `Webhook of ${name} disabled`,
     paragraphs: [
       text('reason') === 'gone'
-        ? `The webhook to ${text('origin')} ${of} was switched off: its receiver says that it is gone for good (410).`
-        : `The webhook to ${text('origin')} ${of} was switched off: nothing has arrived there for days.`,
-      'What it was to get is kept for a while: who switches it on again can have it sent again.',
+        ? `The webhook to ${text('origin')} ${of} was disabled: its receiver returned 410, permanently removed.`
+        : `The webhook to ${text('origin')} ${of} was disabled: no event has been delivered for days.`,
+      'Pending events are kept for a limited time. Fix the receiver, enable the webhook, and send them again.',
     ],
-    page: { text: 'The webhook', path: `/portal/webhooks/${encodeURIComponent(text('webhook_id'))}` },
+    page: { text: 'Webhook', path: `/portal/webhooks/${encodeURIComponent(text('webhook_id'))}` },
   }),
-  'webhook.test': ({ name }) => ({ subject: `A test of ${name}`, paragraphs: ['Somebody tries it out.'], page: null }),
+  'webhook.test': ({ name }) => ({
+    subject: `Test alert of ${name}`,
+    paragraphs: ['This is a test. No action is needed.'],
+    page: null,
+  }),
 };
 
 const isWritten = (type: string): type is AlertType => Object.hasOwn(letters, type);
@@ -150,7 +154,7 @@ export function letterOf({ type, data, organizationName: name }: Told): Written 
   };
   // The event was written by a version with more kinds.
   if (!isWritten(type))
-    return { subject: `An alert of ${name}`, paragraphs: [`It is of the kind ${type}.`], page: null };
+    return { subject: `Alert for ${name}`, paragraphs: [`Kind of the alert: ${type}.`], page: null };
   return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
 }
 

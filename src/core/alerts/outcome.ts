@@ -120,5 +120,5 @@ async function noteFailure(options: OutcomeOptions, tx: Transaction, { endpoint,
     type: 'webhook.disabled',
     data: { webhook_id: webhook, origin: originOf(endpoint.url), reason },
   });
-  options.log.warn({ webhook, reason }, 'a webhook was switched off: nothing arrives there any more');
+  options.log.warn({ webhook, reason }, 'a webhook was disabled: deliveries fail');
 }

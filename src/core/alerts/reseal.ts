@@ -36,7 +36,7 @@ export async function resealEndpoints({ db, secrets, log }: ResealOptions): Prom
       if (!(error instanceof AppError)) throw error;
       log.error(
         { webhook: formatId('wh', id), trouble: error.message },
-        'the secret of a webhook cannot be encrypted anew',
+        'the secret of a webhook could not be encrypted with the platform key in use',
       );
     }
   }

@@ -103,12 +103,12 @@ describe('an alert by mail', () => {
       await deliver();
     }
     expect(letters.map(({ subject }) => subject)).toEqual(
-      Array.from({ length: 2 }, () => 'A budget of Many has reached many end users'),
+      Array.from({ length: 2 }, () => 'Many end users of Many have reached their budget'),
     );
     const [first, last] = letters.map(({ text }) => text.replaceAll(/\s+/g, ' '));
-    expect(first).toContain('has sent 100 alerts in the period that began on 2026-11-24');
-    expect(first).toContain('1203 end users have spent 80 percent of it or more');
-    expect(last).toContain('has ended its period, that of 2026-11-24: 1203 end users');
+    expect(first).toContain('has sent 100 alerts in the period that began on 2026-11-24, the maximum');
+    expect(first).toContain('1203 end users have spent 80 % or more of their budget');
+    expect(last).toContain('the period that began on 2026-11-24 has ended. 1203 end users');
   });
 
   it('is not sent of kinds that were not chosen, and not of a closed organization', async () => {

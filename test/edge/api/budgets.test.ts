@@ -188,7 +188,7 @@ describe('alerts of budgets', () => {
     await make(tenant, { scope, period: 'daily', amount: '0.000001', mode: 'soft', alert_percents: [50, 100] });
     for (const _ of [1, 2, 3]) expect((await chat(tenant)).status).toBe(200);
     const subjects = [await mail.next(admin), await mail.next(admin)].map(
-      ({ text }) => /reached (\d+) percent/.exec(text)?.[1],
+      ({ text }) => /reached (\d+) %/.exec(text)?.[1],
     );
     expect(new Set(subjects)).toEqual(new Set(['100', '50']));
     // Somebody else is told after another look: nothing was told anew.
@@ -202,9 +202,9 @@ describe('alerts of budgets', () => {
     });
     expect((await chat(second)).status).toBe(402);
     const { text } = await mail.next(other);
-    expect(text).toContain('has refused a request: 0 USD of 0.000001 USD are spent');
-    expect(text).not.toContain('percent');
-    expect(text).toContain('Requests that would pass it are refused');
+    expect(text).toContain('has rejected a request: 0 USD of 0.000001 USD is spent');
+    expect(text).not.toContain(' %');
+    expect(text).toContain('Requests that would exceed the budget are rejected');
     expect(mail.letters.filter(({ to }) => to.includes(admin))).toHaveLength(2);
     expect(mail.letters.filter(({ to }) => to.includes(member))).toHaveLength(0);
   });
