@@ -35,7 +35,7 @@ function unauthorized(message?: string): AppError {
 }
 
 const notInApiKey =
-  'Send the API key as "Authorization: Bearer <key>", not as x-api-key: Anthropic\'s SDKs send authToken so, and Claude Code ANTHROPIC_AUTH_TOKEN.';
+  'Send the API key as "Authorization: Bearer <key>", not as x-api-key. Set authToken in Anthropic\'s SDKs, or ANTHROPIC_AUTH_TOKEN in Claude Code.';
 
 /**
  * Returns the secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.
@@ -43,7 +43,7 @@ const notInApiKey =
  */
 function readBearer(request: RawRequest): string {
   const values = headerValues(request, 'authorization');
-  if (values.length > 1) throw unauthorized('Send one Authorization header, not several.');
+  if (values.length > 1) throw unauthorized('The request has several Authorization headers. Send one.');
   const secret = bearerPattern.exec(values[0] ?? '')?.[1];
   if (secret === undefined) throw unauthorized(headerValues(request, 'x-api-key').length > 0 ? notInApiKey : undefined);
   return secret;
@@ -59,7 +59,7 @@ function readProjectId(request: RawRequest): string | null {
 
 function unknownProject(): AppError {
   return new AppError('invalid_request_error', {
-    message: 'X-Project-ID: this organization has no such project.',
+    message: 'X-Project-ID: project not found in this organization.',
     param: 'X-Project-ID',
   });
 }
@@ -68,8 +68,7 @@ function unknownProject(): AppError {
 function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBook']): void {
   if (!(key.confined ?? budgetBook.boundsProject(key.organizationId, key.projectId))) return;
   throw new AppError('insufficient_scope', {
-    message:
-      'This API key is confined to its project. Send the request without X-Project-ID, or with a key of the other project.',
+    message: 'This API key works in its own project only. Send no X-Project-ID, or use a key of the other project.',
     param: 'X-Project-ID',
   });
 }
@@ -95,7 +94,7 @@ async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: Wron
   const { allowed, resetMs } = await throttle.hit(addressOf(request));
   if (allowed) throw notValid();
   throw new AppError('rate_limit_exceeded', {
-    message: 'Too many wrong API keys came from this address.',
+    message: 'Too many requests with invalid API keys from this address. Wait a minute, then send a valid key.',
     reason: 'HEADGATE_WRONG_KEYS_PER_MINUTE',
     headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
   });
@@ -106,8 +105,7 @@ export function requireActive({ organizationStatus }: ApiKey): void {
   if (organizationStatus === 'suspended') throw new AppError('organization_suspended');
 }
 
-const notValid = (): AppError =>
-  unauthorized('This API key is not valid: it is mistyped, unknown, revoked or expired.');
+const notValid = (): AppError => unauthorized('Invalid API key: mistyped, unknown, revoked or expired.');
 
 /** Creates an authenticator that reads the caller from a request's API key. */
 export function createAuthenticator({
@@ -174,7 +172,7 @@ export function createAuthenticator({
 export function requireOpenProject({ project }: Caller): void {
   if (!project.archived) return;
   throw new AppError('invalid_request_error', {
-    message: `The project "${project.name}" is archived and takes no new requests; send X-Project-ID of another one.`,
+    message: `The project "${project.name}" is archived and accepts no new requests. Send the X-Project-ID of another project.`,
     param: 'X-Project-ID',
   });
 }

@@ -78,8 +78,8 @@ class Shares implements BodyShares {
 
   #shareIsSpent(): AppError {
     const message =
-      `The bodies of this key's requests and of answers that it has not read hold ${this.#callerBytesMax} bytes, ` +
-      'which is its share: wait for some to end.';
+      `Request bodies and unread responses of this API key use ${this.#callerBytesMax} bytes, the limit per key. ` +
+      'Wait until some requests end.';
     return new AppError('concurrency_limit_exceeded', {
       message,
       headers: retryAfter,

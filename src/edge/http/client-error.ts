@@ -9,7 +9,7 @@ const lateHead = 'ERR_HTTP_REQUEST_TIMEOUT';
 
 function toAppError(error: NodeJS.ErrnoException): AppError {
   if (error.code === lateHead) {
-    return new AppError('request_timeout', { message: 'The request headers were not complete in time.' });
+    return new AppError('request_timeout', { message: 'The request headers did not arrive in time.' });
   }
   if (error.code === 'HPE_HEADER_OVERFLOW') {
     return new AppError('invalid_request_error', { status: 431, message: 'The request headers are too large.' });
@@ -83,19 +83,19 @@ export function isAddressed({ rawHeaders, httpVersionMinor }: IncomingMessage): 
 
 /** Rejects a request that does not name its host. */
 export function refuseUnaddressed(incoming: IncomingMessage, outgoing: ServerResponse): void {
-  const message = 'An HTTP/1.1 request has exactly one Host header.';
+  const message = 'An HTTP/1.1 request must have exactly one Host header.';
   refuse(incoming, outgoing, new AppError('invalid_request_error', { message }));
 }
 
 /** Rejects a request with an `Expect` other than `100-continue` (RFC 9110, section 10.1.1). */
 export function refuseExpectation(incoming: IncomingMessage, outgoing: ServerResponse): void {
-  const message = 'Of the header Expect only the value "100-continue" is known.';
+  const message = 'The header Expect may only have the value "100-continue".';
   refuse(incoming, outgoing, new AppError('invalid_request_error', { status: 417, message }));
 }
 
 /** Rejects a request beyond the unfinished requests that a connection may have, and closes the connection. */
 export function refuseSurplus(outgoing: ServerResponse): void {
-  const message = `At most ${unfinishedMax} requests of one connection are served at once: read their answers first.`;
+  const message = `A connection may have at most ${unfinishedMax} unfinished requests. Read their responses first.`;
   outgoing.setHeader('connection', 'close');
   refuse(outgoing.req, outgoing, new AppError('overloaded', { message }));
 }

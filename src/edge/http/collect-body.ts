@@ -89,7 +89,7 @@ export function collectBody(
       reject(error);
     };
     const stalled = setTimeout(
-      () => refuse(tooSlow(`No part of the request body came for ${stallSeconds} seconds.`)),
+      () => refuse(tooSlow(`No data of the request body arrived for ${stallSeconds} seconds.`)),
       limits.bodyStallTimeoutMs,
     );
     const leave = (): void => {
@@ -138,7 +138,7 @@ export function collectBody(
 function requirePace(seconds: number, bytes: number, limits: BodyLimits): void {
   const { bodyStallTimeoutMs, bodyBytesPerSecondMin } = limits;
   if (seconds <= bodyStallTimeoutMs / 1000 + bytes / bodyBytesPerSecondMin) return;
-  throw tooSlow(`The request body came at less than ${bodyBytesPerSecondMin} bytes a second.`);
+  throw tooSlow(`The request body arrived at less than ${bodyBytesPerSecondMin} bytes per second.`);
 }
 
 export function tooSlow(message: string): AppError {

@@ -28,7 +28,7 @@ export function codingOf({ headers }: IncomingMessage): string | null {
   const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding === 'identity' || coding === '') return null;
   if (Object.hasOwn(decoders, coding)) return coding;
-  const message = `The content coding of the body is not supported. Use one of ${codings}, or none.`;
+  const message = `The Content-Encoding of the body is not supported. Use ${codings}, or none.`;
   throw new AppError('unsupported_media_type', { message, headers: { 'accept-encoding': codings } });
 }
 
@@ -39,12 +39,12 @@ export function decoderOf(incoming: IncomingMessage): Transform | null {
 }
 
 export const undecodable = (): AppError =>
-  new AppError('invalid_request_error', { message: 'The body is not what its header Content-Encoding says.' });
+  new AppError('invalid_request_error', { message: 'The body does not match its Content-Encoding header.' });
 
 /** @throws AppError request_too_large for a body that decodes to far more than any text does */
 export function requireRatio(decodedBytes: number, receivedBytes: number): void {
   if (decodedBytes <= freeBytes + receivedBytes * ratioMax) return;
   throw new AppError('request_too_large', {
-    message: `The request body decodes to more than ${ratioMax} times its size. Send it without a content coding.`,
+    message: `The request body decompresses to more than ${ratioMax} times its size. Send it without Content-Encoding.`,
   });
 }

@@ -48,7 +48,7 @@ export function toAppError(error: unknown): AppError {
   if (error instanceof HTTPException && error.status < 500)
     return new AppError('invalid_request_error', { cause: error });
   if (error instanceof TooManyWaitError) {
-    const message = 'Too many requests of this key or address wait for an answer: wait for some to end.';
+    const message = 'Too many requests of this API key or address are waiting. Wait until some end.';
     return new AppError('concurrency_limit_exceeded', {
       message,
       headers: { 'retry-after': '1' },
@@ -115,7 +115,7 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
     // 501 means that something is not built yet, which is not a fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
-      log.error({ ...fields, err: failure.cause ?? failure }, 'a request was answered with 5xx; err is its cause');
+      log.error({ ...fields, err: failure.cause ?? failure }, 'a request failed with 5xx; err is the cause');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     const { errorShape } = groupOf(context.req.path);

@@ -56,7 +56,7 @@ export function installFallbacks(
     if (methods.length === 0) return fail(absent ?? nothingAt(path, routes), context);
     const allow = methods.join(', ');
     const why = absent === null ? '' : ` ${absent.message}`;
-    const message = `${method} is not answered here; allowed: ${allow}.${why}`;
+    const message = `Method ${method} is not allowed here. Use ${allow}.${why}`;
     return fail(new AppError('method_not_allowed', { message, headers: { allow } }), context);
   });
 }
@@ -73,28 +73,28 @@ const instead: readonly Instead[] = [
     path: /^\/v1\/responses\/compact$/,
     code: 'not_implemented',
     message:
-      'No engine here makes a conversation shorter: send what is to be known of it in "input" of the next request.',
+      'Compacting a conversation is not supported. Send the shortened conversation in "input" of the next request.',
   },
   {
     path: /^\/v1\/responses\/input_tokens$/,
     code: 'not_implemented',
-    message: 'No engine here counts the tokens of "input" beforehand; /v1/tokenize counts those of "messages".',
+    message: 'Counting the tokens of "input" is not supported. Use /v1/tokenize to count the tokens of "messages".',
   },
   {
     path: /^\/v1\/messages\/batches(?:\/|$)/,
     code: 'not_found',
-    message: "There is nothing at this path: POST /v1/batches takes batches, in OpenAI's form.",
+    message: "Anthropic's batches are not supported. Use POST /v1/batches, in OpenAI's format.",
   },
   {
     // Responses cannot be read, canceled or deleted by id.
     path: /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/,
     code: 'not_found',
-    message: 'Responses are not stored here: send the conversation in "input" of the next request.',
+    message: 'Responses are not stored. Send the conversation in "input" of the next request.',
   },
   {
     path: /^\/v1\/conversations(?:\/|$)/,
     code: 'not_found',
-    message: 'Conversations are not stored here: send all of one in "input" of each request.',
+    message: 'Conversations are not stored. Send the whole conversation in "input" of each request.',
   },
 ];
 
@@ -109,17 +109,17 @@ function nothingAt(asked: string, routes: Routes): AppError {
   const path = asked.replace(/(?<=.)\/+$/, '');
   if (path !== asked && routes.methodsAt(path).length > 0) {
     return new AppError('not_found', {
-      message: `There is nothing at this path; use ${path}, without the final slash.`,
+      message: `Path not found. Use ${path}, without the final slash.`,
     });
   }
   const said = instead.find((one) => one.path.test(path));
   if (said !== undefined) return new AppError(said.code, { message: said.message });
   const [, end] = knownEnd.exec(path) ?? [];
   if (end !== undefined && routes.methodsAt(`/v1${path}`).length === 0) {
-    return new AppError('not_found', { message: `There is nothing at this path; ${end} is at /v1${end}.` });
+    return new AppError('not_found', { message: `Path not found. Use /v1${end} for ${end}.` });
   }
   if (path.startsWith('/v1/') || routes.methodsAt(`/v1${path}`).length === 0) return new AppError('not_found');
   return new AppError('not_found', {
-    message: 'There is nothing at this path: the base URL of this API ends with /v1.',
+    message: 'Path not found. The base URL of this API ends with /v1.',
   });
 }

@@ -29,7 +29,9 @@ export interface HeldKeysParts {
   readonly accounts: Pick<Accounts, 'findProject'>;
 }
 
-const playground: HeldUse = { ended: 'The key of the playground was revoked: send it again to get another one.' };
+const playground: HeldUse = {
+  ended: 'The API key of the playground was revoked. Send the message again to get a new key.',
+};
 
 interface Known {
   readonly held: HeldKey;

@@ -39,7 +39,7 @@ function headersOf({ limit, remaining, resetMs }: ThrottleCount): Record<string,
 
 function requireAllowed(count: ThrottleCount): void {
   if (count.allowed) return;
-  const message = `More than ${count.limit} requests in an hour.`;
+  const message = `The limit of ${count.limit} requests per hour is exceeded. Try again later.`;
   const retryAfter = String(Math.max(1, Math.ceil(count.resetMs / 1000)));
   throw new AppError('rate_limit_exceeded', {
     message,

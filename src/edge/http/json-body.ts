@@ -34,7 +34,7 @@ function decode(bytes: Buffer): string {
 
 function checkObject(text: string): void {
   const scan = scanDocument(Buffer.from(text).toString('latin1'), bodyBounds);
-  if (!scan.ok && scan.exceeds) throw wrongBody(`is more than is read here: ${scan.reason}`);
+  if (!scan.ok && scan.exceeds) throw wrongBody(`exceeds a limit: ${scan.reason}`);
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -45,7 +45,7 @@ function checkObject(text: string): void {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw wrongBody('must be a JSON object');
   const seen = new Set<string>();
   for (const { key } of scan.ok ? scan.members : []) {
-    if (seen.has(key)) throw new ValidationError([{ field: key, message: 'is there twice' }]);
+    if (seen.has(key)) throw new ValidationError([{ field: key, message: 'appears twice' }]);
     seen.add(key);
   }
 }

@@ -13,12 +13,12 @@ export function knownQuery(
   problemsOf: (query: Readonly<Record<string, string>>) => readonly Problem[] = () => [],
 ): MiddlewareHandler<HttpEnv> {
   const known =
-    names.length === 0 ? 'this route has no query parameters' : `query parameters of this route: ${names.join(', ')}`;
+    names.length === 0 ? 'this endpoint has no query parameters' : `allowed query parameters: ${names.join(', ')}`;
   return async (context, next) => {
     const given = new URL(context.req.url).searchParams;
     const unknown = [...new Set(given.keys())].filter((name) => !names.includes(name));
     if (unknown.length > 0) {
-      const message = `is not known here; ${known}`;
+      const message = `is unknown; ${known}`;
       const problems = unknown.map((name) => ({ field: name.slice(0, shownMax), message }));
       const others = Object.fromEntries([...given].filter(([name]) => names.includes(name)));
       throw new ValidationError([...problems, ...problemsOf(others)]);

@@ -32,7 +32,7 @@ export function boundaryOf(contentType: string): string {
   const found = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
   const text = found?.[1] ?? found?.[2];
   if (text === undefined || !/^[\w'()+,./:=? -]*[\w'()+,./:=?-]$/.test(text)) {
-    throw wrongBody('must name a boundary in its content type');
+    throw wrongBody('needs a boundary in its content type');
   }
   return text;
 }
@@ -72,7 +72,7 @@ class Form {
   async take(bytes: Buffer): Promise<void> {
     if (this.#state === 'end') {
       this.#epilogueBytes += bytes.length;
-      if (this.#epilogueBytes > epilogueBytesMax) throw wrongBody('goes on after the end of its form');
+      if (this.#epilogueBytes > epilogueBytesMax) throw wrongBody('has data after the end of the form');
       return;
     }
     this.#rest = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes]);
@@ -80,7 +80,7 @@ class Form {
   }
 
   requireEnd(): void {
-    if (this.#state !== 'end') throw wrongBody('ends before the end of its form');
+    if (this.#state !== 'end') throw wrongBody('ends before the end of the form');
   }
 
   /** @returns false if more bytes are needed */
@@ -102,7 +102,7 @@ class Form {
   #preamble(): boolean {
     const at = this.#rest.indexOf(this.#delimiter);
     if (at === -1) {
-      if (this.#rest.length > preambleBytesMax) throw wrongBody('does not begin with the boundary that it names');
+      if (this.#rest.length > preambleBytesMax) throw wrongBody('does not begin with its boundary');
       return false;
     }
     this.#rest = this.#rest.subarray(at + this.#delimiter.length);
@@ -119,11 +119,11 @@ class Form {
     }
     const line = this.#rest.indexOf('\r\n');
     if (line === -1) {
-      if (this.#rest.length > headBytesMax) throw wrongBody('has a boundary that does not end');
+      if (this.#rest.length > headBytesMax) throw wrongBody('has an unfinished boundary');
       return false;
     }
     if (!/^[ \t]*$/.test(this.#rest.subarray(0, line).toString('latin1'))) {
-      throw wrongBody('has a boundary that goes on');
+      throw wrongBody('has characters after a boundary');
     }
     // The line end stays in the rest: a head ends with two line ends, even if the head is empty.
     this.#rest = this.#rest.subarray(line);
@@ -134,7 +134,7 @@ class Form {
   #head(): boolean {
     const end = this.#rest.indexOf('\r\n\r\n');
     if (end > headBytesMax || (end === -1 && this.#rest.length > headBytesMax)) {
-      throw wrongBody('has a part with a head that is too long');
+      throw wrongBody('has a part with headers that are too long');
     }
     if (end === -1) return false;
     this.#parts += 1;

@@ -50,7 +50,7 @@ export function createReadBody(
     const hold = shares.hold(holderOf(context));
     try {
       const bytes = await readBytes(context.env.incoming, { ...limits, bodyBytesMax }, hold);
-      if (bytes.length === 0) throw wrongBody(`is missing: send ${expected}`);
+      if (bytes.length === 0) throw wrongBody(`is missing; send ${expected}`);
       if (reader === null) throw new AppError('unsupported_media_type');
       const read = reader.read(bytes, contentType);
       const { method, url } = context.req;

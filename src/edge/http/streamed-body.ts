@@ -25,7 +25,7 @@ export async function* streamedBody(
     if (!(await more(incoming, bodyStallTimeoutMs))) return;
     waitedMs += performance.now() - sinceMs;
     if (waitedMs > bodyStallTimeoutMs + (bytes / bodyBytesPerSecondMin) * 1000) {
-      throw tooSlow(`The request body came at less than ${bodyBytesPerSecondMin} bytes a second.`);
+      throw tooSlow(`The request body arrived at less than ${bodyBytesPerSecondMin} bytes per second.`);
     }
   }
 }
@@ -52,7 +52,7 @@ function more(incoming: IncomingMessage, stallMs: number): Promise<boolean> {
     };
     const stalled = setTimeout(() => {
       leave();
-      reject(tooSlow(`No part of the request body came for ${stallMs / 1000} seconds.`));
+      reject(tooSlow(`No data of the request body arrived for ${stallMs / 1000} seconds.`));
     }, stallMs);
     if (incoming.destroyed) onClose();
     else incoming.on('readable', onReadable).on('end', onEnd).on('close', onClose).on('error', onClose);

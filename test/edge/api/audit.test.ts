@@ -19,7 +19,7 @@ describe('the audit', () => {
     [
       'cursor=x',
       'cursor',
-      'not known here; query parameters of this route: organization_id, all_organizations, action, target_id, actor_id, from, to, limit, after',
+      'is unknown; allowed query parameters: organization_id, all_organizations, action, target_id, actor_id, from, to, limit, after',
     ],
     ['actor_id=proj_1', 'actor_id', 'of a service account or of a key'],
     ['from=yesterday', 'from', 'must be a date'],

@@ -73,7 +73,7 @@ describe('a request without a valid key', () => {
     ]) {
       const answer = await askRaw('/v1/keys', lines);
       expect(answer.status).toBe(401);
-      expect(answer.text).toContain('one Authorization header');
+      expect(answer.text).toContain('several Authorization headers');
     }
   });
 
@@ -167,7 +167,7 @@ describe('X-Project-ID', () => {
       expect([value, answer.status]).toEqual([value, 400]);
       const { code, param, message } = answer.body.error;
       expect([code, param]).toEqual(['invalid_request_error', 'X-Project-ID']);
-      expect(message).toContain('no such project');
+      expect(message).toContain('project not found in this organization');
     }
   });
 

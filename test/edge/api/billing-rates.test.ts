@@ -24,7 +24,7 @@ describe('currencies', () => {
     const path = '/v1/billing/currencies';
     expect(detailsOf(await api().ask(`${path}?page=0&sort=code`))).toEqual({
       page: 'must be a whole number of 1 or more',
-      sort: expect.stringContaining('is not known here'),
+      sort: expect.stringContaining('is unknown'),
     });
     const first = (await api().ask(path)).body;
     expect(first.data).toHaveLength(first.pagination.total);

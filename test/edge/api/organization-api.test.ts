@@ -44,7 +44,7 @@ describe("OpenAI's organization API", () => {
     ['usage/completions?start_time=0&page=2', 'page', 'next_page'],
     ['usage/embeddings?start_time=0&group_by=batch', 'group_by', 'project_id'],
     ['costs?start_time=0&limit=181', 'limit', 'at most 180'],
-    ['costs?start_time=0&models=small', 'models', 'not known'],
+    ['costs?start_time=0&models=small', 'models', 'is unknown'],
   ])('answers 400 that says how for %s', async (path, param, text) => {
     const { error } = await bench.ask(`/v1/organization/${path}`, organization.managementKey, 400);
     expect(error).toMatchObject({ code: 'invalid_request_error', param });

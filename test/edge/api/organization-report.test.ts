@@ -28,7 +28,7 @@ describe('GET /v1/admin/organizations', () => {
     ['sort=password', 'sort', 'must be one of'],
     ['status=gone', 'status', ''],
     ['page=0', 'page', 'whole number'],
-    ['order=name', 'order', 'not known'],
+    ['order=name', 'order', 'is unknown'],
   ])('answers 400 that says how for %s', async (query, param, text) => {
     const { error } = await ask(query, 400);
     expect(error.param).toBe(param);

@@ -142,9 +142,9 @@ describe('the table of roles', () => {
     const text = await answer.text();
     expect(answer.status, text).toBe(row.isOpenai === true ? row.status : 400);
     if (row.isOpenai === true) return;
-    expect(text).toContain('organisation_id: is not known here; ');
+    expect(text).toContain('organisation_id: is unknown; ');
     expect(text).toMatch(
-      hasOrganization(row) ? /parameters of this route: [a-z_, ]*organization_id/ : /query parameters/,
+      hasOrganization(row) ? /allowed query parameters: [a-z_, ]*organization_id/ : /query parameters/,
     );
   });
 });

@@ -26,7 +26,7 @@ describe('GET /v1/usage/requests', () => {
     ['limit=0', 'limit', '1 or more'],
     ['limit=501', 'limit', 'at most 500'],
     ['cursor=bm8', 'cursor', 'cursor'],
-    ['keyid=1', 'keyid', 'not known'],
+    ['keyid=1', 'keyid', 'is unknown'],
   ])('answers 400 that says how for %s', async (query, param, text) => {
     const { error } = await bench.ask(`/v1/usage/requests?${query}`, bench.gateway.key, 400);
     expect(error).toMatchObject({ type: 'invalid_request_error', code: 'invalid_request_error', param });

@@ -63,9 +63,9 @@ describe('the client of the commands', () => {
       'There is no such API key',
     );
     await expect(client().call('PUT', '/v1/keys', { body: {} })).rejects.toThrow(
-      'PUT is not answered here; allowed: GET, HEAD',
+      'Method PUT is not allowed here. Use GET, HEAD',
     );
-    await expect(client().call('POST', '/v1/keys')).rejects.toThrow('body: is missing: send a JSON object');
+    await expect(client().call('POST', '/v1/keys')).rejects.toThrow('body: is missing; send a JSON object');
   });
 
   it('asks with every method, and sends JSON with those that take it', async () => {

@@ -71,7 +71,7 @@ describe('a body', () => {
   });
 
   it('is refused where it is empty, whatever its type', async () => {
-    const message = 'body: is missing: send a JSON object';
+    const message = 'body: is missing; send a JSON object';
     for (const type of ['application/json', 'text/plain']) {
       const { status, body } = await send('/json', '', type);
       expect([status, body]).toEqual([400, { error: expect.objectContaining({ message }) as unknown }]);

@@ -37,7 +37,7 @@ const chatIn = (key: string, project: string): Promise<Response> =>
 async function expectConfined(answer: Response): Promise<void> {
   const error = await errorOf(answer);
   expect(error).toMatchObject(confinedError);
-  expect(error.message).toContain('confined to its project');
+  expect(error.message).toContain('works in its own project only');
 }
 
 describe('a key of a project with a hard budget', () => {

@@ -58,7 +58,7 @@ describe('a body with a content coding', () => {
       expect(await errorOf(await send('gzip', new Uint8Array(bytes)))).toMatchObject({
         status: 400,
         code: 'invalid_request_error',
-        message: 'The body is not what its header Content-Encoding says.',
+        message: 'The body does not match its Content-Encoding header.',
       });
     }
   });

@@ -110,7 +110,7 @@ describe('what is not there', () => {
     ['/v1/images/edits', 'No model here makes images'],
     ['/v1/images/variations', 'No model here makes images'],
     ['/v1/moderations', 'No model here is made for moderation'],
-    ['/v1/responses/compact', 'No engine here makes a conversation shorter'],
+    ['/v1/responses/compact', 'Compacting a conversation is not supported'],
     ['/v1/responses/input_tokens', '/v1/tokenize'],
   ])('what no model here serves is 501, and no fault in the log: %s', async (path, says) => {
     const answer = await bench.post(path, {});
@@ -301,7 +301,7 @@ describe('the address of a request', () => {
       const text = await exchangeRaw(bench.gateway.url, [`${head}Connection: close\r\n\r\n`, '{}']);
       expect(text).toMatch(/^HTTP\/1\.1 400 /);
       expect(text).toContain(
-        '"message":"An HTTP/1.1 request has exactly one Host header.","type":"invalid_request_error"',
+        '"message":"An HTTP/1.1 request must have exactly one Host header.","type":"invalid_request_error"',
       );
       expect(text).toMatch(/\r\nx-request-id: [0-9a-f-]{36}\r\n/);
     }
@@ -335,26 +335,26 @@ describe('a path without /v1', () => {
   it.each(['/chat/completions', '/models'])('%s is told the base URL', async (path) => {
     const answer = await bench.gateway.request(path, path === '/models' ? {} : { body: {} });
     expect(answer.status).toBe(404);
-    expect((await errorOf(answer)).message).toContain('the base URL of this API ends with /v1');
+    expect((await errorOf(answer)).message).toContain('The base URL of this API ends with /v1');
   });
 
   it.each([
-    ['/v1/v1/messages', '/messages is at /v1/messages.'],
-    ['/v1/chat/completions/chat/completions', '/chat/completions is at /v1/chat/completions.'],
-    ['/openai/deployments/chat/chat/completions', '/chat/completions is at /v1/chat/completions.'],
+    ['/v1/v1/messages', 'Use /v1/messages for /messages.'],
+    ['/v1/chat/completions/chat/completions', 'Use /v1/chat/completions for /chat/completions.'],
+    ['/openai/deployments/chat/chat/completions', 'Use /v1/chat/completions for /chat/completions.'],
   ])('or with too much of it, %s, is told the right one', async (path, said) => {
     const answer = await bench.gateway.request(path, { body: {} });
-    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `There is nothing at this path; ${said}` });
+    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
   });
 
   it.each([
-    ['/v1/chat/completions/', 'use /v1/chat/completions, without the final slash.'],
-    ['/v1/chat/completions//', 'use /v1/chat/completions, without the final slash.'],
-    ['/v1/keys/', 'use /v1/keys, without the final slash.'],
-    ['/v1/v1/messages/', '/messages is at /v1/messages.'],
+    ['/v1/chat/completions/', 'Use /v1/chat/completions, without the final slash.'],
+    ['/v1/chat/completions//', 'Use /v1/chat/completions, without the final slash.'],
+    ['/v1/keys/', 'Use /v1/keys, without the final slash.'],
+    ['/v1/v1/messages/', 'Use /v1/messages for /messages.'],
   ])('or with a slash at its end, %s, is told the right one', async (path, said) => {
     const answer = await bench.gateway.request(path, { body: {} });
-    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `There is nothing at this path; ${said}` });
+    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
   });
 
   it('that says nothing of the kind is not', async () => {

@@ -84,7 +84,7 @@ describe('bodies that drip', () => {
     drip(upload);
     await until(() => statusOf(upload.heard) !== 0);
     expect([statusOf(upload.heard), codeOf(upload.heard)]).toEqual([408, 'request_timeout']);
-    expect(upload.heard.text).toContain('bytes a second');
+    expect(upload.heard.text).toContain('bytes per second');
   });
 
   it('count against no limit: the key is served when they are gone', async () => {
