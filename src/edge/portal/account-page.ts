@@ -2,7 +2,7 @@ import { formatId } from '#base/id.ts';
 import type { Form } from './form.ts';
 import { time } from './format.ts';
 import { html } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { field, formToken, notice, refused, renamed, table } from './ui.ts';
 import { noticeOf, type Refusal, RefusedError, type Visit } from './visit.ts';

@@ -4,7 +4,7 @@ import { actorNames, strangerNames } from './audit-names.ts';
 import { auditActions, sentenceOf } from './audit-words.ts';
 import { timeInUtc } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { readOnward } from './read-pages.ts';
 import { type Choice, empty, notice, older, select, table } from './ui.ts';

@@ -1,6 +1,6 @@
 import { count, time, timeOf } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { badge, empty, formToken, notice, older, table } from './ui.ts';
 import { pathWith, queryOf, type Refusal, type Visit } from './visit.ts';

@@ -11,7 +11,7 @@ import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { timeOf } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { empty, field, formToken, notice, older, radios, refused, renamed, select } from './ui.ts';
 import { noticeOf, pathWith, queryOf, type Refusal, RefusedError, type Visit } from './visit.ts';

@@ -7,7 +7,7 @@ import { isAbout, readReloads } from './engine-changes.ts';
 import { duration, engineBadge, enginePath, expectedStartMs, needs, stateWords } from './engine-words.ts';
 import { count, counted, timeOf, timeToSecond, usd } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { facts, section } from './lists.ts';
 import type { PortalParts } from './parts.ts';

@@ -4,7 +4,7 @@ import { duration, engineBadge, enginePath, expectedStartMs, failureText, memory
 import type { Form } from './form.ts';
 import { count } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';
 import { readReloads, refusedFiles, reloadList } from './engine-changes.ts';

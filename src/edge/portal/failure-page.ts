@@ -2,7 +2,7 @@ import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { html } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { openPage } from './layout.ts';
 import { RefusedError, type Refusal, retryAfterOf } from './visit.ts';
 

@@ -4,7 +4,7 @@ import type { ListAnswer } from './answers.ts';
 import type { Form } from './form.ts';
 import { timeOf } from './format.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { readPages } from './read-pages.ts';
 import { badge, copyable, empty, field, formToken, notice, older, refused, select, table } from './ui.ts';

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import type { CreatedKeyAnswer, KeyAnswer, ProjectAnswer, SummaryAnswer } from './answers.ts';
 import { budgetSection } from './budget-list.ts';
@@ -18,22 +17,18 @@ import {
   typedFields,
 } from './key-form.ts';
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
-import { page, type PageOptions } from './layout.ts';
+import { page } from './layout.ts';
 import type { PortalParts } from './parts.ts';
 import { readPages } from './read-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { sampleModel, snippetList, snippetsOf } from './snippets.ts';
+import { onceOf } from './submit-once.ts';
 import { badge, copyable, type Figure, figures, formToken, notice } from './ui.ts';
 import type { Refusal, Visit } from './visit.ts';
 
 /** Creates, changes and deletes a key. */
 
 const hourMs = 3_600_000;
-
-/** Returns the status of the page for a rejection by the API. */
-export function statusOf({ status }: Refusal): NonNullable<PageOptions['status']> {
-  const known = [400, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503] as const;
-  return known.find((one) => one === status) ?? 400;
-}
 
 async function formPage(
   visit: Visit,
@@ -95,12 +90,6 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
   const before = made.refusal.status === 409 ? /\bkey_[0-9a-f]{32}\b/.exec(made.refusal.message)?.[0] : undefined;
   return before === undefined ? formPage(visit, parts, fields, made.refusal) : madeBeforePage(visit, before);
 }
-
-/** Idempotency key of a form with its values: a form that is sent again with other values is another request. */
-export const onceOf = (once: string, body: object): string =>
-  createHash('sha256')
-    .update(`${once}\n${JSON.stringify(body)}`)
-    .digest('hex');
 
 /** Answers a form that was sent twice, because its answer was lost (the gateway ended) or somebody resent it. */
 function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> {

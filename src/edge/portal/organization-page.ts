@@ -6,7 +6,7 @@ import { count, counted, timeOf, usd } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
 import { limitFields, limitTexts } from './key-form.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';
 import {

@@ -3,7 +3,7 @@ import { count } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html } from './html.ts';
 import { limitFields } from './key-form.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { readOrganization } from './keys-page.ts';
 import { page } from './layout.ts';
 import { facts, section } from './lists.ts';

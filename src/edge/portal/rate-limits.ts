@@ -2,7 +2,7 @@ import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { count } from './format.ts';
 import { type Form, numberOf } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';
 import { empty, field, formToken, older, refused, table } from './ui.ts';

@@ -6,7 +6,7 @@ import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { time, timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { facts, pager, section, sortColumn, sortOf } from './lists.ts';
 import { badge, type Choice, empty, field, formToken, notice, refused, select, table } from './ui.ts';

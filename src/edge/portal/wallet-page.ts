@@ -3,7 +3,7 @@ import type { LedgerEntryAnswer, ListAnswer, OrganizationAnswer, WalletAnswer } 
 import { counted, timeOf, usd } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { otherOrganization } from './other-organization.ts';
 import type { PortalParts } from './parts.ts';

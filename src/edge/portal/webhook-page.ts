@@ -2,7 +2,7 @@ import { beganWith, changesIn, isEmpty } from './edit-form.ts';
 import { timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { page } from './layout.ts';
 import { facts, section } from './lists.ts';
 import { empty, formToken, notice, older, radios, records, refused } from './ui.ts';

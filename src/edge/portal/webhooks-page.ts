@@ -2,7 +2,7 @@ import type { ListAnswer } from './answers.ts';
 import { timeOf } from './format.ts';
 import type { Form } from './form.ts';
 import { html, type Html, type MaybeHtml } from './html.ts';
-import { statusOf } from './key-pages.ts';
+import { statusOf } from './refusal-status.ts';
 import { readOrganization } from './keys-page.ts';
 import { page } from './layout.ts';
 import { section } from './lists.ts';

@@ -2,7 +2,7 @@ import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form } from '#edge/portal/form.ts';
 import { count, counted } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { empty, field, formToken, radios, refused, renamed } from '#edge/portal/ui.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';

@@ -1,5 +1,5 @@
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, copyable, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
 import { noticeOf, type Refusal, type Visit } from '#edge/portal/visit.ts';

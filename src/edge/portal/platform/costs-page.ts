@@ -1,5 +1,5 @@
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, empty, figures, formToken, notice, refused, table, tabs } from '#edge/portal/ui.ts';
 import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';

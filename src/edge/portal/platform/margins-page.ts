@@ -1,6 +1,6 @@
 import { count, usd } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, empty, figures, notice, refused, table } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';

@@ -1,6 +1,6 @@
 import type { Form } from '#edge/portal/form.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { badge, checkbox, empty, field, formToken, notice, refused, renamed, table } from '#edge/portal/ui.ts';
 import { noticeOf, queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';

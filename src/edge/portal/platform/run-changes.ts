@@ -1,6 +1,6 @@
 import type { Form } from '#edge/portal/form.ts';
 import { html, type Html } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';
 import type { RunAnswer } from './answers.ts';

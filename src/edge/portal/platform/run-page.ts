@@ -7,7 +7,7 @@ import { badge, copyable, notice, refused, table } from '#edge/portal/ui.ts';
 import type { UserAnswer } from '#edge/portal/admin-answers.ts';
 import type { KeyAnswer } from '#edge/portal/answers.ts';
 import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import type { ClusterAnswer, RunAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
 import { readLog, logSection } from './run-log.ts';

@@ -1,7 +1,7 @@
 import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
 import type { Form, UploadForm } from '#edge/portal/form.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/key-pages.ts';
+import { statusOf } from '#edge/portal/refusal-status.ts';
 import { page } from '#edge/portal/layout.ts';
 import { field, formToken, notice, refused } from '#edge/portal/ui.ts';
 import type { Refusal, Visit } from '#edge/portal/visit.ts';

@@ -2,7 +2,7 @@ import { uuidv7 } from '#base/id.ts';
 import type { Form } from '#edge/portal/form.ts';
 import { time, timeIn } from '#edge/portal/format.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { onceOf } from '#edge/portal/key-pages.ts';
+import { onceOf } from '#edge/portal/submit-once.ts';
 import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
 import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
 import type { PageAnswer } from './answers.ts';
