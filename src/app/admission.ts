@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { RedisStore } from '#base/redis.ts';
+import type { RedisStore } from '#base/redis/redis.ts';
 import {
   type Admission,
   createHoldReview,
@@ -10,14 +10,14 @@ import {
   type HoldReview,
   type RedisAdmission,
 } from '#core/admission/admission.ts';
-import type { BudgetBook } from '#core/budgets/budgets.ts';
 import type { Audit } from '#core/audit/audit.ts';
+import type { BudgetBook } from '#core/budgets/budgets.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { RateLimitBook } from '#core/rate-limits/rate-limits.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface AdmissionParts {
   readonly shared: SharedStore;

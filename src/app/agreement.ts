@@ -1,8 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import { type Config, settingsInCommon } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { type Config, readSigner, settingsInCommon } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { readSigner } from '#base/signing.ts';
 import { engineFingerprints } from '#core/catalog/catalog.ts';
 import {
   type Agreement,
@@ -15,7 +14,7 @@ import {
 import type { ContainerHosts } from './engines.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Publishes and compares what all gateways of one database must have in common, and reports differences. */
 

@@ -1,16 +1,16 @@
 import type { Clock } from '#base/clock.ts';
-import type { AlertsConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { AlertsConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
-import type { Outbound } from '#base/outbound.ts';
+import type { Outbound } from '#base/net/net.ts';
 import type { Accounts, Letters } from '#core/accounts/accounts.ts';
 import { type Alert, type Alerts, createAlerts, type Raising } from '#core/alerts/alerts.ts';
 import { type Actor, type Audit, type AuditEntry, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ExpiringKey, Keys } from '#core/keys/keys.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Connects the sources of alerts to their delivery. */
 

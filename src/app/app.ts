@@ -1,15 +1,14 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import { type Db, readTime } from '#base/db.ts';
-import { createLeases } from '#base/job-locks.ts';
+import type { Config } from '#base/config/config.ts';
+import { createLeases, type Db, readTime } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
-import { startJobs, type Job, type Jobs } from '#edge/jobs/jobs.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
+import { type Job, type Jobs, startJobs } from '#edge/jobs/jobs.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
 import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
@@ -22,7 +21,7 @@ import { soleSlot, type WorkerSlot } from './engines.ts';
 import { createFoundation, type Foundation } from './foundation.ts';
 import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
 import { createLowBalancesPart } from './low-balances.ts';
-import { type Part, startParts } from './parts.ts';
+import { type Part, startParts } from './lifecycle.ts';
 import { createPlatform, type Platform } from './platform.ts';
 import { createUpkeep } from './upkeep.ts';
 

@@ -1,13 +1,13 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { Config } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Asking, type BatchWorker, createBatchWorker, type LineAnswer } from '#core/batches/batches.ts';
 import { createOwnExchange, type HeldKeys } from '#edge/http/http.ts';
 import { type Inference, refuseModel } from '#edge/inference/inference.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface BatchesPartOptions {
   readonly config: Pick<Config, 'batches' | 'limits' | 'process'>;

@@ -1,8 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { ConfigError } from '#base/config.ts';
-import { listGatewayDirs, lockLeftDir } from '#base/data-dir.ts';
-import { connectDedicated, type Db, type DedicatedDb } from '#base/db.ts';
+import { ConfigError, listGatewayDirs, lockLeftDir } from '#base/config/config.ts';
+import { connectDedicated, type Db, type DedicatedDb } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';

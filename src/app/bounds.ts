@@ -3,7 +3,7 @@ import { type Budgets, type BudgetsOptions, createBudgetBook, createBudgets } fr
 import { createProjectRateLimits, createRateLimitBook, type ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
 import type { AdmissionParts } from './admission.ts';
 import type { Coordination } from './coordination.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 const lookMs = 1000;
 

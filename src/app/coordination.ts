@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type RedisConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { ConfigError, type RedisConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis.ts';
+import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis/redis.ts';
 import { createGateways, type Gateways, heartbeatMs, type Message, readNamespace } from '#core/gateways/gateways.ts';
 import { changesKnownMs, type Keys } from '#core/keys/keys.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 const marksMs = 600_000;
 

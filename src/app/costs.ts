@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
@@ -7,7 +7,7 @@ import { createReplicaCarrier } from '#edge/jobs/jobs.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import { createOrganizationDirectory, type OrganizationDirectory } from './organization-directory.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Costs, and the job that records which GPUs replicas use. */
 export interface CostsWing {

@@ -1,11 +1,10 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Hono } from 'hono';
 import type { Clock } from '#base/clock.ts';
-import type { Config, HttpConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { type Config, type HttpConfig, readSigner } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import { readSigner } from '#base/signing.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
@@ -17,10 +16,10 @@ import {
   createOnBehalf,
   createShowLimits,
   type HeldKeys,
+  type HttpEnv,
   installFallbacks,
   type OnBehalf,
   routeFirst,
-  type HttpEnv,
 } from '#edge/http/http.ts';
 import {
   createEngineTextLog,
@@ -28,14 +27,14 @@ import {
   type Inference,
   type InferenceParts,
 } from '#edge/inference/inference.ts';
-import { refreshEveryMs, type Observe, type Watching } from '#edge/observe/observe.ts';
+import { type Observe, refreshEveryMs, type Watching } from '#edge/observe/observe.ts';
 import { createWeb } from '#edge/web/web.ts';
 import { createBatchesParts } from './batches.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 import type { Platform } from './platform.ts';
 import { createPortalPart } from './portal.ts';
 import { createHttpServer, type HttpServer } from './server.ts';

@@ -1,11 +1,11 @@
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition, EngineReloadResult } from '#core/catalog/catalog.ts';
 import { type LogSource, readLogs } from '#core/fleet/fleet.ts';
-import type { EngineOperations } from '#edge/api/api.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
+import type { EngineOperations } from '#edge/api/api.ts';
 import type { Coordination } from './coordination.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface EngineOperationsParts {
   readonly gateway: Pick<Gateway, 'catalog' | 'fleet' | 'engineFiles'>;

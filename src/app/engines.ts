@@ -1,13 +1,13 @@
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type DockerConfig, type EnginesConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import { ConfigError, type DockerConfig, type EnginesConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
 import {
-  formatEngineFileProblem,
-  loadDockerHosts,
   type DockerHostSettings,
   type EngineDefinition,
+  formatEngineFileProblem,
+  loadDockerHosts,
   type SwarmSettings,
 } from '#core/catalog/catalog.ts';
 import {
@@ -23,7 +23,7 @@ import {
   type FleetIdentity,
   type SharingMode,
 } from '#core/fleet/fleet.ts';
-import { readGatewayDirId, type Gateways } from '#core/gateways/gateways.ts';
+import { type Gateways, readGatewayDirId } from '#core/gateways/gateways.ts';
 import type { EngineClient } from '#core/proxy/proxy.ts';
 
 /** Hosts on which containers may run. */

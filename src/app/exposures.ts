@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { Config } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import {
@@ -17,7 +17,7 @@ import { keyStatus } from '#core/keys/keys.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import type { ContainerHosts } from './engines.ts';
 import type { Foundation } from './foundation.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface ExposuresWingOptions {
   readonly config: Pick<Config, 'platform' | 'http' | 'metrics' | 'redis' | 'process'>;

@@ -1,10 +1,10 @@
 import type { Clock } from '#base/clock.ts';
-import type { BatchesConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { BatchesConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { type Batches, createBatches } from '#core/batches/batches.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface FilesParts {
   readonly settings: BatchesConfig;

@@ -1,9 +1,9 @@
 import type { Clock } from '#base/clock.ts';
-import type { AlertsConfig, KeysConfig, SignInConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { AlertsConfig, KeysConfig, SignInConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { createMailer } from '#base/mail.ts';
-import type { Outbound } from '#base/outbound.ts';
+import type { Outbound } from '#base/net/net.ts';
 import { type Accounts, createAccounts, createLetters, type Letters } from '#core/accounts/accounts.ts';
 import { type Alerts, createRaising } from '#core/alerts/alerts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
@@ -23,7 +23,7 @@ import { createSecrets, type Secrets } from '#core/secrets/secrets.ts';
 import { createSessions, type Sessions } from '#core/sessions/sessions.ts';
 import { auditWithAlerts, createAlertsWing } from './alerts.ts';
 import { type Coordination, createCoordination, type SharedStore } from './coordination.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** The wing that all others use: accounts and keys, the audit, alerts, and the gateways of the database. */
 export interface Foundation {

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { Config } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
 import type { Batches } from '#core/batches/batches.ts';
@@ -20,8 +20,8 @@ import {
   type History,
   type Metering,
   type MeteringOptions,
-  type QuarantineReview,
   nothingUsed,
+  type QuarantineReview,
 } from '#core/metering/metering.ts';
 import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
 import type { ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
@@ -38,7 +38,7 @@ import type { Foundation } from './foundation.ts';
 import { openFiles } from './files.ts';
 import { openHistory } from './history.ts';
 import { knownIds } from './known-ids.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 import { createPrices } from './prices.ts';
 import { createRetention, type RetentionRooms } from './retention.ts';
 

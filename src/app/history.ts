@@ -1,10 +1,10 @@
 import type { Clock } from '#base/clock.ts';
-import type { DatabaseConfig } from '#base/config.ts';
-import { connectDb } from '#base/db.ts';
+import type { DatabaseConfig } from '#base/config/config.ts';
+import { connectDb } from '#base/database/database.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createHistory, type History } from '#core/metering/metering.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface HistoryParts {
   readonly config: { readonly database: DatabaseConfig };

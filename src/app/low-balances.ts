@@ -1,10 +1,10 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { createLowBalances } from '#core/accounts/accounts.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface LowBalancesParts {
   readonly db: Db;

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { Config } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
@@ -14,7 +14,7 @@ import { createExposuresWing } from './exposures.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { OrganizationDirectory } from './organization-directory.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 import { createRunsWing } from './runs.ts';
 
 /** The wing beside the gateway: clusters, stacks, runs and web addresses, and the costs of nodes and GPUs. */

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config, SignInConfig } from '#base/config.ts';
+import type { Config, SignInConfig } from '#base/config/config.ts';
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
@@ -17,7 +17,7 @@ import {
 } from '#edge/portal/portal.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface PortalPartOptions {
   readonly config: Pick<Config, 'http' | 'keys' | 'limits' | 'signIn'>;

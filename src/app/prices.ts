@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import {
   type Catalog,
@@ -10,7 +10,7 @@ import {
 } from '#core/catalog/catalog.ts';
 import { isContested } from '#core/gateways/gateways.ts';
 import type { Foundation } from './foundation.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Connects the catalog to the other gateways: all gateways apply the same price of a model. */
 

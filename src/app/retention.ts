@@ -1,21 +1,21 @@
 import type { Clock } from '#base/clock.ts';
-import type { CacheConfig, StorageConfig } from '#base/config.ts';
-import type { Db } from '#base/db.ts';
+import type { CacheConfig, StorageConfig } from '#base/config/config.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
 import type { History, Metering } from '#core/metering/metering.ts';
 import {
+  type Contents,
   createContents,
   createIdempotency,
   createReceipts,
-  type Contents,
   type Idempotency,
   type Receipts,
 } from '#core/requests/requests.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Stored requests and answers: kept only for clients that ask for it, and deleted after some time. */
 export interface Retention {

@@ -1,11 +1,11 @@
 import { join } from 'node:path';
 import type { Clock } from '#base/clock.ts';
-import { type Config, ConfigError } from '#base/config.ts';
-import type { Db, Transaction } from '#base/db.ts';
-import type { Log } from '#base/log.ts';
+import { type Config, ConfigError } from '#base/config/config.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
-import { type Audit, systemAuthor } from '#core/audit/audit.ts';
+import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
+import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Keys } from '#core/keys/keys.ts';
@@ -27,7 +27,7 @@ import {
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
 import type { ContainerHosts, EnginesPlace } from './engines.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 export interface RunsWingOptions {
   readonly config: Pick<Config, 'platform'>;

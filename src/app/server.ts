@@ -2,12 +2,11 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createSocketServer } from 'node:net';
 import { getRequestListener } from '@hono/node-server';
 import type { Hono } from 'hono';
-import type { Config, HttpConfig, MetricsConfig } from '#base/config.ts';
-import { guardConnections } from '#base/connections.ts';
+import type { Config, HttpConfig, MetricsConfig } from '#base/config/config.ts';
 import { descriptorsMax } from '#base/descriptors.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
-import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
+import { closeServer, guardConnections, listen, type ListenAddress, urlOf } from '#base/net/net.ts';
 import {
   createCors,
   handleClientError,

@@ -1,12 +1,12 @@
 import { statfs } from 'node:fs/promises';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { overdueMs } from '#core/backups/backups.ts';
 import type { SharedStore } from './coordination.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
-import type { Part } from './parts.ts';
+import type { Part } from './lifecycle.ts';
 
 /** Watches what fills up or gets lost unnoticed: disk, Redis, backups, platform key, differences of the books. */
 

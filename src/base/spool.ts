@@ -1,7 +1,7 @@
 import { type FileHandle, mkdir, open, readdir, readFile, rename, truncate, unlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { listGatewayDirs } from './data-dir.ts';
+import { listGatewayDirs } from '#base/config/config.ts';
 import { uuidv7 } from './id.ts';
 import type { Log } from './log.ts';
 

@@ -1,12 +1,11 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ConfigError, readBooksConfig } from '#base/config.ts';
-import { defaultDataDir, lockDataDir } from '#base/data-dir.ts';
-import { connectDb, type Db, isUnknownSchema, type StatementLimits, whyUnusable } from '#base/db.ts';
+import { ConfigError, defaultDataDir, lockDataDir, readBooksConfig } from '#base/config/config.ts';
+import { connectDb, type Db, isUnknownSchema, type StatementLimits, whyUnusable } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
-import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
+import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
 
 /** Limit of one statement: a sort of all records may send nothing for hours. */
 const statementTimeoutMs = 24 * 3_600_000;

@@ -1,4 +1,4 @@
-import { readClientConfig } from '#base/config.ts';
+import { readClientConfig } from '#base/config/config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { machineCommands } from './machine-commands.ts';
 

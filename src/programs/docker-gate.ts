@@ -1,4 +1,4 @@
-import { ConfigError, type DockerGateConfig, readDockerGateConfig } from '#base/config.ts';
+import { ConfigError, type DockerGateConfig, readDockerGateConfig } from '#base/config/config.ts';
 import { createLog } from '#base/log.ts';
 import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
 import { compileWhereExitsDoNotWait } from './runtime.js';

@@ -1,12 +1,12 @@
 import type { ISql } from 'postgres';
-import type { Config } from '#base/config.ts';
-import { connectDb } from '#base/db.ts';
+import type { Config } from '#base/config/config.ts';
+import { connectDb } from '#base/database/database.ts';
 import { countOtherKeysWebhooks } from '#core/alerts/alerts.ts';
 import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
 import { countOtherKeysIdentities } from '#core/clusters/clusters.ts';
 import { countOtherKeysSeals } from '#core/runs/runs.ts';
 import { createKeyRing, KeyFileError, readKeyState } from '#core/secrets/secrets.ts';
-import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
+import { dataDirOf, findDatabaseUrl, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
 import { reportKey } from './platform-key-report.ts';
 
 const hourMs = 3_600_000;

@@ -1,5 +1,5 @@
 import { readDockerHosts } from '#app/app.ts';
-import type { Config } from '#base/config.ts';
+import type { Config } from '#base/config/config.ts';
 import { connectHost } from '#base/docker/docker.ts';
 import { gateAddresses, type SwarmGates } from '#core/runs/runs.ts';
 import { enginesDirOf, type Finding, note, ok, readEngines, wrong } from './doctor-checks.ts';

@@ -1,9 +1,8 @@
 import { z } from 'zod';
-import type { Config } from '#base/config.ts';
-import { readAddress } from '#base/data-dir.ts';
-import { connectDb } from '#base/db.ts';
+import { type Config, readAddress } from '#base/config/config.ts';
+import { connectDb } from '#base/database/database.ts';
 import { differenceText, findDifferences, readLiveGateways } from '#core/gateways/gateways.ts';
-import { dataDirOf, type Finding, findDatabaseUrl, note, ok, patience, wrong } from './doctor-checks.ts';
+import { dataDirOf, findDatabaseUrl, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
 
 /** Checks the running gateway, and compares the gateways of the database. */
 

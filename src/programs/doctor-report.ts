@@ -1,4 +1,4 @@
-import { ConfigError } from '#base/config.ts';
+import { ConfigError } from '#base/config/config.ts';
 import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli.ts';
 import { type Finding, note, ok, readPlace, wrong } from './doctor-checks.ts';
 import { checks } from './doctor-list.ts';

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '#base/clock.ts';
-import { ConfigError, readBooksConfig } from '#base/config.ts';
-import { readTime } from '#base/db.ts';
+import { ConfigError, readBooksConfig } from '#base/config/config.ts';
+import { readTime } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { changesKnownMs, type KeyRecord, type Recovery, recoverPlatformKey } from '#core/keys/keys.ts';
+import { changesKnownMs, type KeyRecord, recoverPlatformKey, type Recovery } from '#core/keys/keys.ts';
 import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
 import { withBooksDatabase } from './books-database.ts';
 

@@ -11,25 +11,27 @@ import {
   startApp,
   type WorkerSlot,
 } from '#app/app.ts';
-import { ConfigError, findIdleSettings, readConfig, type Config } from '#base/config.ts';
 import {
+  type Config,
+  ConfigError,
   defaultDataDir,
+  findIdleSettings,
   type GatewayDir,
   lockDataDir,
   lockGatewayDir,
   makeDataDir,
   noteAddress,
-} from '#base/data-dir.ts';
-import { connectDb, whyUnusable } from '#base/db.ts';
+  readConfig,
+  readVersion,
+} from '#base/config/config.ts';
+import { connectDb, migrateDb, whyUnusable } from '#base/database/database.ts';
 import { createLog, type Log } from '#base/log.ts';
-import { migrateDb } from '#base/migrations.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
-import { readVersion } from '#base/version.ts';
 import {
-  formatEngineFileProblem,
-  loadEngineFiles,
   type EngineDefinition,
   type EngineFilesResult,
+  formatEngineFileProblem,
+  loadEngineFiles,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
 import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
@@ -37,11 +39,11 @@ import { firstStartText, hereOf, noEnginesText, startText, welcomeText } from '.
 import {
   createWorkers,
   isWorker,
+  type Started,
   storeAwayExitCode,
   takeSlot,
   tellReady,
   WorkerEndedError,
-  type Started,
 } from './workers.ts';
 
 /** State of the process: everything it has started, and requests to stop. */

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ConfigError } from '#base/config.ts';
-import { whyUnusable } from '#base/db.ts';
+import { ConfigError } from '#base/config/config.ts';
+import { whyUnusable } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { RedisAwayError } from '#base/redis.ts';
+import { RedisAwayError } from '#base/redis/redis.ts';
 
 /** Settings for a start that waits for unavailable stores; `waitMs` is the longest wait. */
 export interface Patience {

@@ -1,7 +1,6 @@
 import { systemClock } from '#base/clock.ts';
-import { ConfigError } from '#base/config.ts';
-import { readAddress } from '#base/data-dir.ts';
-import { readTime } from '#base/db.ts';
+import { ConfigError, readAddress } from '#base/config/config.ts';
+import { readTime } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';

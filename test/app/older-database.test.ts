@@ -1,5 +1,5 @@
 import { afterAll, expect, it } from 'vitest';
-import { migrateDb } from '#base/migrations.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { restoreOlder } from '../core/gateways/older-database.ts';
 import { runCli, useFolders } from '../edge/cli/run-cli.ts';
 import { type Body, eventually, standinFile, useInference } from '../edge/inference/inference-gateway.ts';

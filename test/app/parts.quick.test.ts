@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { type Part, startParts } from '#app/parts.ts';
+import { type Part, startParts } from '#app/lifecycle.ts';
 
 /** Parts that say what is done with them. */
 function useParts() {

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ownVariables, readSecretFiles } from '#base/config-files.ts';
+import { ownVariables, readSecretFiles } from '#base/config/files.ts';
 
 let folder = '';
 beforeAll(() => {

@@ -11,7 +11,7 @@ import {
   lockGatewayDir,
   lockLeftDir,
   makeDataDir,
-} from '#base/data-dir.ts';
+} from '#base/config/data-dir.ts';
 
 let dir = '';
 beforeEach(() => {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db, isDatabaseUnavailable } from '#base/db.ts';
+import { connectDb, type Db, isDatabaseUnavailable } from '#base/database/connect-database.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 

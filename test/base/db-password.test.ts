@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readSecretFiles } from '#base/config-files.ts';
-import { connectDb } from '#base/db.ts';
+import { readSecretFiles } from '#base/config/files.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { withServer } from '../support/database.ts';
 import { type PostgresServer, startPostgresServer } from '../support/postgres-server.ts';
 

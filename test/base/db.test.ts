@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db, isDatabaseUnavailable } from '#base/db.ts';
+import { connectDb, type Db, isDatabaseUnavailable } from '#base/database/connect-database.ts';
 import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { FairQueue } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/queues/fair-queue.ts';
 import { parseLoad } from '#core/fleet/serving/engine-load.ts';
 
 function takeAll(queue: FairQueue<string>): string[] {

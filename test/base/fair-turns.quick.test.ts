@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type FairTurnBounds, FairTurns, NoTurnError } from '#base/fair-turns.ts';
-import { TooManyWaitError } from '#base/turns.ts';
+import { type FairTurnBounds, FairTurns, NoTurnError } from '#base/queues/fair-concurrency-limit.ts';
+import { TooManyWaitError } from '#base/queues/concurrency-limit.ts';
 
 const bounds: FairTurnBounds = {
   atOnceMax: 3,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseDockerGateConfig } from '#base/config.ts';
+import { parseDockerGateConfig } from '#base/config/read-config.ts';
 import { hostFolderProblem } from '#base/host-folder.ts';
 
 describe('a folder of the machine for a container', () => {

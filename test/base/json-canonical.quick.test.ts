@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { canonicalJson } from '#base/json-canonical.ts';
+import { canonicalJson } from '#base/json/canonical.ts';
 
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 

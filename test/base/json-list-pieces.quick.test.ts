@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type AroundList, ListPieces } from '#base/json-list-pieces.ts';
+import { type AroundList, ListPieces } from '#base/json/list-pieces.ts';
 
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findMistake } from '#base/json-mistake.ts';
+import { findMistake } from '#base/json/mistake.ts';
 
 function parses(text: string): boolean {
   try {

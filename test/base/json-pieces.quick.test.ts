@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ObjectPieces, type PieceMember } from '#base/json-pieces.ts';
-import { scanDocument } from '#base/json-scan.ts';
+import { ObjectPieces, type PieceMember } from '#base/json/pieces.ts';
+import { scanDocument } from '#base/json/scan.ts';
 
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 const keys = ['usage', 'model', 'error'];

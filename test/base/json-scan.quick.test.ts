@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { memberCut, scanDocument, spliceText } from '#base/json-scan.ts';
+import { memberCut, scanDocument, spliceText } from '#base/json/scan.ts';
 
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 const utf8 = (text: string): string => Buffer.from(text, 'latin1').toString('utf8');

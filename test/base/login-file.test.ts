@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
-import { readLogin } from '#base/login-file.ts';
+import { readLogin } from '#base/config/login-file.ts';
 
 const run = promisify(execFile);
 const moduleUrl = new URL('../../src/base/login-file.ts', import.meta.url).href;

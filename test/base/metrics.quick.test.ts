@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createMetrics, type Metrics } from '#base/metrics.ts';
+import { createMetrics, type Metrics } from '#base/metrics/metrics.ts';
 
 /** The families that are ours, without those of the process and of Node. */
 async function readOwn(metrics: Metrics, first: string): Promise<string> {

@@ -1,8 +1,8 @@
 import postgres from 'postgres';
 import { afterEach, describe, expect, it } from 'vitest';
-import { ConfigError } from '#base/config.ts';
-import { migrateDb, readMigrations } from '#base/migrations.ts';
-import { readVersion } from '#base/version.ts';
+import { ConfigError } from '#base/config/read-config.ts';
+import { migrateDb, readMigrations } from '#base/database/migrations.ts';
+import { readVersion } from '#base/config/version.ts';
 import { createTestDatabase } from '../support/database.ts';
 
 const cleanups: (() => Promise<void>)[] = [];

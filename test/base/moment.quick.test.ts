@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseMoment } from '#base/moment.ts';
+import { parseMoment } from '#base/timestamps.ts';
 
 describe('a bound of time', () => {
   it.each([

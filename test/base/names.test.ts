@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createNames, type Names } from '#base/names.ts';
+import { createNames, type Names } from '#base/net/dns.ts';
 import { type NameAnswer, type NameServer, startNameServer } from './name-server.ts';
 
 let folder = '';

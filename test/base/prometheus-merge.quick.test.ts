@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { mergeMetrics } from '#base/prometheus-merge.ts';
+import { mergeMetrics } from '#base/metrics/prometheus-merge.ts';
 
 const merge = (charsMax = 10_000) => mergeMetrics({ takes: (name) => name.startsWith('vllm:'), charsMax });
 const family = (name: string, type: string, ...samples: string[]): string =>

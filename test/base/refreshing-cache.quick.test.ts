@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createRefreshingCache, type RefreshingCache } from '#base/refreshing-cache.ts';
+import { createRefreshingCache, type RefreshingCache } from '#base/queues/refreshing-cache.ts';
 
 /** A source that answers when the test says so. */
 function createSource(staleMs?: number) {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readTraceContext, traceLines } from '#base/trace-context.ts';
+import { readTraceContext, traceLines } from '#base/metrics/trace-context.ts';
 
 const traceId = '0af7651916cd43dd8448eb211c80319c';
 const spanId = 'b7ad6b7169203331';

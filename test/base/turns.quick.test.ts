@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { TooManyWaitError, Turns } from '#base/turns.ts';
+import { TooManyWaitError, Turns } from '#base/queues/concurrency-limit.ts';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());

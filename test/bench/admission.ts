@@ -3,9 +3,9 @@ import { Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import { createMemoryAdmission, createRedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, HardBudget, KeyRef, ProjectLimit } from '#core/admission/contract.ts';
+import type { Admission, HardBudget, KeyRef, ProjectLimit } from '#core/admission/contract/types.ts';
 import { findRedisServer, startServer } from '../support/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
@@ -134,7 +134,7 @@ async function call(admission: Admission, key: KeyRef, times: number): Promise<v
 
 let corks = true;
 
-/** What sockets gather is what `src/base/redis.ts` has them gather: nothing else here corks one. */
+/** What sockets gather is what `src/base/redis/connect-redis.ts` has them gather: nothing else here corks one. */
 function makeCorkOptional(): void {
   const cork: (this: Socket) => void = Reflect.get(Socket.prototype, 'cork');
   Socket.prototype.cork = function (this: Socket): void {

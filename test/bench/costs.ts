@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { seedCosts } from './seed-costs.ts';
 import { median } from './statistics.ts';
 

@@ -1,7 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { parseArgs } from 'node:util';
 import { Pool } from 'undici';
-import { tcpEndpoint } from '#base/endpoint.ts';
+import { tcpEndpoint } from '#base/net/endpoint.ts';
 import { createEngineClient } from '#core/proxy/proxy.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';

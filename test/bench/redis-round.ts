@@ -2,14 +2,14 @@ import { Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import { createLog } from '#base/log.ts';
-import { connectRedis, redisScript, type RedisStore } from '#base/redis.ts';
+import { connectRedis, redisScript, type RedisStore } from '#base/redis/connect-redis.ts';
 import { findRedisServer, startServer } from '../support/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
 
 /**
  * `npm run bench:redis`: CPU time of this process, user and system, for scripts that many callers ask a Redis on another
- * core to run: as src/base/redis.ts sends them, the same without its cork, and through ioredis with its own automatic
+ * core to run: as src/base/redis/connect-redis.ts sends them, the same without its cork, and through ioredis with its own automatic
  * pipelining. Rounds alternate in one run; the figures are medians, the ratios those of the rounds.
  */
 

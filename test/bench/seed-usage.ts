@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util';
 import type { Sql } from 'postgres';
-import { connectDb } from '#base/db.ts';
-import { migrateDb } from '#base/migrations.ts';
+import { connectDb } from '#base/database/connect-database.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { isUuid, parseId, uuidv7 } from '#base/id.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
-import { createCodes } from '#core/metering/codes.ts';
-import { ensurePartitions } from '#core/metering/partitions.ts';
+import { createCodes } from '#core/metering/tables/codes.ts';
+import { ensurePartitions } from '#core/metering/tables/partitions.ts';
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { chargeSeeded } from './seed-ledger.ts';
 import { createRandom, drawSeries, spreadOverHours, type Series } from './seed-plan.ts';

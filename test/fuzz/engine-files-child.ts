@@ -10,7 +10,7 @@ import {
   loadDockerHosts,
   loadEngineFiles,
 } from '#core/catalog/catalog.ts';
-import { parseClientConfig } from '#base/config.ts';
+import { parseClientConfig } from '#base/config/read-config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { unsafeDefinition, uselessProblem } from './engine-files-checks.ts';
 import type { EngineFilesCase } from './engine-files.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { pick, pickOf } from './pick.ts';
-import { endpoints } from '#edge/inference/endpoints.ts';
-import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
 import { applyCut, type Cut, cutsOf } from './byte-cuts.ts';
 import { changed, changesOf, oddValue } from './odd-values.ts';
 

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type Endpoint, endpoints } from '#edge/inference/endpoints.ts';
-import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
+import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
 import type { Body } from '../edge/inference/inference-gateway.ts';
 import { givenKey } from '../programs/gateway-process.ts';
 import { type Answer, wrongOf } from './answers.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
 import { idOf, verified } from '../core/alerts/receiver.ts';
 import { useProcesses } from './gateway-process.ts';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
 import { idOf, verified } from '../core/alerts/receiver.ts';
 import { runCli } from '../edge/cli/run-cli.ts';

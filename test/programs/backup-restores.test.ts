@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
-import { migrateDb } from '#base/migrations.ts';
+import { connectDb } from '#base/database/connect-database.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { restoreOlder } from '../core/gateways/older-database.ts';
 import { runCli } from '../edge/cli/run-cli.ts';
 import { chapterLines } from '../support/chapter-lines.ts';

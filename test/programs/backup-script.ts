@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach } from 'vitest';
-import { migrateDb } from '#base/migrations.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { withServer } from '../support/database.ts';
 import { type PostgresServer, startPostgresServer } from '../support/postgres-server.ts';
 

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, inject, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
 import { leftOut } from '#programs/backup.ts';

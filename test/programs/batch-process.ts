@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/connect-database.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { givenKey } from './gateway-process.ts';
 

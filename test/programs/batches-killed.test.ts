@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { parseId } from '#base/id.ts';
 import { flexPricing, linesOf } from '../edge/inference/batch-bench.ts';
 import { eventually, externalFile } from '../edge/inference/inference-gateway.ts';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { linesOf } from '../edge/inference/batch-bench.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { type DatabaseProxy, startDatabaseProxy } from '../support/database-proxy.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import type { Published } from '#core/gateways/gateways.ts';
 import { runCli, useFolders } from '../edge/cli/run-cli.ts';
 import { createTestDatabase } from '../support/database.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from './gateway-process.ts';

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
 import { clientOf, engineFile, engineRecords, givenKey, onlyEngine, useProcesses } from './gateway-process.ts';
 

@@ -1,9 +1,9 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { lockDataDir } from '#base/data-dir.ts';
-import { connectDb } from '#base/db.ts';
-import { migrateDb } from '#base/migrations.ts';
+import { lockDataDir } from '#base/config/data-dir.ts';
+import { connectDb } from '#base/database/connect-database.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';

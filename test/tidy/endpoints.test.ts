@@ -1,10 +1,10 @@
 import { globSync, readFileSync } from 'node:fs';
 import { parseSync, Visitor } from 'oxc-parser';
 import { describe, expect, it } from 'vitest';
-import { endpoints } from '#edge/inference/endpoints.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
 
 /** The table of endpoints is the only file of these rooms that may name one of their paths. */
-const table = 'src/edge/inference/endpoints.ts';
+const table = 'src/edge/inference/request/endpoints.ts';
 const rooms = 'src/edge/{inference,observe}/**/*.ts';
 const root = new URL('../..', import.meta.url).pathname;
 const paths = endpoints.map(({ path }) => path);

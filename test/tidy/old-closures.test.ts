@@ -7,7 +7,7 @@ const root = new URL('../..', import.meta.url).pathname;
 const hot = 'src/{app/server.ts,base/*.ts,edge/{http,inference}/**/*.ts,core/{admission,cache,keys,limits}/**/*.ts}';
 const alsoHot = 'src/core/{metering,proxy,requests,routing,wallet}/**/*.ts';
 /** Made once for a connection to a store. */
-const lasting = ['src/base/redis.ts'];
+const lasting = ['src/base/redis/connect-redis.ts'];
 
 const check = (text: string): string[] => findOldClosures([{ path: 'src/a.ts', text }]);
 

@@ -6,16 +6,24 @@ import { checkRooms, type House, type SourceFile } from './rooms.ts';
 const house: House = {
   /** The rooms that know another beside them. Every line is a decision: what is not here is not known. */
   rooms: {
+    'base/backup': ['base/config', 'base/database'],
+    'base/database': ['base/config'],
+    'base/docker': ['base/net'],
+    'base/net': ['base/config'],
+    'base/postgres': ['base/config'],
+    'base/redis': ['base/queues'],
     'core/accounts': ['core/audit'],
-    'core/alerts': ['core/accounts', 'core/audit', 'core/secrets'],
     'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
+    'core/admission/memory': ['core/admission/contract'],
+    'core/admission/outage': ['core/admission/contract', 'core/admission/redis'],
+    'core/admission/redis': ['core/admission/contract'],
+    'core/alerts': ['core/accounts', 'core/audit', 'core/secrets'],
     'core/backups': ['core/accounts'],
+    'core/batches': ['core/audit', 'core/files', 'core/requests'],
     'core/budgets': ['core/audit'],
-    'core/rate-limits': ['core/audit'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
     'core/costs': ['core/audit'],
     'core/exposures': ['core/audit'],
-    'core/batches': ['core/audit', 'core/files', 'core/requests'],
     'core/files': ['core/audit'],
     'core/fleet': ['core/audit', 'core/catalog'],
     'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
@@ -32,18 +40,70 @@ const house: House = {
     'core/fleet/store': ['core/fleet/drivers'],
     'core/keys': ['core/accounts', 'core/audit'],
     'core/metering': ['core/audit', 'core/catalog', 'core/requests', 'core/wallet'],
+    'core/metering/records': ['core/metering/meters', 'core/metering/tables'],
+    'core/metering/reports': ['core/metering/records', 'core/metering/tables'],
+    'core/metering/verify': ['core/metering/tables'],
+    'core/rate-limits': ['core/audit'],
     'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
     'core/requests': ['core/audit'],
-    'core/stacks': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/runs': ['core/audit'],
+    'core/runs/execute': ['core/runs/lifecycle', 'core/runs/runner'],
+    'core/runs/lifecycle': ['core/runs/runner'],
     'core/sessions': ['core/accounts', 'core/audit'],
+    'core/stacks': ['core/audit'],
     'core/wallet': ['core/audit'],
     'edge/api': ['edge/http'],
+    'edge/api/batches': ['edge/api/shared', 'edge/api/usage'],
+    'edge/api/costs': ['edge/api/shared'],
+    'edge/api/docs': ['edge/api/operations', 'edge/api/shared'],
+    'edge/api/engines': ['edge/api/shared'],
+    'edge/api/keys': ['edge/api/shared'],
+    'edge/api/money': ['edge/api/shared', 'edge/api/usage'],
+    'edge/api/openai': ['edge/api/keys', 'edge/api/organizations', 'edge/api/shared'],
+    'edge/api/organizations': ['edge/api/keys', 'edge/api/money', 'edge/api/shared'],
+    'edge/api/platform': ['edge/api/shared'],
+    'edge/api/shared': ['edge/api/operations'],
+    'edge/api/usage': ['edge/api/shared'],
+    'edge/api/webhooks': ['edge/api/shared'],
+    'edge/cli/chat': ['edge/cli/shell'],
+    'edge/cli/import': ['edge/cli/shell'],
     'edge/inference': ['edge/http'],
-    'edge/portal': ['edge/http'],
+    'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
+    'edge/inference/engine': [
+      'edge/inference/answer',
+      'edge/inference/call',
+      'edge/inference/receive',
+      'edge/inference/request',
+      'edge/inference/reuse',
+    ],
+    'edge/inference/receive': [
+      'edge/inference/answer',
+      'edge/inference/call',
+      'edge/inference/request',
+      'edge/inference/reuse',
+    ],
+    'edge/inference/request': ['edge/inference/answer'],
+    'edge/inference/reuse': ['edge/inference/answer', 'edge/inference/call', 'edge/inference/request'],
+    'edge/inference/rules': ['edge/inference/request'],
     // It is what inference tells of its requests, in that room's own words.
     'edge/observe': ['edge/http', 'edge/inference'],
+    'edge/portal': ['edge/http'],
+    'edge/portal/engines': ['edge/portal/frame', 'edge/portal/people', 'edge/portal/ui'],
+    'edge/portal/events': ['edge/portal/frame', 'edge/portal/keys', 'edge/portal/people', 'edge/portal/ui'],
+    'edge/portal/frame': ['edge/portal/ui'],
+    'edge/portal/keys': ['edge/portal/frame', 'edge/portal/money', 'edge/portal/ui'],
+    'edge/portal/money': ['edge/portal/frame', 'edge/portal/ui'],
+    'edge/portal/people': [
+      'edge/portal/frame',
+      'edge/portal/keys',
+      'edge/portal/money',
+      'edge/portal/sign-in',
+      'edge/portal/ui',
+    ],
+    'edge/portal/platform': ['edge/portal/frame', 'edge/portal/ui'],
+    'edge/portal/sign-in': ['edge/portal/frame', 'edge/portal/ui'],
+    'edge/portal/usage': ['edge/portal/frame', 'edge/portal/ui'],
   },
   /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
   wings: {
@@ -92,7 +152,7 @@ describe('the check of the rooms', () => {
 
   it.each([
     ['src/base/a.ts', '#core/wallet/wallet.ts', 'base may not look up to core'],
-    ['src/base/db.ts', '#core/wallet/schema.ts', 'base may not look up to core'],
+    ['src/base/database/connect-database.ts', '#core/wallet/schema.ts', 'base may not look up to core'],
     ['src/core/wallet/a.ts', '#edge/api/api.ts', 'core may not look up to edge'],
     ['src/edge/api/a.ts', '#app/app.ts', 'edge may not look up to app'],
     ['src/app/a.ts', '#programs/main.ts', 'app may not look up to programs'],
@@ -209,20 +269,20 @@ describe('the check of the rooms', () => {
     ['const { env } = process;'],
     ['const { ...all } = process;'],
     ["import { env } from 'node:process';"],
-  ])('refuses the environment outside of base/config.ts: %s', (text) => {
+  ])('refuses the environment outside of base/config/read-config.ts: %s', (text) => {
     expect(check('src/base/log.ts', text)).toEqual([
-      'src/base/log.ts: reads process.env, which base/config.ts alone may',
+      'src/base/log.ts: reads process.env, which base/config/read-config.ts alone may',
     ]);
-    expect(check('src/base/config.ts', text)).toEqual([]);
+    expect(check('src/base/config/read-config.ts', text)).toEqual([]);
   });
 
   it.each([
     ["import { sql } from 'drizzle-orm';", '"drizzle-orm"'],
     ["import { pgTable } from 'drizzle-orm/pg-core';", '"drizzle-orm/pg-core"'],
     ["import type { Sql } from 'postgres';", '"postgres"'],
-    ["import type { Db } from '#base/db.ts';", 'Db'],
-    ["import { isDatabaseUnavailable, type Transaction } from '#base/db.ts';", 'Transaction'],
-    ["import * as db from '#base/db.ts';", '*'],
+    ["import type { Db } from '#base/database/database.ts';", 'Db'],
+    ["import { isDatabaseUnavailable, type Transaction } from '#base/database/database.ts';", 'Transaction'],
+    ["import * as db from '#base/database/database.ts';", '*'],
     ['await parts.db.orm.transaction(async () => 1);', '.transaction'],
     ['await db.sql.begin(work);', '.begin'],
     ['await db.sql`select 1`;', 'db.sql'],
@@ -230,7 +290,7 @@ describe('the check of the rooms', () => {
     const path = 'src/edge/api/a.ts';
     expect(check(path, text)).toEqual([`${path}: uses ${what}, but only core speaks to the database`]);
     expect(check('src/core/keys/a.ts', text)).toEqual([]);
-    expect(check(path, "import { isDatabaseUnavailable } from '#base/db.ts';")).toEqual([]);
+    expect(check(path, "import { isDatabaseUnavailable } from '#base/database/database.ts';")).toEqual([]);
   });
 
   it('refuses a table of another room in SQL, and tables passed on by a room', () => {

@@ -146,19 +146,19 @@ function checkForm({ path, lines, hasDefaultExport }: Facts): string[] {
 }
 
 function checkEnvironment({ path, readsEnvironment }: Facts): string[] {
-  return readsEnvironment && path !== 'src/base/config.ts'
-    ? [`${path}: reads process.env, which base/config.ts alone may`]
+  return readsEnvironment && path !== 'src/base/config/read-config.ts'
+    ? [`${path}: reads process.env, which base/config/read-config.ts alone may`]
     : [];
 }
 
-/** What tells that the database is away is no way to speak to it. */
-const databaseNamesForEdge = ['isDatabaseUnavailable'];
+/** Names of the database's door that the edge may use: errors, and the id by which an unknown COMMIT is looked up. */
+const databaseNamesForEdge = ['isDatabaseUnavailable', 'Change', 'CommitUnknownError', 'duringChange'];
 
-/** Imports of drivers, and of what base/db.ts gives to speak to the database with; types too. */
+/** Imports of drivers, and of names from base/database that read or write; types too. */
 function databaseImports({ module }: ParseResult): string[] {
   return module.staticImports.flatMap(({ moduleRequest, entries }) => {
     if (/^(drizzle-orm|postgres)(\/|$)/.test(moduleRequest.value)) return [`"${moduleRequest.value}"`];
-    if (moduleRequest.value !== '#base/db.ts') return [];
+    if (moduleRequest.value !== '#base/database/database.ts') return [];
     const names = entries.map(({ importName }) => importName.name ?? '*');
     return names.filter((name) => !databaseNamesForEdge.includes(name));
   });

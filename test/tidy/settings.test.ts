@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { ownSettings, parseConfig, settingsInCommon } from '#base/config.ts';
+import { ownSettings, parseConfig, settingsInCommon } from '#base/config/read-config.ts';
 import { chaptersOf, listPages } from './chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
@@ -8,18 +8,16 @@ const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');
 /** Those of a gateway alone. */
 const gatewaySettings = new Set(
   ['sections', 'batches', 'platform', 'runs', 'sign-in', 'alerts'].flatMap((name) =>
-    namesIn(read(`src/base/config-${name}.ts`)),
+    namesIn(read(`src/base/config/${name}.ts`)),
   ),
 );
 const settingsPage = 'compose/settings.md';
 
 /** Settings that a gateway, the door to the Docker socket or the command reads. */
 const known = new Set(
-  readdirSync(`${root}src/base`)
-    .filter((name) => /^config[\w-]*\.ts$/.test(name))
-    .flatMap((name) =>
-      namesIn(read(`src/base/${name}`)).map((word) => (name === 'config-files.ts' ? `${word}_FILE` : word)),
-    ),
+  readdirSync(`${root}src/base/config`).flatMap((name) =>
+    namesIn(read(`src/base/config/${name}`)).map((word) => (name === 'files.ts' ? `${word}_FILE` : word)),
+  ),
 );
 
 /** Whole names of settings; what ends in an underscore is the beginning of some. */

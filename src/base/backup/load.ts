@@ -1,7 +1,13 @@
 import { pipeline } from 'node:stream/promises';
 import type { ISql, TransactionSql } from 'postgres';
-import { type Db, sqlStateOf } from '#base/db.ts';
-import { makeMigrationsTable, type Migration, noteMigration, readMigrations } from '#base/migrations.ts';
+import {
+  type Db,
+  makeMigrationsTable,
+  type Migration,
+  noteMigration,
+  readMigrations,
+  sqlStateOf,
+} from '#base/database/database.ts';
 import { BackupError } from './backup-error.ts';
 import { type BackupContent, type BackupHead, type BackupTable, type BackupTail, readBackupFile } from './format.ts';
 import { listTables, quote, readPartitions, readSequences } from './shape.ts';

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type Endpoint, tcpEndpoint } from '#base/endpoint.ts';
+import { type Endpoint, tcpEndpoint } from '#base/net/net.ts';
 import type { DockerAddress } from './address.ts';
 import type { ContainerSummary } from './answers.ts';
 import { createDockerApi, type DockerApi, type DockerConnection } from './api.ts';

@@ -1,6 +1,6 @@
-import { readFileSync, statSync, type Stats } from 'node:fs';
+import { readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { ConfigError } from '#base/config.ts';
+import { ConfigError } from '#base/config/config.ts';
 
 /** The user that PostgreSQL's processes run as. */
 export interface RunAs {

@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Author } from '#core/audit/audit.ts';
 
 /** A former way to sign in: the password was changed, or a membership ended. Ids are UUIDs. */

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { ThrottleOptions } from '#base/throttle.ts';
+import type { ThrottleOptions } from '#base/redis/redis.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import { type AlertPeople, type AlertReader, readAlertPeople, readAlertReader } from './alert-people.ts';
 import { type Member, readMember } from './member.ts';

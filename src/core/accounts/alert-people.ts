@@ -1,5 +1,5 @@
 import { and, asc, eq, inArray } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { memberships, organizations, users } from './schema.ts';
 
 /** Administrators of an organization, as recipients of its alerts. */

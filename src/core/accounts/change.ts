@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { AccessEnd } from './access-end.ts';
 

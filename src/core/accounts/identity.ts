@@ -1,12 +1,12 @@
 import { and, eq } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { UserChangeContext } from './change.ts';
 import { emailKeyOf, emailProblem } from './email.ts';
 import type { OrganizationRole } from './principal.ts';
-import { dropIdentities, homeOf, listIdentities, type LinkedIdentity } from './linked-identities.ts';
+import { dropIdentities, homeOf, type LinkedIdentity, listIdentities } from './linked-identities.ts';
 import { closeResetLinks } from './reset-link.ts';
 import { userIdentities, users } from './schema.ts';
 import { readUser } from './user.ts';

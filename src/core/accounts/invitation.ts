@@ -1,9 +1,9 @@
 import { and, desc, eq, gt, isNull, lt } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { createThrottle, type ThrottleOptions } from '#base/throttle.ts';
+import { createThrottle, type ThrottleOptions } from '#base/redis/redis.ts';
 import { hashGiven, hashToken, makeToken } from '#base/token.ts';
 import { type AuditView, type Author, userIdOf } from '#core/audit/audit.ts';
 import type { UserChangeContext } from './change.ts';

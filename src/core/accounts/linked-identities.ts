@@ -1,5 +1,5 @@
 import { and, asc, eq } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';

@@ -1,6 +1,6 @@
 import { and, eq, isNotNull, isNull, ne } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';

@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { OrganizationRole } from './principal.ts';
 import { type Role, rolesGivenAs } from './roles.ts';
 import { readUserRoles } from './user.ts';

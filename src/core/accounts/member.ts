@@ -1,5 +1,5 @@
 import { and, asc, eq, sql } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { OrganizationStatus } from './organization.ts';
 import type { OrganizationRole, PlatformRole } from './principal.ts';
 import { type Project, toProject } from './project.ts';

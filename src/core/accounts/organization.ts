@@ -1,6 +1,6 @@
 import { and, count, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { ISql } from 'postgres';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';

@@ -1,8 +1,7 @@
 import { argon2, type Argon2Parameters, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import { AppError } from '#base/errors.ts';
-import { FairTurns, NoTurnError } from '#base/fair-turns.ts';
-import { TooManyWaitError } from '#base/turns.ts';
+import { FairTurns, NoTurnError, TooManyWaitError } from '#base/queues/queues.ts';
 import { isCommonPassword } from './common-passwords.ts';
 import { emailKeyOf } from './email.ts';
 

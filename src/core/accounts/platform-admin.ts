@@ -1,5 +1,5 @@
 import { asc, eq } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { memberships, projects, users } from './schema.ts';
 
 /** A platform administrator, with a place for their keys. Ids are UUIDs. */

@@ -1,11 +1,10 @@
 import { and, asc, count, desc, eq, or } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { BoundedStore } from '#base/bounded-store.ts';
-import { type Db, isUniqueViolation } from '#base/db.ts';
+import { type Db, isUniqueViolation } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
-import { createRefreshingCache } from '#base/refreshing-cache.ts';
+import { BoundedStore, createRefreshingCache } from '#base/queues/queues.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { ChangeContext } from './change.ts';
 import { lockOrganization } from './organization.ts';

@@ -1,5 +1,5 @@
 import { and, count, desc, eq, lt } from 'drizzle-orm';
-import { type Db, isUniqueViolation, type Transaction } from '#base/db.ts';
+import { type Db, isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';

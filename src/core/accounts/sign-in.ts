@@ -1,5 +1,5 @@
 import { and, asc, eq } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { emailKeyOf } from './email.ts';
 import type { OrganizationRole } from './principal.ts';
 import { memberships, organizations, users } from './schema.ts';

@@ -1,5 +1,5 @@
 import { and, count, eq, inArray, isNull, ne, notInArray } from 'drizzle-orm';
-import { isUniqueViolation, type Transaction } from '#base/db.ts';
+import { isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';
@@ -11,7 +11,7 @@ import { invitations, memberships, organizations, users } from './schema.ts';
 import { dropIdentities } from './linked-identities.ts';
 import { closeResetLinks } from './reset-link.ts';
 import { rolesGivenAs } from './roles.ts';
-import { toUser, type Membership, type User, type UserRecord, type UserRow } from './user.ts';
+import { type Membership, toUser, type User, type UserRecord, type UserRow } from './user.ts';
 import {
   isSelf,
   membershipOf,

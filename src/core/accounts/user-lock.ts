@@ -1,5 +1,5 @@
 import { asc, eq } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { lockOrganization } from './organization.ts';
 import { users } from './schema.ts';
 import { readUser, type UserRecord, type UserView } from './user.ts';

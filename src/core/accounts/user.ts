@@ -1,5 +1,5 @@
 import { and, asc, count, desc, eq, inArray, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { OrganizationRole, PlatformRole } from './principal.ts';
 import type { Paging } from './paging.ts';
 import { memberships, users } from './schema.ts';

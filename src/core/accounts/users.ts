@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
-import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/redis/redis.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { AccessEnd } from './access-end.ts';
 import type { UserChangeContext } from './change.ts';
@@ -12,15 +12,23 @@ import { createIdentities, type Identities } from './identity.ts';
 import { createInvitations, type Invitations } from './invitation.ts';
 import { createResetLinks, type ResetLinks } from './reset-link.ts';
 import { findSignIn, holdSignIn, listOrganizationsOf, type OwnOrganization, type SignInRecord } from './sign-in.ts';
-import { listUsers, readUser, toUser, type User, type UserPage, type UserRecord } from './user.ts';
-import type { UserSort, UserView } from './user.ts';
+import {
+  listUsers,
+  readUser,
+  toUser,
+  type User,
+  type UserPage,
+  type UserRecord,
+  type UserSort,
+  type UserView,
+} from './user.ts';
 import {
   insertUser,
   type NewUser,
   refusingTakenEmails,
   removeUser,
-  type UserRemoval,
   updateUser,
+  type UserRemoval,
 } from './user-changes.ts';
 import { isSelf, needsPassword, requireMayChange, type UserChanges, type UserEditor } from './user-editor.ts';
 

@@ -11,10 +11,10 @@ export type {
   KeyRef,
   Settlement,
   Spender,
-} from './contract.ts';
-export { createHoldReview, type HoldReview } from './hold-review.ts';
-export type { LeftHold } from './left-holds.ts';
-export { createMemoryAdmission, type MemoryAdmissionOptions } from './memory-admission.ts';
+} from '#core/admission/contract/contract.ts';
+export { createHoldReview, type HoldReview } from '#core/admission/redis/redis.ts';
+export type { LeftHold } from '#core/admission/redis/redis.ts';
+export { createMemoryAdmission, type MemoryAdmissionOptions } from '#core/admission/memory/memory.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
 export {
@@ -23,7 +23,7 @@ export {
   estimateTokens,
   likelyTokens,
   type RequestSize,
-} from './request-cost.ts';
+} from '#core/admission/contract/contract.ts';
 export type { RequestHold } from './request-hold.ts';
 export {
   type Forecast,

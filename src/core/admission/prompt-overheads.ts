@@ -1,4 +1,4 @@
-import type { RequestSize } from './request-cost.ts';
+import type { RequestSize } from '#core/admission/contract/contract.ts';
 
 /**
  * Tokens that models add to each prompt beyond the bytes of the request: chat templates with a preamble, system prompts

@@ -1,18 +1,17 @@
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { RedisAwayError, type RedisStore } from '#base/redis.ts';
-import { viewLimits, type LimitsView } from '#core/limits/limits.ts';
-import { AdmissionStore } from './admission-store.ts';
-import { BooksWatch } from './books-watch.ts';
+import { RedisAwayError, type RedisStore } from '#base/redis/redis.ts';
 import {
   type Admission,
   type AdmitRequest,
   type AdmitResult,
+  BooksWatch,
   budgetsOf,
   type Extension,
-  type HardBudgets,
+  Gathering,
   type HardBudget,
+  type HardBudgets,
   type KeyRef,
   type ModelMove,
   noBudgets,
@@ -21,19 +20,26 @@ import {
   type ProjectLimits,
   type Settlement,
   type Wanted,
-} from './contract.ts';
-import { projectLimitText } from './admit-batcher.ts';
-import { Gathering } from './gathering.ts';
-import { HoldLeases } from './hold-leases.ts';
-import { type OwnHold, ownModel } from './own-hold.ts';
-import { LeftHolds } from './left-holds.ts';
-import { LastKnown, readUse } from './last-known.ts';
-import { Outages } from './outages.ts';
-import { extendScript, viewScript } from './redis-admit-scripts.ts';
-import { RedisAsking } from './redis-asking.ts';
-import { extendBoundScript } from './redis-budget-scripts.ts';
-import { moveScript } from './redis-model-scripts.ts';
-import { RedisBooks, type Books } from './redis-books.ts';
+} from '#core/admission/contract/contract.ts';
+import { Outages } from '#core/admission/outage/outage.ts';
+import {
+  AdmissionStore,
+  type Books,
+  extendBoundScript,
+  extendScript,
+  HoldLeases,
+  LastKnown,
+  LeftHolds,
+  moveScript,
+  type OwnHold,
+  ownModel,
+  projectLimitText,
+  readUse,
+  RedisAsking,
+  RedisBooks,
+  viewScript,
+} from '#core/admission/redis/redis.ts';
+import { type LimitsView, viewLimits } from '#core/limits/limits.ts';
 
 export interface RedisAdmissionOptions {
   readonly store: RedisStore;

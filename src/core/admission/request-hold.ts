@@ -1,7 +1,12 @@
 import { ceilToMicroUsd, PICO_PER_MICRO } from '#base/money.ts';
+import {
+  type Admission,
+  ceilingCost,
+  type CostCeiling,
+  type Extension,
+  type HardBudget,
+} from '#core/admission/contract/contract.ts';
 import { promptTokenPrice, STREAM_OUTPUT_TOKENS_AHEAD, type TokenPrice } from '#core/wallet/wallet.ts';
-import type { Admission, Extension, HardBudget } from './contract.ts';
-import { ceilingCost, type CostCeiling } from './request-cost.ts';
 
 /**
  * The hold of a running request. It is a guess, never the bill: it is extended while a stream runs, before the amount

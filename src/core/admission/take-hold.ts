@@ -1,7 +1,9 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
-import type { LimitCode, LimitsView } from '#core/limits/limits.ts';
-import type { Admission, AdmitRefusal, AdmitRequest, AdmitResult, KeyRef, Spender } from './contract.ts';
 import {
+  type Admission,
+  type AdmitRefusal,
+  type AdmitRequest,
+  type AdmitResult,
   type CapRefusal,
   type CostBounds,
   costBounds,
@@ -10,9 +12,12 @@ import {
   estimateTokens,
   holdBounds,
   holdFor,
+  type KeyRef,
   type RequestSize,
+  type Spender,
   worstCost,
-} from './request-cost.ts';
+} from '#core/admission/contract/contract.ts';
+import type { LimitCode, LimitsView } from '#core/limits/limits.ts';
 import { createRequestHold, type RequestHold } from './request-hold.ts';
 
 /** A request that wants to run, and the terms of its cost. */

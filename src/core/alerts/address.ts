@@ -1,4 +1,4 @@
-import { isPublicAddress, literalAddress } from '#base/outbound.ts';
+import { isPublicAddress, literalAddress } from '#base/net/net.ts';
 
 /** Rule for addresses of webhooks. */
 export interface AddressRule {

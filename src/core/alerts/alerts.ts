@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { internet, type Outbound } from '#base/outbound.ts';
+import { internet, type Outbound } from '#base/net/net.ts';
 import type { Accounts, Letters } from '#core/accounts/accounts.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';

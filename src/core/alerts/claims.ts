@@ -1,5 +1,5 @@
 import { eq, inArray } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
 
 /** Claims of due deliveries by gateways. */

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { isLate } from '#base/is-late.ts';

@@ -1,6 +1,6 @@
 import { and, count, desc, eq, lt } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { type EndpointRef, type EndpointRow, isEndpoint, originOf } from './endpoint.ts';

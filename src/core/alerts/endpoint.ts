@@ -1,5 +1,5 @@
 import { and, eq } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import type { Sealed, Secrets } from '#core/secrets/secrets.ts';

@@ -1,8 +1,8 @@
 import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
-import type { AlertPeople, Accounts } from '#core/accounts/accounts.ts';
+import type { Accounts, AlertPeople } from '#core/accounts/accounts.ts';
 import { isChosen, mailedTypes } from './kinds.ts';
 import { alertDeliveries, alertEvents, webhookEndpoints } from './schema.ts';
 

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 
 /** Milliseconds that events and their deliveries are kept. */
 const eventsKeptMs = 30 * 86_400_000;

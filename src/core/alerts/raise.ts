@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { type Alert, checkedData } from './kinds.ts';
 import { alertEvents } from './schema.ts';

@@ -1,6 +1,6 @@
 import { asc, eq, ne, or } from 'drizzle-orm';
 import type { ISql } from 'postgres';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';

@@ -2,7 +2,7 @@ import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
+import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/net/net.ts';
 import { type AddressRule, isAllowedHost, portOf, problemOfUrl } from './address.ts';
 
 /** Sends one signed message to a receiver. */

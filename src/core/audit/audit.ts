@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Transaction } from '#base/db.ts';
 import type { Clock } from '#base/clock.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { uuidLowerBound } from '#base/id.ts';
 
 /** A row of the audit log, identified by the changed object. */

@@ -1,5 +1,5 @@
 import { and, desc, eq, gte, lt, type SQL } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 

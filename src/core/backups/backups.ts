@@ -1,6 +1,6 @@
 import type { ISql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { readFirstOrganizationMs } from '#core/accounts/accounts.ts';
 
 /**

@@ -1,19 +1,19 @@
 import { randomInt } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import { compress } from '#core/requests/requests.ts';
 import type { AskingRoom } from './asking-room.ts';
-import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './asking.ts';
+import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './dependencies.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
-import { judge, roomAgainMs } from './judge.ts';
+import { judge, roomAgainMs } from './classify-answer.ts';
 import { createLineQueue, type LineQueue, type PendingLine } from './line-queue.ts';
 import { modelGoneCode, modelLookMs } from './model-gone.ts';
-import { createNotes, type Notes } from './notes.ts';
+import { createNotes, type Notes } from './pending-results.ts';
 import { flexBody } from './read-line.ts';
 
 export interface RunParts {

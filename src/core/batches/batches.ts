@@ -1,19 +1,19 @@
 import { and, desc, eq, inArray, lt, lte, notInArray, type SQL, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { Files } from '#core/files/files.ts';
-import type { Asking } from './asking.ts';
+import type { Asking } from './dependencies.ts';
 import { type Batch, type BatchEndpoint, openStatuses } from './batch.ts';
 import { type BatchRow, toBatch } from './batch-row.ts';
 import { createClaims } from './claims.ts';
 import { batches, waitsForNothing } from './schema.ts';
 import { type BatchWorker, createWorker } from './worker.ts';
 
-export type { Asking, BatchKey, LineAnswer, LineRequest } from './asking.ts';
+export type { Asking, BatchKey, LineAnswer, LineRequest } from './dependencies.ts';
 export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError, batchStatuses } from './batch.ts';
 export { cancelOpenBatches, countOpenBatches } from './restored.ts';
 export type { BatchWorker } from './worker.ts';

@@ -1,6 +1,6 @@
 import { and, eq, type SQL, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Batch, BatchStatus } from './batch.ts';
 import { type BatchRow, toBatch } from './batch-row.ts';
 import { batches } from './schema.ts';

@@ -1,5 +1,5 @@
 import { and, asc, between, eq } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { batchLines } from './schema.ts';
 
 /** A request to be sent. */

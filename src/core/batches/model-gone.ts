@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Asking, BatchKey } from './asking.ts';
+import type { Asking, BatchKey } from './dependencies.ts';
 import type { Batch, BatchError } from './batch.ts';
 
 /** Wait code of a batch whose model is not offered: the model was withdrawn, or the key may not use it any more. */

@@ -1,5 +1,5 @@
 import { and, asc, eq, gt } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Files, FileWriter } from '#core/files/files.ts';
 import { decompress } from '#core/requests/requests.ts';
 import type { Batch, BatchEnding } from './batch.ts';

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { type JsonMember, scanDocument, scanObject, type Splice, spliceText } from '#base/json-scan.ts';
+import { type JsonMember, scanDocument, scanObject, type Splice, spliceText } from '#base/json/json.ts';
 import type { BatchEndpoint } from './batch.ts';
 
 /** One request of a batch, read from its line. */

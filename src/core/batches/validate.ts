@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import type { Files } from '#core/files/files.ts';
-import type { Asking, BatchKey } from './asking.ts';
+import type { Asking, BatchKey } from './dependencies.ts';
 import type { BatchError } from './batch.ts';
 import type { Claim, Claims } from './claims.ts';
 import { splitLines } from './lines.ts';

@@ -1,4 +1,4 @@
-import type { BudgetBook } from './book.ts';
+import type { BudgetBook } from './budget-cache.ts';
 import { type BudgetChanges, type BudgetChangesOptions, createBudgetChanges } from './changes.ts';
 import type { Budget } from './budget.ts';
 import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './rows.ts';
@@ -7,7 +7,7 @@ import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './r
  * Limits for the spending of a project, an API key or an end user per day or month. A soft budget only sends alerts.
  * Admission enforces hard budgets, and reads from the book here which of them apply to a request.
  */
-export { type AppliedBudget, type BudgetBook, createBudgetBook, slotOf } from './book.ts';
+export { type AppliedBudget, type BudgetBook, createBudgetBook, slotOf } from './budget-cache.ts';
 export {
   type Budget,
   type BudgetMode,
@@ -18,8 +18,8 @@ export {
   periodOf,
   scopeTypes,
 } from './budget.ts';
-export type { BudgetAlert } from './tell.ts';
-export { createBudgetWatch, type BudgetWatch } from './watch.ts';
+export type { BudgetAlert } from './send-alerts.ts';
+export { createBudgetWatch, type BudgetWatch } from './alert-scan.ts';
 export { type BudgetView, seesBudget } from './rows.ts';
 
 /** The budgets of organizations. */

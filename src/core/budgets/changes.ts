@@ -1,6 +1,6 @@
 import { count, eq, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { type Db, isUniqueViolation, type Transaction } from '#base/db.ts';
+import { type Db, isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';

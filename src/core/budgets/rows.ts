@@ -1,5 +1,5 @@
 import { and, desc, eq, inArray, lt, or, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Budget, BudgetScope, ScopeType } from './budget.ts';
 import { budgets } from './schema.ts';
 

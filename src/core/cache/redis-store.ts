@@ -1,5 +1,5 @@
 import type { Log } from '#base/log.ts';
-import { RedisAwayError, redisScript, type RedisStore } from '#base/redis.ts';
+import { RedisAwayError, redisScript, type RedisStore } from '#base/redis/redis.ts';
 import type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';
 
 export interface RedisCacheOptions extends CacheBounds {

@@ -1,5 +1,5 @@
+import type { EngineDefinition, ServiceTier, TaskType } from '#core/catalog/files/files.ts';
 import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
-import type { EngineDefinition, ServiceTier, TaskType } from './engine-definition.ts';
 import type { Model, PriceVersion } from './model.ts';
 import { offerText } from './offers.ts';
 import {
@@ -9,15 +9,15 @@ import {
   readPriceVersion,
   readVersions,
   readVersionsMark,
-  type SyncOptions,
   syncModels,
+  type SyncOptions,
   versionKey,
   type Versions,
 } from './sync.ts';
 
 export type { AdapterBases } from './adapter-bases.ts';
-export { findFlag } from './find-flag.ts';
-export { fillReferences } from './process-command-checks.ts';
+export { findFlag } from '#core/catalog/files/files.ts';
+export { fillReferences } from '#core/catalog/files/files.ts';
 export {
   type DockerHostSettings,
   type DockerHostsOptions,
@@ -25,8 +25,8 @@ export {
   type GpuAccess,
   loadDockerHosts,
   type SwarmSettings,
-} from './docker-hosts-file.ts';
-export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+} from '#core/catalog/files/files.ts';
+export { type DockerRun, onlyDockerRunWords, parseDockerRun } from '#core/catalog/files/files.ts';
 export {
   type AllowableField,
   allowableFields,
@@ -45,32 +45,32 @@ export {
   type TaskType,
   taskTypes,
   type VolumeMount,
-} from './engine-definition.ts';
-export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
-export { engineJsonSchema } from './engine-file-schema.ts';
+} from '#core/catalog/files/files.ts';
+export { type EngineFileProblem, formatEngineFileProblem } from '#core/catalog/files/files.ts';
+export { engineJsonSchema } from '#core/catalog/files/files.ts';
 export {
   checkEngineText,
   type EngineFilesOptions,
   type EngineFilesResult,
   loadEngineFileList,
   loadEngineFiles,
-} from './engine-files.ts';
+} from '#core/catalog/files/files.ts';
 export {
   createEngineReload,
   type EngineFilesState,
   type EngineReload,
   type EngineReloadResult,
 } from './engine-reload.ts';
-export { answersFor } from './fallback-checks.ts';
-export { parseLength } from './vllm-flag-checks.ts';
-export { volumeProblem } from './host-access-checks.ts';
+export { answersFor } from '#core/catalog/files/files.ts';
+export { parseLength } from '#core/catalog/files/files.ts';
+export { volumeProblem } from '#core/catalog/files/files.ts';
 export type { Model, PriceVersion } from './model.ts';
 export { pricesSql } from './all-prices.ts';
-export { looksSecret, namesSecret } from './secrets.ts';
+export { looksSecret, namesSecret } from '#core/catalog/files/files.ts';
 export { engineFingerprints, priceText } from './offers.ts';
-export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
+export { decodeDefinition, encodeDefinition } from '#core/catalog/files/files.ts';
 export type { PriceChange } from './sync.ts';
-export { readYaml, type YamlOptions } from './yaml-source.ts';
+export { readYaml, type YamlOptions } from '#core/catalog/files/files.ts';
 
 export interface Catalog {
   /**

@@ -1,9 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { EngineDefinition } from './engine-definition.ts';
-import { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
-import type { EngineFilesResult } from './engine-files.ts';
+import {
+  type EngineDefinition,
+  type EngineFileProblem,
+  type EngineFilesResult,
+  formatEngineFileProblem,
+} from '#core/catalog/files/files.ts';
 
 /** Ids of engines whose files are new, changed or deleted. */
 export interface EngineChanges {

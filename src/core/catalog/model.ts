@@ -1,4 +1,4 @@
-import type { EngineDefinition, LoraAdapter, ServiceTier, TaskType } from './engine-definition.ts';
+import type { EngineDefinition, LoraAdapter, ServiceTier, TaskType } from '#core/catalog/files/files.ts';
 
 /** A model that clients may name. */
 export interface Model {

@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
 import { formatDecimal, MICRO_DIGITS } from '#base/money.ts';
-import type { EngineDefinition, EnginePricing } from './engine-definition.ts';
-import { encodeDefinition } from './stored-definition.ts';
+import { encodeDefinition, type EngineDefinition, type EnginePricing } from '#core/catalog/files/files.ts';
 import type { Priced } from './sync.ts';
 
 /** Text forms of files' contents, which gateways compare with each other. */

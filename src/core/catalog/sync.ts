@@ -1,9 +1,14 @@
 import { desc, eq, inArray } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
+import {
+  type EngineDefinition,
+  type EnginePricing,
+  type ServiceTier,
+  serviceTiers,
+} from '#core/catalog/files/files.ts';
 import { type AdapterBases, createAdapterBases, type DatedBase } from './adapter-bases.ts';
-import { serviceTiers, type EngineDefinition, type EnginePricing, type ServiceTier } from './engine-definition.ts';
 import type { PriceVersion } from './model.ts';
 import { adapterBases, models, priceVersions } from './schema.ts';
 

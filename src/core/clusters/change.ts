@@ -1,6 +1,6 @@
 import { and, eq, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { type Db, isUniqueViolation, type Transaction } from '#base/db.ts';
+import { type Db, isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';

@@ -1,5 +1,5 @@
 import { asc, eq } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Organization } from '#core/accounts/accounts.ts';

@@ -1,5 +1,5 @@
 import { and, asc, count, eq, inArray, isNotNull, isNull, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import {
   type ClusterRow,

@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { openPrivateKey, resealIdentities } from './access-identity.ts';
 import { type ClusterParts, holdCluster, type NodeRef } from './change.ts';

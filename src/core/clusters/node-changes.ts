@@ -1,5 +1,5 @@
 import { count, eq } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { AuditView, Author } from '#core/audit/audit.ts';

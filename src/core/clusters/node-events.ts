@@ -1,5 +1,5 @@
 import { eq, sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { aheadMsMax, type UsageOutcome } from '#core/costs/costs.ts';

@@ -1,5 +1,5 @@
 import { and, asc, eq, inArray, isNull } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { AllocationOnFile, Costs } from '#core/costs/costs.ts';
 import { clusterKey, nodeKey } from './cluster.ts';

@@ -1,7 +1,7 @@
 import { eq, sql } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
-import type { Author, Audit } from '#core/audit/audit.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
 import { billingCurrencies } from './schema.ts';
 
 /** The currency in which an organization sees its costs; null means the currencies of the rate cards. */

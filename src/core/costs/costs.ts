@@ -1,4 +1,4 @@
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { type BillingCurrencyChange, changeBillingCurrency, readBillingCurrency } from './billing-currency.ts';

@@ -1,6 +1,6 @@
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
-import type { Author, Audit, AuditView } from '#core/audit/audit.ts';
+import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import {
   type DatedRate,
   type DatedRefusal,

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
-import { type ClusterMove, deriveIntervals, type DerivedInterval, type ToldAllocation } from './derive-intervals.ts';
+import type { Transaction } from '#base/database/database.ts';
+import { type ClusterMove, type DerivedInterval, deriveIntervals, type ToldAllocation } from './derive-intervals.ts';
 
 /** The kind of machine that is metered: a node of a cluster, or a replica of an inference engine. */
 export type UsageSource = 'node' | 'replica';

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { AllocationKey, UsageSource } from './interval-rows.ts';
 
 /** The recorded events of one allocation. Milliseconds since the Unix epoch. */

@@ -1,5 +1,5 @@
 import { and, asc, eq, isNotNull, isNull, sql } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { AllocationKey, UsageSource } from './interval-rows.ts';
 import { usageAllocations } from './schema.ts';
 

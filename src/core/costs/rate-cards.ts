@@ -1,5 +1,5 @@
 import { and, count, desc, eq, gt, isNull, lte, or } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { formatPrice, type HourPrices, parsePrice } from './amount.ts';

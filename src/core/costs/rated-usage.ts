@@ -1,5 +1,5 @@
 import type { TransactionSql } from 'postgres';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { parsePrice, type Scaled } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';
 import {

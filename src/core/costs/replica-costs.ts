@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { PICO_DIGITS } from '#base/money.ts';
 import { type Exact, roundExact } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { OrganizationRef } from './derive-intervals.ts';
 import { type AllocationKey, rebuildIntervals, type UsageSource } from './interval-rows.ts';
 import { lockClusters } from './locks.ts';

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { UsageSource } from './interval-rows.ts';
 import { addPiece, type Amount, type Hours, type LineItem, type LineSum, toLineItem, Totals } from './line-items.ts';
 import type { Pricing } from './pricing.ts';

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import type { OrganizationRef } from './derive-intervals.ts';

@@ -1,4 +1,4 @@
-import { parseMoment } from '#base/moment.ts';
+import { parseMoment } from '#base/timestamps.ts';
 import { addMonths, type Day, findZone, startOfDayMs, type Zone } from './zone.ts';
 
 /** The time that a report covers: [fromMs, toMs), milliseconds since the Unix epoch. */

@@ -1,10 +1,10 @@
 import type { Duplex } from 'node:stream';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { createPacedLoop, type PacedLoop } from '#base/paced-loop.ts';
-import type { Doors } from './doors.ts';
+import { createPacedLoop, type PacedLoop } from '#base/queues/queues.ts';
+import type { Doors } from './forbidden-targets.ts';
 import { createListing, isSameSite } from './listing.ts';
-import { createKnown, type Cut, type Known } from './look.ts';
+import { createKnown, type Cut, type Known } from './refresh-routes.ts';
 import {
   createOpening,
   enterPath,
@@ -12,9 +12,9 @@ import {
   type Opener,
   type Opening,
   type OpeningParts,
-} from './opening.ts';
+} from './access.ts';
 import { createProbes, type Probes } from './probes.ts';
-import { createReach } from './reach.ts';
+import { createReach } from './connect-to-node.ts';
 import { createTunnels } from './tunnels.ts';
 import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
 
@@ -23,8 +23,8 @@ import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
  * alone determine the addresses; every gateway knows them, and polls for changes every second.
  */
 
-export { createDoors, type Door, type Doors } from './doors.ts';
-export type { Entrance } from './entrances.ts';
+export { createDoors, type Door, type Doors } from './forbidden-targets.ts';
+export type { Entrance } from './access-tokens.ts';
 export type {
   Access,
   AddressPort,

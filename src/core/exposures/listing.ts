@@ -1,5 +1,5 @@
 import type { Sql, TransactionSql } from 'postgres';
-import { ClosedDoorError, type Doors } from './doors.ts';
+import { ClosedDoorError, type Doors } from './forbidden-targets.ts';
 import { labelsFor, wantedLabel } from './label.ts';
 import type { ClusterPlace, DeclaredPort, Exposure, ExposureSources, Target } from './types.ts';
 

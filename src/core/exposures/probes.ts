@@ -1,5 +1,5 @@
 import type { Sql } from 'postgres';
-import type { Reach } from './reach.ts';
+import type { Reach } from './connect-to-node.ts';
 import type { Exposure, ExposureStatus } from './types.ts';
 
 /** Finds out which addresses answer. One of several gateways makes each probe. */

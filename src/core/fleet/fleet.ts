@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import {

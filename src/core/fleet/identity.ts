@@ -1,6 +1,6 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import type { ISql } from 'postgres';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 
 /** Values of a fleet that all gateways of one database share. */
 export interface FleetIdentity {

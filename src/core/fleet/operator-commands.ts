@@ -1,4 +1,4 @@
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Audit, AuditEntry } from '#core/audit/audit.ts';
 import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineCommand } from '#core/fleet/store/store.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Log } from '#base/log.ts';
-import type { RedisStore } from '#base/redis.ts';
+import type { RedisStore } from '#base/redis/redis.ts';
 
 /** A message between gateways: a flat object of texts. */
 export type Message = Readonly<Record<string, string>>;

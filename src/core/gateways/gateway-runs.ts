@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { CountedMost } from './under-way.ts';
 
 /** A run of a gateway that has ended. */

@@ -1,12 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Clock } from '#base/clock.ts';
-import { ConfigError } from '#base/config.ts';
-import { type Db, isUnknownSchema } from '#base/db.ts';
+import { ConfigError, readVersion } from '#base/config/config.ts';
+import { type Db, isUnknownSchema, readMissing } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { readMissing } from '#base/migrations.ts';
-import type { RedisStore } from '#base/redis.ts';
-import { readVersion } from '#base/version.ts';
+import type { RedisStore } from '#base/redis/redis.ts';
 import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from './database-watch.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';

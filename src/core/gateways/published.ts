@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 
 /** Publishes values that must be equal in all gateways of a database, and finds differences between live gateways. */
 

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 
 /** Maximum tokens that an engine may count for requests. */

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { BoundedStore } from '#base/bounded-store.ts';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { parseId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
+import { BoundedStore } from '#base/queues/queues.ts';
 import { readRecentChanges, type RecentChange } from '#core/audit/audit.ts';
 
 /** Milliseconds between two polls of a gateway for changes. */

@@ -1,6 +1,6 @@
 import { and } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import { type Audit, type Author, systemAuthor } from '#core/audit/audit.ts';
@@ -15,8 +15,8 @@ import {
   keyWithHash,
   type NewKey,
   type NewUserKey,
-  revokeAllKeys,
   type Revocation,
+  revokeAllKeys,
   revokeKey,
   updateKey,
   withLimits,

@@ -1,5 +1,5 @@
 import { and, asc, eq, lte, sql } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { type KeyRecord, toKeyRecord } from './api-key.ts';
 import { counts } from './key-rows.ts';
 import { apiKeys } from './schema.ts';

@@ -1,5 +1,5 @@
 import { and, desc, eq, isNull, lt, or, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { KeyRow } from './api-key.ts';
 import { type KeyRef, type NewUserKey, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';

@@ -1,9 +1,9 @@
 import { and, asc, count, desc, eq, gt, inArray, isNotNull, isNull, lte, or, type SQL, sql } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Scope } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import { type KeyLimits, keyAuditView, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
+import { keyAuditView, type KeyLimits, type KeyRow, type KeyStatus, type KeyToggles } from './api-key.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
 import { hashSecret, type SecretParts } from './secret.ts';
 

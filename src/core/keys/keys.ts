@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
@@ -17,9 +17,9 @@ import {
   type NewUserKey,
   selectKey,
   selectKeyIdsOf,
-  selectKeyUsers,
-  selectKeysById,
   selectKeys,
+  selectKeysById,
+  selectKeyUsers,
 } from './key-rows.ts';
 import {
   type ChangeListener,

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Accounts, UserEditor } from '#core/accounts/accounts.ts';
 import type { KeyChanges } from './changes.ts';
 

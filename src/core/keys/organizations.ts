@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { type Db, type Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import {
   type Accounts,
   hashPassword,

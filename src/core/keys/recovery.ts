@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { listPlatformAdmins } from '#core/accounts/accounts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import { type KeyRecord, toKeyRecord } from './api-key.ts';

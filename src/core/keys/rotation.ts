@@ -1,5 +1,5 @@
 import { and, count, eq, gt, inArray, isNotNull, isNull, lt, max } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Accounts, ServiceAccount } from '#core/accounts/accounts.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { CreatedKey, KeyChanges } from './changes.ts';

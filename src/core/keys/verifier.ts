@@ -1,12 +1,16 @@
 import { timingSafeEqual } from 'node:crypto';
 import { eq } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { BoundedStore } from '#base/bounded-store.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { createRefreshingCache, type RefreshingCache } from '#base/refreshing-cache.ts';
-import { TooManyWaitError, Turns } from '#base/turns.ts';
+import {
+  BoundedStore,
+  createRefreshingCache,
+  type RefreshingCache,
+  TooManyWaitError,
+  Turns,
+} from '#base/queues/queues.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRecord } from './api-key.ts';
 import { apiKeys, formerSecrets } from './schema.ts';

@@ -1,7 +1,7 @@
 import type { PriceVersion } from '#core/catalog/catalog.ts';
-import type { OutcomeKind, UsageRecord } from './record.ts';
+import { costOf, noUsage, type Usage } from '#core/metering/meters/meters.ts';
+import type { OutcomeKind, UsageRecord } from '#core/metering/records/records.ts';
 import type { SettledRequest } from './reports.ts';
-import { costOf, noUsage, type Usage } from './usage.ts';
 
 /** The parts of a request's end that decide its bill. */
 export interface Served extends Pick<UsageRecord, 'usage' | 'usageSource'> {

@@ -1,21 +1,34 @@
 import { setTimeout } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
-import type { Db, DedicatedDb } from '#base/db.ts';
+import type { Db, DedicatedDb } from '#base/database/database.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { Spool } from '#base/spool.ts';
+import {
+  createGroupCommit,
+  createRefusals,
+  createWriter,
+  decodeRecord,
+  type Durable,
+  encodeRecord,
+  type GroupCommit,
+  insertQuarantined,
+  listQuarantined,
+  type QuarantinedRecord,
+  type RefusalKey,
+  type UsageRecord,
+} from '#core/metering/records/records.ts';
+import { createSpendingReports, type SpendingReports } from '#core/metering/reports/reports.ts';
+import {
+  beginPartitions,
+  dropOldPartitions,
+  ensurePartitions,
+  type KnownIds,
+  packPartitions,
+} from '#core/metering/tables/tables.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { usedBy } from './bill.ts';
-import { createGroupCommit, type Durable, type GroupCommit } from './group-commit.ts';
-import { insertQuarantined, listQuarantined, type QuarantinedRecord } from './quarantine.ts';
-import type { UsageRecord } from './record.ts';
-import { beginPartitions, dropOldPartitions, ensurePartitions, packPartitions } from './partitions.ts';
-import { createRefusals, type RefusalKey } from './refusals.ts';
 import { createReports, type Reports, type SettledRequest } from './reports.ts';
-import { createSpendingReports, type SpendingReports } from './spent.ts';
-import { decodeRecord, encodeRecord } from './spooled-record.ts';
-import type { KnownIds } from './verify-names.ts';
-import { createWriter } from './writer.ts';
 
 /**
  * The records of usage. While a stream passes, meters read the engine's own counts. When a request ends, its record,
@@ -266,37 +279,63 @@ async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortS
 }
 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
-export type { Durable } from './group-commit.ts';
-export type { QuarantinedRecord } from './quarantine.ts';
-export type { RequestFacts, StoredFacts } from './facts.ts';
+export type { Durable } from '#core/metering/records/records.ts';
+export type { QuarantinedRecord } from '#core/metering/records/records.ts';
+export type { RequestFacts, StoredFacts } from '#core/metering/tables/tables.ts';
 export { createQuarantineReview, type QuarantineReview } from './quarantine-review.ts';
-export type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
-export { type Timeline, timelineOf } from './timeline.ts';
-export type { RecordFilter, RecordPage } from './record-list.ts';
+export type { DetailedRecord, OutcomeKind, UsageRecord } from '#core/metering/records/records.ts';
+export { type Timeline, timelineOf } from '#core/metering/reports/reports.ts';
+export type { RecordFilter, RecordPage } from '#core/metering/reports/reports.ts';
 export type { Reports } from './reports.ts';
-export type { Statement, StatementUsage } from './statement.ts';
+export type { Statement, StatementUsage } from '#core/metering/reports/reports.ts';
 export {
   type SummaryDimension,
   summaryDimensions,
   type SummaryGroup,
   type SummaryRow,
   type UsageSums,
-} from './summary.ts';
-export { meterJson, type JsonMeterOptions, type JsonMeterResult, type MeteredJson } from './json-meter.ts';
-export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './pieces-meter.ts';
-export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
-export type { StreamFailure } from './frame-meter.ts';
-export { brokenResponse, createResponsesMeter } from './responses-meter.ts';
-export { brokenMessage, createMessagesMeter } from './messages-meter.ts';
-export { costOf, noUsage, parseMessageUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
-export { type CountTerms, type KnownUsage, noText, nothingSeen, type Seen, usageOf } from './usage-of.ts';
-export type { Busy, ReplicaBusy } from './busy.ts';
-export { createHistory, type History } from './history.ts';
-export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
-export { isBeforeRetention } from './partitions.ts';
-export type { RefusalKey } from './refusals.ts';
-export { uncountedEndpoints } from './unsure-sequences.ts';
-export type { Edge, EdgeTokens, EndedLater, LedgerDifference, UsageHour, UsageHours } from './usage-hours.ts';
-export type { KnownIds } from './verify-names.ts';
-export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';
-export { createWriter, type Writer, type Written } from './writer.ts';
+} from '#core/metering/reports/reports.ts';
+export {
+  meterJson,
+  type JsonMeterOptions,
+  type JsonMeterResult,
+  type MeteredJson,
+} from '#core/metering/meters/meters.ts';
+export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from '#core/metering/meters/meters.ts';
+export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from '#core/metering/meters/meters.ts';
+export type { StreamFailure } from '#core/metering/meters/meters.ts';
+export { brokenResponse, createResponsesMeter } from '#core/metering/meters/meters.ts';
+export { brokenMessage, createMessagesMeter } from '#core/metering/meters/meters.ts';
+export {
+  costOf,
+  noUsage,
+  parseMessageUsage,
+  type Usage,
+  type UsageSource,
+  usageSources,
+} from '#core/metering/meters/meters.ts';
+export {
+  type CountTerms,
+  type KnownUsage,
+  noText,
+  nothingSeen,
+  type Seen,
+  usageOf,
+} from '#core/metering/meters/meters.ts';
+export type { Busy, ReplicaBusy } from '#core/metering/reports/reports.ts';
+export { createHistory, type History } from '#core/metering/reports/reports.ts';
+export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from '#core/metering/reports/reports.ts';
+export { isBeforeRetention } from '#core/metering/tables/tables.ts';
+export type { RefusalKey } from '#core/metering/records/records.ts';
+export { uncountedEndpoints } from '#core/metering/reports/reports.ts';
+export type {
+  Edge,
+  EdgeTokens,
+  EndedLater,
+  LedgerDifference,
+  UsageHour,
+  UsageHours,
+} from '#core/metering/reports/reports.ts';
+export type { KnownIds } from '#core/metering/tables/tables.ts';
+export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from '#core/metering/verify/verify.ts';
+export { createWriter, type Writer, type Written } from '#core/metering/records/records.ts';

@@ -1,14 +1,21 @@
-import type { Clock } from '#base/clock.ts';
-import { type Db, sqlStateOf, type Transaction } from '#base/db.ts';
-import { Turns } from '#base/turns.ts';
-import type { Audit, Author } from '#core/audit/audit.ts';
-import type { Wallet } from '#core/wallet/wallet.ts';
 import { type SQL, sql } from 'drizzle-orm';
-import { type KeptRecord, listQuarantined, type QuarantinedRecord, readKept, readQuarantined } from './quarantine.ts';
-import { readRecord } from './record-list.ts';
-import type { UsageRecord } from './record.ts';
-import { decodeRecord } from './spooled-record.ts';
-import { createWriter, type Writer } from './writer.ts';
+import type { Clock } from '#base/clock.ts';
+import { type Db, sqlStateOf, type Transaction } from '#base/database/database.ts';
+import { Turns } from '#base/queues/queues.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import {
+  createWriter,
+  decodeRecord,
+  type KeptRecord,
+  listQuarantined,
+  type QuarantinedRecord,
+  readKept,
+  readQuarantined,
+  type UsageRecord,
+  type Writer,
+} from '#core/metering/records/records.ts';
+import { readRecord } from '#core/metering/reports/reports.ts';
+import type { Wallet } from '#core/wallet/wallet.ts';
 
 /** Author of a decision, and the organization whose audit log shows it if the record does not name one. */
 export interface QuarantineDecision {

@@ -1,10 +1,15 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
+import { type DetailedRecord, findQuarantined } from '#core/metering/records/records.ts';
+import {
+  type AskedOfHours,
+  type HourSpan,
+  readRecord,
+  readUsageHours,
+  type RecordRef,
+  type UsageHours,
+} from '#core/metering/reports/reports.ts';
+import { idCodeSql, nameCodeSql } from '#core/metering/tables/tables.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { idCodeSql, nameCodeSql } from './codes.ts';
-import { findQuarantined } from './quarantine.ts';
-import { readRecord, type RecordRef } from './record-list.ts';
-import type { DetailedRecord } from './record.ts';
-import { type AskedOfHours, type HourSpan, readUsageHours, type UsageHours } from './usage-hours.ts';
 
 /**
  * Queries of admission to the records of usage while requests wait: a few rows each. Reads for callers are in

@@ -15,7 +15,7 @@ import {
   timestamp,
   uuid,
 } from 'drizzle-orm/pg-core';
-import { usageSources } from './usage.ts';
+import { usageSources } from '#core/metering/meters/meters.ts';
 
 const bytes = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'bytea' });
 const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });

@@ -1,5 +1,5 @@
-import { systemClock, type Clock } from '#base/clock.ts';
-import { endpointKey, type Endpoint } from '#base/endpoint.ts';
+import { type Clock, systemClock } from '#base/clock.ts';
+import { type Endpoint, endpointKey } from '#base/net/net.ts';
 import type { EngineClient } from './engine-call.ts';
 
 export type AbortOutcome = 'sent' | 'unsupported' | 'failed';

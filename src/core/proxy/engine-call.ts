@@ -1,4 +1,4 @@
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 
 /** A body of a request. A string has one byte per character (latin1); several buffers are sent one after another. */
 export type EngineBody = string | Buffer | readonly Buffer[];

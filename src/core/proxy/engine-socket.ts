@@ -1,7 +1,7 @@
 import { connect as connectPlain, isIP, type Socket, type SocketConnectOpts } from 'node:net';
 import { connect as connectTls, type SecureContext } from 'node:tls';
+import type { Endpoint } from '#base/net/net.ts';
 import type { EngineBody } from './engine-call.ts';
-import type { Endpoint } from '#base/endpoint.ts';
 
 /** The current user of a connection. No callback follows onLost. */
 export interface SocketUser {

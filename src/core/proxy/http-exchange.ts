@@ -1,4 +1,4 @@
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 import { AnswerReader } from './answer-reader.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import type {

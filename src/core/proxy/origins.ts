@@ -1,4 +1,4 @@
-import { type Endpoint, endpointKey } from '#base/endpoint.ts';
+import { type Endpoint, endpointKey } from '#base/net/net.ts';
 import type { EngineSocket } from './engine-socket.ts';
 
 /** The connections to one server; endpoints that differ only in their base path share them. */

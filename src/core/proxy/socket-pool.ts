@@ -1,5 +1,5 @@
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import { EngineSocket, type SocketUser } from './engine-socket.ts';
 import { createOrigins, type Origin } from './origins.ts';

@@ -1,10 +1,10 @@
 import { count, eq, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
-import type { RateLimitBook } from './book.ts';
+import type { RateLimitBook } from './limit-cache.ts';
 import { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from './rate-limit.ts';
 import { isOfModel, readRateLimits, toRateLimit } from './rows.ts';
 import { projectRateLimits } from './schema.ts';
@@ -13,7 +13,7 @@ import { projectRateLimits } from './schema.ts';
  * Limits of a project for a model, per minute and per day. Admission enforces them, and reads from the book here which
  * limits apply to a request.
  */
-export { type AppliedRateLimit, createRateLimitBook, type RateLimitBook } from './book.ts';
+export { type AppliedRateLimit, createRateLimitBook, type RateLimitBook } from './limit-cache.ts';
 export { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from './rate-limit.ts';
 
 /** The limits of projects. */

@@ -1,5 +1,5 @@
 import { and, eq, type SQL } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { RateLimit, RateLimitRef } from './rate-limit.ts';
 import { projectRateLimits } from './schema.ts';
 

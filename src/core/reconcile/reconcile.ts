@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
-import { createSerial } from '#base/serial.ts';
+import type { Db } from '#base/database/database.ts';
+import { createSerial } from '#base/queues/queues.ts';
 import { type EngineHistory, type EngineRequests, type Fleet, readEngineHistory } from '#core/fleet/fleet.ts';
 import type { Gateways } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';

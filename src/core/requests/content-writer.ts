@@ -1,5 +1,5 @@
-import type { BodyText } from '#base/body-text.ts';
-import { type Db, isDatabaseUnavailable } from '#base/db.ts';
+import { type Db, isDatabaseUnavailable } from '#base/database/database.ts';
+import type { BodyText } from '#base/json/json.ts';
 import type { Log } from '#base/log.ts';
 import { compress } from './compress.ts';
 import { requestContents } from './schema.ts';

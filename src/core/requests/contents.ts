@@ -1,6 +1,6 @@
 import { and, eq, gte, inArray, lt } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { uuidLowerBound } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';

@@ -1,5 +1,5 @@
 import { and, eq, gt, inArray, isNotNull, isNull, or, sql, type SQL } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { idempotencyKeys } from './schema.ts';
 import { keptHoursOf, nobody } from './settled-claims.ts';
 

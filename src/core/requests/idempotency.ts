@@ -1,9 +1,9 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { TooManyWaitError, Turns } from '#base/turns.ts';
-import { BoundedAsking, NotAskedError } from './bounded-asking.ts';
+import { TooManyWaitError, Turns } from '#base/queues/queues.ts';
+import { BoundedAsking, NotAskedError } from './circuit-breaker.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows } from './idempotency-rows.ts';
 import { LeaseContact } from './lease-contact.ts';

@@ -1,4 +1,4 @@
-import { FairQueue } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/queues/queues.ts';
 import type { AcquireRefusal, EngineLoad, Fleet, Lease, LoadReport } from '#core/fleet/fleet.ts';
 import type { Affinity } from './engine-router.ts';
 

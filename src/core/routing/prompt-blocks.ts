@@ -1,4 +1,4 @@
-import type { BodyText } from '#base/body-text.ts';
+import type { BodyText } from '#base/json/json.ts';
 
 /**
  * Hashes a prompt as a chain of blocks, from the request's own bytes. Two requests whose chains have the same beginning

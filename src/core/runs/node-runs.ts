@@ -1,8 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
-import { lockRuns } from './run-rows.ts';
-import { activeStatuses } from './run-status.ts';
+import { activeStatuses, lockRuns } from '#core/runs/lifecycle/lifecycle.ts';
 
 /** A node, identified by its cluster and its name there. */
 export interface NamedNode {

@@ -1,8 +1,8 @@
 import type { ISql, Sql } from 'postgres';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { inputsContext, markOf, sealMarkBytes, type Sealer, stateContext } from './sources.ts';
+import { inputsContext, markOf, type Sealer, sealMarkBytes, stateContext } from '#core/runs/lifecycle/lifecycle.ts';
 
 /** Re-encryption of runs' inputs and states with the platform key in use, before an older key is removed. */
 

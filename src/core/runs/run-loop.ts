@@ -1,16 +1,19 @@
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { createPacedLoop } from '#base/paced-loop.ts';
-import { type ClaimedRun, RunLostError } from './claimed-run.ts';
-import type { Claims } from './claims.ts';
-import { clearRun } from './clear-run.ts';
-import { executeRun, type ExecutionParts } from './execution.ts';
-import { countTries, type Tries, watchAnswers } from './giving-up.ts';
-import { DetachedError } from './phase.ts';
-import type { Places } from './places.ts';
-import type { Run } from './run-rows.ts';
-import { isFinal } from './run-status.ts';
+import { createPacedLoop } from '#base/queues/queues.ts';
+import { clearRun, DetachedError, executeRun, type ExecutionParts } from '#core/runs/execute/execute.ts';
+import {
+  type ClaimedRun,
+  type Claims,
+  countTries,
+  isFinal,
+  type Run,
+  RunLostError,
+  type Tries,
+  watchAnswers,
+} from '#core/runs/lifecycle/lifecycle.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
+import type { Places } from './places.ts';
 
 /** Claims runs and runs them to their end, up to `atOnceMax` at once. */
 export interface RunLoop {

@@ -1,31 +1,35 @@
-import type { Clock } from '#base/clock.ts';
 import { sql as text } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Clock } from '#base/clock.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
-import { type Claims, createClaims } from './claims.ts';
-import { dropOldLogs } from './old-logs.ts';
-import { resealRuns } from './reseal.ts';
-import { type Changes, createChanges } from './run-changes.ts';
-import { createPlaces } from './places.ts';
-import { createRunLoop, type RunLoop } from './run-loop.ts';
+import { createStates } from '#core/runs/execute/execute.ts';
 import {
+  activeStatuses,
+  type Changes,
+  type Claims,
+  createChanges,
+  createClaims,
+  createStarts,
   type DeclaredWebPort,
+  dropOldLogs,
   findRun,
-  type LoggedLine,
   listRuns,
   listWebPorts,
+  type LoggedLine,
   readLog,
+  releaseVersions,
   type Run,
   type RunList,
-} from './run-rows.ts';
-import { releaseVersions } from './release-versions.ts';
-import { createStarts, type Starts } from './run-starts.ts';
-import { activeStatuses } from './run-status.ts';
+  type RunSources,
+  type Sealer,
+  type Starts,
+} from '#core/runs/lifecycle/lifecycle.ts';
 import { type ContainerRunners, type FoundRunner, readMirror, type Terraform } from '#core/runs/runner/runner.ts';
-import type { RunSources, Sealer } from './sources.ts';
-import { createStates } from './states.ts';
+import { resealRuns } from './reseal.ts';
+import { createPlaces } from './places.ts';
+import { createRunLoop, type RunLoop } from './run-loop.ts';
 
 /**
  * Stacks applied to clusters. A run is stored first and starts when its cluster is free. It outlives the gateway that
@@ -33,13 +37,13 @@ import { createStates } from './states.ts';
  */
 
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
-export { secretCharsMin } from './mask.ts';
-export type { RunOutput } from './outputs.ts';
+export { secretCharsMin } from '#core/runs/lifecycle/lifecycle.ts';
+export type { RunOutput } from '#core/runs/lifecycle/lifecycle.ts';
 export { countOtherKeysSeals } from './reseal.ts';
-export { markOf } from './sources.ts';
-export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
-export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
-export type { DeclaredWebPort, LoggedLine, Run, RunList } from './run-rows.ts';
+export { markOf } from '#core/runs/lifecycle/lifecycle.ts';
+export { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/lifecycle/lifecycle.ts';
+export type { ApplyRequest, ChangeResult, StartResult } from '#core/runs/lifecycle/lifecycle.ts';
+export type { DeclaredWebPort, LoggedLine, Run, RunList } from '#core/runs/lifecycle/lifecycle.ts';
 export {
   failureCodes,
   isFinal,
@@ -48,7 +52,7 @@ export {
   runStatuses,
   type RunStatus,
   stateNotSaved,
-} from './run-status.ts';
+} from '#core/runs/lifecycle/lifecycle.ts';
 export {
   askRunner,
   type AskedRunner,
@@ -64,7 +68,15 @@ export {
   type RunnerSearch,
   type SwarmGates,
 } from '#core/runs/runner/runner.ts';
-export type { ClusterContext, ClusterNode, RunSources, Sealer, StackInput, StackPackage, WebPort } from './sources.ts';
+export type {
+  ClusterContext,
+  ClusterNode,
+  RunSources,
+  Sealer,
+  StackInput,
+  StackPackage,
+  WebPort,
+} from '#core/runs/lifecycle/lifecycle.ts';
 
 export interface Runs extends Starts, Changes {
   find(runId: string): Promise<Run | null>;

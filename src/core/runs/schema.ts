@@ -14,8 +14,14 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
-import { activeStatuses, failureCodes, runAccess, runOperations, runStatuses } from './run-status.ts';
-import { sealMarkBytes } from './sources.ts';
+import {
+  activeStatuses,
+  failureCodes,
+  runAccess,
+  runOperations,
+  runStatuses,
+  sealMarkBytes,
+} from '#core/runs/lifecycle/lifecycle.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });

@@ -12,7 +12,7 @@ import {
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { isFileError } from '#base/data-dir.ts';
+import { isFileError } from '#base/config/config.ts';
 
 /** A key of AES-256-GCM; `id` is its fingerprint, which reveals nothing about the key. */
 export interface PlatformKey {

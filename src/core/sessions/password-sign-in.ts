@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
-import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/redis/redis.ts';
 import { type Accounts, decoyHash, type SignInRecord, verifyPassword } from '#core/accounts/accounts.ts';
 import type { SessionOwner } from './session-rows.ts';
 import type { Client } from './session.ts';

@@ -1,5 +1,5 @@
 import { and, desc, eq, gt, inArray, isNull, lt, ne, or, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { hashToken, makeToken } from '#base/token.ts';
 import type { AccessEnd } from '#core/accounts/accounts.ts';

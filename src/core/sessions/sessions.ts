@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
-import type { ThrottleOptions } from '#base/throttle.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
+import type { ThrottleOptions } from '#base/redis/redis.ts';
 import { hashGiven } from '#base/token.ts';
 import type { AccessEnd, Accounts } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
@@ -11,9 +11,9 @@ import {
   insertSession,
   isKnownAddress,
   type OpenedSession,
-  selectLastOrganization,
   selectEnd,
   selectLasting,
+  selectLastOrganization,
   selectSession,
   selectSessionById,
   selectSessionsOf,

@@ -1,6 +1,6 @@
 import { and, eq, gt, isNull } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { hashGiven, hashToken, makeToken } from '#base/token.ts';
 import { listPlatformAdmins } from '#core/accounts/accounts.ts';

@@ -1,9 +1,9 @@
 import { and, asc, count, eq, isNull, or, sql, type SQL } from 'drizzle-orm';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { parseId } from '#base/id.ts';
 import { stackNamePattern } from './names.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
-import { type Stack, type StackViewer, type StackVersion, type StackVisibility, toStack, toVersion } from './stack.ts';
+import { type Stack, type StackVersion, type StackViewer, type StackVisibility, toStack, toVersion } from './stack.ts';
 
 /** Reads of the catalog, limited to the stacks that a viewer sees. */
 

@@ -1,5 +1,5 @@
 import { and, eq, isNull, sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { dbNow, forbidden, mustFind, nameTaken, note, type StackChange } from './change.ts';
 import { stacks } from './schema.ts';

@@ -3,9 +3,9 @@ import type { Socket } from 'node:net';
 import { request } from 'node:https';
 import { connect as connectTls } from 'node:tls';
 import { AppError } from '#base/errors.ts';
-import { Turns } from '#base/turns.ts';
+import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/net/net.ts';
+import { Turns } from '#base/queues/queues.ts';
 import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
-import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/outbound.ts';
 
 /** Network access for downloads of packages and icons. */
 export interface Downloads {

@@ -1,6 +1,6 @@
-import { AppError } from '#base/errors.ts';
 import type { Clock } from '#base/clock.ts';
-import { TooManyWaitError } from '#base/turns.ts';
+import { AppError } from '#base/errors.ts';
+import { TooManyWaitError } from '#base/queues/queues.ts';
 import { PackageRefusedError } from '#core/stacks/package/package.ts';
 import { download, type Downloads, type Wanted } from './download.ts';
 import { imageOfDataUrl } from './icon.ts';

@@ -1,5 +1,5 @@
 import { and, count, eq, isNull, sql, sum } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { ReadPackage } from '#core/stacks/package/package.ts';

@@ -1,8 +1,9 @@
 import { posix } from 'node:path';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
+import { internet } from '#base/net/net.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import {
   packageBytesMax,
@@ -18,7 +19,6 @@ import { noSuchStack, type StackAuthor, type StackChange } from './change.ts';
 import { patchStack, removeStack, type StackPatch } from './changes.ts';
 import { download, type Downloads, packageTooLarge } from './download.ts';
 import { createIconImages, type IconImage } from './icon-images.ts';
-import { internet } from '#base/outbound.ts';
 import { type PushedStack, pushStack, type StackFields } from './push.ts';
 import type { Stack, StackVersion, StackViewer, StackVisibility } from './stack.ts';
 import { pinVersion, unpinVersion } from './versions.ts';
@@ -42,7 +42,7 @@ export {
   titleCharsMax,
   toCategory,
 } from './names.ts';
-export type { Outbound } from '#base/outbound.ts';
+export type { Outbound } from '#base/net/net.ts';
 export { type PushedStack, pushOutcomes, type StackFields } from './push.ts';
 export {
   fits,

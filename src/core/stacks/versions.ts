@@ -1,5 +1,5 @@
 import { and, desc, eq, inArray, isNotNull, isNull, notExists, notInArray, sql } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { VersionMetadata } from '#core/stacks/package/package.ts';
 import { stackPackages, stacks, stackVersions } from './schema.ts';
 import type { VersionRow } from './stack.ts';

@@ -1,5 +1,5 @@
 import { and, eq } from 'drizzle-orm';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { entryHash, firstHead, nextHead } from './chain.ts';

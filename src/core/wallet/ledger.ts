@@ -1,5 +1,5 @@
 import { and, desc, eq, lt } from 'drizzle-orm';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { ledgerEntries } from './schema.ts';
 
 type LedgerEntryType = 'credit' | 'usage' | 'adjustment';

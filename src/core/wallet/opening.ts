@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { Booking, BookingResult } from './credit.ts';
 

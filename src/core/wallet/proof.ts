@@ -1,5 +1,5 @@
 import type { ISql } from 'postgres';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { type ChainedEntry, entryHash, firstHead, nextHead } from './chain.ts';
 
 /** Result of checking an organization's ledger. */

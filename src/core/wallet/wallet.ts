@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm';
 import type { ISql, PendingQuery, Row } from 'postgres';
 import type { Clock } from '#base/clock.ts';
-import type { Db, Transaction } from '#base/db.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditEntry } from '#core/audit/audit.ts';

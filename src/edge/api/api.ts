@@ -1,24 +1,67 @@
 import type { MiddlewareHandler } from 'hono';
 import type { Clock } from '#base/clock.ts';
+import type { Signer } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
-import type { Signer } from '#base/signing.ts';
-import type { HoldReview } from '#core/admission/admission.ts';
 import type { Accounts, Letters } from '#core/accounts/accounts.ts';
-import type { Clusters } from '#core/clusters/clusters.ts';
-import type { Exposures } from '#core/exposures/exposures.ts';
+import type { HoldReview } from '#core/admission/admission.ts';
 import type { Alerts } from '#core/alerts/alerts.ts';
 import type { AuditTrail } from '#core/audit/audit.ts';
+import type { Batches } from '#core/batches/batches.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
+import type { Clusters } from '#core/clusters/clusters.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Files } from '#core/files/files.ts';
 import type { OperatorCommands } from '#core/fleet/fleet.ts';
 import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
-import type { Batches } from '#core/batches/batches.ts';
-import type { Files } from '#core/files/files.ts';
-import type { Contents, Receipts } from '#core/requests/requests.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
+import type { Contents, Receipts } from '#core/requests/requests.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
 import type { ReadHeld, Wallet } from '#core/wallet/wallet.ts';
+import { registerBatchRoutes, registerFileRoutes } from '#edge/api/batches/batches.ts';
+import { type BillingRoutesParts, registerBillingRoutes } from '#edge/api/costs/costs.ts';
+import { registerDocs, registerInferenceDocs } from '#edge/api/docs/docs.ts';
+import { type EngineOperations, registerEngineRoutes } from '#edge/api/engines/engines.ts';
+import { registerKeyRoutes } from '#edge/api/keys/keys.ts';
+import {
+  type BudgetRoutesParts,
+  registerBudgetRoutes,
+  registerHoldRoutes,
+  registerWalletBookingRoutes,
+  registerWalletRoutes,
+} from '#edge/api/money/money.ts';
+import {
+  absentOf,
+  type OrganizationRateLimitParts,
+  registerOrganizationAbsentRoutes,
+  registerOrganizationKeyRoutes,
+  registerOrganizationPeopleRoutes,
+  registerOrganizationProjectRoutes,
+  registerOrganizationRateLimitRoutes,
+  registerOrganizationUsageRoutes,
+  registerServiceAccountRoutes,
+} from '#edge/api/openai/openai.ts';
+import {
+  registerAuditRoutes,
+  registerInvitationRoutes,
+  registerOrganizationReportRoute,
+  registerOrganizationRoutes,
+  registerProjectRoutes,
+  registerResetLinkRoutes,
+  registerUserIdentityRoutes,
+  registerUserRoutes,
+} from '#edge/api/organizations/organizations.ts';
+import { registerClusterRoutes, registerRunRoutes, registerStackRoutes } from '#edge/api/platform/platform.ts';
+import { type ApiApp, createApiApp, createGuards, createOnceGuards, createReadAgain } from '#edge/api/shared/shared.ts';
+import {
+  registerQuarantineRoutes,
+  registerReconcileRoutes,
+  registerStatementRoutes,
+  registerUsageContentRoutes,
+  registerUsageRoutes,
+} from '#edge/api/usage/usage.ts';
+import { registerWebhookDeliveryRoutes, registerWebhookRoutes } from '#edge/api/webhooks/webhooks.ts';
 import {
   type Authenticator,
   type BodyLimits,
@@ -30,49 +73,9 @@ import {
   routeGroups,
   type ShowLimits,
 } from '#edge/http/http.ts';
-import { type ApiApp, createApiApp } from './app.ts';
-import { registerAuditRoutes } from './audit.ts';
-import { createGuards } from './auth.ts';
-import { registerBatchRoutes } from './batches.ts';
-import { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';
-import { type BudgetRoutesParts, registerBudgetRoutes } from './budgets.ts';
-import { registerClusterRoutes } from './clusters.ts';
-import { registerDocs } from './docs.ts';
-import type { EngineOperations } from './engine-operations.ts';
-import { registerEngineRoutes } from './engines.ts';
-import { registerFileRoutes } from './files.ts';
-import { registerInvitationRoutes } from './invitations.ts';
-import { registerInferenceDocs } from './inference-docs.ts';
-import { registerKeyRoutes } from './keys.ts';
-import { createOnceGuards, createReadAgain } from './once.ts';
-import { registerOrganizationReportRoute } from './organization-report.ts';
-import { absentOf, registerOrganizationAbsentRoutes } from './organization-absent.ts';
-import { registerOrganizationKeyRoutes } from './organization-keys.ts';
-import { registerOrganizationPeopleRoutes } from './organization-people.ts';
-import { registerOrganizationProjectRoutes } from './organization-projects.ts';
-import { type OrganizationRateLimitParts, registerOrganizationRateLimitRoutes } from './organization-rate-limits.ts';
-import { registerServiceAccountRoutes } from './organization-service-accounts.ts';
-import { registerOrganizationRoutes } from './organizations.ts';
-import { registerOrganizationUsageRoutes } from './organization-usage.ts';
-import { registerProjectRoutes } from './projects.ts';
-import { registerReconcileRoutes } from './reconcile.ts';
-import { registerResetLinkRoutes } from './reset-links.ts';
-import { registerUserIdentityRoutes } from './user-identities.ts';
-import { registerRunRoutes } from './runs.ts';
-import { registerStackRoutes } from './stacks.ts';
-import { registerStatementRoutes } from './statements.ts';
-import { registerHoldRoutes } from './holds.ts';
-import { registerQuarantineRoutes } from './quarantine.ts';
-import { registerUserRoutes } from './users.ts';
-import { registerUsageContentRoutes } from './usage-content.ts';
-import { registerUsageRoutes } from './usage.ts';
-import { registerWalletBookingRoutes } from './wallet-bookings.ts';
-import { registerWalletRoutes } from './wallet.ts';
-import { registerWebhookDeliveryRoutes } from './webhook-deliveries.ts';
-import { registerWebhookRoutes } from './webhooks.ts';
 
-export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
-export { absentOf } from './organization-absent.ts';
+export type { EngineOperations, OperatedEngine } from '#edge/api/engines/engines.ts';
+export { absentOf } from '#edge/api/openai/openai.ts';
 
 export interface ApiOptions {
   readonly authenticator: Authenticator;

@@ -1,7 +1,16 @@
 import { z } from 'zod';
-import { parseAnswer, pathOf, printList, queryText, readCursorList, timeText } from './answers.ts';
-import { type Command, type CommandContext, textFlag } from './command.ts';
-import { FailedError } from './errors.ts';
+import {
+  type Command,
+  type CommandContext,
+  FailedError,
+  parseAnswer,
+  pathOf,
+  printList,
+  queryText,
+  readCursorList,
+  textFlag,
+  timeText,
+} from '#edge/cli/shell/shell.ts';
 import { countFlag } from './wallet.ts';
 
 /** The command over /v1/audit. Fields that a newer gateway adds to its answers are ignored. */

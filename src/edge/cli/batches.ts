@@ -1,7 +1,18 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, printOne, queryText, readAfterList } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError } from './errors.ts';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  queryText,
+  readAfterList,
+  textFlag,
+} from '#edge/cli/shell/shell.ts';
 import { limitOf, limitOption, orgOption, orgQuery, outOption, uploadFile, writeContent } from './files.ts';
 
 /** Commands over /v1/batches. Fields that a newer gateway adds to its answers are ignored. */

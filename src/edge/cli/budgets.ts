@@ -1,11 +1,22 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { UsageError } from './errors.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  printList,
+  queryText,
+  readAfterList,
+  textFlag,
+  timeText,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { findKeyId } from './keys.ts';
 import { projectIdOf } from './projects.ts';
-import { cleanLine } from './table.ts';
 
 /** The commands over /v1/budgets. Fields that a newer gateway adds to its answers are ignored. */
 

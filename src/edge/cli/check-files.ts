@@ -8,8 +8,7 @@ import {
   loadEngineFileList,
   loadEngineFiles,
 } from '#core/catalog/catalog.ts';
-import { type CommandContext, exitCodes } from './command.ts';
-import { UsageError } from './errors.ts';
+import { type CommandContext, exitCodes, UsageError } from '#edge/cli/shell/shell.ts';
 
 /** Checks engine files without a gateway, for continuous integration. */
 export function checkFiles({ config, words, json, out, err }: CommandContext): number {

@@ -1,26 +1,37 @@
-import { type ClientConfig, ConfigError } from '#base/config.ts';
-import { readVersion } from '#base/version.ts';
+import { type ClientConfig, ConfigError, readVersion } from '#base/config/config.ts';
+import { chatCommand, codeCommand, loginCommands, modelsCommand } from '#edge/cli/chat/chat.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
-import { jsonText } from './answers.ts';
-import { createApiClient } from './api-client.ts';
+import {
+  bareGroup,
+  cleanText,
+  type CliOutput,
+  type Command,
+  commandHelp,
+  commandList,
+  completionCommand,
+  createApiClient,
+  createTerminal,
+  exitCodes,
+  FailedError,
+  findCommand,
+  type Flag,
+  forTerminal,
+  jsonText,
+  nameFirst,
+  overview,
+  parseWords,
+  type Terminal,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 import { auditCommand } from './audit.ts';
 import { batchCommands } from './batches.ts';
 import { budgetCommands } from './budgets.ts';
-import { chatCommand } from './chat.ts';
 import { clusterCommands } from './clusters.ts';
-import { codeCommand } from './code.ts';
-import { type CliOutput, type Command, exitCodes, type Flag } from './command.ts';
-import { bareGroup, findCommand, nameFirst, parseWords } from './command-line.ts';
-import { completionCommand } from './completion.ts';
 import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
-import { FailedError, UsageError } from './errors.ts';
 import { fileCommands } from './files.ts';
-import { commandHelp, commandList, overview } from './help.ts';
 import { holdCommands } from './holds.ts';
 import { keyCommands } from './keys.ts';
-import { loginCommands } from './login.ts';
-import { modelsCommand } from './models.ts';
 import { namesCommand } from './names.ts';
 import { organizationCommands } from './organizations.ts';
 import { projectCommands } from './projects.ts';
@@ -29,8 +40,6 @@ import { reconcileCommand } from './reconcile.ts';
 import { runCommands } from './runs.ts';
 import { serviceAccountCommands } from './service-accounts.ts';
 import { stackCommands } from './stacks.ts';
-import { cleanText, forTerminal } from './table.ts';
-import { createTerminal, type Terminal } from './terminal.ts';
 import { usageCommands } from './usage.ts';
 import { userLinkCommands } from './user-links.ts';
 import { userCommands } from './users.ts';
@@ -38,9 +47,9 @@ import { validateCommand } from './validate.ts';
 import { walletCommands } from './wallet.ts';
 import { webhookCommands } from './webhooks.ts';
 
-export { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-export { FailedError, UsageError } from './errors.ts';
-export { wrap } from './table.ts';
+export { type Command, type CommandContext, exitCodes, textFlag } from '#edge/cli/shell/shell.ts';
+export { FailedError, UsageError } from '#edge/cli/shell/shell.ts';
+export { wrap } from '#edge/cli/shell/shell.ts';
 
 /**
  * The commands of `headgate`. Commands use the gateway's HTTP API, so that they can do nothing that the API cannot.

@@ -1,10 +1,24 @@
 import { parse, YAMLParseError } from 'yaml';
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList, readText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  queryOf,
+  readList,
+  readText,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
 

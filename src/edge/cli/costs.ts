@@ -1,9 +1,17 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryOf } from './answers.ts';
-import { type Command, type CommandContext, exitCodes } from './command.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  queryOf,
+  renderTable,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 import { sayUnallocated } from './clusters.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine, renderTable } from './table.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
 

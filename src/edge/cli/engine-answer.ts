@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { pathOf } from './answers.ts';
+import { pathOf } from '#edge/cli/shell/shell.ts';
 
 /** An engine as the gateway returns it, and texts about it. Fields that a newer gateway adds are ignored. */
 

@@ -1,9 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { jsonText, parseAnswer } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
+import {
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { commandText, type Engine, engine, enginePath, readyCount, remark } from './engine-answer.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { UsageError } from './errors.ts';
 
 /** Orders to engines; each command waits for the result of its order. */
 

@@ -1,11 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { jsonText, parseAnswer, printOne, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError, UsageError } from './errors.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  printOne,
+  renderTable,
+  textFlag,
+  timeText,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 import { commandText, type Engine, engine, enginePath, enginesPath, readyCount, remark } from './engine-answer.ts';
 import { operatorCommand } from './engine-operator.ts';
-import { cleanLine, renderTable } from './table.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
 

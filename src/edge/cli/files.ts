@@ -2,11 +2,24 @@ import { readFileSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, queryText, readAfterList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  queryText,
+  readAfterList,
+  textFlag,
+  timeText,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** Commands over /v1/files. Fields that a newer gateway adds to its answers are ignored. */
 

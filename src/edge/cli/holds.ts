@@ -1,8 +1,14 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { UsageError } from './errors.ts';
-import { renderTable } from './table.ts';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  renderTable,
+  textFlag,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 
 /** The commands over /v1/admin/holds. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -1,9 +1,23 @@
 import { z } from 'zod';
-import { jsonText, minuteText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
-import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine, renderTable } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  type CommandOption,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  minuteText,
+  parseAnswer,
+  queryText,
+  readCursorList,
+  renderTable,
+  textFlag,
+  timeText,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** The commands over /v1/keys. Fields that a newer gateway adds to its answers are ignored. */
 

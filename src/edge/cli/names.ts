@@ -1,6 +1,13 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, type NamedThing, namedThings } from './command.ts';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  jsonText,
+  type NamedThing,
+  namedThings,
+  parseAnswer,
+} from '#edge/cli/shell/shell.ts';
 
 /** `headgate names`: prints the names that a shell offers as completions. */
 

@@ -1,10 +1,24 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, printOne, readCursorList, readList } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, type Ending, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  type Ending,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  readCursorList,
+  readList,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { limitOptions, limitsOf, limitsText, modelsOf, numberOrNone } from './keys.ts';
-import { cleanLine } from './table.ts';
 
 /** Commands over /v1/organizations. Fields that a newer gateway adds to its answers are ignored. */
 

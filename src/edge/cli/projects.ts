@@ -1,9 +1,22 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, printOne, queryText, readList } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  queryText,
+  readList,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** Commands over /v1/projects. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -1,7 +1,18 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, queryText, readAfterList } from './answers.ts';
-import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
-import { UsageError } from './errors.ts';
+import {
+  type Command,
+  type CommandContext,
+  type CommandOption,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  queryText,
+  readAfterList,
+  textFlag,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 import { numberOrNone } from './keys.ts';
 import { projectIdOf } from './projects.ts';
 

@@ -1,7 +1,13 @@
 import { z } from 'zod';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { renderTable } from './table.ts';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  renderTable,
+  textFlag,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 
 /** The command over /v1/admin/reconcile. Fields that a newer gateway adds to its answers are ignored. */
 

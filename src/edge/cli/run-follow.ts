@@ -1,9 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { parseAnswer, pathOf } from './answers.ts';
-import type { CommandContext } from './command.ts';
-import { FailedError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import { cleanLine, type CommandContext, FailedError, parseAnswer, pathOf } from '#edge/cli/shell/shell.ts';
 
 /** Follows runs until they end. The gateway may restart meanwhile, and no line is printed twice. */
 

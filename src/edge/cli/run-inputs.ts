@@ -1,7 +1,5 @@
 import { z } from 'zod';
-import { parseAnswer, readText } from './answers.ts';
-import { type CommandContext, listFlag, textFlag } from './command.ts';
-import { UsageError } from './errors.ts';
+import { type CommandContext, listFlag, parseAnswer, readText, textFlag, UsageError } from '#edge/cli/shell/shell.ts';
 import { stackPath } from './stacks.ts';
 
 /** Reads the inputs of a stack from the words of a command. */

@@ -1,10 +1,24 @@
 import { spawn } from 'node:child_process';
 import { z } from 'zod';
-import { jsonText, parseAnswer, printList, printOne, queryOf, readList } from './answers.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  type Ending,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  printList,
+  printOne,
+  queryOf,
+  readList,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { findClusterId, readClusterName, readClusterNames } from './clusters.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, type Ending, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
 import {
   followLog,
   hasSucceeded,
@@ -19,7 +33,6 @@ import {
 } from './run-follow.ts';
 import { readInputs } from './run-inputs.ts';
 import { stackPath } from './stacks.ts';
-import { cleanLine } from './table.ts';
 
 /** Commands over /v1/runs, and the commands that apply a stack. */
 

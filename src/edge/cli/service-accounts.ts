@@ -1,10 +1,21 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, printList, queryText, readAfterList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError } from './errors.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  printList,
+  queryText,
+  readAfterList,
+  textFlag,
+  timeText,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { firstProjectId, projectIdOf } from './projects.ts';
-import { cleanLine } from './table.ts';
 
 /** Commands over the service accounts of a project. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -1,13 +1,27 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { z } from 'zod';
+import { nearest } from '#base/edit-distance.ts';
 import { packZip, type ZippedFile } from '#base/zip.ts';
-import { jsonText, parseAnswer, pathOf, printList, printOne, queryOf, readList } from './answers.ts';
-import { type Command, type CommandContext, type CommandOption, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine } from './table.ts';
-import { nearest } from '#base/nearest.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  type CommandOption,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  queryOf,
+  readList,
+  textFlag,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
 

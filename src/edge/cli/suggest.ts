@@ -1,4 +1,4 @@
-import { nearest } from '#base/nearest.ts';
+import { nearest } from '#base/edit-distance.ts';
 
 /** Returns ` (did you mean "x"?)`; empty if no candidate is near. */
 export function didYouMean(word: string, candidates: readonly string[], before = ''): string {

@@ -1,9 +1,18 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { UsageError } from './errors.ts';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  queryText,
+  readCursorList,
+  renderTable,
+  textFlag,
+  timeText,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 import { findKeyId } from './keys.ts';
-import { renderTable } from './table.ts';
 import { countFlag } from './wallet.ts';
 
 /** The commands over /v1/usage. Fields that a newer gateway adds to its answers are ignored. */

@@ -1,9 +1,20 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, queryText, readCursorList } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  queryText,
+  readCursorList,
+  textFlag,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 import { one, org, orgOption, pathOfNamed, roleOption } from './users.ts';
 
 /** Links for people: invitations, and links to set a new password. */

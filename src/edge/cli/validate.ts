@@ -1,4 +1,4 @@
-import type { Command } from './command.ts';
+import type { Command } from '#edge/cli/shell/shell.ts';
 
 export const validateCommand: Command = {
   name: 'engines validate',

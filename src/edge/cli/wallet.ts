@@ -1,8 +1,18 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, queryText, readCursorList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag } from './command.ts';
-import { UsageError } from './errors.ts';
-import { cleanLine, renderTable } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  exitCodes,
+  jsonText,
+  parseAnswer,
+  queryText,
+  readCursorList,
+  renderTable,
+  textFlag,
+  timeText,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
 
 /** The commands over /v1/wallet. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -1,9 +1,23 @@
 import { z } from 'zod';
-import { jsonText, parseAnswer, pathOf, printList, queryText, readCursorList, timeText } from './answers.ts';
-import { type Command, type CommandContext, exitCodes, textFlag, textFlags } from './command.ts';
-import { confirm, yesOption } from './confirm.ts';
-import { FailedError, UsageError } from './errors.ts';
-import { cleanLine } from './table.ts';
+import {
+  cleanLine,
+  type Command,
+  type CommandContext,
+  confirm,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  printList,
+  queryText,
+  readCursorList,
+  textFlag,
+  textFlags,
+  timeText,
+  UsageError,
+  yesOption,
+} from '#edge/cli/shell/shell.ts';
 
 /** Commands over webhooks. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { closeNetwork } from '#base/closed-network.ts';
+import { closeNetwork } from '#base/net/net.ts';
 import { isAllowedImage } from './images.ts';
 import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
 

@@ -1,9 +1,9 @@
 import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
+import type { Throttle } from '#base/redis/redis.ts';
 import { type Accounts, isProjectSeen, type Project } from '#core/accounts/accounts.ts';
-import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
 import type { BudgetBook } from '#core/budgets/budgets.ts';
-import type { Throttle } from '#base/throttle.ts';
+import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { Caller, InferenceCaller } from './http-context.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';

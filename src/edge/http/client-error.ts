@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { unfinishedMax, type Connections } from '#base/connections.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
+import { type Connections, unfinishedMax } from '#base/net/net.ts';
 import { drainBody } from './drain-body.ts';
 
 const lateHead = 'ERR_HTTP_REQUEST_TIMEOUT';

@@ -1,10 +1,9 @@
 import { HTTPException } from 'hono/http-exception';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
-import { type Change, CommitUnknownError } from '#base/commits.ts';
-import { isDatabaseUnavailable } from '#base/db.ts';
+import { type Change, CommitUnknownError, isDatabaseUnavailable } from '#base/database/database.ts';
 import { anthropicEnvelope, AppError, type ErrorCode, errorEnvelope } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { TooManyWaitError } from '#base/turns.ts';
+import { TooManyWaitError } from '#base/queues/queues.ts';
 import type { HttpContext } from './http-context.ts';
 import { type ErrorShape, groupOf } from './routes.ts';
 

@@ -1,6 +1,6 @@
 import type { MiddlewareHandler } from 'hono';
 import { AppError, type ErrorCode } from '#base/errors.ts';
-import type { Throttle, ThrottleCount } from '#base/throttle.ts';
+import type { Throttle, ThrottleCount } from '#base/redis/redis.ts';
 import { serviceAccountIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { Authenticator } from './authenticate.ts';
 import type { ClientAddress } from './client-address.ts';

@@ -1,6 +1,6 @@
 import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
-import type { Change } from '#base/commits.ts';
+import type { Change } from '#base/database/database.ts';
 import type { AppError, ErrorCode } from '#base/errors.ts';
 import type { Extent, Principal } from '#core/accounts/accounts.ts';
 import type { Author, SystemActor, UserActor } from '#core/audit/audit.ts';

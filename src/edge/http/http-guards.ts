@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono';
-import { createThrottle, type Throttle, type ThrottleOptions } from '#base/throttle.ts';
-import { createAuthenticator, type AuthenticatorParts, type InferenceAuthenticator } from './authenticate.ts';
-import { createBodyShares, type BodyShares } from './body-shares.ts';
-import { createClientAddress, createWholeAddress, type ClientAddress } from './client-address.ts';
+import { createThrottle, type Throttle, type ThrottleOptions } from '#base/redis/redis.ts';
+import { type AuthenticatorParts, createAuthenticator, type InferenceAuthenticator } from './authenticate.ts';
+import { type BodyShares, createBodyShares } from './body-shares.ts';
+import { type ClientAddress, createClientAddress, createWholeAddress } from './client-address.ts';
 import type { Caller, HttpEnv } from './http-context.ts';
 import { createHourlyLimits, createPageCount } from './hourly-limits.ts';
 

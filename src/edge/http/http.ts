@@ -2,7 +2,7 @@
 export { type Authenticator, type InferenceAuthenticator, requireOpenProject } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
 export { createHttpGuards, type HttpGuards } from './http-guards.ts';
-export { AtOnce } from './at-once.ts';
+export { AtOnce } from './concurrency-counter.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
 export { type BodyLimits, ClientGoneError, collectBody, tooLarge } from './collect-body.ts';
 export { codingOf } from './content-coding.ts';
@@ -17,7 +17,7 @@ export {
   type InferenceCaller,
 } from './http-context.ts';
 export { dropFailure, type Problem, toAppError, ValidationError } from './failure.ts';
-export { createHeldKeys, type HeldKeys } from './held-keys.ts';
+export { createHeldKeys, type HeldKeys } from './delegated-keys.ts';
 export { type Cors, createCors } from './cors.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
@@ -29,6 +29,6 @@ export { streamedBody } from './streamed-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
-export { createOwnExchange } from './own-exchange.ts';
+export { createOwnExchange } from './in-process-request.ts';
 export { type AskApi, createOnBehalf, type OnBehalf, type OpenApi, type OwnAnswer } from './on-behalf.ts';
 export { createIsSecure, type IsSecure } from './is-secure.ts';

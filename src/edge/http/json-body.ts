@@ -1,4 +1,4 @@
-import { scanDocument, type ScanBounds } from '#base/json-scan.ts';
+import { type ScanBounds, scanDocument } from '#base/json/json.ts';
 import { InvalidJsonError, ValidationError } from './failure.ts';
 import { type BodyReader, wrongBody } from './read-body.ts';
 

@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
 import { type InferenceCaller, requireOpenProject } from '#edge/http/http.ts';
-import type { Call } from './call.ts';
-import type { PathParts } from './path-parts.ts';
+import type { Call } from '#edge/inference/call/call.ts';
+import type { PathParts } from '#edge/inference/engine/engine.ts';
 
 /**
  * Counts a request among the running ones of its key, whose revocation ends it from now on.

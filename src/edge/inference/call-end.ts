@@ -7,11 +7,10 @@ import {
   type UsageRecord,
   type UsageSource,
 } from '#core/metering/metering.ts';
-import type { Call, CallTimings, InferenceRequest } from './call.ts';
-import { countedMax } from './counted-max.ts';
-import { settledClaim } from './idempotent.ts';
-import type { RequestSummary } from './observer.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome } from '#edge/inference/answer/answer.ts';
+import type { Call, CallTimings, InferenceRequest, RequestSummary } from '#edge/inference/call/call.ts';
+import { countedMax } from '#edge/inference/engine/engine.ts';
+import { settledClaim } from '#edge/inference/reuse/reuse.ts';
 
 /**
  * The end of a request in two forms: a record for the database, and a summary for the log, the metrics and the trace.

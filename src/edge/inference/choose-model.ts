@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import type { Catalog, Model, ServiceTier } from '#core/catalog/catalog.ts';
-import { type Endpoint, type EndpointPath, endpoints } from './endpoints.ts';
+import { type Endpoint, type EndpointPath, endpoints } from '#edge/inference/request/request.ts';
 
 const namedMax = 10;
 

@@ -1,10 +1,9 @@
 import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
+import type { Outcome } from '#edge/inference/answer/answer.ts';
+import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import { isFilledUp, type PathParts } from '#edge/inference/engine/engine.ts';
 import { billOfCall } from './call-end.ts';
-import type { Call, InferenceRequest } from './call.ts';
-import { isFilledUp } from './counted-max.ts';
-import type { Outcome } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
 
 type CoverParts = Pick<PathParts, 'overheads' | 'countFaults' | 'log'>;
 

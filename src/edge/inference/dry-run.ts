@@ -1,13 +1,12 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
 import { type Forecast, forecastHold } from '#core/admission/admission.ts';
-import { demandOf } from './admit.ts';
-import type { Call, InferenceRequest } from './call.ts';
+import { completedBy, type Outcome } from '#edge/inference/answer/answer.ts';
+import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import { demandOf, type PathParts } from '#edge/inference/engine/engine.ts';
+import { capError } from '#edge/inference/request/request.ts';
 import { requestTo } from './fall-back.ts';
-import { completedBy, type Outcome } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
 import { setEachLimit } from './show-limits.ts';
-import { capError } from './spending.ts';
 
 /**
  * Answers a request that only asks what would happen: no engine sees it, and nothing is counted, held or written. If

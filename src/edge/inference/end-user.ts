@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { InferenceCaller } from '#edge/http/http.ts';
-import type { RequestFields } from './fields.ts';
-import { parseMember } from './member.ts';
+import type { RequestFields } from '#edge/inference/request/request.ts';
+import { parseMember } from './json-member.ts';
 
 /** Decides for which organizations and end users spending is counted. */
 export interface CountedUsers {

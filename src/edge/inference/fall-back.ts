@@ -2,21 +2,25 @@ import { AppError } from '#base/errors.ts';
 import { type Grant, moveBack, moveHold } from '#core/admission/admission.ts';
 import { noUsage } from '#core/metering/metering.ts';
 import type { Routing } from '#core/routing/routing.ts';
-import { demandOf, outputLimitHeader, showOutputLimit } from './admit.ts';
-import { replicaOutcome } from './affinity.ts';
-import type { Call, InferenceRequest } from './call.ts';
+import { nameFallback, nameNoFallback, type Outcome, outcomeOf } from '#edge/inference/answer/answer.ts';
+import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import {
+  demandOf,
+  flexQueueFull,
+  noteRetried,
+  outputLimitHeader,
+  type PathParts,
+  relay,
+  relayParts,
+  replicaOutcome,
+  route,
+  showOutputLimit,
+} from '#edge/inference/engine/engine.ts';
+import { shareVocabulary, usesTokenIds } from '#edge/inference/request/request.ts';
+import { refuseUnsupported } from '#edge/inference/rules/rules.ts';
 import { mayUse } from './choose-model.ts';
-import { nameFallback, nameNoFallback } from './fallback-header.ts';
-import { type Outcome, outcomeOf } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
-import { refuseUnsupported } from './refused-fields.ts';
-import { relay } from './relay.ts';
-import { relayParts } from './relay-parts.ts';
 import { priceOf } from './request-price.ts';
-import { flexQueueFull, route } from './route.ts';
-import { shareVocabulary, usesTokenIds } from './token-ids.ts';
-import { enterUnderWay } from './under-way.ts';
-import { noteRetried } from './unbilled.ts';
+import { enterUnderWay } from './counter-watermark.ts';
 
 /** Result of one model for a request. */
 interface Attempt {

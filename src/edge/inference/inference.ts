@@ -5,23 +5,26 @@ import { uuidv7 } from '#base/id.ts';
 import { createPromptOverheads } from '#core/admission/admission.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
-import { knownQuery, requestId, type HttpContext, type HttpEnv, type ShowLimits } from '#edge/http/http.ts';
-import { createAnswerRoom } from './answer-room.ts';
-import { type Call, type CallOrigin, type CallTerms, commonTerms, createCall } from './call.ts';
-import { type Endpoint, endpoints } from './endpoints.ts';
-import { createLargeBodies } from './large-bodies.ts';
+import { type HttpContext, type HttpEnv, knownQuery, requestId, type ShowLimits } from '#edge/http/http.ts';
+import { createAnswerRoom, type Stop, toInferenceError } from '#edge/inference/answer/answer.ts';
+import {
+  type Call,
+  type CallOrigin,
+  type CallTerms,
+  commonTerms,
+  createCall,
+  createRunning,
+} from '#edge/inference/call/call.ts';
+import type { PathParts } from '#edge/inference/engine/engine.ts';
+import { createLargeBodies, createReceiver, type ReceiveParts } from '#edge/inference/receive/receive.ts';
+import { type Endpoint, endpoints } from '#edge/inference/request/request.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
-import { toInferenceError } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
 import { serveInference } from './path.ts';
-import { createReceiver, type ReceiveParts } from './receive.ts';
-import { createRunning } from './requests-in-flight.ts';
-import type { Stop } from './stop.ts';
 
 export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';
 export { listModels, listPrices } from './models.ts';
-export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
+export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from '#edge/inference/call/call.ts';
 
 /** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {

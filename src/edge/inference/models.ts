@@ -1,12 +1,12 @@
 import type { Context } from 'hono';
 import { AppError } from '#base/errors.ts';
 import { formatDecimal, MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
-import { taskTypes, type Catalog, type Model, type PriceVersion } from '#core/catalog/catalog.ts';
+import { type Catalog, type Model, type PriceVersion, taskTypes } from '#core/catalog/catalog.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import type { Routing } from '#core/routing/routing.ts';
+import { generates, supportedParameters } from '#edge/inference/rules/rules.ts';
 import { mayUse } from './choose-model.ts';
-import { generates, supportedParameters } from './supported-parameters.ts';
 
 /** Public lists of models and prices. They do not show where or how a model runs. */
 

@@ -1,28 +1,21 @@
 import { AppError } from '#base/errors.ts';
 import { drainBody } from '#edge/http/http.ts';
+import { type Outcome, readAllowsFallback, thrownBy } from '#edge/inference/answer/answer.ts';
+import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import { admit, type PathParts, relay, relayParts, route } from '#edge/inference/engine/engine.ts';
+import { readSpendingOptions } from '#edge/inference/request/request.ts';
+import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
+import { refuseCappedTurns, refuseTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
 import { acceptCaller } from './accept-caller.ts';
-import { admit } from './admit.ts';
-import type { Call, InferenceRequest } from './call.ts';
 import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
 import { endUserOf } from './end-user.ts';
-import { refuseCappedTurns, refuseTurns, turnsOf } from './engine-tools.ts';
 import { serveWithFallbacks } from './fall-back.ts';
-import { readAllowsFallback } from './fallback-header.ts';
-import { packAnswer } from './idempotent.ts';
-import { route } from './route.ts';
-import { type Outcome, thrownBy } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
-import { enterUnderWay } from './under-way.ts';
+import { enterUnderWay } from './counter-watermark.ts';
 import { priceOf } from './request-price.ts';
-import { refuseUnsupported } from './refused-fields.ts';
-import { relay } from './relay.ts';
-import { relayParts } from './relay-parts.ts';
-import { endReuse, findEarlier, reuses } from './reuse.ts';
 import { finish } from './settle.ts';
 import { showLimits } from './show-limits.ts';
-import { readSpendingOptions } from './spending.ts';
 
 /**
  * The request path: the steps of an inference request, in order. Steps throw AppErrors to reject, and return what they

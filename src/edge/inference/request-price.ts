@@ -1,6 +1,5 @@
 import type { Catalog, Model, PriceVersion } from '#core/catalog/catalog.ts';
-import type { Endpoint } from './endpoints.ts';
-import type { RequestFields } from './fields.ts';
+import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
 
 /** Returns the price of a model for a request: the price of its tier, or zero on a free route; null without a price. */
 export function priceOf(

@@ -1,10 +1,10 @@
 import type { Settlement } from '#core/admission/admission.ts';
 import { nothingUsed, type UsageRecord, usedBy } from '#core/metering/metering.ts';
+import { chargedBefore, type Outcome, unbooked } from '#edge/inference/answer/answer.ts';
+import { type Call, isBooked } from '#edge/inference/call/call.ts';
+import type { PathParts } from '#edge/inference/engine/engine.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
-import { type Call, isBooked } from './call.ts';
-import { chargedBefore, type Outcome, unbooked } from './outcome.ts';
-import type { PathParts } from './path-parts.ts';
-import { leaveUnderWay } from './under-way.ts';
+import { leaveUnderWay } from './counter-watermark.ts';
 
 type FinishParts = Pick<
   PathParts,

@@ -2,8 +2,8 @@ import type { Clock } from '#base/clock.ts';
 import type { Admission, KeyRef, Spender } from '#core/admission/admission.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import { type InferenceCaller, limitHeaders } from '#edge/http/http.ts';
-import type { Answer } from './answer.ts';
-import type { Call } from './call.ts';
+import type { Answer } from '#edge/inference/answer/answer.ts';
+import type { Call } from '#edge/inference/call/call.ts';
 
 export function keyRefOf({ key }: InferenceCaller): KeyRef {
   return { organizationId: key.organizationId, keyId: key.id, limits: key };

@@ -1,4 +1,4 @@
-import type { Metrics } from '#base/metrics.ts';
+import type { Metrics } from '#base/metrics/metrics.ts';
 import type { Backups } from '#core/backups/backups.ts';
 import type { Metering } from '#core/metering/metering.ts';
 

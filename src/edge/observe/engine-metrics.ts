@@ -1,4 +1,4 @@
-import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
+import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics/metrics.ts';
 import type { EngineView, Fleet } from '#core/fleet/fleet.ts';
 
 /** Metrics of engines, computed from `fleet.list()` and `fleet.leads()`. */

@@ -1,6 +1,4 @@
-import type { Metrics } from '#base/metrics.ts';
-import { mergeMetrics } from '#base/prometheus-merge.ts';
-import { familyText, labelsText, sampleText } from '#base/prometheus-text.ts';
+import { familyText, labelsText, mergeMetrics, type Metrics, sampleText } from '#base/metrics/metrics.ts';
 import type { Fleet, ReplicaMetrics } from '#core/fleet/fleet.ts';
 
 /** Passes on the engines' own metrics, because monitoring cannot reach the engines' networks. */

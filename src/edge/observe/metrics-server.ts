@@ -1,10 +1,9 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { MetricsConfig } from '#base/config.ts';
-import { guardConnections, unfinishedMax } from '#base/connections.ts';
-import { closeServer, listen, urlOf, type ListenAddress } from '#base/listen.ts';
-import type { Metrics } from '#base/metrics.ts';
+import type { MetricsConfig } from '#base/config/config.ts';
+import type { Metrics } from '#base/metrics/metrics.ts';
+import { closeServer, guardConnections, listen, type ListenAddress, unfinishedMax, urlOf } from '#base/net/net.ts';
 import type { EngineScrape } from './engine-scrape.ts';
-import { healthAnswer, healthPaths, type Health } from './health.ts';
+import { type Health, healthAnswer, healthPaths } from './health.ts';
 
 /** The listener for monitoring: metrics and health until the end of a shutdown, over plain HTTP without keys. */
 export interface MetricsServer {

@@ -1,13 +1,13 @@
 import type { Hono, MiddlewareHandler } from 'hono';
-import type { MetricsConfig } from '#base/config.ts';
+import type { MetricsConfig } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
-import { createMetrics, type Metrics } from '#base/metrics.ts';
+import { createMetrics, type Metrics } from '#base/metrics/metrics.ts';
 import type { Backups } from '#core/backups/backups.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { Metering } from '#core/metering/metering.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
 import type { RequestObserver } from '#edge/inference/inference.ts';
-import { addBackupGauge, addBookGauges, createCommitMetrics, type CommitListener } from './book-metrics.ts';
+import { addBackupGauge, addBookGauges, type CommitListener, createCommitMetrics } from './book-metrics.ts';
 import { createEngineMetrics } from './engine-metrics.ts';
 import { createEngineScrape } from './engine-scrape.ts';
 import { createHealth, createHealthRoutes, type Health } from './health.ts';

@@ -1,5 +1,5 @@
 import { errorCodes } from '#base/errors.ts';
-import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics.ts';
+import type { CounterSeries, Family, HistogramSeries, Metrics } from '#base/metrics/metrics.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
 
 /**

@@ -1,19 +1,19 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import {
+  type Attributes,
+  type Context,
   createTraceState,
   ProxyTracerProvider,
   ROOT_CONTEXT,
+  type Span,
   SpanKind,
   SpanStatusCode,
   trace as traceApi,
-  type Attributes,
-  type Context,
-  type Span,
   type Tracer,
 } from '@opentelemetry/api';
-import type { IncomingHttpHeaders } from 'node:http';
-import { readTraceContext, traceLines, type TraceContext } from '#base/trace-context.ts';
+import { readTraceContext, type TraceContext, traceLines } from '#base/metrics/metrics.ts';
 import type { Model } from '#core/catalog/catalog.ts';
-import { noTrace, type CallTrace, type RequestObserver, type RequestSummary } from '#edge/inference/inference.ts';
+import { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from '#edge/inference/inference.ts';
 
 /**
  * Creates spans only through the OpenTelemetry API: operators who want spans register an SDK before the gateway starts

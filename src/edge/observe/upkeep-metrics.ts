@@ -1,4 +1,4 @@
-import type { Metrics } from '#base/metrics.ts';
+import type { Metrics } from '#base/metrics/metrics.ts';
 
 /** Gauges of things that fill up or get lost unnoticed. */
 

@@ -1,46 +1,62 @@
-import { auditPage } from './audit-page.ts';
-import { commandEngine, confirmPage, engineLog, enginePage } from './engine-page.ts';
-import { enginesPage, reloadEngines } from './engines-page.ts';
-import type { Change, Page } from './parts.ts';
 import {
-  changeOrganization,
-  closeOrganization,
-  endOrganizationPage,
-  organizationPage,
-  setStatus,
-} from './organization-page.ts';
-import { createOrganization, newOrganizationPage, organizationsPage } from './organizations-page.ts';
-import { ownOrganizationPage, changeOwnOrganization } from './own-organization-page.ts';
+  commandEngine,
+  confirmPage,
+  engineLog,
+  enginePage,
+  enginesPage,
+  reloadEngines,
+} from '#edge/portal/engines/engines.ts';
 import {
-  archivePage,
-  archiveProject,
-  changeProject,
-  createProject,
-  newProjectPage,
-  projectPage,
-  projectsPage,
-} from './projects-page.ts';
-import { changeRateLimit, rateLimitPage } from './rate-limits.ts';
-import { only } from './rights.ts';
-import {
-  createServiceAccount,
-  deleteServiceAccount,
-  deleteServiceAccountPage,
-  newServiceAccountPage,
-} from './service-accounts.ts';
-import {
+  changeAlertMails,
   changeWebhook,
+  createWebhook,
   deleteWebhook,
   deleteWebhookPage,
+  newWebhookPage,
   replayDelivery,
   rotateWebhook,
   rotateWebhookPage,
   switchWebhook,
   testWebhook,
   webhookPageOf,
-} from './webhook-page.ts';
-import { changeAlertMails, createWebhook, newWebhookPage, webhooksPage } from './webhooks-page.ts';
-import { changeUser, createUser, newUserPage, removeUser, removeUserPage, userPage, usersPage } from './users-page.ts';
+  webhooksPage,
+} from '#edge/portal/events/events.ts';
+import { only } from '#edge/portal/frame/frame.ts';
+import {
+  createServiceAccount,
+  deleteServiceAccount,
+  deleteServiceAccountPage,
+  newServiceAccountPage,
+} from '#edge/portal/keys/keys.ts';
+import { changeRateLimit, rateLimitPage } from '#edge/portal/money/money.ts';
+import {
+  archivePage,
+  archiveProject,
+  auditPage,
+  changeOrganization,
+  changeOwnOrganization,
+  changeProject,
+  changeUser,
+  closeOrganization,
+  createOrganization,
+  createProject,
+  createUser,
+  endOrganizationPage,
+  newOrganizationPage,
+  newProjectPage,
+  newUserPage,
+  organizationPage,
+  organizationsPage,
+  ownOrganizationPage,
+  projectPage,
+  projectsPage,
+  removeUser,
+  removeUserPage,
+  setStatus,
+  userPage,
+  usersPage,
+} from '#edge/portal/people/people.ts';
+import type { Change, Page } from '#edge/portal/ui/ui.ts';
 
 /** Pages for administrators of an organization or of the platform. */
 

@@ -1,10 +1,8 @@
 import { AppError, needsPlatformAdmin } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
-import { html } from './html.ts';
-import { statusOf } from './refusal-status.ts';
-import { openPage } from './layout.ts';
-import { RefusedError, type Refusal, retryAfterOf } from './visit.ts';
+import { openPage, statusOf } from '#edge/portal/frame/frame.ts';
+import { html, type Refusal, RefusedError, retryAfterOf } from '#edge/portal/ui/ui.ts';
 
 const titles: Readonly<Record<number, string>> = {
   403: 'You may not do this',

@@ -1,18 +1,30 @@
 import { parseId } from '#base/id.ts';
-import type { KeyAnswer, ListAnswer, ModelAnswer, RequestAnswer, SummaryAnswer, WalletAnswer } from './answers.ts';
-import { engineTroubles } from './engine-troubles.ts';
-import { counted, usd } from './format.ts';
-import { html, type Html, type MaybeHtml } from './html.ts';
-import { page } from './layout.ts';
-import { modelStatus } from './models-page.ts';
-import { requestsTable } from './requests-table.ts';
-import { isChat, sampleModel, snippetList, snippetsOf } from './snippets.ts';
-import { empty, figures } from './ui.ts';
-import type { PortalParts } from './parts.ts';
-import { readWallet, unknownBalance } from './read-wallet.ts';
-import { balanceWarning, readRunway, type Runway } from './runway.ts';
-import { readKeys } from './read-pages.ts';
-import { pathWith, type Visit } from './visit.ts';
+import { engineTroubles, modelStatus } from '#edge/portal/engines/engines.ts';
+import { page, readKeys } from '#edge/portal/frame/frame.ts';
+import { balanceWarning, readRunway, readWallet, type Runway, unknownBalance } from '#edge/portal/money/money.ts';
+import {
+  counted,
+  empty,
+  figures,
+  html,
+  type Html,
+  isChat,
+  type KeyAnswer,
+  type ListAnswer,
+  type MaybeHtml,
+  type ModelAnswer,
+  pathWith,
+  type PortalParts,
+  type RequestAnswer,
+  sampleModel,
+  snippetList,
+  snippetsOf,
+  type SummaryAnswer,
+  usd,
+  type Visit,
+  type WalletAnswer,
+} from '#edge/portal/ui/ui.ts';
+import { requestsTable } from '#edge/portal/usage/usage.ts';
 
 const requestsShown = 8;
 

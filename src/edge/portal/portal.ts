@@ -2,42 +2,89 @@ import { Hono, type MiddlewareHandler } from 'hono';
 import { every } from 'hono/combine';
 import { AppError } from '#base/errors.ts';
 import { createReadBody, type HttpContext, type HttpEnv, requestId } from '#edge/http/http.ts';
-import { adminChanges, adminPages } from './admin-pages.ts';
-import { registerAssets } from './assets.ts';
-import { batchesPage, batchFile, batchPage, cancelBatch } from './batches-page.ts';
-import { budgetPage, budgetsPage, changeBudget, createBudget, deleteBudget, newBudgetPage } from './budgets-page.ts';
-import { failurePage } from './failure-page.ts';
-import { formBody, readForm, readUpload, requireFormToken, uploadBody } from './form.ts';
-import { changeKey, createKey, deleteKey, deletePage, keyPage, newKeyPage } from './key-pages.ts';
-import { rotateKey, rotateKeyPage } from './key-rotation.ts';
-import { keysPage } from './keys-page.ts';
-import { modelPage, modelsPage } from './models-page.ts';
-import { overviewPage } from './overview.ts';
-import { accountPage, changeAccount, removeIdentity } from './account-page.ts';
-import { registerInvitation } from './invitation-page.ts';
-import { invitationsPage, invite, makeResetLink, revokeInvitation } from './invitations-page.ts';
-import { registerOidc } from './oidc.ts';
-import { switchOrganization } from './organization-switch.ts';
-import { withNotice } from './notice.ts';
-import type { Change, Page, PortalParts, Upload } from './parts.ts';
-import { registerPasswordLinks } from './password-links.ts';
-import { forgetToken, headerOf, placeOf, requireOwnOrigin } from './place.ts';
+import { modelPage, modelsPage, playgroundModels, playgroundPage, serveChat } from '#edge/portal/engines/engines.ts';
+import { batchesPage, batchFile, batchPage, cancelBatch } from '#edge/portal/events/events.ts';
+import {
+  changeView,
+  endSession,
+  isOfOtherPage,
+  isPart,
+  loadedAgain,
+  only,
+  ownVisitOf,
+  registerAssets,
+  requireSameView,
+  switchOrganization,
+  toSignIn,
+  visitOf,
+} from '#edge/portal/frame/frame.ts';
+import {
+  changeKey,
+  createKey,
+  deleteKey,
+  deletePage,
+  keyPage,
+  keysPage,
+  newKeyPage,
+  rotateKey,
+  rotateKeyPage,
+} from '#edge/portal/keys/keys.ts';
+import {
+  addAdjustment,
+  addCredit,
+  budgetPage,
+  budgetsPage,
+  changeBudget,
+  createBudget,
+  deleteBudget,
+  newBudgetPage,
+  walletPage,
+} from '#edge/portal/money/money.ts';
+import {
+  accountPage,
+  changeAccount,
+  endSessions,
+  invitationsPage,
+  invite,
+  makeResetLink,
+  removeIdentity,
+  revokeInvitation,
+  sessionsPage,
+} from '#edge/portal/people/people.ts';
 import { platformChanges, platformPages, platformUploads } from '#edge/portal/platform/platform.ts';
-import { playgroundModels, playgroundPage, serveChat } from './playground.ts';
-import { deleteContent } from './request-content.ts';
-import { only } from './rights.ts';
-import { requestPage } from './request-page.ts';
-import { endSessions, sessionsPage } from './sessions-page.ts';
-import { registerSignIn, registerWelcome, signedOut } from './sign-in.ts';
-import { usageCsv, usagePage } from './usage-page.ts';
-import { changeView, isOfOtherPage, requireSameView } from './view.ts';
-import type { Visit } from './visit.ts';
-import { endSession, isPart, loadedAgain, ownVisitOf, toSignIn, visitOf } from './visitors.ts';
-import { addAdjustment, addCredit, walletPage } from './wallet-page.ts';
+import {
+  registerInvitation,
+  registerOidc,
+  registerPasswordLinks,
+  registerSignIn,
+  registerWelcome,
+  signedOut,
+} from '#edge/portal/sign-in/sign-in.ts';
+import {
+  type Change,
+  forgetToken,
+  formBody,
+  headerOf,
+  type Page,
+  placeOf,
+  type PortalParts,
+  readForm,
+  readUpload,
+  requireFormToken,
+  requireOwnOrigin,
+  type Upload,
+  uploadBody,
+  type Visit,
+  withNotice,
+} from '#edge/portal/ui/ui.ts';
+import { deleteContent, requestPage, usageCsv, usagePage } from '#edge/portal/usage/usage.ts';
+import { adminChanges, adminPages } from './admin-pages.ts';
+import { failurePage } from './failure-page.ts';
+import { overviewPage } from './overview.ts';
 
-export type { KeyAnswer, ModelAnswer, PriceAnswer } from './answers.ts';
-export { callbackPath } from './oidc.ts';
-export type { PortalParts, ProviderParts } from './parts.ts';
+export type { KeyAnswer, ModelAnswer, PriceAnswer } from '#edge/portal/ui/ui.ts';
+export { callbackPath } from '#edge/portal/sign-in/sign-in.ts';
+export type { PortalParts, ProviderParts } from '#edge/portal/ui/ui.ts';
 
 /**
  * Pages for people. Pages call the JSON API as the signed-in user, so a page can show and do nothing that the API

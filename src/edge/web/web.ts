@@ -2,17 +2,16 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Connections, guardConnections } from '#base/connections.ts';
 import { descriptorsMax } from '#base/descriptors.ts';
-import { closeServer, listen, type ListenAddress, urlOf } from '#base/listen.ts';
 import type { Log } from '#base/log.ts';
+import { closeServer, type Connections, guardConnections, listen, type ListenAddress, urlOf } from '#base/net/net.ts';
 import type { Exposure, Exposures, Holder } from '#core/exposures/exposures.ts';
 import { type GateParts, guessed, type KeyFinder, pass, type Passage } from './gate.ts';
 import { createGuesses } from './guesses.ts';
 import { cookieName, pairsOf } from './headers.ts';
 import { LiveConnections } from './live.ts';
 import { answer, closingHeader, type Page, pages } from './pages.ts';
-import { refuseUpgrade, relayRequest, type RelayParts, relayUpgrade } from './relay.ts';
+import { refuseUpgrade, type RelayParts, relayRequest, relayUpgrade } from './relay.ts';
 
 /**
  * Serves the web addresses of ports that runs have opened on clusters, on its own listener without the API. A proxy in

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
-import { parseConfig } from '#base/config.ts';
+import { parseConfig } from '#base/config/read-config.ts';
 import { DockerError } from '#base/docker/api.ts';
 import { createRegistryLogins, hideLogin, registryOf } from '#base/docker/registry-logins.ts';
 import { concernsLogin, startErrorCode } from '#core/fleet/drivers/docker/start-error-code.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { makeDataDir } from '#base/data-dir.ts';
+import { makeDataDir } from '#base/config/data-dir.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from '#base/postgres/postgres.ts';

@@ -2,7 +2,7 @@ import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { migrateDb } from '#base/migrations.ts';
+import { migrateDb } from '#base/database/migrations.ts';
 import { findPostgresPackage, preparePostgres } from '#base/postgres/binaries.ts';
 import { clusterEnvironment, clusterUser, openCluster } from '#base/postgres/cluster.ts';
 import { findPostmaster, removeStalePidFile } from '#base/postgres/postmaster.ts';

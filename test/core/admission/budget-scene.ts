@@ -2,9 +2,16 @@ import { randomUUID } from 'node:crypto';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import type { RedisStore } from '#base/redis.ts';
+import type { RedisStore } from '#base/redis/connect-redis.ts';
 import { createMemoryAdmission, createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
-import type { Admission, AdmitRequest, HardBudget, Settlement, Spender, Spending } from '#core/admission/contract.ts';
+import type {
+  Admission,
+  AdmitRequest,
+  HardBudget,
+  Settlement,
+  Spender,
+  Spending,
+} from '#core/admission/contract/types.ts';
 import { periodOf } from '#core/budgets/budgets.ts';
 
 const unlimited = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };

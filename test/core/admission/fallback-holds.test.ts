@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createMemoryAdmission, moveHold, takeHold } from '#core/admission/admission.ts';
-import type { ProjectLimit } from '#core/admission/contract.ts';
+import type { ProjectLimit } from '#core/admission/contract/types.ts';
 import { demandFor, organizationId, projectId } from './hold-demand.ts';
 
 /** What is held for a request while models are asked one after the other. */

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createMemoryAdmission, takeHold } from '#core/admission/admission.ts';
-import type { Admission, Extension } from '#core/admission/contract.ts';
+import type { Admission, Extension } from '#core/admission/contract/types.ts';
 import { demandFor } from './hold-demand.ts';
 
 /** The prompt was held for by its bytes and came to more. */

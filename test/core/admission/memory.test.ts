@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createMemoryAdmission } from '#core/admission/admission.ts';
-import type { Admission, AdmitRequest, Settlement } from '#core/admission/contract.ts';
+import type { Admission, AdmitRequest, Settlement } from '#core/admission/contract/types.ts';
 import type { KeyLimits } from '#core/limits/limits.ts';
 
 /** Admission of one gateway over books that the test writes, with clocks that it turns. */

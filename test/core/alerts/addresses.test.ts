@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createNames } from '#base/names.ts';
+import { createNames } from '#base/net/dns.ts';
 import { type NameAnswer, type NameServer, startNameServer } from '../../base/name-server.ts';
 import { url, useScene } from './scene.ts';
 

@@ -4,7 +4,7 @@ import { createServer } from 'node:https';
 import { type AddressInfo, connect } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { vi } from 'vitest';
-import type { Outbound } from '#base/outbound.ts';
+import type { Outbound } from '#base/net/outbound.ts';
 import { makeCertificate } from '../stacks/package-server.ts';
 
 /** Servers of the internet that webhooks are sent to: names, TLS and connections are real, the addresses are not. */

@@ -12,7 +12,7 @@ import {
   periodOf,
 } from '#core/budgets/budgets.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
-import { createSpendingReports } from '#core/metering/spent.ts';
+import { createSpendingReports } from '#core/metering/reports/spent.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
-import { digestMembers } from '#base/json-canonical.ts';
+import { digestMembers } from '#base/json/canonical.ts';
 import { createLog } from '#base/log.ts';
 import {
   createMemoryStore,

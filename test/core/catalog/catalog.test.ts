@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import {
   type Catalog,
   createCatalog,

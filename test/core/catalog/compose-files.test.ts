@@ -3,8 +3,8 @@ import { BlockList } from 'node:net';
 import { parseEnv } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { parseConfig, parseDockerGateConfig } from '#base/config.ts';
-import * as sections from '#base/config-sections.ts';
+import { parseConfig, parseDockerGateConfig } from '#base/config/read-config.ts';
+import * as sections from '#base/config/sections.ts';
 import { loadEngineFiles } from '#core/catalog/catalog.ts';
 
 const root = new URL('../../../', import.meta.url).pathname;

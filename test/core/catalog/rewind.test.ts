@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createCatalog } from '#core/catalog/catalog.ts';
 import { engineDefinition } from '../fleet/test-fleet.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';

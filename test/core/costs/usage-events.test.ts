@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import type { ClusterRef, UsageOutcome } from '#core/costs/costs.ts';

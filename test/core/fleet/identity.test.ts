@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { readFleetIdentity } from '#core/fleet/identity.ts';
 import { createTestDatabase } from '../../support/database.ts';
 

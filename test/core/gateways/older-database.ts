@@ -1,5 +1,5 @@
-import type { Db } from '#base/db.ts';
-import { readMigrations } from '#base/migrations.ts';
+import type { Db } from '#base/database/connect-database.ts';
+import { readMigrations } from '#base/database/migrations.ts';
 
 /** Takes a database back to before the migration that counts heartbeats, as a backup from before that upgrade has it. */
 export async function restoreOlder({ sql }: Pick<Db, 'sql'>): Promise<void> {

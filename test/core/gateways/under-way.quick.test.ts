@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/connect-database.ts';
 import type { Log } from '#base/log.ts';
 import { createUnderWay } from '#core/gateways/under-way.ts';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createAccounts, verifyPassword } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';

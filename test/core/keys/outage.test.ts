@@ -1,6 +1,6 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { isDatabaseUnavailable } from '#base/db.ts';
+import { isDatabaseUnavailable } from '#base/database/connect-database.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { startApi, type TestApi } from '../../edge/api/test-api.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { type DatabaseProxy, startDatabaseProxy } from '../../support/database-proxy.ts';

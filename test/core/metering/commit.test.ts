@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import type { Durable, Metering, UsageRecord } from '#core/metering/metering.ts';

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { decodeRecord, encodeRecord } from '#core/metering/spooled-record.ts';
-import { createSpendingReports } from '#core/metering/spent.ts';
+import { decodeRecord, encodeRecord } from '#core/metering/records/spooled-record.ts';
+import { createSpendingReports } from '#core/metering/reports/spent.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 
 describe('what end users spend', () => {

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { openSpool, type Spool } from '#base/spool.ts';
-import { createGroupCommit, type GroupCommit } from '#core/metering/group-commit.ts';
+import { createGroupCommit, type GroupCommit } from '#core/metering/records/group-commit.ts';
 
 /** An error as Postgres gives it. */
 const refusal = (code: string, severity = 'ERROR'): Error => Object.assign(new Error(code), { code, severity });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { createHistory } from '#core/metering/metering.ts';
 import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
 

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BooksPlace, openBooks } from '#app/books.ts';
-import { lockGatewayDir } from '#base/data-dir.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { lockGatewayDir } from '#base/config/data-dir.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { createWriter, isBeforeRetention, verifyBooks, type Writer } from '#core/metering/metering.ts';

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { createRefusals } from '#core/metering/refusals.ts';
+import { createRefusals } from '#core/metering/records/refusals.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 
 let database: TestDatabase;

@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { openBooks } from '#app/books.ts';
 import { systemClock } from '#base/clock.ts';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createQuarantineReview, type UsageRecord } from '#core/metering/metering.ts';
-import { recordJson } from '#core/metering/spooled-record.ts';
+import { recordJson } from '#core/metering/records/spooled-record.ts';
 import {
   costPicoUsd,
   creditPicoUsd,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openBooks, type BooksPlace } from '#app/books.ts';
 import { type Clock, systemClock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import {

@@ -3,7 +3,7 @@ import { createServer, type AddressInfo, type Server, type Socket } from 'node:n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/endpoint.ts';
 
 /** One request as it came: its head, and its body by Content-Length. */
 export interface SeenRequest {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/endpoint.ts';
 import type { ByteServer, SeenRequest } from './byte-server.ts';
 import { clientWith, createGround, post, start, until } from './recorded-call.ts';
 

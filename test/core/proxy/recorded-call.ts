@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/endpoint.ts';
 import {
   createEngineClient,
   type AnswerHeaders,

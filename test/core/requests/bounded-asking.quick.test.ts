@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { BoundedAsking } from '#core/requests/bounded-asking.ts';
+import { BoundedAsking } from '#core/requests/circuit-breaker.ts';
 import { LeaseContact } from '#core/requests/lease-contact.ts';
 
 beforeEach(() => void vi.useFakeTimers());

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Lease, LoadReport, Replica } from '#core/fleet/fleet.ts';
 import { EngineRouter, type ReplicaFleet } from '#core/routing/engine-router.ts';
-import { affinityOf } from '#edge/inference/affinity.ts';
-import { endpoints } from '#edge/inference/endpoints.ts';
-import { readFields } from '#edge/inference/fields.ts';
+import { affinityOf } from '#edge/inference/engine/affinity.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { readFields } from '#edge/inference/request/fields.ts';
 import { createRandom } from './simulation/trace.ts';
 
 const [endpoint] = endpoints;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { explainConnection } from '#core/runs/connection-failure.ts';
+import { explainConnection } from '#core/runs/execute/connection-failure.ts';
 
 /** Lines as Terraform and OpenTofu write them, of causes that no test brings about. */
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { readLogChunk } from '#core/runs/log-reader.ts';
-import { createMask, createPieceMask } from '#core/runs/mask.ts';
-import { secretsOf } from '#core/runs/work-files.ts';
+import { readLogChunk } from '#core/runs/execute/log-reader.ts';
+import { createMask, createPieceMask } from '#core/runs/lifecycle/mask.ts';
+import { secretsOf } from '#core/runs/execute/work-files.ts';
 
 const plain = createPieceMask(createMask([]));
 const message = (text: string): (string | undefined)[] =>

@@ -5,7 +5,7 @@ import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { descendantsOf } from '#base/process-identity.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { createClaims } from '#core/runs/claims.ts';
+import { createClaims } from '#core/runs/lifecycle/claims.ts';
 import type { FoundRunner, Run } from '#core/runs/runs.ts';
 import { privateKey, useRuns } from './support.ts';
 

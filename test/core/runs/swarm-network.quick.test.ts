@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { closedLine } from '#base/closed-network.ts';
+import { closedLine } from '#base/net/closed-network.ts';
 import { type DockerApi, DockerError } from '#base/docker/docker.ts';
 import type { ContainerSettings } from '#core/runs/runner/docker/bodies.ts';
 import { createDockerRunner } from '#core/runs/runner/docker/docker-runner.ts';

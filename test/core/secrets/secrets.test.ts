@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createSecrets, type Sealed, type Secrets } from '#core/secrets/secrets.ts';
 import { createTestDatabase } from '../../support/database.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, isDatabaseUnavailable, sqlStateOf } from '#base/db.ts';
+import { connectDb, isDatabaseUnavailable, sqlStateOf } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord } from '#core/metering/metering.ts';

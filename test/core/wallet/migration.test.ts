@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import postgres from 'postgres';
 import { afterAll, describe, expect, inject, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidLowerBound, uuidv7 } from '#base/id.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { verifyBooks } from '#core/metering/metering.ts';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord, type Writer } from '#core/metering/metering.ts';

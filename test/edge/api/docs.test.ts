@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createApiApp } from '#edge/api/app.ts';
-import { requireDocumented } from '#edge/api/document.ts';
+import { createApiApp } from '#edge/api/shared/app.ts';
+import { requireDocumented } from '#edge/api/docs/document.ts';
 import { type Answer, useApi } from './test-api.ts';
 
 const api = useApi();

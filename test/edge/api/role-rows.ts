@@ -1,5 +1,5 @@
 import { formatId, uuidv7 } from '#base/id.ts';
-import { absentLists, absentUsage } from '#edge/api/organization-absent.ts';
+import { absentLists, absentUsage } from '#edge/api/openai/organization-absent.ts';
 
 /** Every route of the API, who may ask it, and what those get who may. */
 

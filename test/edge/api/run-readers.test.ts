@@ -1,8 +1,8 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connectDb } from '#base/db.ts';
+import { connectDb } from '#base/database/connect-database.ts';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { dropOldLogs } from '#core/runs/old-logs.ts';
+import { dropOldLogs } from '#core/runs/lifecycle/old-logs.ts';
 import { packOf } from '../../core/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { uuidLowerBound } from '#base/id.ts';
-import { readSigner } from '#base/signing.ts';
+import { readSigner } from '#base/config/signing.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { type Body, recordOf, uuidOf } from '../../core/metering/recorded-usage.ts';
 import { openTestBooks, type TestBooks } from '../../core/metering/test-books.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { exportAnswer } from '#edge/api/usage-export.ts';
+import { exportAnswer } from '#edge/api/usage/usage-export.ts';
 
 describe('the body of an export', () => {
   /** Endless pages, and what became of them. */

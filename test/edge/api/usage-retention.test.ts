@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseConfig } from '#base/config.ts';
+import { parseConfig } from '#base/config/read-config.ts';
 import { verifyBooks } from '#core/metering/metering.ts';
 import { type Body, recordOf, useGateway } from '../../core/metering/recorded-usage.ts';
 

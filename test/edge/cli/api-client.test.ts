@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { parseClientConfig } from '#base/config.ts';
-import { createApiClient } from '#edge/cli/api-client.ts';
+import { parseClientConfig } from '#base/config/read-config.ts';
+import { createApiClient } from '#edge/cli/shell/api-client.ts';
 import { useApi } from '../api/test-api.ts';
 
 const run = promisify(execFile);

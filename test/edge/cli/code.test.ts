@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { json, text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { processIdentity } from '#base/process-identity.ts';
-import { pi } from '#edge/cli/code-agents.ts';
+import { pi } from '#edge/cli/chat/code-agents.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { externalFile } from '../inference/inference-gateway.ts';
 import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';

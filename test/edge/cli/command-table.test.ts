@@ -1,8 +1,8 @@
 import { createServer, type Server } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Command, commands } from '#edge/cli/cli.ts';
-import { briefly } from '#edge/cli/help.ts';
-import { machineCommands } from '../../../src/programs/machine-commands.ts';
+import { briefly } from '#edge/cli/shell/help.ts';
+import { machineCommands } from '#programs/machine-commands.ts';
 import { useApi } from '../api/test-api.ts';
 import { say } from './in-process.ts';
 import { runCli, useFolders } from './run-cli.ts';

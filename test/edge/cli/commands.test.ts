@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseConfig } from '#base/config.ts';
+import { parseConfig } from '#base/config/read-config.ts';
 import { repository, runCli, useFolders } from './run-cli.ts';
 
 const folders = useFolders();

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
-import { parseClientConfig } from '#base/config.ts';
+import { parseClientConfig } from '#base/config/read-config.ts';
 import { runCli as runCommand } from '#edge/cli/cli.ts';
 
 export const repository = new URL('../../../', import.meta.url).pathname;

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import { parseClientConfig } from '#base/config.ts';
-import { createApiClient } from '#edge/cli/api-client.ts';
+import { parseClientConfig } from '#base/config/read-config.ts';
+import { createApiClient } from '#edge/cli/shell/api-client.ts';
 import { repository, runCli } from './run-cli.ts';
 import { useTerminals } from './terminal.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { renderTable } from '#edge/cli/table.ts';
+import { renderTable } from '#edge/cli/shell/table.ts';
 
 const headings = ['KEY', 'STATUS', 'REMARK'];
 const long = 'it ended before it was ready and nobody knows why that was so';

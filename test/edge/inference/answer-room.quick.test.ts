@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type AnswerPlace, createAnswerRoom } from '#edge/inference/answer-room.ts';
+import { type AnswerPlace, createAnswerRoom } from '#edge/inference/answer/answer-memory-budget.ts';
 
 const mib = 1_048_576;
 

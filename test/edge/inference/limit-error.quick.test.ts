@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { limitError } from '#edge/inference/limit-error.ts';
+import { limitError } from '#edge/inference/answer/limit-error.ts';
 
 it('a refusal says when its limit is whole again by the clock of its limits, whatever the machine shows', () => {
   const nowMs = Date.UTC(2031, 4, 17);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { patternSize } from '#edge/inference/pattern-size.ts';
-import { SchemaMeter } from '#edge/inference/schema-bounds.ts';
+import { patternSize } from '#edge/inference/rules/pattern-size.ts';
+import { SchemaMeter } from '#edge/inference/rules/schema-bounds.ts';
 
 const bounds = { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 65_536, repetitionsMax: 250 };
 const strict = { regex: false, grammar: false };

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { SlowReader } from '#edge/inference/slow-reader.ts';
+import { SlowReader } from '#edge/inference/answer/slow-reader.ts';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Replica } from '#core/fleet/fleet.ts';
-import { endpoints } from '#edge/inference/endpoints.ts';
-import { engineBody } from '#edge/inference/engine-body.ts';
-import { readFields, type RequestFields } from '#edge/inference/fields.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { engineBody } from '#edge/inference/engine/engine-body.ts';
+import { readFields, type RequestFields } from '#edge/inference/request/fields.ts';
 
 const endpoint = endpoints.find(({ path }) => path === '/v1/embeddings') ?? endpoints[0];
 const bounds = { sequencesMax: 128, inputsMax: 2048, textsMax: 8192 };

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { AppError } from '#base/errors.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
-import { clientLeft, type Stop, StopControl } from '#edge/inference/stop.ts';
+import { clientLeft, type Stop, StopControl } from '#edge/inference/answer/stop.ts';
 
 const revoked: Stop = { kind: 'ended', error: new AppError('unauthorized') };
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { pathAt } from '#base/json-path.ts';
+import { pathAt } from '#base/json/path.ts';
 import { findHalf } from '#edge/inference/surrogates.ts';
 
 const piece = fc.constantFrom('\\ud83d', '\\uDE00', '\\ud83d\\ude00', '\\\\', '\\n', 'ud83d', 'x', '\\"', '\\u0041');

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { engineRefusal } from '#edge/inference/engine-refusal.ts';
-import { endpoints } from '#edge/inference/endpoints.ts';
-import { readFields } from '#edge/inference/fields.ts';
-import { SentRequest } from '#edge/inference/sent-request.ts';
+import { engineRefusal } from '#edge/inference/engine/engine-refusal.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { readFields } from '#edge/inference/request/fields.ts';
+import { SentRequest } from '#edge/inference/engine/sent-request.ts';
 
 interface Refusal {
   readonly path: string;

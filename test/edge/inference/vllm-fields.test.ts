@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { allowableFields } from '#core/catalog/catalog.ts';
-import { type EndpointPath, endpoints } from '#edge/inference/endpoints.ts';
-import { olderVllmFields } from '#edge/inference/vllm-fields.ts';
+import { type EndpointPath, endpoints } from '#edge/inference/request/endpoints.ts';
+import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
 import { startByteServer, type ByteServer } from '../../core/proxy/byte-server.ts';
 import { errorOf, externalFile, useInference } from './inference-gateway.ts';
 

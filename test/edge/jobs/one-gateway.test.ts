@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Sql } from 'postgres';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
-import { createLeases } from '#base/job-locks.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
+import { createLeases } from '#base/database/advisory-leases.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 
 const runnerProgram = new URL('./fixtures/job-runner.ts', import.meta.url).pathname;

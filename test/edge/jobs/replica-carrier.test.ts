@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { browserName } from '#edge/portal/browser-name.ts';
+import { browserName } from '#edge/portal/sign-in/browser-name.ts';
 
 const webkit = 'AppleWebKit/537.36 (KHTML, like Gecko)';
 

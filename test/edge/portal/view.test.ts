@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pathFor, pathsOfAll, pathsOfOrganization, pathsOfPerson } from '#edge/portal/view-paths.ts';
+import { pathFor, pathsOfAll, pathsOfOrganization, pathsOfPerson } from '#edge/portal/frame/view-paths.ts';
 import { startGateway, type TestGateway } from '../../support/gateway.ts';
 import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
 

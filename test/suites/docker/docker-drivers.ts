@@ -3,7 +3,7 @@ import { request } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll } from 'vitest';
 import { createRegistryLogins } from '#base/docker/registry-logins.ts';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/endpoint.ts';
 import { createLog } from '#base/log.ts';
 import type { ContainerDriverSettings, DockerHostSettings, EngineDefinition } from '#core/catalog/catalog.ts';
 import { createDockerDriver, type DockerDriverOptions } from '#core/fleet/drivers/docker/docker.ts';

@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { createMetrics } from '#base/metrics.ts';
-import { mergeMetrics } from '#base/prometheus-merge.ts';
+import { createMetrics } from '#base/metrics/metrics.ts';
+import { mergeMetrics } from '#base/metrics/prometheus-merge.ts';
 
 /** What promtool says of metrics: it ends with 1 where it cannot read them, and with 3 where it would name them otherwise. */
 function checkMetrics(text: string): { readonly status: number | null; readonly complaints: string } {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { type Clock, systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
-import { connectRedis, type RedisStore } from '#base/redis.ts';
+import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type {
   AdmitRequest,
@@ -11,7 +11,7 @@ import type {
   ProjectLimits,
   Settlement,
   Spender,
-} from '#core/admission/contract.ts';
+} from '#core/admission/contract/types.ts';
 import type { KeyLimits } from '#core/limits/limits.ts';
 
 /** Admission of several gateways on one Redis and one set of books, without the gateways around it. */

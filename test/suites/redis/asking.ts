@@ -1,4 +1,4 @@
-import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
+import type { AdmitRequest, AdmitResult } from '#core/admission/contract/types.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import type { TestGateway } from './admission-bench.ts';
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect } from 'vitest';
-import type { AdmitRequest } from '#core/admission/contract.ts';
+import type { AdmitRequest } from '#core/admission/contract/types.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, type Opening, requestOf, type Wanted } from './admission-bench.ts';
 

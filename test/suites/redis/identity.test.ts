@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { AdmitRequest, AdmitResult } from '#core/admission/contract.ts';
+import type { AdmitRequest, AdmitResult } from '#core/admission/contract/types.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
 import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';

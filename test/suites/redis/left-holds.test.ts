@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import postgres from 'postgres';
 import { afterEach, expect, it } from 'vitest';
-import { parseClientConfig } from '#base/config.ts';
+import { parseClientConfig } from '#base/config/read-config.ts';
 import { runCli } from '#edge/cli/cli.ts';
 import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
 import { clientOf, givenKey, useProcesses } from '../../programs/gateway-process.ts';

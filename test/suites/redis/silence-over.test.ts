@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { AdmitRequest } from '#core/admission/contract.ts';
+import type { AdmitRequest } from '#core/admission/contract/types.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { heldOf, requestOf, type TestGateway, usedOf } from './admission-bench.ts';
 import { isBack, wordOf } from './asking.ts';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import type { HardBudget, HardBudgets, ProjectLimits, Spender } from '#core/admission/contract.ts';
+import type { HardBudget, HardBudgets, ProjectLimits, Spender } from '#core/admission/contract/types.ts';
 import { dayStartMs, nextDayMs } from '#core/limits/limits.ts';
 import { eventually } from '../../edge/inference/inference-gateway.ts';
 import { heldOf, type Opening, usedOf, type Wanted } from './admission-bench.ts';

@@ -3,8 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { endpoints } from '#edge/inference/endpoints.ts';
-import { nestedFields } from '#edge/inference/vllm-fields.ts';
+import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { nestedFields } from '#edge/inference/request/vllm-fields.ts';
 
 /** The Python that this vLLM runs in: of its virtual environment, or what its own first line names. */
 function pythonOf(program: string): string {
@@ -37,7 +37,7 @@ it('the table of vLLM’s request fields has exactly those of the vLLM that is i
   ];
   const decided = flat(Object.fromEntries(tables.map(([place, fields]) => [place, Object.keys(fields)])));
   const missing = found.filter((field) => !decided.includes(field));
-  expect(missing, 'fields that src/edge/inference/vllm-fields.ts has to decide').toEqual([]);
+  expect(missing, 'fields that src/edge/inference/request/vllm-fields.ts has to decide').toEqual([]);
   expect(
     decided.filter((field) => !found.includes(field)),
     'fields that this vLLM has no more',

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { EngineDriver, EngineSpec, ObservedReplica } from './driver.ts';
 

@@ -1,4 +1,4 @@
-import { tcpEndpoint } from '#base/endpoint.ts';
+import { tcpEndpoint } from '#base/net/net.ts';
 import { containerForcesUsage } from './container-command.ts';
 import type { ObservedReplica, StartRequest } from './driver.ts';
 import type { ReplicaExit } from './replica-exit.ts';

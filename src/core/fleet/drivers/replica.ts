@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 import type { EngineKind } from '#core/catalog/catalog.ts';
 
 /** One running copy of an engine, with what a request needs to know. */

@@ -4,7 +4,7 @@ import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.t
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
 import type { EngineRequestKind, EngineRequests } from '#core/fleet/runs/runs.ts';
 import { askEngine, type EngineAnswer, noAnswerText } from '#core/fleet/serving/serving.ts';
-import { countedIn } from './counted.ts';
+import { countedIn } from './token-count.ts';
 
 /**
  * Checks a replica before users' requests reach it. These requests are not billed and appear in nobody's usage: they

@@ -14,7 +14,7 @@ import type { EngineRequests, FollowedReplica, ReplicaRuns } from '#core/fleet/r
 import { type LoadReport, readEngine } from '#core/fleet/serving/serving.ts';
 import type { CoordinationStore, PendingCommand, Published } from '#core/fleet/store/store.ts';
 import { createJobs, type Jobs } from './actions.ts';
-import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './good-specs.ts';
+import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './last-known-good.ts';
 import { inherit, publishable, withVersion } from './takeover.ts';
 
 export interface LeaderOptions {

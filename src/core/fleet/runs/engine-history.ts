@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { EngineRequestKind, TokensMax } from './engine-requests.ts';
 
 /** A run of a replica. Times are milliseconds since the Unix epoch. */

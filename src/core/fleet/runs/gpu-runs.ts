@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 
 /** A run with GPUs. Times are milliseconds since the Unix epoch. */
 export interface GpuRun {

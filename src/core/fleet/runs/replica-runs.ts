@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { explainExit, type ObservedReplica, type Replica } from '#core/fleet/drivers/drivers.ts';

@@ -1,4 +1,4 @@
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { EngineCounters } from '#core/fleet/serving/serving.ts';
 
 /** A run as kept in memory while it lasts. Times are milliseconds since the Unix epoch. */

@@ -1,6 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Endpoint } from '#base/endpoint.ts';
+import type { Endpoint } from '#base/net/net.ts';
 import type { Replica } from '#core/fleet/drivers/drivers.ts';
 
 /** A small request of the fleet to an engine: over its own connection, with a bound on time and size. */

@@ -1,4 +1,4 @@
-import { FairQueue } from '#base/fair-queue.ts';
+import { FairQueue } from '#base/queues/queues.ts';
 import type { AcquireResult } from './lease.ts';
 
 /** The weight of a waiting request against the others. */

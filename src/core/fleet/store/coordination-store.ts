@@ -1,4 +1,4 @@
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { FailureCause, Fence } from '#core/fleet/drivers/drivers.ts';
 
 /** An operator's command to an engine, beyond its file. */

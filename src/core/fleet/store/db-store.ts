@@ -1,8 +1,7 @@
 import { sql } from 'drizzle-orm';
-import { BoundedStore } from '#base/bounded-store.ts';
-import type { Transaction } from '#base/db.ts';
+import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { createPacedLoop } from '#base/paced-loop.ts';
+import { BoundedStore, createPacedLoop } from '#base/queues/queues.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/drivers.ts';
 import type {
   CoordinationStore,

@@ -1,5 +1,5 @@
-import { BoundedStore } from '#base/bounded-store.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
+import { BoundedStore } from '#base/queues/queues.ts';
 import type { GoodSpec } from './coordination-store.ts';
 
 /** The row of fleet_leases that allows a write. */

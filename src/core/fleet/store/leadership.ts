@@ -1,8 +1,7 @@
-import { BoundedStore } from '#base/bounded-store.ts';
 import type { Clock } from '#base/clock.ts';
-import type { Db } from '#base/db.ts';
+import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { createPacedLoop } from '#base/paced-loop.ts';
+import { BoundedStore, createPacedLoop } from '#base/queues/queues.ts';
 import type { Fence } from '#core/fleet/drivers/drivers.ts';
 import type { Leadership } from './coordination-store.ts';
 

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound, plainAddress } from '#base/outbound.ts';
+import { dialFirst, internet, isPublicAddress, literalAddress, type Outbound, plainAddress } from '#base/net/net.ts';
 import type { ProxyRules } from './keeper-plan.ts';
 
 /**

@@ -9,7 +9,7 @@ import { keeperCommand } from './keeper-command.ts';
 import { planNetwork, type ReachedNode } from './keeper-plan.ts';
 import { resourceLimits, type RunUser, sandboxCommand, sandboxPaths } from './sandbox.ts';
 import type { Phase, PhaseState, Runner, WorkPaths } from './types.ts';
-import { emptyFolder, removeFolder, removeUnfollowed } from './unfollowed.ts';
+import { emptyFolder, removeFolder, removeUnfollowed } from './no-follow-files.ts';
 import { readBounded, readFrom, readTimes, writeFiles } from './work-folder.ts';
 
 export interface LocalRunnerOptions {

@@ -3,7 +3,7 @@ import { open, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { RunUser } from './sandbox.ts';
 import { FileTooLargeError, logChunkBytes, type WorkFile, type WrittenBy } from './types.ts';
-import { openUnfollowed } from './unfollowed.ts';
+import { openUnfollowed } from './no-follow-files.ts';
 
 /**
  * Writes files into a new folder, so that no link of a package leads elsewhere. The folder belongs to the run's user if

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { Turns } from '#base/turns.ts';
+import { Turns } from '#base/queues/queues.ts';
 import { descriptionCharsMax, slugOf, titleCharsMax } from '#core/stacks/names.ts';
 import { findInputs, type StackInput } from './inputs.ts';
 import { type Manifest, readManifest, type WebPort } from './manifest.ts';

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { readYaml, type YamlOptions } from '#core/catalog/catalog.ts';
-import { FailedError } from '#edge/cli/errors.ts';
+import { FailedError } from '#edge/cli/shell/shell.ts';
 
 /** Parses the text of another program's configuration. @throws FailedError */
 export function readConfiguration(text: string, prepare?: YamlOptions['prepare']): unknown {

@@ -1,4 +1,4 @@
-import type { Command } from '#edge/cli/command.ts';
+import type { Command } from '#edge/cli/shell/shell.ts';
 
 function importCommand(program: 'llama-swap' | 'litellm', summary: string): Command {
   return {

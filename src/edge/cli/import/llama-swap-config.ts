@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { FailedError } from '#edge/cli/errors.ts';
+import { FailedError } from '#edge/cli/shell/shell.ts';
 
 /** llama-swap's config.yaml: https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml */
 

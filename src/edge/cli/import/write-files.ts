@@ -1,9 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkEngineText, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
-import { type CommandContext, exitCodes, textFlag } from '#edge/cli/command.ts';
-import { FailedError, UsageError } from '#edge/cli/errors.ts';
-import { cleanLine } from '#edge/cli/table.ts';
+import { cleanLine, type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/shell/shell.ts';
 import { fileNameOf, type ImportNote, type ImportResult, renderDraft } from './draft.ts';
 import { importLitellm } from './litellm.ts';
 import { importLlamaSwap } from './llama-swap.ts';

@@ -1,9 +1,17 @@
-import type { Form } from '#edge/portal/form.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { empty, formToken, radios, refused } from '#edge/portal/ui.ts';
-import { queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  empty,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  queryOf,
+  radios,
+  type Refusal,
+  refused,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer, RunAnswer, StackAnswer } from './answers.ts';
 import { readClusters } from './cluster-choices.ts';
 import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';

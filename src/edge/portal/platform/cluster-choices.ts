@@ -1,5 +1,5 @@
-import { readPages } from '#edge/portal/read-pages.ts';
-import type { Visit } from '#edge/portal/visit.ts';
+import { readPages } from '#edge/portal/frame/frame.ts';
+import type { Visit } from '#edge/portal/ui/ui.ts';
 import type { ClusterSummaryAnswer } from './answers.ts';
 
 /** Reads the clusters to choose from. @param status `all` includes deleted clusters */

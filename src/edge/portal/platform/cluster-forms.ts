@@ -1,11 +1,23 @@
-import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
-import type { Form } from '#edge/portal/form.ts';
-import { count, counted } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { empty, field, formToken, radios, refused, renamed } from '#edge/portal/ui.ts';
-import type { Refusal, Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  beganWith,
+  changesIn,
+  count,
+  counted,
+  empty,
+  field,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  isEmpty,
+  type MaybeHtml,
+  radios,
+  type Refusal,
+  refused,
+  renamed,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';

@@ -1,8 +1,19 @@
-import { counted } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, empty, notice, select, table } from '#edge/portal/ui.ts';
-import { noticeOf, pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { page } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  counted,
+  empty,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  pathWith,
+  queryOf,
+  select,
+  table,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterSummaryAnswer, HostAnswer, PageAnswer } from './answers.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';

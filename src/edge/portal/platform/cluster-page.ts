@@ -1,8 +1,20 @@
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, copyable, empty, field, formToken, notice, refused, table } from '#edge/portal/ui.ts';
-import { noticeOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  copyable,
+  empty,
+  field,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  type Refusal,
+  refused,
+  table,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterAnswer, NodeAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath, clusterState } from './cluster-list.ts';
 import { amountsText, type CostReportAnswer } from './cost-answers.ts';

@@ -1,7 +1,4 @@
-import type { Html, MaybeHtml } from '#edge/portal/html.ts';
-import { html } from '#edge/portal/html.ts';
-import type { Refusal, Visit } from '#edge/portal/visit.ts';
-import { queryOf } from '#edge/portal/visit.ts';
+import { type Html, html, type MaybeHtml, queryOf, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
 import { filterForm, momentIn, problemOf } from './widgets.ts';
 
 /** The time window of a report: a month, or a range of days, in a time zone. */

@@ -1,10 +1,24 @@
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, empty, figures, formToken, notice, refused, table, tabs } from '#edge/portal/ui.ts';
-import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
-import type { Form } from '#edge/portal/form.ts';
-import { readPages } from '#edge/portal/read-pages.ts';
+import { formatId } from '#base/id.ts';
+import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  empty,
+  figures,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  pathWith,
+  type Refusal,
+  refused,
+  RefusedError,
+  table,
+  tabs,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import {
   amountsText,
   amountText,
@@ -19,7 +33,6 @@ import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './
 import { readOrganizationNames } from './organization-names.ts';
 import { chooser, hoursText, momentIn, problemOf } from './widgets.ts';
 import { passOn } from './stack-files.ts';
-import { formatId } from '#base/id.ts';
 
 /** Reports the allocated hours of nodes and GPUs, with their costs. */
 

@@ -1,7 +1,4 @@
-import type { Form } from '#edge/portal/form.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { field } from '#edge/portal/ui.ts';
-import type { Refusal } from '#edge/portal/visit.ts';
+import { field, type Form, html, type Html, type MaybeHtml, type Refusal } from '#edge/portal/ui/ui.ts';
 import type { InputAnswer } from './answers.ts';
 import { area, chooser, problemOf, secretField } from './widgets.ts';
 

@@ -1,9 +1,21 @@
-import { count, usd } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, empty, figures, notice, refused, table } from '#edge/portal/ui.ts';
-import { pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  count,
+  empty,
+  figures,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  pathWith,
+  type Refusal,
+  refused,
+  RefusedError,
+  table,
+  usd,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { MarginAnswer, MarginsAnswer } from './cost-answers.ts';
 import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { costTabs } from './costs-page.ts';

@@ -1,10 +1,20 @@
-import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
-import { type Form, numberOf } from '#edge/portal/form.ts';
-import { html, type Html } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { field, formToken, refused, renamed } from '#edge/portal/ui.ts';
-import { type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  beganWith,
+  changesIn,
+  field,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  isEmpty,
+  numberOf,
+  type Refusal,
+  refused,
+  RefusedError,
+  renamed,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterAnswer, NodeAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { clusterPage, momentField, readCluster } from './cluster-page.ts';

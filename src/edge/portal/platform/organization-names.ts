@@ -1,6 +1,5 @@
-import type { OrganizationAnswer } from '#edge/portal/answers.ts';
-import { readOnward } from '#edge/portal/read-pages.ts';
-import type { Visit } from '#edge/portal/visit.ts';
+import { readOnward } from '#edge/portal/frame/frame.ts';
+import type { OrganizationAnswer, Visit } from '#edge/portal/ui/ui.ts';
 
 export interface OrganizationChoice extends OrganizationAnswer {
   readonly status: 'active' | 'suspended' | 'closed';

@@ -1,5 +1,5 @@
-import type { Change, Page, Upload } from '#edge/portal/parts.ts';
-import { only } from '#edge/portal/rights.ts';
+import { only } from '#edge/portal/frame/frame.ts';
+import type { Change, Page, Upload } from '#edge/portal/ui/ui.ts';
 import { applyPage, applyStack } from './apply-page.ts';
 import {
   changeCluster,

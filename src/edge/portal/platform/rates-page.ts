@@ -1,9 +1,23 @@
-import type { Form } from '#edge/portal/form.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, checkbox, empty, field, formToken, notice, refused, renamed, table } from '#edge/portal/ui.ts';
-import { noticeOf, queryOf, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  checkbox,
+  empty,
+  field,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  queryOf,
+  type Refusal,
+  refused,
+  renamed,
+  table,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { PageAnswer } from './answers.ts';
 import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';

@@ -1,8 +1,5 @@
-import type { Form } from '#edge/portal/form.ts';
-import { html, type Html } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import type { Refusal, Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import { type Form, html, type Html, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
 import type { RunAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';

@@ -1,7 +1,17 @@
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { page } from '#edge/portal/layout.ts';
-import { empty, field, notice, select, table } from '#edge/portal/ui.ts';
-import { pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { page } from '#edge/portal/frame/frame.ts';
+import {
+  empty,
+  field,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  pathWith,
+  queryOf,
+  select,
+  table,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import { type ClusterSummaryAnswer, type PageAnswer, type RunAnswer, runStatuses } from './answers.ts';
 import { readClusters } from './cluster-choices.ts';
 import { readRunnerProblem } from './runner-notice.ts';

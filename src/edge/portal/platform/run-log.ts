@@ -1,8 +1,4 @@
-import { count } from '#edge/portal/format.ts';
-import { html, type Html } from '#edge/portal/html.ts';
-import { notice } from '#edge/portal/ui.ts';
-import { headerOf } from '#edge/portal/place.ts';
-import { queryOf, type Visit } from '#edge/portal/visit.ts';
+import { count, headerOf, html, type Html, notice, queryOf, type Visit } from '#edge/portal/ui/ui.ts';
 import type { LogLineAnswer, RunAnswer, RunLogAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 

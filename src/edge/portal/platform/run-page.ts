@@ -1,16 +1,27 @@
 import { formatId } from '#base/id.ts';
-import { assets } from '#edge/portal/assets.ts';
-import { count, counted } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, copyable, notice, refused, table } from '#edge/portal/ui.ts';
-import type { UserAnswer } from '#edge/portal/admin-answers.ts';
-import type { KeyAnswer } from '#edge/portal/answers.ts';
-import { noticeOf, pathWith, type Refusal, RefusedError, type Visit } from '#edge/portal/visit.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
+import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  copyable,
+  count,
+  counted,
+  html,
+  type Html,
+  type KeyAnswer,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  pathWith,
+  type Refusal,
+  refused,
+  RefusedError,
+  table,
+  type UserAnswer,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { ClusterAnswer, RunAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
-import { readLog, logSection } from './run-log.ts';
+import { logSection, readLog } from './run-log.ts';
 import { runPath } from './run-list.ts';
 import { choicesOf, failureWords, isUnfinished, progress, statusBadge, statusSentence } from './run-words.ts';
 import { actionButton, facts, moment } from './widgets.ts';

@@ -1,5 +1,4 @@
-import { html, type Html } from '#edge/portal/html.ts';
-import { badge } from '#edge/portal/ui.ts';
+import { badge, html, type Html } from '#edge/portal/ui/ui.ts';
 import type { RunAnswer, RunStatusAnswer } from './answers.ts';
 
 /** Words for the states of runs and for the reasons of failures. */

@@ -1,6 +1,4 @@
-import { html, type MaybeHtml } from '#edge/portal/html.ts';
-import { notice } from '#edge/portal/ui.ts';
-import type { Visit } from '#edge/portal/visit.ts';
+import { html, type MaybeHtml, notice, type Visit } from '#edge/portal/ui/ui.ts';
 import type { RunnerAnswer } from './answers.ts';
 
 /**

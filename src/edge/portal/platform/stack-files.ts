@@ -1,5 +1,5 @@
-import { assets } from '#edge/portal/assets.ts';
-import { RefusedError, type Visit } from '#edge/portal/visit.ts';
+import { assets } from '#edge/portal/frame/frame.ts';
+import { RefusedError, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Passes on zips and icons of stacks from the API. */
 

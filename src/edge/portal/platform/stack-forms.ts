@@ -1,10 +1,20 @@
-import { beganWith, changesIn, isEmpty } from '#edge/portal/edit-form.ts';
-import type { Form, UploadForm } from '#edge/portal/form.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { statusOf } from '#edge/portal/refusal-status.ts';
-import { page } from '#edge/portal/layout.ts';
-import { field, formToken, notice, refused } from '#edge/portal/ui.ts';
-import type { Refusal, Visit } from '#edge/portal/visit.ts';
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  beganWith,
+  changesIn,
+  field,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  isEmpty,
+  type MaybeHtml,
+  notice,
+  type Refusal,
+  refused,
+  type UploadForm,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { PageAnswer, RunAnswer, StackAnswer } from './answers.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';

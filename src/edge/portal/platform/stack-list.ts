@@ -1,7 +1,18 @@
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, empty, field, notice, select } from '#edge/portal/ui.ts';
-import { noticeOf, pathWith, queryOf, type Visit } from '#edge/portal/visit.ts';
+import { page } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  empty,
+  field,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  pathWith,
+  queryOf,
+  select,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { PageAnswer, StackAnswer } from './answers.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { filterForm, pageNumber, pager } from './widgets.ts';

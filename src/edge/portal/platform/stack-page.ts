@@ -1,8 +1,16 @@
-import { count, counted } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { page } from '#edge/portal/layout.ts';
-import { badge, notice, records } from '#edge/portal/ui.ts';
-import { noticeOf, type Visit } from '#edge/portal/visit.ts';
+import { page } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  count,
+  counted,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  noticeOf,
+  records,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { InputAnswer, StackAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
 import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';

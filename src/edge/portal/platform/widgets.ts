@@ -1,10 +1,19 @@
 import { uuidv7 } from '#base/id.ts';
-import type { Form } from '#edge/portal/form.ts';
-import { time, timeIn } from '#edge/portal/format.ts';
-import { html, type Html, type MaybeHtml } from '#edge/portal/html.ts';
-import { onceOf } from '#edge/portal/submit-once.ts';
-import { formToken, type FieldOptions, refused } from '#edge/portal/ui.ts';
-import { pathWith, type Refusal, type Visit } from '#edge/portal/visit.ts';
+import {
+  type FieldOptions,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  onceOf,
+  pathWith,
+  type Refusal,
+  refused,
+  time,
+  timeIn,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import type { PageAnswer } from './answers.ts';
 
 /** Widgets that the platform's pages share. */

@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { createDbStore, createFleet, type Fleet } from '#core/fleet/fleet.ts';

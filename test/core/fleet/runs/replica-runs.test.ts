@@ -1,8 +1,8 @@
 import { createServer, type Server } from 'node:http';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
-import { closeServer } from '#base/listen.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
+import { closeServer } from '#base/net/listen.ts';
 import { createLog } from '#base/log.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
 import { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from '#core/fleet/runs/runs.ts';

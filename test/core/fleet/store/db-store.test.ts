@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import type { CoordinationStore, GoodSpec, PublishedEngine } from '#core/fleet/store/coordination-store.ts';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { connectDb, type Db } from '#base/db.ts';
+import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import type { Leadership } from '#core/fleet/store/coordination-store.ts';
 import { createLeadership, leadershipTimes, type LeadershipTimes } from '#core/fleet/store/leadership.ts';

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { splitWords } from '#base/shell-words.ts';
-import { parseDockerRun } from '#core/catalog/docker-run.ts';
+import { parseDockerRun } from '#core/catalog/files/docker-run.ts';
 import { perMillion } from '#edge/cli/import/decimal.ts';
 import { createNames, fileNameOf, keyVariable } from '#edge/cli/import/draft.ts';
-import { parseLength } from '#core/catalog/vllm-flag-checks.ts';
+import { parseLength } from '#core/catalog/files/vllm-flag-checks.ts';
 
 describe('a price per token', () => {
   it.each([[''], ['.'], ['-1'], ['free'], ['0x1'], ['1e'], ['1e999'], ['1,5']])('is refused: %s', (text) => {

@@ -1,7 +1,7 @@
 import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
-import { createSerial } from '#base/serial.ts';
+import { createSerial } from '#base/queues/queues.ts';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import { containerSettings, containerSpecHash } from '#core/fleet/drivers/container-command.ts';
 import type {
@@ -16,8 +16,8 @@ import type {
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { probeUse } from './gpus.ts';
 import { labels, saysStopping, stoppingName } from './labels.ts';

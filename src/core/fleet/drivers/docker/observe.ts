@@ -5,7 +5,7 @@ import {
   type HostConnection,
   stderrStream,
 } from '#base/docker/docker.ts';
-import { tcpEndpoint } from '#base/endpoint.ts';
+import { tcpEndpoint } from '#base/net/net.ts';
 import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
 import { type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import type { DockerApi, RegistryLogins, SwarmNode, SwarmTask } from '#base/docker/docker.ts';
-import { type Endpoint, tcpEndpoint } from '#base/endpoint.ts';
+import { type Endpoint, tcpEndpoint } from '#base/net/net.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { apiKeyOf, labels, type Marks, readMarks } from '#core/fleet/drivers/docker/docker.ts';
 import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';

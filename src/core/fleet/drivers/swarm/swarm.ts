@@ -9,7 +9,7 @@ import {
 } from '#base/docker/docker.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
-import { createSerial } from '#base/serial.ts';
+import { createSerial } from '#base/queues/queues.ts';
 import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { joinNetworks, labels } from '#core/fleet/drivers/docker/docker.ts';
 import type {
@@ -21,8 +21,8 @@ import type {
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart, type PendingStart } from '#core/fleet/drivers/pending-start.ts';
-import { type ContainerLog, lastLogLines, containerLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { saysStopping } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';

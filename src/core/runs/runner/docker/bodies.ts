@@ -1,6 +1,6 @@
-import { closeNetwork } from '#base/closed-network.ts';
-import { runUser } from '#core/runs/runner/sandbox.ts';
+import { closeNetwork } from '#base/net/net.ts';
 import { terraformEnvironment } from '#core/runs/runner/environment.ts';
+import { runUser } from '#core/runs/runner/sandbox.ts';
 import type { Phase } from '#core/runs/runner/types.ts';
 import { containerName, keeperPhase, labelsOf, networkName } from './names.ts';
 

@@ -1,7 +1,7 @@
 import { posix } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ContainerDetail, demultiplex, type DockerApi, DockerError, packArchive } from '#base/docker/docker.ts';
-import { closedLine } from '#base/closed-network.ts';
+import { closedLine } from '#base/net/net.ts';
 import {
   FileTooLargeError,
   type PhaseState,

@@ -1,0 +1,41 @@
+export {
+  defaultDataDir,
+  type GatewayDir,
+  isFileError,
+  listGatewayDirs,
+  lockDataDir,
+  lockGatewayDir,
+  lockLeftDir,
+  makeDataDir,
+  noteAddress,
+  readAddress,
+} from './data-dir.ts';
+export { passwordFileParameter, readPassword } from './files.ts';
+export { normalUrl, removeLogin, writeLogin } from './login-file.ts';
+export {
+  type AlertsConfig,
+  type BatchesConfig,
+  type CacheConfig,
+  type ClientConfig,
+  type Config,
+  ConfigError,
+  type DatabaseConfig,
+  type DockerConfig,
+  type DockerGateConfig,
+  type EnginesConfig,
+  findIdleSettings,
+  type HttpConfig,
+  type KeysConfig,
+  type MetricsConfig,
+  parseClientConfig,
+  readBooksConfig,
+  readClientConfig,
+  readConfig,
+  readDockerGateConfig,
+  type RedisConfig,
+  settingsInCommon,
+  type SignInConfig,
+  type StorageConfig,
+} from './read-config.ts';
+export { readSigner, type Signer } from './signing.ts';
+export { readVersion } from './version.ts';

@@ -1,0 +1,26 @@
+export { createLeases } from './advisory-leases.ts';
+export { type Change, CommitUnknownError, duringChange } from './commits.ts';
+export {
+  connectDb,
+  connectDedicated,
+  type Db,
+  type DedicatedDb,
+  isDatabaseUnavailable,
+  isUniqueViolation,
+  isUnknownSchema,
+  readTime,
+  sqlStateOf,
+  type StatementLimits,
+  type Transaction,
+  whyUnusable,
+} from './connect-database.ts';
+export {
+  compareMigrations,
+  makeMigrationsTable,
+  migrateDb,
+  type Migration,
+  NewerDatabaseError,
+  noteMigration,
+  readMigrations,
+  readMissing,
+} from './migrations.ts';

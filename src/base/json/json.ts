@@ -1,0 +1,19 @@
+export { type BodyText, LargeText } from './body-text.ts';
+export { digestMembers } from './canonical.ts';
+export { ListPieces } from './list-pieces.ts';
+export { findMistake, type JsonMistake } from './mistake.ts';
+export { pathAt } from './path.ts';
+export { ObjectPieces, type PieceMember } from './pieces.ts';
+export {
+  forEachElement,
+  type JsonMember,
+  memberCut,
+  type ScanBounds,
+  scanDocument,
+  scanObject,
+  skipSpace,
+  skipString,
+  skipValue,
+  type Splice,
+  spliceText,
+} from './scan.ts';

@@ -1,0 +1,1 @@
+export { createMemoryAdmission, type MemoryAdmissionOptions } from './admission.ts';

@@ -1,0 +1,12 @@
+export { AdmissionStore } from './admission-store.ts';
+export { projectLimitText } from './admit-batcher.ts';
+export { extendScript, viewScript } from './admit-scripts.ts';
+export { RedisAsking } from './asking.ts';
+export { type Books, RedisBooks } from './books.ts';
+export { extendBoundScript } from './budget-scripts.ts';
+export { HoldLeases } from './hold-leases.ts';
+export { createHoldReview, type HoldReview } from './hold-review.ts';
+export { type KnownWallet, LastKnown, readUse } from './last-known.ts';
+export { moveScript } from './model-scripts.ts';
+export { type LeftHold, LeftHolds } from './orphaned-holds.ts';
+export { type OwnHold, ownModel, type Standing, type UntoldUse } from './own-hold.ts';

@@ -1,0 +1,265 @@
+import { and, inArray, isNull, lt } from 'drizzle-orm';
+import type { Clock } from '#base/clock.ts';
+import type { Db } from '#base/database/database.ts';
+import type { Log } from '#base/log.ts';
+import type { AppliedBudget } from './budget-cache.ts';
+import { type Budget, dayOf, periodOf, type PeriodSpan } from './budget.ts';
+import { readAllBudgets } from './rows.ts';
+import { budgetAlerts } from './schema.ts';
+import { type RaiseBudgetAlert, tellBudget, tellManyUsers } from './send-alerts.ts';
+import { createToldMemory, type Period, periodName, type PeriodTold, type ToldMemory } from './sent-alerts.ts';
+
+export interface UserSpent {
+  readonly user: string;
+  readonly picoUsd: bigint;
+}
+
+export interface BudgetWatchOptions {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Returns amounts spent in pico-dollars, in the order of `spendings`. */
+  readonly spent: (
+    organizationId: string,
+    spendings: readonly AppliedBudget['spending'][],
+  ) => Promise<readonly bigint[]>;
+  /** Returns up to `limit` end users who spent at least `leastPicoUsd` in a period, highest spending first. */
+  readonly users: (
+    organizationId: string,
+    span: PeriodSpan & { readonly leastPicoUsd: bigint; readonly limit: number },
+  ) => Promise<readonly UserSpent[]>;
+  /** Counts the end users who spent at least `leastPicoUsd` in a period. */
+  readonly countUsers: (
+    organizationId: string,
+    span: PeriodSpan & { readonly leastPicoUsd: bigint },
+  ) => Promise<number>;
+  readonly raiseIn: RaiseBudgetAlert;
+}
+
+export interface BudgetWatch {
+  /**
+   * Sends alerts for the current spending. Each alert is recorded in the transaction that raises it, so it is sent
+   * once.
+   */
+  look(): Promise<void>;
+  /** Records that a hard budget rejected a request; the next `look` sends the alert. Does not throw. */
+  refused(budget: AppliedBudget): void;
+  /** Deletes the records of alerts of periods that ended long ago. */
+  forgetOld(): Promise<void>;
+}
+
+/** A budget and its spender; a budget for each end user has many. */
+export interface Spender {
+  readonly budget: Budget;
+  readonly id: string;
+  readonly span: PeriodSpan;
+  readonly picoUsd: bigint;
+}
+
+const keptMs = 100 * 86_400_000;
+const refusalsMax = 10_000;
+/** Maximum recorded rejections per budget and period: clients choose the names of end users. */
+const refusalsOfPeriodMax = 1000;
+const lateMs = 600_000;
+/**
+ * Maximum alerts that a budget for each end user sends per period; then one alert says that there are more. Clients may
+ * invent end users, and each of them would cause a message.
+ */
+export const eachUserAlertsMax = 100;
+/** After a query that took longer than `slowMs`, the records are not queried for `restFactor` times its duration. */
+const [slowMs, restFactor] = [250, 20];
+
+export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
+  const { db, clock, log } = options;
+  const refusals = new Set<string>();
+  const memory = createToldMemory(db);
+  const look: Look = { ...options, memory, resting: new Map() };
+  return {
+    async look() {
+      const budgets = (await readAllBudgets(db)).filter((budget) => budget.scope.type === 'user' || tells(budget));
+      const nowMs = clock.now();
+      const periods = budgets
+        .filter(tells)
+        .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span })));
+      await memory.know(periods);
+      for (const [organizationId, own] of Map.groupBy(budgets, (budget) => budget.organizationId)) {
+        if (own.some(tells)) await lookAt(look, { organizationId, budgets: own, nowMs });
+      }
+    },
+    refused({ budgetId, slot, spending: { type, id, fromMs } }) {
+      const name = `${budgetId} ${slot}`;
+      if (refusals.has(name)) return;
+      if (refusals.size >= refusalsMax) refusals.clear();
+      refusals.add(name);
+      const [periodStart, endUser] = [dayOf(fromMs), type === 'user' ? id : ''];
+      db.sql`
+        insert into budget_alerts (budget_id, period_start, end_user, percent)
+        select ${budgetId}::uuid, ${periodStart}::date, ${endUser}, 100
+        where (select count(*) from (
+          select 1 from budget_alerts where budget_id = ${budgetId}::uuid and period_start = ${periodStart}::date
+          limit ${refusalsOfPeriodMax}) noted) < ${refusalsOfPeriodMax}
+        on conflict do nothing`.catch((error: unknown) => {
+        refusals.delete(name);
+        log.warn({ err: error }, 'that a budget refused a request was not noted');
+      });
+    },
+    async forgetOld() {
+      await db.orm.delete(budgetAlerts).where(lt(budgetAlerts.periodStart, dayOf(clock.now() - keptMs)));
+    },
+  };
+}
+
+interface Look extends BudgetWatchOptions {
+  readonly memory: ToldMemory;
+  /** Monotonic times until which the records are not queried for the end users of a budget. */
+  readonly resting: Map<string, number>;
+}
+
+const tells = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
+
+/** Returns the current period and, for a while, the previous one, so that alerts for its last minutes are sent too. */
+function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
+  const now = periodOf(period, nowMs);
+  const before = periodOf(period, nowMs - lateMs);
+  return before.fromMs === now.fromMs ? [now] : [before, now];
+}
+
+/** A budget and period to check. */
+interface Asked extends Period {
+  readonly told: PeriodTold;
+  /** End users whose rejection has a pending alert; the empty name for keys and projects. */
+  readonly refused: ReadonlySet<string>;
+}
+
+/** Budgets of one organization to check, at the moment whose periods are in memory. */
+interface LookedAt {
+  readonly organizationId: string;
+  readonly budgets: readonly Budget[];
+  readonly nowMs: number;
+}
+
+async function lookAt(look: Look, { organizationId, budgets, nowMs }: LookedAt): Promise<void> {
+  const open = budgets
+    .filter(tells)
+    .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span, told: look.memory.of(budget, span) })));
+  const refused = await readRefused(
+    look.db,
+    open.filter(({ told }) => !told.isFull).map(({ budget, span }) => ({ budget, span })),
+  );
+  const asked = open.map((one): Asked => ({ ...one, refused: refused.get(periodName(one)) ?? new Set() }));
+  await tellNamed(look, organizationId, asked);
+  for (const one of asked) {
+    if (one.budget.scope.id === null) await tellEach(look, one, ownersOf(budgets, one.budget));
+  }
+}
+
+/** Reads rejections with pending alerts, by budget and period. */
+async function readRefused({ orm }: Db, periods: readonly Period[]): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
+  if (periods.length === 0) return new Map();
+  const ids = [...new Set(periods.map(({ budget }) => budget.id))];
+  const days = [...new Set(periods.map(({ span }) => dayOf(span.fromMs)))];
+  const rows = await orm
+    .select()
+    .from(budgetAlerts)
+    .where(
+      and(inArray(budgetAlerts.budgetId, ids), inArray(budgetAlerts.periodStart, days), isNull(budgetAlerts.raisedAt)),
+    );
+  const names = Map.groupBy(rows, ({ budgetId, periodStart }) => `${budgetId} ${periodStart}`);
+  return new Map([...names].map(([name, some]) => [name, new Set(some.map(({ endUser }) => endUser))]));
+}
+
+/** Sends alerts of projects, keys and named end users; skips spending whose alerts were all sent. */
+async function tellNamed(look: Look, organizationId: string, asked: readonly Asked[]): Promise<void> {
+  const open = asked.flatMap((one) => {
+    const { id, type } = one.budget.scope;
+    if (id === null) return [];
+    const name = type === 'user' ? id : '';
+    const isOpen = one.refused.has(name) || one.budget.alertPercents.some((percent) => !one.told.has(name, percent));
+    return isOpen ? [{ ...one, id, isRefused: one.refused.has(name) }] : [];
+  });
+  const amounts = await look.spent(organizationId, open.map(spendingOf));
+  for (const [index, one] of open.entries()) {
+    await tellReached(look, one, { ...one, picoUsd: amounts[index] ?? 0n }, one.isRefused);
+  }
+}
+
+const spendingOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>): AppliedBudget['spending'] => ({
+  type: budget.scope.type,
+  id,
+  period: budget.period,
+  ...span,
+});
+
+/** @returns true if no alert of the spender is left to send */
+async function tellReached(look: Look, { told }: Asked, spender: Spender, isRefused: boolean): Promise<boolean> {
+  const { budget, picoUsd } = spender;
+  const name = budget.scope.type === 'user' ? spender.id : '';
+  const reached = budget.alertPercents.filter((percent) => picoUsd * 100n >= budget.amountPicoUsd * BigInt(percent));
+  for (const percent of isRefused && !reached.includes(100) ? [...reached, 100] : reached) {
+    if (told.has(name, percent)) continue;
+    const alertsMax = budget.scope.id === null ? eachUserAlertsMax : null;
+    if (!(await tellBudget(look, spender, { percent, alertsMax }))) return false;
+    told.add(name, percent);
+  }
+  return true;
+}
+
+/** Sends alerts of a budget for each end user. */
+async function tellEach(look: Look, asked: Asked, owners: readonly string[]): Promise<void> {
+  const { budget, span, told } = asked;
+  const leastPicoUsd = leastOf(budget);
+  if (told.isFull) {
+    if (look.clock.now() < span.toMs || told.isEnded) return;
+    const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: true });
+    told.end();
+    return;
+  }
+  for (const spender of await readSpenders(look, asked, owners)) {
+    if (await tellReached(look, asked, spender, asked.refused.has(spender.id))) continue;
+    const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: false });
+    told.fill();
+    return;
+  }
+}
+
+/** Returns the amount of the first percentage with an alert; the whole amount if only rejections send alerts. */
+function leastOf({ alertPercents, amountPicoUsd }: Budget): bigint {
+  const [least = 100] = alertPercents;
+  return (amountPicoUsd * BigInt(least)) / 100n;
+}
+
+/** Reads end users with an alert percentage reached, or rejected: enough to exceed the maximum alerts, not all. */
+async function readSpenders(look: Look, asked: Asked, owners: readonly string[]): Promise<readonly Spender[]> {
+  const { budget, span, refused } = asked;
+  const some = [...refused].slice(0, eachUserAlertsMax + 1);
+  const ofRefused = some.map((id) => ({ budget, id, span }));
+  const amounts = await look.spent(budget.organizationId, ofRefused.map(spendingOf));
+  const found = ofRefused.map((one, index): Spender => ({ ...one, picoUsd: amounts[index] ?? 0n }));
+  const others = new Set([...owners, ...some]);
+  const limit = eachUserAlertsMax + 1 + others.size;
+  const users = budget.alertPercents.length === 0 ? [] : await readUsers(look, asked, limit);
+  return [
+    ...found,
+    ...users.flatMap(({ user: id, picoUsd }) => (others.has(id) ? [] : [{ budget, id, span, picoUsd }])),
+  ];
+}
+
+async function readUsers({ users, clock, resting }: Look, { budget, span }: Asked, limit: number) {
+  const name = periodName({ budget, span });
+  const startedMs = clock.monotonicMs();
+  if (startedMs < (resting.get(name) ?? 0)) return [];
+  const found = await users(budget.organizationId, { ...span, leastPicoUsd: leastOf(budget), limit });
+  const tookMs = clock.monotonicMs() - startedMs;
+  resting.delete(name);
+  if (tookMs > slowMs) resting.set(name, startedMs + tookMs * restFactor);
+  return found;
+}
+
+/** Returns end users whose own budget replaces the budget for each end user: see the book. */
+function ownersOf(budgets: readonly Budget[], each: Budget): readonly string[] {
+  return budgets.flatMap(({ scope, period, mode }) =>
+    scope.type === 'user' && scope.id !== null && period === each.period && mode === each.mode ? [scope.id] : [],
+  );
+}

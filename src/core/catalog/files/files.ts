@@ -1,0 +1,46 @@
+export {
+  type DockerHostSettings,
+  type DockerHostsOptions,
+  type DockerHostsResult,
+  type GpuAccess,
+  loadDockerHosts,
+  type SwarmSettings,
+} from './docker-hosts-file.ts';
+export { type DockerRun, onlyDockerRunWords, parseDockerRun } from './docker-run.ts';
+export {
+  type AllowableField,
+  allowableFields,
+  type Canary,
+  type ContainerDriverSettings,
+  type EngineDefinition,
+  type EngineGroup,
+  type EngineKind,
+  type EnginePricing,
+  type ExternalDriverSettings,
+  type GpuNeed,
+  type LoraAdapter,
+  type ProcessDriverSettings,
+  type ServiceTier,
+  serviceTiers,
+  type StructuredOutputBounds,
+  type TaskType,
+  taskTypes,
+  type VolumeMount,
+} from './engine-definition.ts';
+export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
+export { engineJsonSchema } from './engine-file-schema.ts';
+export {
+  checkEngineText,
+  type EngineFilesOptions,
+  type EngineFilesResult,
+  loadEngineFileList,
+  loadEngineFiles,
+} from './engine-files.ts';
+export { answersFor } from './fallback-checks.ts';
+export { findFlag } from './find-flag.ts';
+export { volumeProblem } from './host-access-checks.ts';
+export { fillReferences } from './process-command-checks.ts';
+export { looksSecret, namesSecret } from './secrets.ts';
+export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
+export { parseLength } from './vllm-flag-checks.ts';
+export { readYaml, type YamlOptions } from './yaml-source.ts';

@@ -1,0 +1,79 @@
+import { ObjectPieces, type PieceMember, type Splice } from '#base/json/json.ts';
+import { abortedPattern, hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
+import { largeBytesOfToken, textOfLength } from './text-count.ts';
+import { parseUsage } from './usage.ts';
+import { costSplice, publicNameOf } from './usage-member.ts';
+
+/** Reads a large JSON answer as it comes: each byte once, and never all of it as one text. */
+export interface PiecesMeter {
+  /** The answer's next bytes as latin1. */
+  feed(text: string): void;
+  /** Ends the answer; to be called once all of it has come. */
+  end(): PiecesMeterResult;
+}
+
+/** Result like that of `meterJson`; the splices, in their order, make the text for the client. */
+export type PiecesMeterResult =
+  | (MeteredJson & { readonly splices: (costText: string | null) => readonly Splice[] })
+  | { readonly ok: false };
+
+const wanted = ['usage', 'model', 'error'];
+/** Maximum length of a `usage`; a longer one is invalid. */
+const valueCharsMax = 65_536;
+/** Characters kept of a piece, so that `abortedPattern` is found across two pieces. */
+const overlapChars = 32;
+
+export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
+  const { readUsage = parseUsage, brokenSign } = options;
+  const names = brokenSign === undefined ? wanted : [...wanted, brokenSign.member];
+  const pieces = new ObjectPieces(new Set(names), valueCharsMax);
+  let aborted = false;
+  let overlap = '';
+  let bytes = 0;
+
+  return {
+    feed(text) {
+      bytes += text.length;
+      pieces.feed(text);
+      if (brokenSign !== undefined) return;
+      aborted ||= abortedPattern.test(overlap + text.slice(0, overlapChars)) || abortedPattern.test(text);
+      overlap = text.length < overlapChars ? (overlap + text).slice(-overlapChars) : text.slice(-overlapChars);
+    },
+    end() {
+      const members = pieces.end();
+      if (members === null) return { ok: false };
+      const member = members.get('usage');
+      if (member !== undefined && !isWhole(member)) return { ok: false };
+      const last = member === undefined ? null : readUsage(member.text);
+      // Some engines report an error with status 200.
+      const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
+      if (!hasFigures(last) && tellsError) return { ok: false };
+      if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
+      const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
+      const seen = { last, running: null, text: textOfLength(bytes, largeBytesOfToken) };
+      return { ok: true, seen, splices, aborted: aborted || tellsError };
+    },
+  };
+}
+
+function isWhole({ valueStart, valueEnd, text }: PieceMember): boolean {
+  return text.length === valueEnd - valueStart;
+}
+
+function splicesOf(
+  members: ReadonlyMap<string, PieceMember>,
+  costText: string | null,
+  { rename }: JsonMeterOptions,
+): Splice[] {
+  const splices: Splice[] = [];
+  const member = members.get('usage');
+  if (costText !== null && member?.text.startsWith('{') === true) {
+    const { start, end, text } = costSplice(member.text, { start: 0, end: member.text.length }, costText);
+    splices.push({ start: member.valueStart + start, end: member.valueStart + end, text });
+  }
+  const model = members.get('model');
+  if (model !== undefined && rename !== null) {
+    splices.push({ start: model.valueStart, end: model.valueEnd, text: publicNameOf(rename) });
+  }
+  return splices.toSorted((a, b) => a.start - b.start);
+}

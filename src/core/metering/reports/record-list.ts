@@ -1,0 +1,165 @@
+import type { Sql } from 'postgres';
+import type { Db } from '#base/database/database.ts';
+import { uuidLowerBound } from '#base/id.ts';
+import {
+  type DetailedRecord,
+  type DetailedRow,
+  type OutcomeKind,
+  recordColumns,
+  type RecordRow,
+  toRecord,
+  type UsageRecord,
+} from '#core/metering/records/records.ts';
+import { idCodeSql, idCodesSql, nameCodeSql, unpackFacts } from '#core/metering/tables/tables.ts';
+import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
+
+/**
+ * Filter of records. Null leaves a condition out. Times are ms since the Unix epoch of admission, `fromMs` included,
+ * `toMs` excluded.
+ */
+export interface RecordFilter {
+  readonly organizationId: string;
+  readonly keyId: string | null;
+  /** Only requests of these keys; absent for all. */
+  readonly ofKeys?: readonly string[];
+  readonly projectId: string | null;
+  readonly model: string | null;
+  readonly outcome: OutcomeKind | null;
+  readonly fromMs: number | null;
+  readonly toMs: number | null;
+  /** Only requests admitted before this id, the last of the previous page. */
+  readonly before: string | null;
+  readonly limit: number;
+}
+
+export interface RecordPage {
+  /** Newest admission first, whenever they were settled. */
+  readonly records: readonly UsageRecord[];
+  readonly more: boolean;
+}
+
+export interface RecordRef {
+  readonly organizationId: string;
+  readonly id: string;
+  /** Only a request of this key; null for any key. */
+  readonly keyId: string | null;
+}
+
+/** Higher than every id that an admission creates. */
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/**
+ * Returns one page of records. Without other filters, an index by organization or key is read from its end. Any other
+ * filter may match next to nothing, so the sums tell which hours and keys have matching requests.
+ */
+export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<RecordPage> {
+  const coded = await codeFilter(sql, filter);
+  if (coded === null) return { records: [], more: false };
+  if (coded.ofKeys?.length === 0) return { records: [], more: false };
+  const isPlain = filter.projectId === null && filter.model === null && filter.outcome === null;
+  const wanted = filter.limit + 1;
+  const rows = isPlain
+    ? await readNewest(sql, coded, wanted)
+    : await readWithin(sql, coded, await findHours(sql, coded, wanted), wanted);
+  return { records: rows.slice(0, filter.limit).map(toRecord), more: rows.length > filter.limit };
+}
+
+/** Returns the filter with codes; null if one of the names was never used, so that nothing matches. */
+async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter | null> {
+  const { organizationId, keyId, projectId, model, outcome, fromMs, toMs, before } = filter;
+  const [codes] = await sql<Record<'organization' | 'key' | 'project' | 'model', number | null>[]>`
+    select ${idCodeSql(sql, organizationId)} as organization, ${idCodeSql(sql, keyId)} as key,
+      ${idCodeSql(sql, projectId)} as project, ${nameCodeSql(sql, model)} as model`;
+  if (codes === undefined || codes.organization === null) return null;
+  const asked: [string | null, number | null][] = [
+    [keyId, codes.key],
+    [projectId, codes.project],
+    [model, codes.model],
+  ];
+  if (asked.some(([name, code]) => name !== null && code === null)) return null;
+  const ofKeys =
+    filter.ofKeys === undefined
+      ? null
+      : await sql<{ code: number }[]>`select code from ${idCodesSql(sql, filter.ofKeys)} as codes`;
+  const to = toMs === null ? lastId : uuidLowerBound(toMs);
+  return {
+    ...codes,
+    organization: codes.organization,
+    ofKeys: ofKeys === null ? null : ofKeys.map(({ code }) => code),
+    outcome,
+    from: uuidLowerBound(fromMs ?? 0),
+    to: before !== null && before < to ? before : to,
+  };
+}
+
+/**
+ * Reads the newest records. An id contains the time of its admission, so bounds of time are bounds of the index and of
+ * partitions.
+ */
+function readNewest(sql: Sql, filter: CodedFilter, limit: number) {
+  const { organization, key, ofKeys, from, to } = filter;
+  if (key === null && ofKeys !== null) return readNewestOf(sql, { ...filter, ofKeys }, limit);
+  // A key belongs to one organization. The `+ 0` keeps PostgreSQL from using the index of organizations.
+  const owner =
+    key === null ? sql`r.organization = ${organization}` : sql`r.key = ${key} and r.organization + 0 = ${organization}`;
+  return sql<RecordRow[]>`
+    with page as (
+      select * from usage_requests r where ${owner} and r.id >= ${from} and r.id < ${to} order by r.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+/** Reads the newest records of each key, from the end of its index, and returns the newest of these. */
+function readNewestOf(
+  sql: Sql,
+  { organization, ofKeys, from, to }: CodedFilter & { readonly ofKeys: readonly number[] },
+  limit: number,
+) {
+  return sql<RecordRow[]>`
+    with page as (
+      select q.* from json_to_recordset(${JSON.stringify(ofKeys.map((key) => ({ key })))}::text::json) as k(key integer) cross join lateral (
+        select * from usage_requests r
+        where r.key = k.key and r.organization + 0 = ${organization} and r.id >= ${from} and r.id < ${to}
+        order by r.id desc limit ${limit}
+      ) as q
+      order by q.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+async function readWithin(sql: Sql, filter: CodedFilter, hours: readonly KeyHour[], limit: number) {
+  if (hours.length === 0) return [];
+  const spans = hours.map(({ key, fromMs, toMs }) => ({ key, from: uuidLowerBound(fromMs), to: uuidLowerBound(toMs) }));
+  const { organization, project, model, outcome, from, to } = filter;
+  return sql<RecordRow[]>`
+    with page as (
+      select q.* from json_to_recordset(${JSON.stringify(spans)}::text::json) as s(key integer, "from" uuid, "to" uuid)
+      cross join lateral (
+        select * from usage_requests r
+        where r.key = s.key and r.id >= greatest(s."from", ${from}::uuid) and r.id < least(s."to", ${to}::uuid)
+          and r.organization + 0 = ${organization}
+          ${project === null ? sql`` : sql`and r.project = ${project}`}
+          ${model === null ? sql`` : sql`and r.model = ${model}`}
+          ${outcome === null ? sql`` : sql`and r.outcome = ${outcome}`}
+        order by r.id desc limit ${limit}
+      ) as q
+      order by q.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+export async function readRecord(
+  { sql }: Db,
+  { organizationId, id, keyId }: RecordRef,
+): Promise<DetailedRecord | null> {
+  const [row] = await sql<DetailedRow[]>`
+    select ${recordColumns(sql)}, r.facts from usage_requests r
+    where r.organization = ${idCodeSql(sql, organizationId)} and r.id = ${id}
+      ${keyId === null ? sql`` : sql`and r.key = ${idCodeSql(sql, keyId)}`}`;
+  if (row === undefined) return null;
+  return { record: toRecord(row), facts: row.facts === null ? null : unpackFacts(row.facts) };
+}
+
+/** Returns a page of all records that a filter matches, of the size that is read at once. */
+export function pageOfAll(db: Db, filter: Omit<RecordFilter, 'limit'>): Promise<RecordPage> {
+  return listRecords(db, { ...filter, limit: rowsAtOnce });
+}
+
+const rowsAtOnce = 1000;

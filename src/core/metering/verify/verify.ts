@@ -1,0 +1,1 @@
+export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from './verify-books.ts';

@@ -1,0 +1,4 @@
+export { clearRun } from './clear-run.ts';
+export { executeRun, type ExecutionParts } from './execution.ts';
+export { DetachedError } from './phase.ts';
+export { createStates } from './states.ts';

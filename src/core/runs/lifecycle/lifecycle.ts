@@ -1,0 +1,50 @@
+export { countTries, type Tries, watchAnswers } from './abandon.ts';
+export { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
+export { type Claims, createClaims } from './claims.ts';
+export { type ChangeSummary, type LogLine, readLogLine } from './log-line.ts';
+export { createMask, createPieceMask, type Mask, type PieceMask, secretCharsMin } from './mask.ts';
+export { dropOldLogs } from './old-logs.ts';
+export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
+export { releaseVersions } from './release-versions.ts';
+export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
+export { type Changes, createChanges } from './run-changes.ts';
+export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
+export {
+  type DeclaredWebPort,
+  findRun,
+  listRuns,
+  listWebPorts,
+  lockRuns,
+  type LoggedLine,
+  readLog,
+  type Run,
+  type RunList,
+} from './run-rows.ts';
+export { createStarts, type Starts } from './run-starts.ts';
+export {
+  activeStatuses,
+  clusterGone,
+  clusterMoved,
+  type FailureCode,
+  failureCodes,
+  isFinal,
+  organizationInactive,
+  runAccess,
+  runOperations,
+  type RunStatus,
+  runStatuses,
+  stateNotSaved,
+} from './run-status.ts';
+export {
+  type ClusterContext,
+  type ClusterNode,
+  inputsContext,
+  markOf,
+  type RunSources,
+  type Sealer,
+  sealMarkBytes,
+  type StackInput,
+  type StackPackage,
+  stateContext,
+  type WebPort,
+} from './sources.ts';

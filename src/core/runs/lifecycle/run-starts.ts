@@ -1,0 +1,122 @@
+import type { Db } from '#base/database/database.ts';
+import { formatId } from '#base/id.ts';
+import type { Audit, Author } from '#core/audit/audit.ts';
+import { noteRun } from './run-audit.ts';
+import type { ApplyRequest, StartResult } from './run-requests.ts';
+import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
+import type { RunStatus } from './run-status.ts';
+import { inputsContext, type RunSources, type Sealer } from './sources.ts';
+
+/** Creates runs: a run is stored here, and starts when its cluster is free. */
+export interface Starts {
+  apply(request: ApplyRequest): Promise<StartResult>;
+  /**
+   * Repeats a run that has ended without success, with the same version and inputs. Returns the pending or active
+   * retry, if there is one.
+   */
+  retry(runId: string, author: Author): Promise<StartResult>;
+  /**
+   * Removes what the installation of a run has created, given any of its runs. Returns the destroy in progress, if
+   * there is one.
+   */
+  destroy(runId: string, author: Author): Promise<StartResult>;
+}
+
+export interface StartsParts {
+  readonly db: Db;
+  readonly audit: Audit;
+  readonly sealer: Sealer;
+  readonly sources: RunSources;
+  readonly find: (id: string) => Promise<Run | null>;
+  /** Called after a run was stored. */
+  readonly written: () => void;
+}
+
+/** Rolls back the transaction that inserts a run. */
+class StackGoneError extends Error {}
+class ClusterMovedError extends Error {}
+
+interface Again {
+  readonly runId: string;
+  readonly author: Author;
+}
+
+const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
+const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'CANCELED'];
+
+export function createStarts(parts: StartsParts): Starts {
+  const { db, sealer, sources, find } = parts;
+
+  async function again({ runId, author }: Again, operation: 'destroy' | null): Promise<StartResult> {
+    const run = await find(runId);
+    if (run === null) return { kind: 'not_found' };
+    const may = operation === null ? retryable : destroyable;
+    if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
+    // Clusters move: the run belongs to the organization that has the cluster now.
+    const cluster = await sources.cluster(run.clusterId);
+    if (cluster === null) return { kind: 'cluster_gone' };
+    const { organizationId } = cluster;
+    // A destroy only removes what is on the cluster. A retry would apply inputs for an organization that did not give
+    // them.
+    if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
+    const retryOf = operation === null ? run.id : null;
+    const inputs = await openInputs(runId);
+    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };
+    return begin(parts, request, inputs);
+  }
+
+  async function openInputs(runId: string): Promise<Buffer> {
+    const [row] = await db.sql<{ inputs: Buffer }[]>`select inputs from runs where id = ${runId}`;
+    if (row === undefined) throw new Error('the run is not there any more');
+    return sealer.open(row.inputs, inputsContext(runId));
+  }
+
+  return {
+    apply: ({ inputs, ...request }) =>
+      begin(parts, { ...request, operation: 'apply', retryOf: null }, Buffer.from(JSON.stringify(inputs), 'utf8')),
+    retry: (runId, author) => again({ runId, author }, null),
+    destroy: (runId, author) => again({ runId, author }, 'destroy'),
+  };
+}
+
+async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<StartResult> {
+  const { find, written, sources } = parts;
+  const status = (await sources.cluster(run.clusterId))?.organizationStatus ?? 'active';
+  if (run.operation === 'apply' && status !== 'active') return { kind: 'organization_inactive', status };
+  try {
+    const id = await write(parts, run, inputs);
+    if (id === null) return { kind: 'queue_full' };
+    written();
+    const created = await find(id);
+    if (created === null) throw new Error('the run that was written is not there');
+    return { kind: 'created', run: created };
+  } catch (error) {
+    if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+    if (error instanceof NodeGoneError) return { kind: 'node_gone' };
+    if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
+    if (error instanceof StateNotSavedError) return { kind: 'state_not_saved', runId: error.runId };
+    throw error;
+  }
+}
+
+/**
+ * @returns null if the cluster's queue is full.
+ * @throws StackGoneError, ClusterMovedError, NodeGoneError, StateNotSavedError
+ */
+function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
+  const { db, audit, sealer, sources } = parts;
+  return db.orm.transaction(async (tx) => {
+    // The cluster cannot move until the transaction ends; a move that waits for the transaction finds the run.
+    if ((await sources.holdCluster(tx, run.clusterId)) !== run.organizationId) throw new ClusterMovedError();
+    const made = await insertRun(tx, run, (runId) => sealer.seal(inputs, inputsContext(runId), tx));
+    if (made === null) return null;
+    const { id, isNew } = made;
+    if (!isNew) {
+      await run.author.created?.(tx, formatId('run', id));
+      return id;
+    }
+    if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
+    await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
+    return id;
+  });
+}

@@ -1,0 +1,1 @@
+export { type BillingRoutesParts, registerBillingRoutes } from './billing.ts';

@@ -1,0 +1,245 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatId } from '#base/id.ts';
+import { parseMoment } from '#base/timestamps.ts';
+import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePrice } from '#core/costs/costs.ts';
+import {
+  bearerSecurity,
+  type Guards,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  notFound,
+  onceHeaders,
+  orNull,
+  pageOf,
+  pageQuery,
+  textOrNull,
+} from '#edge/api/shared/shared.ts';
+import { authorOf, type HttpContext, type Problem, ValidationError } from '#edge/http/http.ts';
+
+/** Shared parts of rate cards and conversion rates, which have dates, and are ended and replaced but never edited. */
+
+const momentExample = '2026-03-01T00:00:00Z';
+const wantedMoment = `must be a date such as 2026-03-01 (midnight UTC) or an RFC 3339 time such as ${momentExample}`;
+
+/** Returns the schema of a time in a body or a query, in milliseconds since the Unix epoch. */
+export function momentText(description: string) {
+  return z
+    .string()
+    .transform((text, context): number => {
+      const momentMs = parseMoment(text);
+      if (momentMs !== null) return momentMs;
+      context.addIssue({ code: 'custom', message: wantedMoment });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description, example: momentExample });
+}
+
+/** Returns the schema of a price or a rate as text, so that no digit is lost. */
+export function scaledText(description: string) {
+  return z
+    .string()
+    .transform((text, context): bigint => {
+      const scaled = parsePrice(text);
+      if (scaled !== null) return scaled;
+      const message = 'must be a plain decimal, 0 or more, with at most 10 digits before the point and 10 behind it';
+      context.addIssue({ code: 'custom', message });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description, example: '2.49' });
+}
+
+/** Returns the schema of a currency: any case is accepted, and the code of the currency table results. */
+export function currencyText() {
+  return z
+    .string()
+    .transform((text, context): string => {
+      const currency = findCurrency(text);
+      if (currency !== null) return currency.code;
+      context.addIssue({ code: 'custom', message: 'must be a currency of GET /v1/billing/currencies, such as EUR' });
+      return z.NEVER;
+    })
+    .openapi({ type: 'string', description: 'ISO 4217', example: 'EUR' });
+}
+
+const retroactive = z.boolean().default(false).openapi({
+  description: 'Allows a time in the past, which changes existing reports',
+});
+
+/** Dates in the body that creates a rate. */
+const datesOfNew = {
+  effective_from: momentText('Start, inclusive; default is now').optional(),
+  effective_to: textOrNull(momentText('End, exclusive; absent or null is no end')).optional(),
+  retroactive,
+};
+
+interface DatesOfNew {
+  readonly effective_from?: number | undefined;
+  readonly effective_to?: number | null | undefined;
+  readonly retroactive: boolean;
+}
+
+export function toDates({ effective_from: fromMs, effective_to: toMs, retroactive }: DatesOfNew) {
+  return { fromMs: fromMs ?? null, toMs: toMs ?? null, retroactive };
+}
+
+/** Checks fields against each other. All problems of a body are reported together. */
+type Between = (body: Readonly<Record<string, unknown>>) => Problem | null;
+
+const endsLate: Between = ({ effective_from: from, effective_to: to }) =>
+  typeof from === 'number' && typeof to === 'number' && to <= from
+    ? { field: 'effective_to', message: 'must be later than effective_from' }
+    : null;
+
+/** Returns the check for `superRefine`. Use it with `always`, since other fields of the body may be invalid. */
+function checkBetween(...checks: readonly Between[]) {
+  return (body: object, context: z.core.$RefinementCtx<object>): void => {
+    for (const check of [...checks, endsLate]) {
+      const problem = check({ ...body });
+      if (problem !== null) context.addIssue({ code: 'custom', path: [problem.field], message: problem.message });
+    }
+  };
+}
+
+/** Condition of a check that also runs on invalid bodies, except on values that are not objects and have no fields. */
+const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
+
+/** Dates in an answer. */
+const datesShown = {
+  effective_from: z.iso.datetime(),
+  effective_to: z.iso.datetime().nullable().openapi({ description: 'End of the period; null if open' }),
+  created_at: z.iso.datetime(),
+};
+
+interface Dated {
+  readonly id: string;
+  readonly fromMs: number;
+  readonly toMs: number | null;
+  readonly createdAtMs: number;
+}
+
+const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
+
+/** Returns id and dates of a rate in the form of the API. */
+export function showDated(prefix: Prefix, { id, fromMs, toMs, createdAtMs }: Dated) {
+  return {
+    id: formatId(prefix, id),
+    effective_from: isoOf(fromMs),
+    effective_to: toMs === null ? null : isoOf(toMs),
+    created_at: isoOf(createdAtMs),
+  };
+}
+
+const endSchema = z.strictObject({ at: momentText('End; default is now').optional(), retroactive }).openapi('EndRate');
+
+const atQuery = momentText('Only rates in effect at this date (midnight UTC) or RFC 3339 time').optional();
+
+type Prefix = 'rate' | 'conv';
+
+interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape> {
+  readonly guards: Guards;
+  readonly prefix: Prefix;
+  readonly path: `/v1/billing/${string}`;
+  /** Name in the OpenAPI document. */
+  readonly name: 'RateCard' | 'ConversionRate';
+  /** Fields of an answer, besides id and dates. */
+  readonly shown: Shown;
+  readonly created: New;
+  /** Checks the fields of a new rate against each other. */
+  readonly between: Between;
+  readonly filters: Filters;
+}
+
+/** Returns the routes of one kind of rates: list, create and end. Rates are never edited. */
+export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
+  kind: DatedKind<Shown, New, Filters>,
+) {
+  const { guards, prefix, path, name } = kind;
+  const common = { security: bearerSecurity };
+  const fields = { id: idText(prefix), ...kind.shown, ...datesShown };
+  const schema = z.object(fields).openapi(name);
+  const follows = orNull(schema).openapi({ description: 'Previous rate that this one ended; null if there was none' });
+  const createdSchema = z.object({ ...fields, follows }).openapi(`Created${name}`);
+  const createSchema = z
+    .strictObject({ ...kind.created, ...datesOfNew })
+    .superRefine(checkBetween(kind.between), always)
+    .openapi(`Create${name}`);
+  const one = jsonAnswer(schema, `The ${nouns[prefix]}`);
+  return {
+    list: createRoute({
+      ...common,
+      method: 'get',
+      path,
+      middleware: [guards.may('rates.read')],
+      request: { query: z.strictObject({ ...pageQuery, ...kind.filters, at: atQuery }) },
+      responses: { 200: jsonAnswer(pageOf(schema, `${name}Page`), `A page of ${nouns[prefix]}s`) },
+    }),
+    create: createRoute({
+      ...common,
+      method: 'post',
+      path,
+      middleware: [guards.may('rates'), guards.jsonBody, guards.once(prefix, { instead: `GET ${path} lists it.` })],
+      request: { headers: onceHeaders, body: jsonRequest(createSchema) },
+      responses: { 201: jsonAnswer(createdSchema, `The ${nouns[prefix]}`) },
+    }),
+    end: createRoute({
+      ...common,
+      method: 'post',
+      path: `${path}/{id}/end`,
+      middleware: [guards.may('rates'), guards.jsonBody],
+      request: { params: z.object({ id: idText(prefix) }), body: jsonRequest(endSchema) },
+      responses: { 200: one },
+    }),
+  };
+}
+
+const nouns: Readonly<Record<Prefix, string>> = { rate: 'rate card', conv: 'conversion rate' };
+
+export function changedBy(context: HttpContext): ChangedBy {
+  return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
+}
+
+/** Returns the answer for a new rate, with the rate that it follows. @throws ValidationError, AppError conflict */
+export function requireAdded<Rate extends Dated, Shown extends object>(
+  prefix: Prefix,
+  result: AddResult<Rate>,
+  show: (rate: Rate) => Shown,
+): Shown & { follows: Shown | null } {
+  switch (result.kind) {
+    case 'created':
+      return { ...show(result.rate), follows: result.ended === null ? null : show(result.ended) };
+    case 'empty':
+      throw new ValidationError([{ field: 'effective_to', message: 'must be later than effective_from' }]);
+    case 'in_the_past':
+      throw inThePast('effective_from', result.nowMs);
+    case 'overlap': {
+      const { id, fromMs, toMs } = result.with;
+      const span = `${isoOf(fromMs)} ${toMs === null ? 'for good' : `until ${isoOf(toMs)}`}`;
+      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} holds from ${span}: end it before, or begin after it; one for the time before it has "effective_to": "${isoOf(fromMs)}".`;
+      throw new AppError('conflict', { message, param: 'effective_from' });
+    }
+  }
+}
+
+/** @throws ValidationError, AppError not_found, conflict */
+export function requireEnded<Rate extends Dated>(prefix: Prefix, result: EndResult<Rate>): Rate {
+  switch (result.kind) {
+    case 'ended':
+      return result.rate;
+    case 'not_found':
+      throw notFound(prefix);
+    case 'in_the_past':
+      throw inThePast('at', result.nowMs);
+    case 'already_ended': {
+      const { toMs } = result.rate;
+      const when = toMs === null ? '' : ` at ${isoOf(toMs)}`;
+      throw new AppError('conflict', { message: `This ${nouns[prefix]} ends${when}, and no later.`, param: 'at' });
+    }
+  }
+}
+
+function inThePast(field: string, nowMs: number): ValidationError {
+  const message = `lies in the past, it is ${isoOf(nowMs)}: "retroactive": true changes what reports say of it`;
+  return new ValidationError([{ field, message }]);
+}

@@ -1,0 +1,99 @@
+import { z } from '@hono/zod-openapi';
+import { type Costs, formatPrice, type RateCard, type Scaled } from '#core/costs/costs.ts';
+import {
+  type ApiApp,
+  type Guards,
+  longText,
+  nameText,
+  requireId,
+  textOrNull,
+  toPage,
+} from '#edge/api/shared/shared.ts';
+import type { Problem } from '#edge/http/http.ts';
+import {
+  changedBy,
+  currencyText,
+  datedRoutes,
+  requireAdded,
+  requireEnded,
+  scaledText,
+  showDated,
+  toDates,
+} from './dated-rates.ts';
+
+export interface RateCardRoutesParts {
+  readonly guards: Guards;
+  readonly costs: Pick<Costs, 'rateCards' | 'listRateCards'>;
+}
+
+const hour = z
+  .string()
+  .nullable()
+  .openapi({ example: '2.49', description: 'Price per hour, exact decimal; null is not priced' });
+
+const shown = {
+  hardware_profile: z.string(),
+  currency: z.string().openapi({ example: 'USD' }),
+  node_hour: hour,
+  gpu_hour: hour,
+};
+
+const created = {
+  hardware_profile: nameText(100),
+  currency: currencyText(),
+  node_hour: textOrNull(scaledText('Price per node-hour')).optional(),
+  gpu_hour: textOrNull(scaledText('Price per GPU-hour')).optional(),
+};
+
+function isUnpriced({ node_hour: node, gpu_hour: gpu }: Readonly<Record<string, unknown>>): Problem | null {
+  if ((node ?? null) !== null || (gpu ?? null) !== null) return null;
+  return { field: 'gpu_hour', message: 'must be given, or node_hour: a card prices at least one of them' };
+}
+
+const priceOrNull = (price: Scaled | null): string | null => (price === null ? null : formatPrice(price));
+
+function toAnswer(card: RateCard) {
+  return {
+    hardware_profile: card.hardwareProfile,
+    currency: card.currency,
+    node_hour: priceOrNull(card.nodeHour),
+    gpu_hour: priceOrNull(card.gpuHour),
+    ...showDated('rate', card),
+  };
+}
+
+export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardRoutesParts): void {
+  const routes = datedRoutes({
+    guards,
+    prefix: 'rate',
+    path: '/v1/billing/rate-cards',
+    name: 'RateCard',
+    shown,
+    created,
+    between: isUnpriced,
+    filters: { hardware_profile: longText(100).optional(), currency: currencyText().optional() },
+  });
+  app.openapi(routes.list, async (context) => {
+    const {
+      hardware_profile: hardwareProfile = null,
+      currency = null,
+      at = null,
+      ...page
+    } = context.req.valid('query');
+    const { rates, total } = await costs.listRateCards({ hardwareProfile, currency, atMs: at, ...page });
+    return context.json(toPage(rates.map(toAnswer), page, total), 200);
+  });
+  app.openapi(routes.create, async (context) => {
+    const { hardware_profile: hardwareProfile, currency, node_hour, gpu_hour, ...dates } = context.req.valid('json');
+    const prices = { nodeHour: node_hour ?? null, gpuHour: gpu_hour ?? null };
+    const input = { hardwareProfile, currency, ...prices, ...toDates(dates) };
+    const result = await costs.rateCards.add(input, changedBy(context));
+    return context.json(requireAdded('rate', result, toAnswer), 201);
+  });
+  app.openapi(routes.end, async (context) => {
+    const id = requireId('rate', context.req.valid('param').id);
+    const { at: atMs = null, retroactive } = context.req.valid('json');
+    const result = await costs.rateCards.end(id, { atMs, retroactive }, changedBy(context));
+    return context.json(toAnswer(requireEnded('rate', result)), 200);
+  });
+}

@@ -1,0 +1,332 @@
+import { type RouteConfig, z } from '@hono/zod-openapi';
+import { taskTypes } from '#core/catalog/catalog.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  errorDescription,
+  jsonAnswer,
+  jsonRequest,
+  unixSeconds,
+} from '#edge/api/shared/shared.ts';
+import {
+  errorAnswerHeaders,
+  inferenceAnswerHeaders,
+  inferenceRequestHeaders,
+  listingAnswerHeaders,
+} from './inference-headers.ts';
+
+/** The inference routes, for the OpenAPI document only: they forward unknown fields, so no schema checks requests. */
+
+const unserved = [
+  '/v1/audio/transcriptions',
+  '/v1/audio/translations',
+  '/v1/audio/speech',
+  '/v1/images/generations',
+  '/v1/images/edits',
+  '/v1/images/variations',
+  '/v1/moderations',
+];
+
+const model = z
+  .string()
+  .openapi({ description: 'Catalog id, display name, Hugging Face id or alias (case-insensitive)' });
+const stream = z.boolean().default(false);
+const tier = z.string().optional().openapi({
+  example: 'flex',
+  description: '`flex` is cheaper and waits while the engine is full. All other values are forwarded to the engine.',
+});
+
+const usage = z.looseObject({
+  prompt_tokens: z.int(),
+  completion_tokens: z.int().optional(),
+  total_tokens: z.int(),
+  cost: z.number().optional().openapi({ description: 'USD; only with `usage: {"include": true}`' }),
+});
+
+const chatRequest = z
+  .looseObject({
+    model,
+    messages: z.array(z.looseObject({ role: z.string() })),
+    stream,
+    stream_options: z.looseObject({ include_usage: z.boolean().optional() }).optional(),
+    usage: z
+      .looseObject({ include: z.boolean().optional() })
+      .optional()
+      .openapi({ description: '`{"include": true}` adds `usage` with `usage.cost` to the response, streamed or not' }),
+    max_completion_tokens: z.int().optional(),
+    service_tier: tier,
+  })
+  .openapi('ChatCompletionRequest', {
+    description:
+      'All other fields are forwarded to the engine unchanged, or rejected with 400 and the field in `param`',
+  });
+
+const completionRequest = z
+  .looseObject({
+    model,
+    prompt: z.union([z.string(), z.array(z.unknown())]),
+    stream,
+    max_tokens: z.int().optional(),
+    service_tier: tier,
+  })
+  .openapi('CompletionRequest');
+
+const responseRequest = z
+  .looseObject({
+    model,
+    input: z.union([z.string(), z.array(z.looseObject({}))]),
+    instructions: z.string().optional(),
+    stream,
+    max_output_tokens: z.int().optional(),
+    store: z.boolean().optional().openapi({
+      description: 'Responses are not stored: `true` returns 400 unless the engine file allows it',
+    }),
+    service_tier: tier,
+  })
+  .openapi('ResponseRequest', {
+    description:
+      '`previous_response_id`, `background` and built-in tools are rejected unless the engine file allows them',
+  });
+
+const responseAnswer = z
+  .looseObject({
+    id: z.string(),
+    object: z.literal('response'),
+    model: z.string(),
+    status: z.string(),
+    output: z.array(z.looseObject({})),
+    usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int(), total_tokens: z.int() }),
+  })
+  .openapi('Response');
+
+const messageFields = {
+  model,
+  messages: z.array(z.looseObject({ role: z.string() })),
+  system: z.union([z.string(), z.array(z.looseObject({}))]).optional(),
+  tools: z.array(z.looseObject({ name: z.string() })).optional(),
+};
+const messageRequest = z
+  .looseObject({ ...messageFields, max_tokens: z.int(), stream, service_tier: tier })
+  .openapi('MessageRequest', { description: "Request of Anthropic's Messages API, as far as vLLM supports it" });
+const countTokensRequest = z.looseObject(messageFields).openapi('CountTokensRequest');
+
+const messageAnswer = z
+  .looseObject({
+    id: z.string(),
+    type: z.literal('message'),
+    role: z.literal('assistant'),
+    model: z.string(),
+    content: z.array(z.looseObject({ type: z.string() })),
+    stop_reason: z.string(),
+    usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int() }),
+  })
+  .openapi('Message');
+const countTokensAnswer = z.looseObject({ input_tokens: z.int() }).openapi('CountTokens');
+
+const tokenizeRequest = z
+  .looseObject({ model, prompt: z.string().optional(), messages: z.array(z.looseObject({})).optional() })
+  .openapi('TokenizeRequest', { description: 'Either `prompt`, or the `messages` of a chat' });
+const tokenizeAnswer = z
+  .looseObject({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) })
+  .openapi('Tokens');
+const detokenizeRequest = z.looseObject({ model, tokens: z.array(z.int()) }).openapi('DetokenizeRequest');
+const detokenizeAnswer = z.looseObject({ prompt: z.string() }).openapi('Detokenized');
+
+const embeddingRequest = z
+  .looseObject({ model, input: z.union([z.string(), z.array(z.unknown())]), service_tier: tier })
+  .openapi('EmbeddingRequest');
+
+const rerankRequest = z
+  .looseObject({
+    model,
+    query: z.union([z.string(), z.looseObject({})]),
+    documents: z.array(z.union([z.string(), z.looseObject({})])),
+    top_n: z.int().optional(),
+  })
+  .openapi('RerankRequest');
+
+const rerankAnswer = z
+  .looseObject({
+    model: z.string(),
+    results: z.array(z.looseObject({ index: z.int(), relevance_score: z.number() })),
+    usage,
+  })
+  .openapi('Rerank');
+
+const scoreRequest = z.looseObject({ model }).openapi('ScoreRequest', {
+  description: '`queries` and `documents`, or `text_1` and `text_2`; each is a text or a list',
+});
+
+const answer = (object: string, list: 'choices' | 'data', name: string) =>
+  z
+    .looseObject({ object: z.literal(object), model: z.string(), [list]: z.array(z.looseObject({})), usage })
+    .openapi(name);
+
+const modelRecord = z
+  .object({
+    id: z.string(),
+    object: z.literal('model'),
+    created: unixSeconds,
+    owned_by: z.string(),
+    parent: z.string().nullable().openapi({ description: 'Base model of a LoRA adapter; else null' }),
+    name: z.string(),
+    aliases: z.array(z.string()).openapi({ description: 'Other names that requests may use' }),
+    fallbacks: z.array(z.string()).openapi({
+      description: 'Fallback models by id, in order, among those that the key may use',
+    }),
+    hugging_face_id: z.string().nullable(),
+    task_type: z.enum(taskTypes),
+    context_length: z.int(),
+    max_output_length: z.int().nullable().openapi({ description: 'Tokens; null for models that generate no text' }),
+    input_modalities: z.array(z.enum(['text', 'image'])),
+    supported_parameters: z
+      .array(z.string())
+      .openapi({ description: 'Supported request fields, in the format of OpenRouter' }),
+    pricing: z
+      .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
+      .nullable()
+      .openapi({ description: 'USD per token' }),
+    status: z.enum(['ready', 'cold', 'starting', 'failed']),
+    expected_cold_start_seconds: z.number().nullable().openapi({
+      description: 'Expected start time of the engine: the last one, or the configured maximum. Null while it runs',
+    }),
+  })
+  .openapi('Model');
+
+const modelList = z.object({ object: z.literal('list'), data: z.array(modelRecord) }).openapi('ModelList');
+
+const perMillion = {
+  input_per_million: z.string(),
+  output_per_million: z.string(),
+  cached_input_per_million: z.string(),
+};
+
+const price = z
+  .object({
+    model: z.string(),
+    ...perMillion,
+    flex: z.object(perMillion).optional().openapi({ description: 'Prices of `service_tier: "flex"`, if offered' }),
+    currency: z.literal('USD'),
+    effective_from: unixSeconds,
+  })
+  .openapi('Price');
+
+const priceList = z.object({ object: z.literal('list'), data: z.array(price) }).openapi('PriceList');
+
+const chatAnswer = answer('chat.completion', 'choices', 'ChatCompletion');
+const completionAnswer = answer('text_completion', 'choices', 'Completion');
+const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
+const scoreAnswer = answer('list', 'data', 'ScoreList');
+
+/** Returns an answer of one JSON document, or of server-sent events if `stream` is true. */
+function streamable(
+  schema: z.ZodType,
+  description = 'Response; with `stream: true` frames of `data:` up to `data: [DONE]`',
+) {
+  const described = jsonAnswer(schema, description);
+  const events = { 'text/event-stream': { schema: z.string() } };
+  return { ...described, headers: inferenceAnswerHeaders, content: { ...described.content, ...events } };
+}
+
+const errors = { default: { description: errorDescription, headers: errorAnswerHeaders } };
+
+const inference: readonly RouteConfig[] = [
+  {
+    method: 'post',
+    path: '/v1/chat/completions',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(chatRequest) },
+    responses: { 200: streamable(chatAnswer), ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/completions',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(completionRequest) },
+    responses: { 200: streamable(completionAnswer), ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/responses',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(responseRequest) },
+    responses: {
+      200: streamable(responseAnswer, 'Response; with `stream: true` events up to `response.completed`'),
+      ...errors,
+    },
+  },
+  {
+    method: 'post',
+    path: '/v1/messages',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(messageRequest) },
+    responses: {
+      200: streamable(messageAnswer, 'Message; with `stream: true` events up to `message_stop`'),
+      ...errors,
+    },
+  },
+  {
+    method: 'post',
+    path: '/v1/messages/count_tokens',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(countTokensRequest) },
+    responses: { 200: { ...jsonAnswer(countTokensAnswer, 'The count'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/tokenize',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(tokenizeRequest) },
+    responses: { 200: { ...jsonAnswer(tokenizeAnswer, 'The tokens'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/detokenize',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(detokenizeRequest) },
+    responses: { 200: { ...jsonAnswer(detokenizeAnswer, 'The text'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/embeddings',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(embeddingRequest) },
+    responses: { 200: { ...jsonAnswer(embeddingAnswer, 'The vectors'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'post',
+    path: '/v1/rerank',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(rerankRequest) },
+    responses: {
+      200: { ...jsonAnswer(rerankAnswer, 'The documents, best first'), headers: inferenceAnswerHeaders },
+      ...errors,
+    },
+  },
+  {
+    method: 'post',
+    path: '/v1/score',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(scoreRequest) },
+    responses: {
+      200: { ...jsonAnswer(scoreAnswer, 'The scores, in the order of the pairs'), headers: inferenceAnswerHeaders },
+      ...errors,
+    },
+  },
+  ...unserved.map((path) => ({
+    method: 'post' as const,
+    path,
+    responses: errors,
+  })),
+  {
+    method: 'get',
+    path: '/v1/models',
+    request: { query: z.object({ task_type: z.enum(taskTypes).optional() }) },
+    responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'get',
+    path: '/v1/models/{id}',
+    request: { params: z.object({ id: z.string() }) },
+    responses: { 200: { ...jsonAnswer(modelRecord, 'The model'), headers: listingAnswerHeaders }, ...errors },
+  },
+];
+
+export function registerInferenceDocs(app: ApiApp): void {
+  for (const route of inference) app.openAPIRegistry.registerPath({ ...route, security: bearerSecurity });
+  app.openAPIRegistry.registerPath({
+    method: 'get',
+    path: '/v1/pricing',
+    responses: { 200: jsonAnswer(priceList, 'Prices in USD per million tokens') },
+  });
+}

@@ -1,0 +1,294 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import {
+  type EngineDefinition,
+  type EngineFileProblem,
+  type EngineFilesState,
+  formatEngineFileProblem,
+} from '#core/catalog/catalog.ts';
+import type { CommandAuthor, OperatorCommands } from '#core/fleet/fleet.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  type Guards,
+  jsonAnswer,
+  toUnixSeconds,
+  unixSeconds,
+} from '#edge/api/shared/shared.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import { toEvents, toLogAnswer } from './engine-logs.ts';
+import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
+import { type EngineAnswer, engineSchema, hostSchema, toEngineAnswer, toHostAnswer } from './engine-schemas.ts';
+
+export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
+
+export interface EngineRoutesParts {
+  readonly guards: Guards;
+  readonly operations: EngineOperations;
+  readonly commands: OperatorCommands;
+}
+
+const engineCommands = ['start', 'stop', 'restart', 'reset'] as const;
+const problemsShownMax = 20;
+const logLinesDefault = 200;
+const logLinesMax = 10_000;
+
+/** Returns the schema of a list without pages, since an installation has few of these items. */
+const wholeList = <T extends z.ZodType>(item: T, name: string) =>
+  z.object({ object: z.literal('list'), data: z.array(item) }).openapi(name);
+
+const idParams = z.object({
+  id: z.string().openapi({ description: 'Catalog id, URL-encoded, such as `acme%2Fchat`', example: 'standin-chat' }),
+});
+
+const reloadSchema = z
+  .object({
+    object: z.literal('engines.reload'),
+    added: z.array(z.string()),
+    changed: z.array(z.string()),
+    removed: z.array(z.string()),
+  })
+  .openapi('EnginesReload');
+
+const engineListSchema = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(engineSchema),
+    files: z
+      .object({
+        read_at: unixSeconds,
+        refused: z
+          .object({ at: unixSeconds, problems: z.array(z.string()) })
+          .nullable()
+          .openapi({ description: 'Later reload that was rejected; null if there was none' }),
+      })
+      .openapi({ description: 'Engine files in effect on this gateway' }),
+    differences: z
+      .array(
+        z.object({
+          kind: z.string().openapi({ example: 'engine file' }),
+          name: z.string().openapi({ example: 'llama-70b' }),
+          seconds: z.int().openapi({ description: 'Seconds since this gateway noticed the difference' }),
+          overdue: z.boolean().openapi({ description: 'The difference is older than HEADGATE_ROLLOUT_SECONDS' }),
+          values: z.array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) })),
+        }),
+      )
+      .openapi({
+        description: 'Differences between gateways that must be equal; empty with one gateway',
+      }),
+    pending_prices: z.array(z.string()).openapi({
+      description: 'Models whose price is pending because another gateway has another price',
+    }),
+  })
+  .openapi('EngineList');
+
+const logLineSchema = z.object({ replica: z.string().nullable(), line: z.string() }).openapi('EngineLogLine');
+
+const logQuery = z.strictObject({
+  follow: z
+    .enum(['0', '1', 'true', 'false'])
+    .default('0')
+    .openapi({ description: '1 streams new lines as server-sent events' }),
+  tail: z
+    .string()
+    .regex(/^\d{1,9}$/, 'must be a whole number')
+    .transform(Number)
+    .refine((lines) => lines <= logLinesMax, `must be at most ${logLinesMax}`)
+    .default(logLinesDefault)
+    .openapi({ type: 'integer', minimum: 0, maximum: logLinesMax, default: logLinesDefault }),
+  replica: z.string().max(256).optional().openapi({ description: 'Only this replica; default is all' }),
+});
+
+/** Registers the routes for engines and hosts, only for platform administrators. */
+export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): void {
+  registerReload(app, parts);
+  registerReading(app, parts);
+  for (const kind of engineCommands) registerCommand(app, parts, kind);
+  registerLogs(app, parts);
+  registerHosts(app, parts);
+}
+
+interface Found {
+  readonly definition: EngineDefinition;
+  readonly engine: OperatedEngine | null;
+}
+
+/** @throws AppError not_found */
+function find(operations: EngineOperations, id: string): Found {
+  const definition = operations.definitions().find((one) => one.id === id);
+  if (definition === undefined) throw new AppError('not_found', { message: 'There is no such engine.' });
+  return { definition, engine: operations.list().find(({ engineId }) => engineId === id) ?? null };
+}
+
+function answerOf(operations: EngineOperations, id: string): EngineAnswer {
+  const { definition, engine } = find(operations, id);
+  return toEngineAnswer(definition, engine);
+}
+
+function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const list = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines',
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    request: { query: z.strictObject({}) },
+    responses: { 200: jsonAnswer(engineListSchema, 'Engines') },
+  });
+  app.openapi(list, (context) => {
+    const engines = new Map(operations.list().map((engine) => [engine.engineId, engine]));
+    const data = operations
+      .definitions()
+      .map((definition) => toEngineAnswer(definition, engines.get(definition.id) ?? null))
+      .toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    const answer = {
+      object: 'list' as const,
+      data,
+      files: toFilesAnswer(operations.files()),
+      differences: operations.differences().map(toDifferenceAnswer),
+      pending_prices: [...operations.pendingPrices()],
+    };
+    return context.json(answer, 200);
+  });
+  const get = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines/{id}',
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    request: { params: idParams },
+    responses: { 200: jsonAnswer(engineSchema, 'The engine') },
+  });
+  app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
+}
+
+/** Returns the caller for the audit log of a command. */
+function commandAuthor(context: HttpContext): CommandAuthor {
+  return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
+}
+
+function registerCommand(
+  app: ApiApp,
+  { guards, operations, commands }: EngineRoutesParts,
+  kind: (typeof engineCommands)[number],
+): void {
+  const route = createRoute({
+    method: 'post',
+    path: `/v1/admin/engines/{id}/${kind}`,
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    request: { params: idParams },
+    responses: { 202: jsonAnswer(engineSchema, 'The engine after the command') },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = context.req.valid('param');
+    const { definition, engine } = find(operations, id);
+    if (engine === null) {
+      throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
+    }
+    if (kind === 'restart' && definition.driver.type === 'external') throw notOursToRestart(id);
+    await commands.command(id, kind, commandAuthor(context));
+    return context.json(answerOf(operations, id), 202);
+  });
+}
+
+function notOursToRestart(id: string): AppError {
+  const message = `${id} is an external engine: somebody else runs it, and Headgate does not restart it. Nothing was changed.`;
+  return new AppError('conflict', { message });
+}
+
+function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/admin/engines/{id}/logs',
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    request: { params: idParams, query: logQuery },
+    responses: {
+      200: {
+        description: 'The last lines; with `follow=1` events of one line each',
+        content: {
+          'application/json': { schema: wholeList(logLineSchema, 'EngineLog') },
+          'text/event-stream': { schema: z.string().openapi({ example: 'data: {"replica":"r1","line":"…"}\n\n' }) },
+        },
+      },
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = context.req.valid('param');
+    const { follow, tail, replica } = context.req.valid('query');
+    const { engine } = find(operations, id);
+    const replicaId = replica ?? null;
+    if (replicaId !== null && engine?.replicas.some((one) => one.id === replicaId) !== true) {
+      throw new AppError('not_found', { message: 'This engine has no such replica.', param: 'replica' });
+    }
+    const left = new AbortController();
+    const isFollowing = follow === '1' || follow === 'true';
+    const lines = operations.logs(id, replicaId, { tailLines: tail, follow: isFollowing, signal: left.signal });
+    if (isFollowing) {
+      const headers = { 'content-type': 'text/event-stream', 'cache-control': 'no-store' };
+      return context.body(toEvents(lines, left), 200, headers);
+    }
+    const data = [];
+    for await (const line of lines) data.push(toLogAnswer(line));
+    return context.json({ object: 'list' as const, data }, 200);
+  });
+}
+
+function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/admin/hosts',
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    request: { query: z.strictObject({}) },
+    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts') },
+  });
+  app.openapi(route, (context) => {
+    const [definitions, engines, orphans] = [operations.definitions(), operations.list(), operations.orphans()];
+    const data = operations.hosts().map((host) => toHostAnswer(host, { definitions, engines, orphans }));
+    return context.json({ object: 'list' as const, data }, 200);
+  });
+}
+
+function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/admin/engines/reload',
+    security: bearerSecurity,
+    middleware: [guards.may('engines')],
+    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the changed engines') },
+  });
+  app.openapi(route, async (context) => {
+    const result = await commands.reload(commandAuthor(context));
+    if (!result.ok) throw refused(result.problems);
+    const { added, changed, removed } = result;
+    return context.json(
+      { object: 'engines.reload' as const, added: [...added], changed: [...changed], removed: [...removed] },
+      200,
+    );
+  });
+}
+
+function shownOf(problems: readonly EngineFileProblem[]): string[] {
+  const shown = problems.slice(0, problemsShownMax).map(formatEngineFileProblem);
+  return problems.length > shown.length ? [...shown, `and ${problems.length - shown.length} more`] : shown;
+}
+
+const toFilesAnswer = ({ readAtMs, refused: last }: EngineFilesState) => ({
+  read_at: toUnixSeconds(readAtMs),
+  refused: last === null ? null : { at: toUnixSeconds(last.atMs), problems: shownOf(last.problems) },
+});
+
+const toDifferenceAnswer = ({ kind, name, forMs, isOverdue, values }: OperatedDifference) => ({
+  kind,
+  name,
+  seconds: Math.floor(forMs / 1000),
+  overdue: isOverdue,
+  values: values.map(({ value, gateways }) => ({ value, gateways: [...gateways] })),
+});
+
+function refused(problems: readonly EngineFileProblem[]): AppError {
+  const shown = shownOf(problems);
+  const param = problems[0]?.field ?? null;
+  const message = `The engine files cannot be used; everything stays as it was. ${shown.join('\n')}`;
+  return new AppError('unprocessable', { message, ...(param !== null && { param }) });
+}

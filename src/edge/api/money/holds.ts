@@ -1,0 +1,110 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatId, isUuid, uuidTimeMs } from '#base/id.ts';
+import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
+import type { HoldReview, LeftHold } from '#core/admission/admission.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  type Guards,
+  idText,
+  jsonAnswer,
+  jsonRequest,
+  listOf,
+  listQuery,
+  nameText,
+  readCursor,
+  toListPage,
+  toUnixSeconds,
+  unixSeconds,
+} from '#edge/api/shared/shared.ts';
+import { authorOf } from '#edge/http/http.ts';
+
+export interface HoldRoutesParts {
+  readonly guards: Guards;
+  readonly holds: HoldReview;
+}
+
+const heldText = z.string().openapi({ example: '0.00042', description: 'USD, exact decimal' });
+
+const holdSchema = z
+  .object({
+    id: z.string().openapi({ description: 'Id of the request' }),
+    object: z.literal('hold'),
+    organization_id: idText('org'),
+    key_id: idText('key'),
+    gateway_id: z.string().openapi({ description: 'Stopped gateway that admitted the request' }),
+    held: heldText,
+    spooled: z.boolean().openapi({ description: 'The usage is on the disk of that gateway and not yet recorded' }),
+    created_at: unixSeconds,
+  })
+  .openapi('Hold');
+
+const releasedSchema = z
+  .object({ id: z.string(), object: z.literal('hold'), released: z.literal(true), held: heldText })
+  .openapi('ReleasedHold');
+
+const heldOf = ({ heldMicroUsd }: LeftHold): string => formatUsd(heldMicroUsd * PICO_PER_MICRO);
+
+function toBody(hold: LeftHold): z.infer<typeof holdSchema> {
+  return {
+    id: hold.requestId,
+    object: 'hold',
+    organization_id: formatId('org', hold.organizationId),
+    key_id: formatId('key', hold.keyId),
+    gateway_id: hold.gatewayId,
+    held: heldOf(hold),
+    spooled: hold.isSpooled,
+    created_at: toUnixSeconds(uuidTimeMs(hold.requestId)),
+  };
+}
+
+const refusals = {
+  running: 'Its gateway lives and gives it back by itself, once the request is in the books.',
+  booked: 'The request is in the books: its hold comes back by itself within HEADGATE_LEASE_SECONDS.',
+};
+
+const notThere = (): AppError =>
+  new AppError('not_found', { message: 'There is no such hold; it may have been given back.' });
+
+/** Registers the routes for wallet holds left by stopped gateways, for platform administrators. */
+export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesParts): void {
+  const common = { security: bearerSecurity };
+  const list = createRoute({
+    ...common,
+    middleware: [guards.may('books')],
+    method: 'get',
+    path: '/v1/admin/holds',
+    request: { query: z.strictObject(listQuery) },
+    responses: { 200: jsonAnswer(listOf(holdSchema, 'HoldList'), 'One page') },
+  });
+  app.openapi(list, async (context) => {
+    const { limit, cursor } = context.req.valid('query');
+    const before = readCursor(cursor, (position) => (isUuid(position) ? position : null));
+    const all = await holds.list();
+    const found = all.filter(({ requestId }) => before === null || requestId < before);
+    const page = found.slice(0, limit);
+    const next = found.length > limit ? (page.at(-1)?.requestId ?? null) : null;
+    return context.json(toListPage(page.map(toBody), next), 200);
+  });
+  const release = createRoute({
+    ...common,
+    middleware: [guards.may('books'), guards.jsonBody],
+    method: 'post',
+    path: '/v1/admin/holds/{id}/release',
+    request: {
+      params: z.object({ id: z.string() }),
+      body: jsonRequest(z.strictObject({ reason: nameText(1000) })),
+    },
+    responses: { 200: jsonAnswer(releasedSchema, 'The hold was released') },
+  });
+  app.openapi(release, async (context) => {
+    const id = context.req.valid('param').id.toLowerCase();
+    if (!isUuid(id)) throw notThere();
+    const { reason } = context.req.valid('json');
+    const result = await holds.release({ requestId: id, reason, author: authorOf(context) });
+    if (result.kind === 'not_found') throw notThere();
+    if (result.kind !== 'released') throw new AppError('conflict', { message: refusals[result.kind] });
+    return context.json({ id, object: 'hold' as const, released: true as const, held: heldOf(result.hold) }, 200);
+  });
+}

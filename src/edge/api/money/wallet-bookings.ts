@@ -1,0 +1,147 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import { formatUsd } from '#base/money.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import type { BookingResult, LedgerEntry, ReadHeld, Wallet } from '#core/wallet/wallet.ts';
+import {
+  amountText,
+  type ApiApp,
+  bearerSecurity,
+  type Guards,
+  jsonAnswer,
+  jsonRequest,
+  longText,
+  nameText,
+  notFound,
+  onceHeaders,
+  organizationQuery,
+} from '#edge/api/shared/shared.ts';
+import { authorOf } from '#edge/http/http.ts';
+import { entrySchema, toEntry } from './ledger-schemas.ts';
+
+export interface WalletBookingParts {
+  readonly guards: Guards;
+  readonly wallet: Pick<Wallet, 'credit' | 'adjust'>;
+  readonly accounts: Pick<Accounts, 'readOrganization'>;
+  /** Returns the pico-dollars that running requests of an organization hold. */
+  readonly heldPicoUsd: ReadHeld;
+}
+
+const organizationId = organizationQuery.organization_id;
+/** The organization may be named in the body or in the query. */
+const query = z.strictObject(organizationQuery);
+
+/** A repeated reference adds no entry. */
+const byReference = { again: true } as const;
+
+const answers = {
+  200: jsonAnswer(entrySchema, 'The entry already existed; nothing was added'),
+  201: jsonAnswer(entrySchema, 'The new entry'),
+};
+
+const creditRoute = (guards: Guards) =>
+  createRoute({
+    method: 'post',
+    path: '/v1/wallet/credits',
+    security: bearerSecurity,
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
+    request: {
+      query,
+      headers: onceHeaders,
+      body: jsonRequest(
+        z.strictObject({
+          organization_id: organizationId,
+          amount: amountText({
+            isSigned: false,
+            example: '25.00',
+            description: 'USD above 0, a decimal with at most 12 places',
+          }),
+          reference: nameText(),
+          note: longText(1000).nullable().optional(),
+        }),
+      ),
+    },
+    responses: answers,
+  });
+
+const adjustmentRoute = (guards: Guards) =>
+  createRoute({
+    method: 'post',
+    path: '/v1/wallet/adjustments',
+    security: bearerSecurity,
+    middleware: [guards.may('wallet.book'), guards.jsonBody, guards.once('org', byReference)],
+    request: {
+      query,
+      headers: onceHeaders,
+      body: jsonRequest(
+        z.strictObject({
+          organization_id: organizationId,
+          amount: amountText({
+            isSigned: true,
+            example: '-2.50',
+            description: 'USD added to the balance, negative to subtract: a decimal with at most 12 places, not 0',
+          }),
+          reason: nameText(1000),
+          reference: nameText(),
+        }),
+      ),
+    },
+    responses: answers,
+  });
+
+/** Registers the routes with which platform administrators add credits and adjustments. */
+export function registerWalletBookingRoutes(app: ApiApp, parts: WalletBookingParts): void {
+  const { guards, wallet, accounts, heldPicoUsd } = parts;
+
+  app.openapi(creditRoute(guards), async (context) => {
+    const { organization_id: named, amount: amountPicoUsd, reference, note = null } = context.req.valid('json');
+    const asked = await guards.organizationOf(context, named);
+    await refuseClosed(accounts, asked, 'This organization is closed and gets no more credit.');
+    const author = authorOf(context);
+    const booked = await wallet.credit({ organizationId: asked, amountPicoUsd, reference, note, author });
+    return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
+  });
+
+  app.openapi(adjustmentRoute(guards), async (context) => {
+    const { organization_id: named, amount: amountPicoUsd, reference, reason: note } = context.req.valid('json');
+    const asked = await guards.organizationOf(context, named);
+    if (amountPicoUsd > 0n) {
+      const message = 'This organization is closed: an adjustment can only take from its balance, as for a refund.';
+      await refuseClosed(accounts, asked, message);
+    }
+    const author = authorOf(context);
+    const booking = { organizationId: asked, amountPicoUsd, reference, note, author };
+    const booked = await wallet.adjust(booking, heldPicoUsd);
+    return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
+  });
+}
+
+/** @throws AppError conflict */
+async function refuseClosed(accounts: WalletBookingParts['accounts'], id: string, message: string): Promise<void> {
+  const organization = await accounts.readOrganization(id);
+  if (organization?.status === 'closed') throw new AppError('conflict', { message });
+}
+
+/** @throws AppError if nothing was added */
+function entryOf(result: BookingResult): LedgerEntry {
+  switch (result.kind) {
+    case 'created':
+    case 'repeated':
+      return result.entry;
+    case 'conflict':
+      throw otherBooking(result.entry);
+    case 'unknown_organization':
+      throw notFound('org');
+    case 'insufficient': {
+      const [balance, held] = [result.balancePicoUsd, result.heldPicoUsd].map(formatUsd);
+      const least = result.heldPicoUsd === 0n ? 'zero' : `the ${held} USD that running requests hold`;
+      const message = `amount: the balance is ${balance} USD, and an adjustment cannot take it below ${least}.`;
+      throw new AppError('conflict', { message, param: 'amount' });
+    }
+  }
+}
+
+function otherBooking(earlier: LedgerEntry): AppError {
+  const message = `The reference "${earlier.reference ?? ''}" stands for another booking of ${formatUsd(earlier.amountPicoUsd)} USD.`;
+  return new AppError('unprocessable', { message, param: 'reference' });
+}

@@ -1,0 +1,181 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  cursorListQuery,
+  cursorPageOf,
+  type Guards,
+  jsonAnswer,
+} from '#edge/api/shared/shared.ts';
+import { absentUsageQuery, bucketPageOf } from './organization-usage-schemas.ts';
+import { endTimeOf, readBuckets } from './usage-buckets.ts';
+
+/**
+ * Routes of OpenAI's organization API for features that Headgate does not have: their lists are empty, in the same
+ * shape.
+ */
+
+export interface OrganizationAbsentParts {
+  readonly guards: Guards;
+  readonly clock: Clock;
+}
+
+const root = '/v1/organization';
+const ofProject = `${root}/projects/{id}`;
+
+/** Paths of empty lists. */
+export const absentLists: readonly string[] = [
+  `${root}/certificates`,
+  `${root}/external_keys`,
+  `${root}/external_storage`,
+  `${root}/groups`,
+  `${root}/groups/{group}/roles`,
+  `${root}/groups/{group}/users`,
+  `${root}/roles`,
+  `${root}/spend_alerts`,
+  `${root}/users/{user}/roles`,
+  `${root}/workload_identity_providers`,
+  `${root}/workload_identity_providers/{provider}/federation_rules`,
+  `${ofProject}/certificates`,
+  `${ofProject}/groups`,
+  `${ofProject}/spend_alerts`,
+  `${ofProject}/users`,
+  // OpenAI puts the roles of a project beside its organization API.
+  '/v1/projects/{id}/groups/{group}/roles',
+  '/v1/projects/{id}/roles',
+  '/v1/projects/{id}/users/{user}/roles',
+];
+
+/** Paths of usage that is always zero. */
+export const absentUsage: readonly string[] = [
+  'audio_speeches',
+  'audio_transcriptions',
+  'code_interpreter_sessions',
+  'decisions',
+  'file_search_calls',
+  'images',
+  'moderations',
+  'vector_stores',
+  'web_search_calls',
+].map((name) => `${root}/usage/${name}`);
+
+const listQuery = z.strictObject({
+  ...cursorListQuery,
+  before: z.string().optional(),
+  order: z.enum(['asc', 'desc']).optional(),
+});
+
+const emptyList = cursorPageOf(z.strictObject({ id: z.string() }), 'OrganizationEmptyPage')
+  .extend({ next: z.null() })
+  .openapi('OrganizationEmptyList');
+const emptyBuckets = bucketPageOf(z.strictObject({}), 'OrganizationUsageOfNothing');
+
+export function registerOrganizationAbsentRoutes(app: ApiApp, parts: OrganizationAbsentParts): void {
+  for (const path of absentLists) registerList(app, parts, path);
+  for (const path of absentUsage) registerUsage(app, parts, path);
+}
+
+function registerList(app: ApiApp, { guards }: OrganizationAbsentParts, path: string): void {
+  const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name);
+  const route = createRoute({
+    method: 'get',
+    path,
+    security: bearerSecurity,
+    middleware: [guards.may('organization.read')],
+    request: { params: z.object(Object.fromEntries(names.map((name) => [name, z.string()]))), query: listQuery },
+    responses: { 200: jsonAnswer(emptyList, 'An empty list') },
+  });
+  app.openapi(route, async (context) => {
+    await guards.organizationOf(context);
+    const none = { object: 'list' as const, data: [], first_id: null, last_id: null, has_more: false, next: null };
+    return context.json(none, 200);
+  });
+}
+
+const limits = { '1d': { byDefault: 7, most: 31 }, '1h': { byDefault: 24, most: 168 } };
+const nothing = { summarize: () => Promise.resolve({ kind: 'sums' as const, rows: [], totals: noSums }) };
+const noSums = {
+  requests: 0,
+  completed: 0,
+  aborted: 0,
+  ended: 0,
+  failed: 0,
+  inputTokens: 0,
+  inputCachedTokens: 0,
+  outputTokens: 0,
+  outputReasoningTokens: 0,
+  costPicoUsd: 0n,
+  refusals: {},
+};
+
+function registerUsage(app: ApiApp, { guards, clock }: OrganizationAbsentParts, path: string): void {
+  const route = createRoute({
+    method: 'get',
+    path,
+    security: bearerSecurity,
+    middleware: [guards.may('usage.read')],
+    request: { query: absentUsageQuery },
+    responses: { 200: jsonAnswer(emptyBuckets, 'A page of buckets') },
+  });
+  app.openapi(route, async (context) => {
+    const query = context.req.valid('query');
+    const { start_time: startTime, page, limit, bucket_width: width } = query;
+    const asked = {
+      organizationId: await guards.organizationOf(context),
+      startTime,
+      endTime: endTimeOf(query, clock),
+      page,
+      width,
+      limit: { asked: limit, ...limits[width] },
+      groupBy: [],
+      users: new Map<string, string>(),
+      only: {},
+      counts: () => true,
+    };
+    return context.json(await readBuckets(nothing, asked, () => ({})), 200);
+  });
+}
+
+const people = 'everybody of an organization is its member, admin or owner: /v1/users';
+const noRoles = `There are no groups and no roles of one's own here: ${people}.`;
+const projectRoles = /^\/v1\/projects\/[^/]+\/(?:(?:users|groups)\/[^/]+\/)?roles(?:\/|$)/;
+
+/** Alternatives to paths that are not served, by the path after the root. */
+const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
+  [/^audit_logs$/, 'The audit log of this gateway is GET /v1/audit.'],
+  [/^users\/[^/]+$/, 'Users are changed and removed by /v1/users/{id}.'],
+  [/^invites(?:\/[^/]+)?$/, 'Invitations are made, read and taken back by /v1/invitations.'],
+  [/^(?:groups|roles)(?:\/|$)|\/(?:groups|roles)(?:\/|$)/, noRoles],
+  [/^projects\/[^/]+\/users(?:\/|$)/, `Projects have no members of their own here: ${people}.`],
+  [
+    /^projects\/[^/]+\/rate_limits(?:\/|$)/,
+    'Limits of a project are listed by GET …/rate_limits and set, one model at a time, by POST …/rate_limits/{id}.',
+  ],
+  [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Keys are changed by PATCH /v1/keys/{id}.'],
+  [
+    /(?:^|\/)spend_(?:alerts|limit)(?:\/|$)/,
+    'What may be spent is the balance of the wallet, and what budgets of projects and keys say: /v1/budgets. PATCH ' +
+      '/v1/organizations/{id} {"wallet_alert_below": "5"} tells when the balance is low.',
+  ],
+  [
+    /(?:^|\/)(?:model_permissions|hosted_tool_permissions|service_tier_settings)$/,
+    'Models are allowed by "models" of a key (PATCH /v1/keys/{id}) or of an organization; the rest of this does not ' +
+      'exist here.',
+  ],
+  [/(?:^|\/)data_retention$/, 'Contents are kept where a key says "store_requests", for as long as the operator set.'],
+  [
+    /(?:^|\/)(?:certificates|external_keys|external_storage|workload_identity_providers)(?:\/|$)/,
+    'Nothing of this kind exists here.',
+  ],
+];
+
+/** Returns why a path of OpenAI's organization API is not served, with the alternative; null for other paths. */
+export function absentOf(path: string): AppError | null {
+  if (projectRoles.test(path)) return new AppError('not_implemented', { message: noRoles });
+  if (!path.startsWith(`${root}/`)) return null;
+  const rest = path.slice(root.length + 1);
+  const message = instead.find(([pattern]) => pattern.test(rest))?.[1];
+  return message === undefined ? null : new AppError('not_implemented', { message });
+}

@@ -1,0 +1,143 @@
+import { z } from '@hono/zod-openapi';
+import { organizationQuery, unixSeconds } from '#edge/api/shared/shared.ts';
+
+/** Schemas of usage and costs in OpenAI's organization API. */
+
+type Several<T extends string> = z.ZodType<readonly T[] | undefined>;
+
+/**
+ * Returns the schemas of a list parameter. OpenAI's SDKs write a list as `name[]`, one parameter for each item; other
+ * clients repeat the name.
+ */
+function listParameter<Name extends string, T extends string = string>(name: Name, known: readonly T[] | null = null) {
+  const isKnown = (text: string): text is T => known === null || known.some((one) => one === text);
+  const list: Several<T> = z
+    .union([z.string(), z.array(z.string())])
+    .transform((given, context): readonly T[] => {
+      const items = [given].flat();
+      const right = items.filter(isKnown);
+      if (right.length === items.length) return right;
+      context.addIssue({ code: 'custom', message: `must be some of ${known?.join(', ')}` });
+      return z.NEVER;
+    })
+    .optional()
+    .openapi({ type: 'array', items: { type: 'string', ...(known !== null && { enum: [...known] }) } });
+  return { [name]: list, [`${name}[]`]: list } as Record<Name | `${Name}[]`, Several<T>>;
+}
+
+/** Last second of the year 9999. */
+const secondMax = 253_402_300_799;
+
+const seconds = (description: string) =>
+  z
+    .string()
+    .regex(/^\d{1,12}$/, 'must be a whole number of seconds since the Unix epoch')
+    .transform(Number)
+    .refine((second) => second <= secondMax, 'must be in seconds, and before the year 10000')
+    .openapi({ type: 'integer', minimum: 0, maximum: secondMax, description });
+
+const limit = z
+  .string()
+  .regex(/^[1-9]\d{0,3}$/, 'must be a whole number of 1 or more')
+  .transform(Number)
+  .optional()
+  .openapi({ type: 'integer', minimum: 1, description: 'Buckets per page' });
+
+const shared = {
+  ...organizationQuery,
+  start_time: seconds('Start in Unix seconds, inclusive'),
+  end_time: seconds('End in Unix seconds, exclusive; default is now').optional(),
+  limit,
+  page: z
+    .string()
+    .regex(/^page_\d{1,12}$/, 'must be the next_page of the page before')
+    .optional()
+    .openapi({ description: '`next_page` of the previous page' }),
+  ...listParameter('project_ids'),
+  ...listParameter('api_key_ids'),
+};
+
+export const usageQuery = z.strictObject({
+  ...shared,
+  bucket_width: z.enum(['1d', '1h']).default('1d'),
+  ...listParameter('models'),
+  ...listParameter('user_ids'),
+  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'model']),
+});
+
+/** Query for usage that does not exist here: any grouping is accepted, and returns nothing. */
+export const absentUsageQuery = z.strictObject({
+  ...shared,
+  bucket_width: z.enum(['1d', '1h']).default('1d'),
+  batch: z.enum(['true', 'false']).optional(),
+  ...listParameter('models'),
+  ...listParameter('user_ids'),
+  ...listParameter('sources'),
+  ...listParameter('sizes'),
+  ...listParameter('context_levels'),
+  ...listParameter('vector_store_ids'),
+  ...listParameter('group_by'),
+});
+
+export const costsQuery = z.strictObject({
+  ...shared,
+  bucket_width: z.enum(['1d']).default('1d'),
+  ...listParameter('line_items'),
+  ...listParameter('user_ids'),
+  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'line_item']),
+});
+
+const named = z.string().nullable();
+const count = z.int().min(0);
+
+const usageFields = {
+  input_tokens: count,
+  num_model_requests: count,
+  project_id: named,
+  user_id: named.openapi({ description: 'User that the key acts for; null for a service account' }),
+  api_key_id: named,
+  model: named,
+};
+
+export const completionsResult = z
+  .object({
+    object: z.literal('organization.usage.completions.result'),
+    ...usageFields,
+    output_tokens: count,
+    input_cached_tokens: count,
+    batch: z.null(),
+    service_tier: z.null(),
+  })
+  .openapi('OrganizationUsageCompletionsResult');
+
+export const embeddingsResult = z
+  .object({ object: z.literal('organization.usage.embeddings.result'), ...usageFields })
+  .openapi('OrganizationUsageEmbeddingsResult');
+
+export const costsResult = z
+  .object({
+    object: z.literal('organization.costs.result'),
+    amount: z.object({
+      value: z.number().openapi({ description: 'USD as the nearest JSON number; `/v1/usage/summary` is exact' }),
+      currency: z.literal('usd'),
+    }),
+    line_item: named.openapi({ description: 'Model' }),
+    project_id: named,
+    user_id: named,
+    api_key_id: named,
+    quantity: z.null(),
+  })
+  .openapi('OrganizationCostsResult');
+
+/** Returns the schema of pages of buckets; `name` is its name in the OpenAPI document. */
+export function bucketPageOf<T extends z.ZodType>(result: T, name: string) {
+  const bucket = z.object({
+    object: z.literal('bucket'),
+    start_time: unixSeconds,
+    end_time: unixSeconds,
+    results: z.array(result),
+  });
+  return z
+    .object({ object: z.literal('page'), data: z.array(bucket), has_more: z.boolean(), next_page: named })
+    .openapi(name);
+}

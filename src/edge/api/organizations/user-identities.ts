@@ -1,0 +1,74 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  type Guards,
+  idText,
+  jsonAnswer,
+  longText,
+  notFound,
+  organizationQuery,
+  requireId,
+} from '#edge/api/shared/shared.ts';
+import { editorOf } from './users.ts';
+
+export interface UserIdentityRoutesParts {
+  readonly guards: Guards;
+  readonly accounts: { readonly users: Pick<Accounts['users'], 'find' | 'identities'> };
+}
+
+const identitySchema = z
+  .object({
+    issuer: z.string().openapi({ description: 'Issuer URL of the OpenID provider' }),
+    subject: z.string().openapi({ description: 'Permanent id of the person at the provider' }),
+    linked_at: z.iso.datetime(),
+  })
+  .openapi('UserIdentity');
+
+const listSchema = z.object({ data: z.array(identitySchema) }).openapi('UserIdentityList');
+const params = z.object({ id: idText('user') });
+const named = longText(1024).min(1, 'must not be empty');
+const path = '/v1/users/{id}/identities';
+
+/** Registers the routes for identities at OpenID providers with which a user signs in. */
+export function registerUserIdentityRoutes(
+  app: ApiApp,
+  { guards, accounts: { users } }: UserIdentityRoutesParts,
+): void {
+  const list = createRoute({
+    method: 'get',
+    path,
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { params, query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(listSchema, 'Linked identities') },
+  });
+  app.openapi(list, async (context) => {
+    const id = requireId('user', context.req.valid('param').id);
+    if ((await users.find(await editorOf(guards, context), id)) === null) throw notFound('user');
+    const found = await users.identities.list(id);
+    const data = found.map(({ issuer, subject, linkedAtMs }) => ({
+      issuer,
+      subject,
+      linked_at: new Date(linkedAtMs).toISOString(),
+    }));
+    return context.json({ data }, 200);
+  });
+  const remove = createRoute({
+    method: 'delete',
+    path,
+    security: bearerSecurity,
+    middleware: [guards.may('users', 'own')],
+    request: { params, query: z.strictObject({ issuer: named, subject: named, ...organizationQuery }) },
+    responses: { 204: { description: 'The identity was unlinked' } },
+  });
+  app.openapi(remove, async (context) => {
+    const id = requireId('user', context.req.valid('param').id);
+    const { issuer, subject } = context.req.valid('query');
+    const removed = await users.identities.remove(id, { issuer, subject }, await editorOf(guards, context));
+    if (!removed) throw new AppError('not_found', { message: 'This user has no such link.' });
+    return context.body(null, 204);
+  });
+}

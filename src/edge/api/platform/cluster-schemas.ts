@@ -1,0 +1,268 @@
+import { isIP, isIPv4 } from 'node:net';
+import { z } from '@hono/zod-openapi';
+import { parseId } from '#base/id.ts';
+import { parseMoment } from '#base/timestamps.ts';
+import { clusterAccess, parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
+import { idText } from '#edge/api/shared/shared.ts';
+
+/**
+ * Parses values that later reach SSH, modules and certificates. Each value is checked against a list of allowed
+ * characters, so that a shell, a file of authorized keys or an address cannot interpret it differently.
+ */
+
+const label = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+
+/** Returns the schema of a DNS label: names become parts of addresses. */
+const labelText = z
+  .string()
+  .regex(label, 'must be 1 to 63 of a-z, 0-9 and "-", and begin and end with a letter or digit');
+
+/**
+ * Returns the schema of a cluster's name. An address is `<stack>--<cluster>.<domain>`; with "--" in a name, two
+ * clusters could have the same address.
+ */
+const clusterName = labelText.refine((text) => !text.includes('--'), 'must not contain "--"');
+
+function isHostname(text: string): boolean {
+  const labels = text.split('.');
+  // A last label of digits would make the name an IPv4 address in an unusual form.
+  return (
+    text.length <= 253 && labels.every((part) => label.test(part)) && !/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')
+  );
+}
+
+const isDomain = (text: string): boolean => text.includes('.') && text.length <= 189 && isHostname(text);
+
+const publicDomain = z
+  .string()
+  .refine(isDomain, 'must be a domain name in lower case, such as apps.example.com')
+  .openapi({ example: 'apps.example.com', description: 'Web addresses of runs are subdomains of this domain' });
+
+const access = z.enum(clusterAccess).openapi({
+  description: 'Who may open web addresses of runs: everyone, or members of the organization',
+});
+
+const isAddress = (text: string): boolean =>
+  isIPv4(text) || (isIP(text) === 6 && /^[0-9a-fA-F:.]+$/.test(text)) || isHostname(text);
+
+const address = z
+  .string()
+  .refine(isAddress, 'must be an IPv4 address, an IPv6 address, or a host name in lower case')
+  .openapi({ example: '10.0.0.7' });
+
+/** Reports the error of a parser, which never quotes its input. */
+function parsedBy<T>(parse: (text: string) => T) {
+  return (text: string, context: z.RefinementCtx): T => {
+    try {
+      return parse(text);
+    } catch (error) {
+      if (!(error instanceof SshKeyError)) throw error;
+      context.addIssue({ code: 'custom', message: error.message });
+      return z.NEVER;
+    }
+  };
+}
+
+const hostKey = z
+  .string()
+  .transform(parsedBy(parseHostKey))
+  .openapi({
+    type: 'string',
+    example: 'ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAA…',
+    description:
+      'SSH host key, as in /etc/ssh/ssh_host_ecdsa_key.pub. Terraform asks for ECDSA first, then RSA, ' +
+      'then Ed25519, and accepts no other key. Without it the identity of the host is not verified',
+  });
+
+const privateKey = z
+  .string()
+  .transform((text, context) => {
+    parsedBy(parsePrivateKey)(text, context);
+    return text;
+  })
+  .openapi({
+    type: 'string',
+    format: 'password',
+    description: 'Private key as ssh-keygen writes it, without a passphrase',
+  });
+
+const portMax = 65_535;
+const gpusMax = 1024;
+
+const nodeFields = {
+  name: labelText.openapi({ example: 'gpu-1' }),
+  address,
+  private_address: address.nullable(),
+  ssh_port: z.int().min(1).max(portMax),
+  ssh_user: z
+    .string()
+    .regex(/^[a-z_][a-z0-9_-]{0,31}$/, 'must be a user name of a-z, 0-9, "_" and "-", 32 at most')
+    .openapi({ example: 'root' }),
+  host_key: hostKey.nullable(),
+  hardware_profile: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, 'must be 1 to 63 letters, digits, ".", "_" and "-"')
+    .openapi({ example: 'h100-8x', description: 'Name in rate cards' }),
+  gpus: z.int().min(0).max(gpusMax),
+};
+
+export const newNodeSchema = z
+  .strictObject({
+    ...nodeFields,
+    private_address: nodeFields.private_address.default(null),
+    ssh_port: nodeFields.ssh_port.default(22),
+    ssh_user: nodeFields.ssh_user.default('root'),
+    host_key: nodeFields.host_key.default(null),
+    gpus: nodeFields.gpus.default(0),
+  })
+  .openapi('CreateClusterNode');
+
+export const patchNodeSchema = z.strictObject(nodeFields).partial().openapi('PatchClusterNode');
+
+const organizationId = z
+  .string()
+  .transform((text, context): string => {
+    const id = parseId('org', text);
+    if (id !== null) return id;
+    context.addIssue({ code: 'custom', message: 'must be the id of an organization: org_…' });
+    return z.NEVER;
+  })
+  .openapi({ type: 'string', example: 'org_019ab1c2d3e47f008a1b2c3d4e5f6071' });
+
+/** Most nodes in one request: a larger body would exceed the bound of members. Further nodes are added one by one. */
+const nodesAtOnceMax = 64;
+
+export const createClusterSchema = z
+  .strictObject({
+    name: clusterName.openapi({ example: 'research' }),
+    organization_id: organizationId,
+    public_domain: publicDomain.nullable().default(null),
+    access: access.default('public'),
+    nodes: z
+      .array(newNodeSchema)
+      .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; further ones are added by themselves`)
+      .superRefine(differentNames)
+      .default([]),
+    access_identity: z
+      .strictObject({ private_key: privateKey })
+      .optional()
+      .openapi({ description: 'SSH key of the cluster; generated if absent' }),
+  })
+  .openapi('CreateCluster');
+
+function differentNames(nodes: readonly { readonly name: string }[], context: z.RefinementCtx): void {
+  const seen = new Set<string>();
+  for (const [index, { name }] of nodes.entries()) {
+    if (seen.has(name)) context.addIssue({ code: 'custom', path: [index, 'name'], message: 'is there twice' });
+    seen.add(name);
+  }
+}
+
+export const patchClusterSchema = z
+  .strictObject({
+    name: clusterName.optional(),
+    public_domain: publicDomain.nullable().optional(),
+    access: access.optional(),
+    organization_id: organizationId.optional().openapi({
+      type: 'string',
+      description: 'Moves the cluster: allocated nodes are metered for this organization from now on',
+    }),
+  })
+  .openapi('PatchCluster');
+
+export const rotateSchema = z.strictObject({ private_key: privateKey.optional() }).openapi('RotateAccessIdentity');
+
+const moment = z
+  .string()
+  .transform((text, context): number => {
+    // A date without a time is not accepted.
+    const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
+    if (momentMs !== null) return momentMs;
+    context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });
+    return z.NEVER;
+  })
+  .openapi({
+    type: 'string',
+    format: 'date-time',
+    description: 'Time of the event; default is now, not in the future',
+  });
+
+export const nodeEventSchema = z
+  .strictObject({
+    at: moment.optional(),
+    generation: z
+      .int()
+      .min(1)
+      .max(1_000_000_000)
+      .optional()
+      .openapi({
+        description:
+          'Number of the allocation of the node, counted from 1, so that events may arrive in any ' +
+          'order. Without it, events are ordered by time',
+      }),
+  })
+  .openapi('NodeEvent');
+
+const moments = z.iso.datetime();
+
+const allocationSchema = z
+  .object({
+    generation: z.int(),
+    allocated_at: moments.nullable(),
+    released_at: moments.nullable(),
+    estimated: z.boolean().openapi({ description: 'The release was inferred from missing heartbeats' }),
+  })
+  .openapi('NodeAllocation');
+
+export const nodeSchema = z
+  .object({
+    id: idText('node'),
+    name: z.string(),
+    address: z.string(),
+    private_address: z.string().nullable(),
+    ssh_port: z.int(),
+    ssh_user: z.string(),
+    host_key: z.string().nullable(),
+    hardware_profile: z.string(),
+    gpus: z.int(),
+    status: z.enum(['registered', 'allocated', 'released']),
+    allocation: allocationSchema.nullable().openapi({ description: 'Current allocation, or the last one' }),
+    last_seen_at: moments.nullable(),
+    created_at: moments,
+  })
+  .openapi('ClusterNode');
+
+export const eventResultSchema = z
+  .object({
+    outcome: z.enum(['recorded', 'repeated']).openapi({ description: '`repeated`: the event was already recorded' }),
+    allocation: allocationSchema,
+    node: nodeSchema,
+  })
+  .openapi('NodeEventResult');
+
+const clusterFields = {
+  id: idText('cluster'),
+  name: z.string(),
+  organization_id: idText('org'),
+  public_domain: z.string().nullable(),
+  access,
+  status: z.enum(['active', 'archived']),
+  access_identity: z.object({
+    public_key: z.string().openapi({ description: 'Line for authorized_keys of the nodes' }),
+    fingerprint: z.string(),
+    origin: z.enum(['generated', 'given']),
+    encrypted_with: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Fingerprint of the platform key; null if that key is no longer available' }),
+    changed_at: moments,
+  }),
+  nodes_total: z.int(),
+  nodes_allocated: z.int(),
+  created_at: moments,
+  archived_at: moments.nullable(),
+};
+
+export const clusterSummarySchema = z.object(clusterFields).openapi('ClusterSummary');
+
+export const clusterSchema = z.object({ ...clusterFields, nodes: z.array(nodeSchema) }).openapi('Cluster');

@@ -1,0 +1,3 @@
+export { registerClusterRoutes } from './clusters.ts';
+export { registerRunRoutes } from './runs.ts';
+export { registerStackRoutes } from './stacks.ts';

@@ -1,0 +1,47 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { AppError } from '#base/errors.ts';
+import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Run } from '#core/runs/runs.ts';
+import { type ApiApp, bearerSecurity, type Guards, idText, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import { isOperator } from './cluster-access.ts';
+
+const openedSchema = z
+  .object({
+    url: z
+      .url()
+      .openapi({ description: 'Link to the web address; for access `members` it works once and sets a cookie' }),
+    expires_at: z.iso.datetime().nullable().openapi({ description: 'Null if the link does not expire' }),
+  })
+  .openapi('OpenedRun');
+
+/** Registers the route that returns a link to a run's web address, for callers who may see the run. */
+export function registerRunOpening(
+  app: ApiApp,
+  { guards, exposures }: { readonly guards: Guards; readonly exposures: Exposures },
+  visibleRun: (context: HttpContext) => Promise<Run>,
+): void {
+  const route = createRoute({
+    method: 'post',
+    path: '/v1/runs/{id}/open',
+    security: bearerSecurity,
+    middleware: [guards.may('runs.read')],
+    request: { params: z.object({ id: idText('run') }) },
+    responses: { 200: jsonAnswer(openedSchema, 'The link') },
+  });
+  app.openapi(route, async (context) => {
+    const { id } = await visibleRun(context);
+    const caller = context.get('caller');
+    const opener = {
+      author: authorOf(context),
+      organizationId: caller.organizationId,
+      isOperator: isOperator(caller),
+    };
+    const opened = await exposures.open(id, opener);
+    if (opened === null) throw new AppError('conflict', { message: 'The run has no web address.' });
+    const { url, expiresAtMs } = opened;
+    const expires = expiresAtMs === null ? null : new Date(expiresAtMs).toISOString();
+    context.header('cache-control', 'no-store');
+    return context.json({ url, expires_at: expires }, 200);
+  });
+}

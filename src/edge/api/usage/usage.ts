@@ -1,0 +1,370 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import type { Clock } from '#base/clock.ts';
+import { AppError } from '#base/errors.ts';
+import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
+import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
+import type { Catalog, PriceVersion } from '#core/catalog/catalog.ts';
+import {
+  type DetailedRecord,
+  type History,
+  type RecordFilter,
+  type RecordPage,
+  timelineOf,
+  type UsageRecord,
+  usageSources,
+} from '#core/metering/metering.ts';
+import {
+  type ApiApp,
+  bearerSecurity,
+  type Guards,
+  idText,
+  jsonAnswer,
+  listOf,
+  listQuery,
+  longText,
+  organizationQuery,
+  readCursor,
+  timeBound,
+  toListPage,
+  toUnixSeconds,
+  unixSeconds,
+} from '#edge/api/shared/shared.ts';
+import { ValidationError } from '#edge/http/http.ts';
+import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
+import { keysSeen, type OwnKeys, registerUsageSummaryRoute } from './usage-summary.ts';
+
+export { registerQuarantineRoutes } from './quarantine.ts';
+export { registerReconcileRoutes } from './reconcile.ts';
+export { registerStatementRoutes } from './statements.ts';
+export { registerUsageContentRoutes } from './usage-content.ts';
+export { keysSeen, type OwnKeys } from './usage-summary.ts';
+
+export interface UsageRoutesParts {
+  readonly guards: Guards;
+  readonly keys: OwnKeys;
+  readonly catalog: Pick<Catalog, 'priceVersion'>;
+  readonly history: History;
+  readonly clock: Clock;
+}
+
+/**
+ * Registers the routes for usage of the caller's organization. An inference key sees its own requests, a member the
+ * requests of the member's keys: a filter by another key returns an empty list, and another key's request is not found.
+ */
+export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
+  registerRequestRoutes(app, parts);
+  registerUsageSummaryRoute(app, parts);
+}
+
+const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
+const tokens = z.int().min(0);
+
+const requestSchema = z
+  .object({
+    id: z.string().openapi({ description: '`x-request-id` of the response' }),
+    object: z.literal('usage.request'),
+    created_at: unixSeconds,
+    key_id: idText('key'),
+    project_id: idText('proj'),
+    model: z.string().openapi({ description: 'Model that answered; its price applies' }),
+    fallback_for: z.string().nullable().openapi({
+      description: 'Requested model if `model` answered as a fallback; else null',
+    }),
+    endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
+    stream: z.boolean(),
+    service_tier: z.enum(['default', 'flex']).openapi({ description: 'Service tier whose price applies' }),
+    status: z.int().openapi({ description: 'HTTP status of the response' }),
+    outcome: z.enum(outcomes).openapi({
+      description: '`aborted`: the client disconnected. `ended`: the gateway ended the request, see `reason`.',
+    }),
+    reason: z
+      .string()
+      .nullable()
+      .openapi({
+        description:
+          'Error code that ended the request. For completed requests: `repeated_idempotency_key` if ' +
+          'another request with the same Idempotency-Key was charged, `no_finish_reason` if the engine ' +
+          'sent none',
+      }),
+    cache_hit: z.boolean().openapi({ description: 'The response cache answered; nothing was charged' }),
+    input_tokens: tokens,
+    input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
+    output_tokens: tokens,
+    output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
+    usage_source: z
+      .enum(usageSources)
+      .openapi({ description: 'Origin of the token counts; `none` if nothing was counted' }),
+    cost: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
+    written_off: z
+      .string()
+      .openapi({ description: 'USD not charged: beyond the hold or the balance, or charged with another request' }),
+    currency: z.string().openapi({ example: 'USD' }),
+    timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
+    client_request_id: z.string().nullable().openapi({ description: '`X-Client-Request-Id` of the request' }),
+  })
+  .openapi('UsageRequest');
+
+const ms = z.int().min(0);
+const leftOf = (what: string) =>
+  z
+    .int()
+    .min(0)
+    .nullable()
+    .openapi({ description: `${what}; null without that limit` });
+
+const timelineSchema = z
+  .object({
+    admitted: ms.openapi({
+      description: 'Reading and checking the request, or waiting for the response of an identical one',
+    }),
+    queued: ms.openapi({ description: 'Waiting for capacity of a running engine' }),
+    engine_cold_start: ms.openapi({ description: 'Waiting for an engine to start' }),
+    first_byte: ms.nullable().openapi({ description: 'Until the first byte of the engine; null if none came' }),
+    last_byte: ms.openapi({ description: 'From the first to the last byte of the engine' }),
+    committed: ms.openapi({ description: 'Recording the usage, before the last bytes of the response were sent' }),
+  })
+  .openapi('UsageTimeline', {
+    description: 'Consecutive phases in milliseconds; their sum is the time that the client waited',
+  });
+
+const detailSchema = requestSchema
+  .extend({
+    timeline: timelineSchema.nullable().openapi({ description: 'Null for requests older than this feature' }),
+    limits_remaining: z
+      .object({
+        requests_per_minute: leftOf('Requests left in this minute'),
+        tokens_per_minute: leftOf('Tokens left in this minute'),
+        monthly_token_limit: leftOf('Tokens left in this month'),
+        max_concurrency: leftOf('Further concurrent requests allowed'),
+      })
+      .nullable()
+      .openapi({ description: 'Limits of the key at admission; a rejected request names the limit in its error' }),
+    price_version: z.string().openapi({ description: 'Version of the price that was charged' }),
+    price: z
+      .object({
+        input_per_million: z.string(),
+        cached_input_per_million: z.string(),
+        output_per_million: z.string(),
+      })
+      .nullable()
+      .openapi({
+        description: 'Price in USD per million tokens; tokens times price is `cost` plus `written_off`',
+      }),
+    replica: z
+      .object({
+        id: z.string(),
+        age_seconds: z.int().nullable().openapi({ description: 'Seconds since the replica became ready' }),
+      })
+      .nullable()
+      .openapi({ description: 'Engine process or container that answered; null if no engine was called' }),
+  })
+  .openapi('UsageRequestDetail');
+
+type UsageRequest = z.infer<typeof requestSchema>;
+
+function priceOf(price: PriceVersion | null) {
+  if (price === null) return null;
+  const shown = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
+  return {
+    input_per_million: shown(price.inputPerMTokMicroUsd),
+    cached_input_per_million: shown(price.cachedInputPerMTokMicroUsd),
+    output_per_million: shown(price.outputPerMTokMicroUsd),
+  };
+}
+
+function toDetail({ record, facts }: DetailedRecord, price: PriceVersion | null): z.infer<typeof detailSchema> {
+  const own = { ...toBody(record), price_version: record.priceVersionId, price: priceOf(price) };
+  if (facts === null) return { ...own, timeline: null, limits_remaining: null, replica: null };
+  const { remaining, replica } = facts;
+  const timeline = timelineOf(record, facts);
+  return {
+    ...own,
+    timeline: {
+      admitted: timeline.admittedMs,
+      queued: timeline.queuedMs,
+      engine_cold_start: timeline.coldStartMs,
+      first_byte: timeline.firstByteMs,
+      last_byte: timeline.lastByteMs,
+      committed: timeline.committedMs,
+    },
+    limits_remaining: {
+      requests_per_minute: remaining.requests,
+      tokens_per_minute: remaining.tokens,
+      monthly_token_limit: remaining.monthTokens,
+      max_concurrency: remaining.concurrency,
+    },
+    replica: replica === null ? null : { id: replica.id, age_seconds: replica.ageSeconds },
+  };
+}
+
+function toBody(record: UsageRecord): UsageRequest {
+  return {
+    id: record.id,
+    object: 'usage.request',
+    created_at: toUnixSeconds(uuidTimeMs(record.id)),
+    key_id: formatId('key', record.keyId),
+    project_id: formatId('proj', record.projectId),
+    model: record.model,
+    fallback_for: record.fallbackFor ?? null,
+    endpoint: record.endpoint,
+    stream: record.stream,
+    service_tier: record.serviceTier,
+    status: record.status,
+    outcome: record.outcome,
+    reason: record.reason,
+    cache_hit: record.cacheHit,
+    input_tokens: record.usage.inputTokens,
+    input_cached_tokens: record.usage.cachedTokens,
+    output_tokens: record.usage.outputTokens,
+    output_reasoning_tokens: record.usage.reasoningTokens,
+    usage_source: record.usageSource,
+    cost: formatUsd(record.costPicoUsd),
+    written_off: formatUsd(record.writtenOffPicoUsd),
+    currency: 'USD',
+    timings_ms: { queued: record.queuedMs, first_byte: record.firstByteMs, total: record.totalMs },
+    client_request_id: record.clientRequestId,
+  };
+}
+
+const csvHeading = [
+  'id',
+  'created_at',
+  'key_id',
+  'project_id',
+  'model',
+  'endpoint',
+  'stream',
+  'service_tier',
+  'status',
+  'outcome',
+  'reason',
+  'cache_hit',
+  'input_tokens',
+  'input_cached_tokens',
+  'output_tokens',
+  'output_reasoning_tokens',
+  'usage_source',
+  'cost',
+  'written_off',
+  'currency',
+  'queued_ms',
+  'first_byte_ms',
+  'total_ms',
+  'client_request_id',
+  'fallback_for',
+];
+
+/** Converts a request to a line of CSV. */
+function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequest) {
+  return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
+}
+
+async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
+  for await (const records of history.readAllRecords(filter)) yield records.map(toBody);
+}
+
+async function* noPages(): AsyncGenerator<UsageRequest[]> {}
+
+/** Returns the schema of a query parameter for an id, which is parsed to its UUID. */
+function idFilter(prefix: IdPrefix, what: string) {
+  return z
+    .string()
+    .transform((text, context): string => {
+      const id = parseId(prefix, text);
+      if (id !== null) return id;
+      context.addIssue({ code: 'custom', message: `is not the id of ${what}, which begins with "${prefix}_"` });
+      return z.NEVER;
+    })
+    .optional()
+    .openapi({ type: 'string', example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
+}
+
+const listRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/usage/requests',
+    security: bearerSecurity,
+    middleware: guards.may('usage.read', 'own'),
+    request: {
+      query: z.strictObject({
+        from: timeBound('Admitted at or after this date (midnight UTC) or RFC 3339 time'),
+        to: timeBound('Admitted before this date or time'),
+        key_id: idFilter('key', 'an API key'),
+        model: longText(512).optional().openapi({ description: 'Catalog id' }),
+        project_id: idFilter('proj', 'a project'),
+        outcome: z.enum(outcomes).optional(),
+        ...organizationQuery,
+        ...listQuery,
+      }),
+    },
+    responses: {
+      200: {
+        description: 'One page, or all of it',
+        content: { ...jsonAnswer(listOf(requestSchema, 'UsageRequestList'), '').content, ...exportContent },
+      },
+    },
+  });
+
+const readRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/usage/requests/{id}',
+    security: bearerSecurity,
+    middleware: guards.may('usage.read', 'own'),
+    request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
+    responses: { 200: jsonAnswer(detailSchema, 'The request') },
+  });
+
+const noRecords: RecordPage = { records: [], more: false };
+
+type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
+
+/**
+ * Returns null if the caller filters by a key that it does not see: the list is empty, as for a key that does not
+ * exist.
+ */
+function toFilter(query: ListQuery, organizationId: string, own: readonly string[] | null): RecordFilter | null {
+  if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
+    throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
+  }
+  const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
+  const asked = query.key_id ?? null;
+  if (own !== null && asked !== null && !own.includes(asked)) return null;
+  return {
+    organizationId,
+    keyId: asked,
+    ...(own !== null && asked === null && { ofKeys: own }),
+    projectId: query.project_id ?? null,
+    model: query.model ?? null,
+    outcome: query.outcome ?? null,
+    fromMs: query.from ?? null,
+    toMs: query.to ?? null,
+    before,
+    limit: query.limit,
+  };
+}
+
+function registerRequestRoutes(app: ApiApp, { guards, keys, catalog, history }: UsageRoutesParts): void {
+  app.openapi(listRoute(guards), async (context) => {
+    const format = readExportFormat(context);
+    const organizationId = await guards.organizationOf(context);
+    const filter = toFilter(context.req.valid('query'), organizationId, await keysSeen(keys, context));
+    if (format !== null) {
+      const pages = filter === null ? noPages() : exportPages(history, filter);
+      const exported = await exportAnswer({ pages, toLine, heading: csvHeading }, format);
+      return context.newResponse(exported.body, 200, Object.fromEntries(exported.headers));
+    }
+    const { records, more } = filter === null ? noRecords : await history.listRecords(filter);
+    return context.json(toListPage(records.map(toBody), more ? (records.at(-1)?.id ?? null) : null), 200);
+  });
+
+  app.openapi(readRoute(guards), async (context) => {
+    const organizationId = await guards.organizationOf(context);
+    const id = context.req.valid('param').id.toLowerCase();
+    const own = await keysSeen(keys, context);
+    const found = isUuid(id) ? await history.readRecord({ organizationId, keyId: null, id }) : null;
+    if (found === null || own?.includes(found.record.keyId) === false)
+      throw new AppError('not_found', { message: 'There is no such request in the books.' });
+    return context.json(toDetail(found, await catalog.priceVersion(found.record.priceVersionId)), 200);
+  });
+}

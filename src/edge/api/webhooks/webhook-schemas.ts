@@ -1,0 +1,167 @@
+import { z } from '@hono/zod-openapi';
+import { formatId } from '#base/id.ts';
+import { alertTypes, chosenTypes, type Delivery, type Endpoint } from '#core/alerts/alerts.ts';
+import {
+  idText,
+  longText,
+  textOrNull,
+  toUnixSeconds,
+  toUnixSecondsOrNull,
+  unixSeconds,
+  unixSecondsOrNull,
+} from '#edge/api/shared/shared.ts';
+
+/** Schemas of webhooks and their deliveries. */
+
+const urlText = z
+  .string()
+  .max(2048, 'must have at most 2048 characters')
+  // `URL` would ignore these characters; a list of webhooks, also in a terminal, shows the URL as it was sent.
+  .refine((text) => !/[\s\p{C}]/u.test(text), 'must not have blanks or control characters in it')
+  .openapi({
+    example: 'https://example.com/headgate',
+    description: 'https URL on port 443 or 8443 with a public address, or a host of `HEADGATE_WEBHOOK_HOSTS`',
+  });
+
+const eventsText = z
+  .array(z.enum(chosenTypes))
+  .min(1, 'must name a kind of events; null is all')
+  .max(100, 'must have at most 100 kinds')
+  .nullable()
+  .openapi({
+    description: 'Event types; null is all, including types of later versions',
+    example: ['budget.exceeded'],
+  });
+
+const graceMax = 604_800;
+
+export const rotateSchema = z
+  .strictObject({
+    grace_seconds: z
+      .int()
+      .min(0, 'must be 0 or more')
+      .max(graceMax, `must be at most ${graceMax}: a week`)
+      .default(86_400)
+      .openapi({ description: 'Seconds that the current secret also signs; 0 ends it immediately' }),
+    secret_rotated_at: z
+      .int()
+      .nullable()
+      .optional()
+      .openapi({
+        description:
+          '`secret_rotated_at` of the webhook: if it was rotated since, the API returns 409 and changes ' +
+          'nothing, so that a repeated request rotates once',
+      }),
+  })
+  .openapi('RotateWebhookSecret');
+
+export const createSchema = z
+  .strictObject({
+    url: urlText,
+    description: longText(500).default(''),
+    events: eventsText.default(null),
+    enabled: z.boolean().default(true),
+  })
+  .openapi('CreateWebhook');
+
+export const patchSchema = z
+  .strictObject({
+    url: urlText.optional(),
+    description: longText(500).optional(),
+    events: eventsText.optional(),
+    enabled: z.boolean().optional().openapi({ description: 'false: pending events are not sent' }),
+  })
+  .openapi('PatchWebhook');
+
+const fields = {
+  id: idText('wh'),
+  object: z.literal('webhook'),
+  url: z.string(),
+  description: z.string(),
+  events: z
+    .array(z.string())
+    .nullable()
+    .openapi({ type: ['array', 'null'], description: 'Event types; null is all' }),
+  enabled: z.boolean(),
+  disabled_reason: textOrNull(z.enum(['failing', 'gone'])).openapi({
+    description:
+      'Why the gateway disabled the webhook: `failing` after three days without a delivery, `gone` ' +
+      'after a 410. Null if it did not',
+  }),
+  failing_since: unixSecondsOrNull.openapi({ description: 'Null if the last delivery succeeded' }),
+  created_at: unixSeconds,
+  secret_rotated_at: unixSecondsOrNull,
+  former_secret_ends_at: unixSecondsOrNull.openapi({
+    description: 'When the former secret stops signing',
+  }),
+};
+
+export const webhookSchema = z.object(fields).openapi('Webhook');
+
+export const webhookWithSecretSchema = z
+  .object({
+    ...fields,
+    secret: z.string().openapi({ description: 'Signing secret, shown only once', example: 'whsec_…' }),
+  })
+  .openapi('WebhookWithSecret');
+
+export const deletedSchema = z
+  .object({ id: idText('wh'), object: z.literal('webhook'), deleted: z.literal(true) })
+  .openapi('WebhookDeleted');
+
+export const deliverySchema = z
+  .object({
+    id: idText('dlv'),
+    object: z.literal('webhook.delivery'),
+    event_id: idText('evt').openapi({ description: '`webhook-id` of every attempt' }),
+    type: z.string().openapi({ example: alertTypes[0] }),
+    data: z.record(z.string(), z.unknown()).openapi({ description: 'Data of the event' }),
+    status: z.enum(['pending', 'delivered', 'failed']),
+    attempts: z.int(),
+    last_status: z
+      .int()
+      .nullable()
+      .openapi({ description: 'HTTP status of the last attempt; null if there was no response', example: 200 }),
+    last_error: textOrNull(z.string()).openapi({
+      description:
+        '`status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, `address`, ' +
+        '`secret` or `disabled`; null after a success',
+    }),
+    last_attempt_at: unixSecondsOrNull,
+    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Null if there is no further attempt' }),
+    created_at: unixSeconds,
+  })
+  .openapi('WebhookDelivery');
+
+export function toWebhook(endpoint: Endpoint): z.infer<typeof webhookSchema> {
+  return {
+    id: formatId('wh', endpoint.id),
+    object: 'webhook',
+    url: endpoint.url,
+    description: endpoint.description,
+    events: endpoint.events === null ? null : [...endpoint.events],
+    enabled: endpoint.enabled,
+    disabled_reason: endpoint.disabledReason,
+    failing_since: toUnixSecondsOrNull(endpoint.failingSinceMs),
+    created_at: toUnixSeconds(endpoint.createdAtMs),
+    secret_rotated_at: toUnixSecondsOrNull(endpoint.rotatedAtMs),
+    former_secret_ends_at: toUnixSecondsOrNull(endpoint.formerSecretEndsAtMs),
+  };
+}
+
+export function toDelivery(delivery: Delivery): z.infer<typeof deliverySchema> {
+  return {
+    id: formatId('dlv', delivery.id),
+    object: 'webhook.delivery',
+    event_id: formatId('evt', delivery.eventId),
+    type: delivery.type,
+    data: delivery.data,
+    status: delivery.status,
+    attempts: delivery.attempts,
+    last_status: delivery.lastStatus,
+    last_error: delivery.lastError,
+    last_attempt_at: toUnixSecondsOrNull(delivery.lastAttemptAtMs),
+    next_attempt_at: toUnixSecondsOrNull(delivery.nextAttemptAtMs),
+    created_at: toUnixSeconds(delivery.createdAtMs),
+  };
+}

@@ -1,0 +1,246 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import {
+  type Command,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  jsonText,
+  keyOf,
+  textFlag,
+  UsageError,
+} from '#edge/cli/shell/shell.ts';
+import { createAgentHome, findProgram, installPi, pi } from './code-agents.ts';
+import { type ListedModel, readModels } from './models.ts';
+
+/** `headgate code`: runs a coding agent on a model of the gateway, in the current folder. */
+
+async function code(context: CommandContext): Promise<number> {
+  const { config, words } = context;
+  checkFlags(context);
+  const apiKey = keyOf(config);
+  const models = (await readModels(context.api)).filter(({ task_type: task }) => codeTasks.includes(task));
+  const model = chooseModel(context, models);
+  const setup = { url: `${config.url.replace(/\/+$/, '')}/v1`, models, model };
+  // The key is passed in the environment: no file of an agent holds the key.
+  const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
+  if (isOpenCode(context)) {
+    const program = findOpenCode(config.environment);
+    const args = openCodeArguments(context);
+    return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...openCodeSettings(setup) } }));
+  }
+  const home = createAgentHome(context.config);
+  const program = await installPi(context, home);
+  if (context.flags['install-only'] === true) {
+    context.out(
+      context.json ? jsonText({ object: 'agent', name: pi.name, version: pi.version, program }) : `${program}\n`,
+    );
+    return exitCodes.ok;
+  }
+  home.writeModels(piModels(setup));
+  const settings = {
+    PI_CODING_AGENT_DIR: home.settingsDir,
+    // Stops pi from calling any server except the gateway.
+    PI_OFFLINE: '1',
+    PI_SKIP_VERSION_CHECK: '1',
+    PI_TELEMETRY: '0',
+  };
+  const args = [program, '--provider', 'headgate', '--model', model.id, ...printFlags(context), ...words];
+  return follow(spawn(process.execPath, args, { stdio: 'inherit', env: { ...environment, ...settings } }));
+}
+
+const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
+  ...(flags['print'] === true ? ['--print'] : []),
+  ...(json ? ['--mode', 'json'] : []),
+];
+
+const isOpenCode = (context: CommandContext): boolean => textFlag(context, 'with') === 'opencode';
+
+/** @throws FailedError with how to install opencode */
+function findOpenCode(environment: CommandContext['config']['environment']): string {
+  const program = findProgram(environment, 'opencode');
+  if (program !== null) return program;
+  throw new FailedError(
+    'there is no program opencode on the PATH: "npm install --global opencode-ai" installs it, and without --with pi is ' +
+      'installed on first use',
+  );
+}
+
+/**
+ * Returns the arguments for opencode, which reads plain words as a folder or a command. The prompt is therefore an
+ * option, except with `run`, which answers and ends.
+ */
+function openCodeArguments({ words, behindDashes, flags, json }: CommandContext): readonly string[] {
+  if (flags['print'] === true) return ['run', ...(json ? ['--format', 'json'] : []), ...words];
+  const asked = words.slice(0, words.length - behindDashes.length);
+  return [...(asked.length === 0 ? [] : [`--prompt=${asked.join(' ')}`]), ...behindDashes];
+}
+
+/**
+ * Rejects --json without --print: an agent's terminal output is not JSON. Both agents have a mode for scripts. @throws
+ * UsageError
+ */
+function checkFlags(context: CommandContext): void {
+  const { json, flags } = context;
+  const installsOnly = flags['install-only'] === true;
+  if (installsOnly && isOpenCode(context)) {
+    throw new UsageError(
+      '--install-only installs pi, not opencode: leave --with out, or install opencode with "npm install --global opencode-ai"',
+    );
+  }
+  if (!json || installsOnly || flags['print'] === true) return;
+  throw new UsageError(
+    '--json goes with --print, with which the agent prints a line of JSON for each event, or with --install-only',
+  );
+}
+
+const codeTasks = ['code', 'chat', 'vision'];
+
+/**
+ * Returns the named model, otherwise the best for code: a code model before any chat model. @throws UsageError,
+ * FailedError
+ */
+function chooseModel(context: CommandContext, models: readonly ListedModel[]): ListedModel {
+  const named = textFlag(context, 'model');
+  if (named === null) {
+    const [first] = models.toSorted((a, b) => codeTasks.indexOf(a.task_type) - codeTasks.indexOf(b.task_type));
+    if (first !== undefined) return first;
+    throw new FailedError('no model of this key can chat; "headgate models" lists what it may use');
+  }
+  const found = models.find(({ id }) => id.toLowerCase() === named.toLowerCase());
+  if (found !== undefined) return found;
+  throw new UsageError(
+    `there is no model ${JSON.stringify(named)} that chats: ${models.map(({ id }) => id).join(', ')}`,
+  );
+}
+
+interface Setup {
+  /** Base URL, with /v1. */
+  readonly url: string;
+  readonly models: readonly ListedModel[];
+  readonly model: ListedModel;
+}
+
+const outputMax = 16_384;
+
+/** Returns the longest answer in tokens: a quarter of the model's context. */
+const answerTokens = ({ context_length: length }: ListedModel): number => Math.min(outputMax, Math.floor(length / 4));
+
+const perMillion = (perToken: string | undefined): number => Number(perToken ?? 0) * 1_000_000;
+
+const inputsOf = ({ task_type: task }: ListedModel): readonly string[] =>
+  task === 'vision' ? ['text', 'image'] : ['text'];
+
+/**
+ * Models in pi's format (https://github.com/earendil-works/pi, docs/models.md). Prices in USD per million tokens, for
+ * pi's own sums.
+ */
+function piModels({ url, models }: Setup): object {
+  return {
+    providers: {
+      headgate: {
+        baseUrl: url,
+        api: 'openai-completions',
+        apiKey: '$HEADGATE_API_KEY',
+        models: models.map((one) => ({
+          id: one.id,
+          name: one.name ?? one.id,
+          contextWindow: one.context_length,
+          maxTokens: answerTokens(one),
+          input: inputsOf(one),
+          cost: {
+            input: perMillion(one.pricing?.prompt),
+            output: perMillion(one.pricing?.completion),
+            cacheRead: perMillion(one.pricing?.input_cache_read),
+            cacheWrite: perMillion(one.pricing?.prompt),
+          },
+          // Fields and roles of OpenAI's that vLLM does not know.
+          compat: { supportsStore: false, supportsDeveloperRole: false, supportsReasoningEffort: false },
+        })),
+      },
+    },
+  };
+}
+
+/** Environment that limits opencode to the gateway's models, without checks for updates. */
+const openCodeSettings = (setup: Setup): Readonly<Record<string, string>> => ({
+  // opencode reads this after its files, whose other settings stay.
+  OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)),
+  OPENCODE_DISABLE_AUTOUPDATE: '1',
+  OPENCODE_DISABLE_MODELS_FETCH: '1',
+});
+
+/**
+ * Configuration in opencode's format (https://opencode.ai/docs/config). Prices in USD per million tokens, for
+ * opencode's own sums.
+ */
+function openCodeConfig({ url, models, model }: Setup): object {
+  const name = `headgate/${model.id}`;
+  return {
+    model: name,
+    // Small requests beside the work, such as for a title, would otherwise go to another provider's model.
+    small_model: name,
+    enabled_providers: ['headgate'],
+    share: 'disabled',
+    provider: {
+      headgate: {
+        npm: '@ai-sdk/openai-compatible',
+        name: 'Headgate',
+        options: { baseURL: url, apiKey: '{env:HEADGATE_API_KEY}' },
+        models: Object.fromEntries(models.map((one) => [one.id, openCodeModel(one)])),
+      },
+    },
+  };
+}
+
+const openCodeModel = (one: ListedModel): object => ({
+  name: one.name ?? one.id,
+  limit: { context: one.context_length, output: answerTokens(one) },
+  attachment: one.task_type === 'vision',
+  modalities: { input: inputsOf(one), output: ['text'] },
+  cost: {
+    input: perMillion(one.pricing?.prompt),
+    output: perMillion(one.pricing?.completion),
+    cache_read: perMillion(one.pricing?.input_cache_read),
+    cache_write: perMillion(one.pricing?.prompt),
+  },
+});
+
+/**
+ * Returns the exit code for an agent. Programs that catch Ctrl-C exit with the number that shells give to programs
+ * killed by SIGINT.
+ */
+function exitCodeOf(status: number | null, signal: NodeJS.Signals | null): number {
+  if (status === 0) return exitCodes.ok;
+  return signal === 'SIGINT' || status === exitCodes.interrupted ? exitCodes.interrupted : exitCodes.failed;
+}
+
+/** Waits until the agent ends. A terminal sends Ctrl-C to both processes: the agent decides what Ctrl-C means. */
+function follow(child: ChildProcess): Promise<number> {
+  const ignore = (): void => {};
+  const end = (): void => void child.kill('SIGTERM');
+  process.on('SIGINT', ignore);
+  process.on('SIGTERM', end);
+  return new Promise((resolve, reject) => {
+    child.on('error', (error) => reject(new FailedError(`the agent cannot be started (${error.message})`)));
+    child.on('exit', (status, signal) => resolve(exitCodeOf(status, signal)));
+  }).finally(() => {
+    process.off('SIGINT', ignore);
+    process.off('SIGTERM', end);
+  }) as Promise<number>;
+}
+
+export const codeCommand: Command = {
+  name: 'code',
+  usage: '[-m MODEL] [-p] [--with pi|opencode] [WORDS…] [-- ARGUMENTS…]',
+  summary:
+    'Work on the code in this folder with a coding agent on a model of the gateway: pi, which is installed on first use, ' +
+    'or opencode, where it is installed. What follows -- is for the agent.',
+  words: { min: 0, max: 10_000 },
+  options: {
+    model: { type: 'string', short: 'm', names: 'models', about: 'one for code, or that chats, if not said' },
+    with: { type: 'string', choices: ['pi', 'opencode'], about: 'pi if not said' },
+    print: { type: 'boolean', short: 'p', about: 'do what the words say and end' },
+    'install-only': { type: 'boolean', about: 'install pi, and print where it is' },
+  },
+  run: code,
+};

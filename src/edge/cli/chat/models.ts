@@ -1,0 +1,101 @@
+import { z } from 'zod';
+import { formatDecimal, MICRO_DIGITS, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import {
+  type ApiClient,
+  type Command,
+  type CommandContext,
+  exitCodes,
+  fits,
+  jsonText,
+  parseAnswer,
+  renderTable,
+  type Terminal,
+  textFlag,
+} from '#edge/cli/shell/shell.ts';
+
+/** The command over /v1/models. Fields that a newer gateway adds to its answers are ignored. */
+
+const model = z.looseObject({
+  id: z.string(),
+  name: z.string().nullish(),
+  task_type: z.string(),
+  context_length: z.number(),
+  pricing: z.looseObject({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() }).nullish(),
+  status: z.string(),
+});
+export type ListedModel = z.output<typeof model>;
+
+const modelList = z.looseObject({ data: z.array(model) });
+
+export async function readModels(api: ApiClient): Promise<readonly ListedModel[]> {
+  return parseAnswer(modelList, await api.call('GET', '/v1/models')).data;
+}
+
+async function list({ api, json, out, terminal, ...context }: CommandContext): Promise<number> {
+  const answer = parseAnswer(modelList, await api.call('GET', '/v1/models'));
+  const task = textFlag(context, 'task');
+  const data = answer.data.filter(({ task_type: kind }) => task === null || kind === task);
+  if (json) out(jsonText({ ...answer, data }));
+  else if (data.length === 0) out(task === null ? 'this key may use no model\n' : `no model does ${task}\n`);
+  else
+    out(
+      tableOf(
+        data.map((one) => row(one, terminal)),
+        terminal.columns,
+      ),
+    );
+  return exitCodes.ok;
+}
+
+const headings = ['MODEL', 'TASK', 'STATUS', 'CONTEXT', '$/M INPUT', '$/M CACHED', '$/M OUTPUT', 'NAME'];
+
+/** Renders the table, without names on a narrow terminal: a name repeats the id, and prices are worth more. */
+function tableOf(rows: readonly (readonly string[])[], columns: number | null): string {
+  const whole = renderTable(headings, rows);
+  if (columns === null || fits(whole, columns)) return whole;
+  const unnamed = [headings, ...rows].map((line) => line.slice(0, -1));
+  return renderTable(unnamed[0] ?? [], unnamed.slice(1), columns);
+}
+
+function row({ id, task_type: task, status, context_length: length, pricing, name }: ListedModel, terminal: Terminal) {
+  const prices = [pricing?.prompt, pricing?.input_cache_read, pricing?.completion];
+  const cells = prices.map((price) => (price === undefined ? '-' : perMillion(price)));
+  return [id, task, statusText(status, terminal), String(length), ...cells, name ?? ''];
+}
+
+/** Converts USD per token to USD per million tokens, exactly. */
+function perMillion(perToken: string): string {
+  const scale = PICO_DIGITS + MICRO_DIGITS;
+  const value = parseDecimal(perToken, scale);
+  return value === null ? perToken : formatDecimal(value, PICO_DIGITS);
+}
+
+/**
+ * Statuses of a model in the API, best first. `cold`: no engine of the model runs, and a request starts one; `headgate
+ * engines ls` shows this engine as `stopped`. `failed`: no engine can be started, or a command stopped it (`held`).
+ */
+export const modelStatuses = ['ready', 'starting', 'cold', 'failed'] as const;
+
+const colours = { ready: 'green', starting: 'yellow', failed: 'red' } as const;
+
+function statusText(status: string, terminal: Terminal): string {
+  const colour = Object.entries(colours).find(([name]) => name === status)?.[1];
+  return colour === undefined ? status : terminal.paint(colour, status);
+}
+
+export const modelsCommand: Command = {
+  name: 'models',
+  usage: '[--task TASK]',
+  summary:
+    'List the models that the key may use: what for, whether they run, how much they read, what they cost. A cold one ' +
+    'has no engine that runs: the first request starts it, and waits for it.',
+  words: { min: 0, max: 0 },
+  options: {
+    task: {
+      type: 'string',
+      choices: ['chat', 'vision', 'code', 'completion', 'embedding', 'rerank'],
+      about: 'only models for this',
+    },
+  },
+  run: list,
+};

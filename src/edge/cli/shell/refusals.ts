@@ -1,0 +1,199 @@
+import { z } from 'zod';
+import type { ClientConfig } from '#base/config/config.ts';
+
+/** Describes errors between a command and the gateway, and how the user can fix them. */
+
+/**
+ * Describes why the gateway is unreachable, and what to do. @param error as Node's sockets and the openai package throw
+ * it
+ */
+export function unreachableText({ url, keySource, environment }: ClientConfig, error: unknown): string {
+  const code = codeOfSocket(error);
+  const named =
+    (environment['HEADGATE_URL'] ?? '') === '' ? 'HEADGATE_URL or "headgate login" names it' : 'HEADGATE_URL names it';
+  // A URL that was just typed is in no variable.
+  const where = keySource === 'typed' ? 'nothing was kept' : named;
+  return `${url} cannot be reached (${code}): ${causeOf(url, code)} ${where}`;
+}
+
+/** Describes an answer that no gateway gives. */
+export const strangerText = ({ url }: ClientConfig): string =>
+  `${url} did not answer as Headgate does; HEADGATE_URL names the gateway`;
+
+/**
+ * Describes a redirect. The client never follows one: neither the key nor the request goes to an address that nobody
+ * named.
+ */
+export function elsewhereText({ url }: ClientConfig, location: string | null | undefined): string {
+  const found = URL.parse(location ?? '', url);
+  const where = found === null ? 'elsewhere' : `to ${found.origin}`;
+  return `${url} leads ${where}, and nothing was sent there: where the gateway is there, HEADGATE_URL must name it`;
+}
+
+function codeOfSocket(error: unknown): string {
+  if (typeof error === 'string') return error;
+  if (error instanceof AggregateError && error.errors.length > 0) return codeOfSocket(error.errors[0]);
+  if (!(error instanceof Error)) return String(error);
+  return 'code' in error ? String(error.code) : error.message;
+}
+
+const certificateCodes = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_|CERT_UNTRUSTED)/;
+
+function causeOf(url: string, code: string): string {
+  const host = URL.parse(url)?.hostname ?? url;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN')
+    return `no address is known for the host ${host}, is its name right?`;
+  if (certificateCodes.test(code)) {
+    return 'its certificate is of nobody whom this machine trusts, NODE_EXTRA_CA_CERTS=FILE.pem adds the one that signed it;';
+  }
+  if (code === 'CERT_HAS_EXPIRED') return 'its certificate has expired, whoever runs it renews it;';
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${host}, is the name right?`;
+  if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER')
+    return 'it does not speak TLS, is it http:// in place of https://?';
+  if (code.startsWith('HPE_')) return 'it does not speak HTTP, is it https:// in place of http://?';
+  if (code === 'ECONNRESET') {
+    const other = url.startsWith('http:') ? ', is it https:// in place of http://?' : ';';
+    return `it ended the connection${other}`;
+  }
+  if (code === 'ETIMEDOUT') return 'it did not answer in time;';
+  return 'is the gateway running?';
+}
+
+/** Hints at the command that lists valid names, by path. */
+const lists: readonly (readonly [path: string, hint: string])[] = [
+  ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
+  ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
+  ['/v1/batches/', '"headgate batches ls" lists the batches'],
+  ['/v1/budgets/', '"headgate budgets ls" lists the budgets'],
+  ['/v1/clusters/', '"headgate clusters ls" lists the clusters'],
+  ['/v1/files/', '"headgate files ls" lists the files'],
+  ['/v1/keys/', '"headgate keys ls" lists the keys'],
+  ['/v1/stacks/', '"headgate stacks ls" lists the stacks'],
+  ['/v1/runs/', '"headgate runs ls" lists the runs'],
+  ['/v1/users/', '"headgate users ls" lists the users'],
+  ['/v1/projects/', '"headgate projects ls" lists the projects'],
+  ['/v1/webhooks/', '"headgate webhooks ls" lists the webhooks'],
+  ['/v1/organizations/', '"headgate orgs ls" lists the organizations'],
+];
+
+export interface Refusal {
+  readonly method: string;
+  readonly status: number;
+  readonly path: string;
+  readonly body: string;
+}
+
+/** Returns the gateway's own message, with a hint at the fix if the user can fix the error. */
+export function refusalText(config: ClientConfig, refusal: Refusal): string {
+  const message = readError(refusal.body)?.text ?? `the gateway answered with status ${refusal.status}`;
+  const hint = hintOf(config, refusal, message);
+  return hint === null ? message : `${message.replace(/\.$/, '')}; ${hint}`;
+}
+
+function hintOf(config: ClientConfig, refusal: Refusal, message: string): string | null {
+  switch (refusal.status) {
+    case 401:
+      return invalidKeyHint(config);
+    case 402:
+      return creditHint(message);
+    case 403:
+      return neededKeyHint(config, message);
+    case 404:
+      return listHint(refusal.path, message);
+    case 400:
+    case 422:
+      return inputHint(refusal.path, message);
+    case 409:
+      return runHint(refusal.path, message);
+    default:
+      return null;
+  }
+}
+
+function invalidKeyHint({ keySource, url }: ClientConfig): string {
+  if (keySource === 'typed') return 'nothing was kept';
+  return keySource === 'login'
+    ? `the key of your login at ${url} is not valid any more: "headgate login" takes another one`
+    : 'HEADGATE_API_KEY must hold a key that is valid';
+}
+
+/** Returns a hint for an empty wallet only: the message about a budget says when the budget resets. */
+function creditHint(message: string): string | null {
+  if (!message.startsWith('The balance')) return null;
+  const more = '"headgate wallet credit USD --reference TEXT"';
+  return `"headgate wallet" shows it, and a platform administrator adds credit: ${more}`;
+}
+
+/**
+ * Returns which key the request needs, by the gateway's message, and how to get one. Another key does not help with
+ * other errors, such as a suspended organization.
+ */
+function neededKeyHint({ keySource, url }: ClientConfig, message: string): string | null {
+  const has = keySource === 'login' ? `your login at ${url} has` : 'HEADGATE_API_KEY holds';
+  const uses = keySource === 'login' ? '"headgate login" takes it' : 'HEADGATE_API_KEY takes it';
+  if (/platform administrator|administrators of the platform/.test(message)) {
+    return (
+      `${has} none; the key that the first start printed is one, "headgate keys recover" on the gateway's machine makes ` +
+      `another, and ${uses}`
+    );
+  }
+  if (!message.includes('scope "management"')) return null;
+  return (
+    `${has} an inference key; whoever manages the organization makes the other kind with "headgate keys create NAME ` +
+    `--scope management", and ${uses}`
+  );
+}
+
+function listHint(path: string, message: string): string | null {
+  // The missing resource may be of another kind than the path.
+  const noun = /^There is no such (\w+)\.$/.exec(message)?.[1];
+  const found = lists.find(([begin]) => begin === `/v1/${noun}s/`) ?? lists.find(([begin]) => path.startsWith(begin));
+  return found?.[1] ?? null;
+}
+
+function inputHint(path: string, message: string): string | null {
+  if (!/^\/v1\/stacks\/[^/]+\/apply$/.test(path) || !message.startsWith('inputs.')) return null;
+  return '"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE" or "--inputs FILE.json" sets them';
+}
+
+const goesOn = ['PENDING', 'PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
+
+/** Returns what can be done with a run whose status does not allow an order. */
+function runHint(path: string, message: string): string | null {
+  const [, id = '', order = ''] = /^\/v1\/runs\/([^/]+)\/(\w+)$/.exec(path) ?? [];
+  const [, status = ''] = /^The run is ([A-Z]+)\.$/.exec(message) ?? [];
+  if (order === '' || status === '') return null;
+  if (order === 'cancel') return 'only one that waits or goes on can be canceled';
+  if (order === 'forget')
+    return `a run of its stack goes on there: "headgate runs ls" names it, "headgate runs cancel" ends it`;
+  if (status === 'CANCELING') return `it is about to end: "headgate runs logs -f ${id}" waits for that`;
+  if (goesOn.includes(status))
+    return `it has not ended: "headgate runs logs -f ${id}" waits for that, "headgate runs cancel ${id}" ends it`;
+  if (order === 'destroy') return 'nothing of it is left to remove';
+  if (status === 'DESTROYED') return 'what it made is gone: "headgate runs apply" makes it again';
+  return 'what failed or was canceled is retried: "headgate runs apply" applies the stack once more';
+}
+
+const refusalBody = z.looseObject({
+  error: z.looseObject({
+    message: z.string(),
+    code: z.string().nullish(),
+    details: z.array(z.looseObject({ field: z.string(), message: z.string() })).default([]),
+  }),
+});
+
+/** Returns the gateway's error code; null if the answer has none. */
+export const codeOf = (body: string): string | null => readError(body)?.code ?? null;
+
+function readError(body: string): { readonly text: string; readonly code: string | null } | null {
+  try {
+    const parsed = refusalBody.safeParse(JSON.parse(body));
+    if (!parsed.success) return null;
+    const { message, code = null, details } = parsed.data.error;
+    // The message lists only the first few details.
+    const text = details.length < 2 ? message : details.map((one) => `${one.field}: ${one.message}`).join('; ');
+    return { text, code };
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,37 @@
+export {
+  jsonText,
+  minuteText,
+  parseAnswer,
+  pathOf,
+  printList,
+  printOne,
+  queryOf,
+  queryText,
+  readAfterList,
+  readCursorList,
+  readList,
+  readText,
+  timeText,
+} from './answers.ts';
+export { type ApiClient, createApiClient, keyOf } from './api-client.ts';
+export { bareGroup, findCommand, nameFirst, parseWords } from './command-line.ts';
+export {
+  type CliOutput,
+  type Command,
+  type CommandContext,
+  type CommandOption,
+  exitCodes,
+  type Flag,
+  listFlag,
+  type NamedThing,
+  namedThings,
+  textFlag,
+  textFlags,
+} from './command.ts';
+export { completionCommand } from './completion.ts';
+export { confirm, type Ending, yesOption } from './confirm.ts';
+export { FailedError, UsageError } from './errors.ts';
+export { commandHelp, commandList, overview } from './help.ts';
+export { codeOf, elsewhereText, refusalText, strangerText, unreachableText } from './refusals.ts';
+export { cleanLine, cleanText, fits, forTerminal, renderTable, wrap } from './table.ts';
+export { createTerminal, type Terminal } from './terminal.ts';

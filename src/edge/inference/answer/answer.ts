@@ -1,0 +1,33 @@
+export { type AnswerPlace, type AnswerRoom, createAnswerRoom } from './answer-memory-budget.ts';
+export { budgetError } from './budget-error.ts';
+export { type Answer, createAnswer } from './client-answer.ts';
+export { allowFallbackHeader, nameFallback, nameNoFallback, readAllowsFallback } from './fallback-header.ts';
+export {
+  answerBytesMax,
+  type AnswerCollector,
+  type AnswerText,
+  beginningOf,
+  LargeAnswer,
+  type LargeAnswerResult,
+  TextBlocks,
+  textOf,
+} from './large-answer.ts';
+export { limitError } from './limit-error.ts';
+export { freeAnswers, freeMessagesAnswers, messagesAnswers } from './messages-answers.ts';
+export { type AnswerFormat, openaiAnswers, type OverContext } from './openai-answers.ts';
+export {
+  chargedBefore,
+  completedBy,
+  failedBy,
+  type Outcome,
+  outcomeOf,
+  stoppedBy,
+  thrownBy,
+  toInferenceError,
+  unbooked,
+} from './outcome.ts';
+export { responsesAnswers } from './responses-answers.ts';
+export { SlowReader } from './slow-reader.ts';
+export { clientLeft, outOfFunds, type Stop, StopControl } from './stop.ts';
+export { Transcript } from './transcript.ts';
+export { joinAnswers } from './whole-answer.ts';

@@ -1,0 +1,392 @@
+import { AppError, type ErrorCode } from '#base/errors.ts';
+import { halfPair } from '#edge/inference/surrogates.ts';
+import type { SentRequest } from './sent-request.ts';
+import { validationProblem } from './validation-errors.ts';
+
+/**
+ * Rewrites an engine's error in Headgate's own words. Only numbers and the name of the request's field are kept: the
+ * engine's text quotes prompts, names its modules and paths, and changes from version to version.
+ */
+
+interface Refusal {
+  readonly code: ErrorCode;
+  readonly message: string;
+  readonly param: string | null;
+}
+
+interface Pattern {
+  readonly matches: RegExp;
+  readonly say: (found: RegExpExecArray, param: string | null, sent: SentRequest) => Refusal;
+}
+
+const unsupported = (message: string, param: string): Refusal => ({ code: 'unsupported_parameter', message, param });
+
+const wrong = (message: string, param: string | null): Refusal => ({ code: 'invalid_value', message, param });
+
+/** The first pattern that matches is used. */
+const patterns: readonly Pattern[] = [
+  {
+    matches:
+      /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
+    say: ([, limit, output, input], _, sent) => {
+      const name = sent.longText(Number(limit));
+      const said = sent.overContext({ limit: Number(limit), input: Number(input), output: Number(output) });
+      if (said !== null) return { param: sent.inputKey, code: 'context_length_exceeded', message: said };
+      return {
+        param: name ?? sent.inputKey,
+        code: 'context_length_exceeded',
+        // An embedding asks for no output tokens.
+        message:
+          output === '0'
+            ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
+            : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
+      };
+    },
+  },
+  {
+    matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
+    say: ([, asked, limit], param, sent) => ({
+      code: 'context_length_exceeded',
+      message:
+        sent.overContext({ limit: Number(limit), input: 0, output: Number(asked) }) ??
+        `This model's context holds ${limit} tokens; the request asks for ${asked} output tokens.`,
+      param: param ?? 'max_tokens',
+    }),
+  },
+  {
+    matches: /maximum context length(?: is)? (\d+)/i,
+    say: ([, limit], _, sent) => {
+      const name = sent.longText(Number(limit));
+      const what = name === null ? 'The request' : nameOf(name);
+      const message =
+        sent.overContext({ limit: Number(limit), input: Number(limit) + 1, output: 0 }) ??
+        `${what} is longer than this model's context of ${limit} tokens.`;
+      return { code: 'context_length_exceeded', message, param: name ?? sent.inputKey };
+    },
+  },
+  {
+    matches: /tool choice requires|tool-call-parser/,
+    say: () => unsupported('This model does not support tool calls.', 'tools'),
+  },
+  {
+    matches: /is not a multimodal model|does not support (?:image|video|audio)|At most 0 \w+/,
+    say: () => unsupported('This model reads text only.', 'messages'),
+  },
+  {
+    matches: /does not support Matryoshka/,
+    say: () => unsupported('This model has embeddings of one size only; leave "dimensions" out.', 'dimensions'),
+  },
+  {
+    matches: /chat template .*--trust-request-chat-template/,
+    say: () => unsupported('"chat_template" is not supported for this model.', 'chat_template'),
+  },
+  {
+    matches: /suffix is not currently supported/,
+    say: () => unsupported('"suffix" is not supported for this model.', 'suffix'),
+  },
+  {
+    matches: /empty conversation|pass at least one prompt|prompt cannot be empty|must be provided and non-empty/,
+    say: (_, __, sent) => {
+      const name = sent.emptyText;
+      if (name !== null) return wrong(`${nameOf(name)} is empty.`, name);
+      return wrong('The request has no input: it needs at least one message or prompt.', sent.inputKey);
+    },
+  },
+  {
+    matches:
+      /^Grammar error|[Ii]nvalid grammar specification|(?:grammar|schema|regex).*(?:invalid|compile|unsupported)/i,
+    say: (_, __, sent) =>
+      wrong('The schema or grammar of the answer is not valid.', sent.grammarKey ?? 'response_format'),
+  },
+  {
+    // The offset is in the body that the engine got.
+    matches: /'type': 'json_invalid', 'loc': \('body', \d+\)/,
+    say: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
+  },
+  {
+    matches: /'type': 'missing', 'loc': \('body',\)/,
+    say: () => ({ code: 'invalid_request_error', message: 'The request body is missing.', param: null }),
+  },
+  {
+    matches: /^Requested sample logprobs of -?\d+, which is greater than max allowed: (\d+)/,
+    say: ([, limit], param, sent) => {
+      const name = sent.has('top_logprobs') ? 'top_logprobs' : (param ?? 'logprobs');
+      return wrong(`"${name}" must be from 0 to ${limit}.`, name);
+    },
+  },
+  {
+    matches: /^when using `top_logprobs`, `logprobs` must be set/,
+    say: () => wrong('"top_logprobs" needs "logprobs": true.', 'top_logprobs'),
+  },
+  {
+    matches: /^`tools` must not be an empty array/,
+    say: () => wrong('"tools" is empty: name at least one tool, or leave the field out.', 'tools'),
+  },
+  {
+    matches: /^When using `tool_choice`, `tools` must be set/,
+    say: () => wrong('"tool_choice" needs "tools": name the tools, or leave "tool_choice" out.', 'tool_choice'),
+  },
+  {
+    matches: /^Invalid value for `tool_choice`/,
+    say: () => wrong('"tool_choice" must be "none", "auto", "required" or name one of "tools".', 'tool_choice'),
+  },
+  {
+    matches: /does not match any of the specified `tools`/,
+    say: () => wrong('"tool_choice" names a function that is none of "tools".', 'tool_choice'),
+  },
+  {
+    matches: /'json_schema' field must be provided/,
+    say: () => ({
+      code: 'invalid_request_error',
+      message: 'The field "response_format.json_schema" is missing.',
+      param: 'response_format.json_schema',
+    }),
+  },
+  {
+    matches: /^Choice '.*' cannot be an empty list/s,
+    say: () => wrong('"structured_outputs.choice" is empty: name at least one choice.', 'structured_outputs.choice'),
+  },
+  {
+    matches: /^You must use one kind of structured outputs constraint/,
+    say: () => wrong(`"structured_outputs" needs one of ${constraintNames}.`, 'structured_outputs'),
+  },
+  {
+    matches: /^You can only use one kind of constraints? for structured outputs/,
+    say: () => wrong(`"structured_outputs" may have only one of ${constraintNames}.`, 'structured_outputs'),
+  },
+  {
+    matches: /continue_final_message.*add_generation_prompt/s,
+    say: () =>
+      wrong(
+        '"continue_final_message" and "add_generation_prompt", which is true by default, exclude each other.',
+        'continue_final_message',
+      ),
+  },
+  {
+    matches: /for ValidatorIterator/,
+    say: (_, __, sent) => wrong('A part of a message is not of a form that this model reads.', sent.inputKey),
+  },
+  {
+    matches: /^Unsupported chat content part type: '(\w{1,64})'/,
+    say: ([, type], _, sent) =>
+      wrong(`A part of a message is of the type "${type}", which no model here reads.`, sent.inputKey),
+  },
+  {
+    matches: /^TextEncodeInput must be|surrogates not allowed/,
+    say: (_, __, sent) => {
+      const name = sent.findHalfPair() ?? sent.inputKey;
+      return wrong(`${nameOf(name)} ${halfPair}`, name);
+    },
+  },
+  {
+    matches: /out[- ]of[- ]vocab/,
+    say: (_, param, sent) => {
+      const name = param ?? sent.inputKey;
+      return wrong(`${nameOf(name)} has a token id that this model does not have.`, name);
+    },
+  },
+  {
+    matches: /cannot be converted to integer token IDs/,
+    say: (_, param) => wrong(`The keys of ${nameOf(param)} must be token ids.`, param),
+  },
+  {
+    matches: /^(\w+) is not None and empty/,
+    say: ([, name = '']) => wrong(`"${name}" is empty: name at least one, or leave the field out.`, name),
+  },
+  {
+    matches: /^top_k must be 0 \(disable\), or at least 1/,
+    say: () => wrong('"top_k" must be at least 1, or 0 for no limit.', 'top_k'),
+  },
+  {
+    matches: /^truncate_prompt_tokens(?:=\d+ cannot be greater than max_model_len[^=]*= (\d+)| value is greater)/,
+    say: ([, limit]) => {
+      const most = limit === undefined ? "this model's context" : limit;
+      return wrong(`"truncate_prompt_tokens" may be at most ${most}.`, 'truncate_prompt_tokens');
+    },
+  },
+  {
+    matches: /^(\w+) must be a non-negative integer/,
+    say: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or above.`, name),
+  },
+  {
+    matches: /^(?:Parameter )?`(\w+)` was removed/,
+    say: ([, name = '']) => unsupported(`"${name}" is not supported by this model any more.`, name),
+  },
+  {
+    matches: /^`(\w+)` must be an integer/,
+    say: ([, name = '']) => wrong(`"${name}" must be a whole number.`, name),
+  },
+  {
+    matches: /^Input lengths must be either 1:1, 1:N or N:N/,
+    say: (_, __, { sentInputs: [one, other] }) =>
+      wrong(`${nameOf(one ?? null)} must be one text, or as many as ${nameOf(other ?? null)}.`, other ?? one ?? null),
+  },
+  {
+    matches: /^At least one (text|text_pair) element must be given/,
+    say: ([, which], _, { sentInputs: [one = null, other = one] }) => {
+      const name = which === 'text' ? one : other;
+      return wrong(`${nameOf(name)} is empty: it needs at least one text.`, name);
+    },
+  },
+  {
+    matches: /greater than max allowed: (\d+)/,
+    say: ([, limit], param) => wrong(`${nameOf(param)} may be at most ${limit}.`, param),
+  },
+  {
+    matches: /^(n) must be at least (\d+), got (-?\d+)/,
+    say: ([, name = 'n', limit]) => ({
+      code: 'invalid_value',
+      message: `"${name}" must be at least ${limit}.`,
+      param: name,
+    }),
+  },
+  {
+    matches: /must be (?:at least|greater than or equal to) (-?\d+(?:\.\d+)?), got -?\d/,
+    say: ([, limit], param) => wrong(`${nameOf(param)} must be at least ${limit}.`, param),
+  },
+  {
+    matches: /^n must be 1 when using greedy sampling/,
+    say: () => ({ code: 'invalid_value', message: '"n" must be 1 where "temperature" is 0.', param: 'n' }),
+  },
+  {
+    matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
+    say: ([, open, low, high], param) => ({
+      param,
+      code: 'invalid_value',
+      message: `${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`,
+    }),
+  },
+  {
+    matches: /must be greater than zero/,
+    say: (_, param) => wrong(`${nameOf(param)} must be above 0.`, param),
+  },
+  {
+    matches: /^min_tokens must be less than or equal to max_tokens=(\d+)/,
+    say: ([, limit]) => ({
+      code: 'invalid_value',
+      message: `"min_tokens" may be at most the output limit of ${limit}.`,
+      param: 'min_tokens',
+    }),
+  },
+  {
+    matches: /cannot contain an empty string/,
+    say: (_, param) => wrong(`${nameOf(param)} must not contain an empty string.`, param),
+  },
+  {
+    matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
+    say: ([, value], param) => ({
+      param,
+      code: 'invalid_value',
+      message: `${nameOf(param)} must not be negative; it is ${value}.`,
+    }),
+  },
+  {
+    matches: /Stream options can only be defined/,
+    say: () => ({ code: 'invalid_value', message: '"stream_options" needs "stream": true.', param: 'stream_options' }),
+  },
+];
+
+const constraintNames = 'json, regex, choice, grammar, json_object and structural_tag';
+
+const nameOf = (param: string | null): string => (param === null ? 'A value' : `"${param}"`);
+
+const safeParam = /^[A-Za-z_][A-Za-z0-9_]{0,63}(?:[.[][A-Za-z0-9_\]]{1,64}){0,8}$/;
+/** Internal names that an engine puts before a field's name, or in its place. */
+const innerParam = /^(?:body|input_tokens|function|value_error)\b/;
+
+interface EngineErrorBody {
+  readonly message: string;
+  readonly param: string | null;
+}
+
+function stringOf(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}
+
+/** Reads vLLM's error envelope. Other shapes, such as those of its web server, give an empty message. */
+function readErrorBody(text: string): EngineErrorBody {
+  try {
+    const body: unknown = JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));
+    const error: unknown = typeof body === 'object' && body !== null ? Reflect.get(body, 'error') : null;
+    if (typeof error !== 'object' || error === null) return { message: '', param: null };
+    return {
+      message: stringOf(Reflect.get(error, 'message')) ?? '',
+      param: fieldName(stringOf(Reflect.get(error, 'param'))),
+    };
+  } catch {
+    return { message: '', param: null };
+  }
+}
+
+function fieldName(param: string | null): string | null {
+  if (param === null) return null;
+  const name = param.replace(/^body\./, '');
+  return safeParam.test(name) && !innerParam.test(name) ? name : null;
+}
+
+/**
+ * Returns the parameter at the beginning of the message. Most of vLLM's checks of sampling parameters name it only
+ * there.
+ */
+function leadingParam(message: string): string | null {
+  return /^([a-z][a-z_]{0,63}) (?:must|cannot)\b/.exec(message)?.[1] ?? null;
+}
+
+/** Returns the client's name for the output limit, which vLLM knows by one name only. */
+function asSent(param: string | null, sent: SentRequest): string | null {
+  return param === 'max_tokens' ? (sent.limitKey ?? param) : param;
+}
+
+/**
+ * Converts an engine's rejection of an invalid request, with the field in `param`.
+ * @param text body of the engine's answer, as latin1
+ */
+export function engineRefusal(text: string, sent: SentRequest): AppError {
+  const { message, param } = readErrorBody(text);
+  const problem = validationProblem(message, sent);
+  if (problem !== null) {
+    const { says, isMissing } = problem;
+    const name = sent.nameInWhole(problem.param);
+    if (isMissing) return toError('invalid_request_error', `The field "${name}" is missing.`, name);
+    const said = says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`;
+    return toError('invalid_value', said + sent.placeInWhole(name), name);
+  }
+  const field = asSent(param ?? leadingParam(message), sent);
+  for (const { matches, say } of patterns) {
+    const found = matches.exec(message);
+    if (found === null) continue;
+    const said = say(found, field, sent);
+    return toError(said.code, said.message + sent.placeInWhole(said.param), said.param);
+  }
+  if (field === null) {
+    const { code, message: said, param: name } = brokenJson(sent) ?? refused;
+    return toError(code, said, name);
+  }
+  const name = sent.nameInWhole(field);
+  return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);
+}
+
+/** Returns the syntax error of a body, with its offset in the client's body; null if there is none. */
+function brokenJson(sent: SentRequest): Refusal | null {
+  const mistake = sent.findMistake();
+  if (mistake === null) return null;
+  const message = `The request body is not valid JSON at byte ${mistake.offset}: ${mistake.reason}.`;
+  return { code: 'invalid_request_error', message, param: null };
+}
+
+function notJson({ splitKey: param }: SentRequest): Refusal {
+  const message = param === null ? 'The request body is not valid JSON.' : `The value of "${param}" is not valid JSON.`;
+  return { code: 'invalid_request_error', message, param };
+}
+
+const refused: Refusal = {
+  code: 'invalid_request_error',
+  message: 'The model refused this request as not valid.',
+  param: null,
+};
+
+const notValid = (name: string): string => `The value of "${name}" is not valid for this model.`;
+
+function toError(code: ErrorCode, message: string, param: string | null): AppError {
+  return new AppError(code, { message, ...(param !== null && { param }) });
+}

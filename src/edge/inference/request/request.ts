@@ -1,0 +1,12 @@
+export { integerOf, invalidValue } from './body-reader.ts';
+export { checkHeaders, takeWhole } from './body.ts';
+export { type Endpoint, type EndpointPath, endpoints } from './endpoints.ts';
+export { releaseBody, type RequestFields } from './fields.ts';
+export type { InputBounds } from './inputs.ts';
+export { comparedKeys, type Media } from './media.ts';
+export { type ReadJob, readRequest } from './read-request.ts';
+export type { RequestForm } from './request-form.ts';
+export { capError, maxCostHeader, readSpendingOptions } from './spending.ts';
+export { findItems, type InputPart, type SplitInput } from './split-input.ts';
+export { shareVocabulary, usesTokenIds } from './token-ids.ts';
+export { type FieldDecision, olderVllmFields } from './vllm-fields.ts';

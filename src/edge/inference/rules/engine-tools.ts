@@ -1,0 +1,85 @@
+import type { JsonMember } from '#base/json/json.ts';
+import { isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
+import { maxCostHeader } from '#edge/inference/request/request.ts';
+import { refuse, type RuleRequest } from './field-rule.ts';
+
+/** More bytes than any context holds: a longer list is rejected without a search. */
+export const toolsBytesMax = 1_048_576;
+
+/** Tools that the client runs itself. The engine would run all others itself, unbilled. */
+const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
+
+/**
+ * Anthropic's tools that a client runs. All others have names that only Anthropic's models know, and vLLM has none of
+ * them.
+ */
+const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
+
+/** Returns the tools of a list, and of the namespaces in it, at any depth. */
+export function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
+  return unfold(parseMember(fields.text, member, toolsBytesMax));
+}
+
+/** Unfolds namespaces. The recursion ends, because the depth of a body is bounded. */
+function unfold(tools: unknown): readonly unknown[] {
+  if (!Array.isArray(tools)) return [];
+  return (tools as unknown[]).flatMap((tool) => {
+    const isFull = isObject(tool) && tool['type'] === 'namespace' && Array.isArray(tool['tools']);
+    return isFull ? unfold(tool['tools']) : [tool];
+  });
+}
+
+/** Returns the first tool that the engine would run itself. */
+function engineToolOf({ fields, endpoint }: Omit<RuleRequest, 'engine'>, member: JsonMember): Members | undefined {
+  const ofClient = endpoint.toolForm === 'anthropic' ? anthropicTools : clientTools;
+  return toolsOf(fields, member).find((tool): tool is Members => isObject(tool) && !ofClient.has(tool['type']));
+}
+
+const isAllowed = ({ endpoint, engine }: Omit<RuleRequest, 'fields'>): boolean =>
+  endpoint.toolForm === 'flat' && engine.allow.includes('builtin_tools');
+
+/** @throws AppError unsupported_parameter if the operator does not allow tools that the engine runs */
+export function refuseEngineTools(request: RuleRequest, member: JsonMember): void {
+  if (isAllowed(request)) return;
+  const tool = engineToolOf(request, member);
+  if (tool === undefined) return;
+  const type = typeof tool['type'] === 'string' ? tool['type'].slice(0, 64) : '';
+  const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
+  throw refuse(member.key, message);
+}
+
+/** Most turns assumed for one request. vLLM has no limit of its own. */
+const turnsMax = 128;
+
+/**
+ * Returns the turns that the engine may take for a request. After each tool that it runs itself, vLLM sends the whole
+ * conversation to the model again, sums the tokens of all turns, and obeys the output limit only in the first turn. The
+ * tools decide and not the model: a model that does not allow them rejects the request.
+ */
+export function turnsOf(request: RuleRequest): number {
+  const member = request.fields.members.get('tools');
+  if (member === undefined || !isAllowed(request)) return 1;
+  return engineToolOf(request, member) === undefined ? 1 : turnsMax;
+}
+
+/**
+ * Rejects tools of the engine in a line of a batch. The line would wait until all of its output is paid for, and no
+ * wallet can pay for so many turns.
+ * @throws AppError unsupported_parameter if the engine may take more than one turn
+ */
+export function refuseTurns(turns: number): void {
+  if (turns === 1) return;
+  throw refuse('tools', 'Built-in tools are not supported in a batch: send this request by itself.');
+}
+
+/**
+ * Refuses a bound of the cost: it would be kept by the output limit, which vLLM keeps to in the first turn alone.
+ * @throws AppError unsupported_parameter, the header in `param`
+ */
+export function refuseCappedTurns(turns: number): void {
+  if (turns === 1) return;
+  throw refuse(
+    maxCostHeader,
+    `${maxCostHeader} cannot limit tools that the engine runs itself: leave out one of them.`,
+  );
+}

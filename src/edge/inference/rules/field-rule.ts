@@ -1,0 +1,26 @@
+import { AppError } from '#base/errors.ts';
+import type { JsonMember } from '#base/json/json.ts';
+import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
+
+/** Facts that a rule about a field can see. */
+export interface RuleRequest {
+  readonly fields: RequestFields;
+  readonly endpoint: Endpoint;
+  readonly engine: EngineDefinition;
+}
+
+/**
+ * Rejects a field, or lets it pass. Called for a field that is in the body and not null.
+ * @throws AppError unsupported_parameter, invalid_value, invalid_request_error, with the field in `param`
+ */
+export type FieldRule = (request: RuleRequest, member: JsonMember) => void;
+
+export const refuse = (param: string, message: string): AppError =>
+  new AppError('unsupported_parameter', { message, param });
+
+export const notSupported = (param: string): AppError =>
+  refuse(param, `"${param}" is not supported for this model${advice[param] ?? '.'}`);
+
+const notStored = ': answers are not stored. Send the conversation in "input".';
+const advice: Readonly<Record<string, string>> = { store: notStored, previous_response_id: notStored };

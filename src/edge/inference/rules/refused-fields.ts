@@ -1,0 +1,161 @@
+import type { JsonMember } from '#base/json/json.ts';
+import { type AllowableField, allowableFields, type Model } from '#core/catalog/catalog.ts';
+import { isNull } from '#edge/inference/json-member.ts';
+import {
+  comparedKeys,
+  type Endpoint,
+  endpoints,
+  type FieldDecision,
+  olderVllmFields,
+  type RequestFields,
+} from '#edge/inference/request/request.ts';
+import {
+  atMost,
+  checkBadWords,
+  checkCacheSalt,
+  checkCut,
+  checkEcho,
+  checkEncodingFormat,
+  checkFree,
+  checkInt32,
+  checkInt64,
+  checkItems,
+  checkRepetitionDetection,
+  checkStop,
+  checkTemplateArguments,
+  checkTruncation,
+  unlessAllowed,
+  unlessAllowedOr,
+} from './field-bounds.ts';
+import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
+import { refuseMedia } from './media-rules.ts';
+import {
+  checkGrammar,
+  checkGuidedChoice,
+  checkGuidedJson,
+  checkOutputConfig,
+  checkRegex,
+  checkResponseFormat,
+  checkStructuralTag,
+  checkStructuredOutputs,
+  checkTextFormat,
+  checkTools,
+} from './structured-outputs.ts';
+
+/**
+ * Rules for fields that must not reach an engine: fields that affect its scheduling, its caches, its templates or its
+ * network, and fields that cost more than they bill. `vllm-fields.ts` decides for each field of vLLM. Fields that vLLM
+ * does not have pass.
+ */
+
+/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts bounds it, or the code that counts inputs. */
+const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
+  n: 'elsewhere',
+  messages: 'elsewhere',
+  prompt: 'elsewhere',
+  input: checkItems,
+  ...Object.fromEntries(comparedKeys.map((key) => [key, 'elsewhere' as const])),
+  echo: checkEcho,
+  encoding_format: checkEncodingFormat,
+  chat_template_kwargs: checkTemplateArguments,
+  stop: checkStop,
+  stop_sequences: checkStop,
+  output_config: checkOutputConfig,
+  stop_token_ids: atMost(64),
+  allowed_token_ids: atMost(1024),
+  logit_bias: atMost(1024),
+  bad_words: checkBadWords,
+  thinking_token_budget: checkInt32,
+  top_k: checkInt64,
+  stream_interval: checkInt64,
+  repetition_detection: checkRepetitionDetection,
+  truncate_prompt_tokens: checkCut,
+  max_tokens_per_query: checkCut,
+  max_tokens_per_doc: checkCut,
+  response_format: checkResponseFormat,
+  structured_outputs: checkStructuredOutputs,
+  tools: checkTools,
+  text: checkTextFormat,
+  truncation: checkTruncation,
+  guided_json: checkGuidedJson,
+  guided_choice: checkGuidedChoice,
+  guided_regex: checkRegex,
+  guided_whitespace_pattern: checkRegex,
+  guided_grammar: checkGrammar,
+  guided_decoding_backend: checkGrammar,
+  structural_tag: checkStructuralTag,
+};
+
+/** Rules for refused fields that accept a value with which the field asks for nothing. */
+const refusals: Readonly<Record<string, FieldRule>> = {
+  use_beam_search: unlessAllowedOr('false', 'use_beam_search'),
+  best_of: unlessAllowedOr('1', 'best_of'),
+  priority: unlessAllowedOr('0', 'priority'),
+  background: unlessAllowedOr('false', 'background'),
+  logits_processors: unlessAllowedOr('[]', 'logits_processors'),
+  media_io_kwargs: unlessAllowedOr('{}', 'media_io_kwargs'),
+  mm_processor_kwargs: unlessAllowedOr('{}', 'mm_processor_kwargs'),
+  vllm_xargs: unlessAllowedOr('{}', 'vllm_xargs'),
+};
+
+const isAllowable = (field: string): field is AllowableField => (allowableFields as readonly string[]).includes(field);
+
+function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
+  if (field === 'cache_salt') return checkCacheSalt;
+  if (field === 'store') return unlessAllowedOr('false', 'store');
+  if (decision === 'refused') {
+    if (!isAllowable(field))
+      throw new Error(`${field} is refused, but is not among the fields that an engine file can allow`);
+    return refusals[field] ?? unlessAllowed(field);
+  }
+  if (decision !== 'bounded') return null;
+  const rule = bounds[field];
+  if (rule === undefined) throw new Error(`${field} is bounded, but has no rule in refused-fields.ts`);
+  return rule === 'elsewhere' ? null : rule;
+}
+
+/** Fields that any route of vLLM refuses are refused on all routes: no other route has them with another meaning. */
+const refusedAnywhere = endpoints.flatMap(({ fields }: Endpoint) =>
+  Object.entries(fields).filter(([, decision]) => decision === 'refused'),
+);
+
+function rulesOf({ fields }: Endpoint): ReadonlyMap<string, FieldRule> {
+  const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(fields)];
+  return new Map(
+    decided.flatMap(([field, decision]): [string, FieldRule][] => {
+      const rule = ruleOf(field, decision);
+      return rule === null ? [] : [[field, rule]];
+    }),
+  );
+}
+
+const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(endpoint)]));
+
+/** Rejects a field that models here do not serve. Empty lists ask for nothing. */
+function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
+  if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
+  const instead = member.key === 'conversation' ? 'send all of it in "input"' : 'leave it out';
+  throw refuse(member.key, `"${member.key}" is not served by models here: ${instead}.`);
+}
+
+/**
+ * Checks the fields of a request that its engine should not get as they are.
+ * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, with the field in `param`
+ */
+export function refuseUnsupported(fields: RequestFields, model: Model, endpoint: Endpoint, choicesMax: number): void {
+  const request: RuleRequest = { fields, endpoint, engine: model.engine };
+  const known = rules.get(endpoint);
+  if (endpoint.isFree === true) checkFree(request);
+  for (const member of fields.members.values()) {
+    const rule = known?.get(member.key);
+    if (isNull(fields.text, member)) continue;
+    if (endpoint.lackingFields?.includes(member.key) === true) refuseLacking(request, member);
+    rule?.(request, member);
+  }
+  if (fields.serviceTier === 'flex' && model.engine.flexPricing === null) {
+    throw refuse('service_tier', 'The service tier "flex" is not offered for this model.');
+  }
+  const limit = model.engine.nMax ?? choicesMax;
+  if (fields.choices > limit) throw refuse('n', `"n" may be at most ${limit}.`);
+  refuseMedia(fields.media, model.engine);
+}

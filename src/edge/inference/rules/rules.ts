@@ -1,0 +1,3 @@
+export { refuseCappedTurns, refuseTurns, turnsOf } from './engine-tools.ts';
+export { refuseUnsupported } from './refused-fields.ts';
+export { generates, supportedParameters } from './supported-parameters.ts';

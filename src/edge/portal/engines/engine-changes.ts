@@ -1,0 +1,84 @@
+import {
+  type AuditAnswer,
+  empty,
+  type EngineFilesAnswer,
+  html,
+  type Html,
+  type ListAnswer,
+  type MaybeHtml,
+  notice,
+  pathWith,
+  table,
+  timeOf,
+  timeToSecond,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+import { enginePath } from './engine-words.ts';
+
+/** Changes of engines, from the audit log. */
+
+const reloadsRead = 50;
+const shownMax = 8;
+
+export async function readReloads({ get, ownOrganizationId }: Visit): Promise<readonly AuditAnswer[]> {
+  const path = pathWith('/v1/audit', {
+    action: 'engines.reloaded',
+    limit: reloadsRead,
+    organization_id: ownOrganizationId,
+  });
+  return (await get<ListAnswer<AuditAnswer>>(path)).data;
+}
+
+/** Splits a field of the audit log that holds ids, separated by spaces. */
+function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
+  const text = after?.[name];
+  return typeof text === 'string' && text !== '' ? text.split(' ') : [];
+}
+
+const kinds = { added: 'Added', changed: 'Changed', removed: 'Removed' } as const;
+
+/** True if a reload of the files changed this engine. */
+export function isAbout(change: AuditAnswer, engineId: string): boolean {
+  return Object.keys(kinds).some((kind) => idsOf(change, kind).includes(engineId));
+}
+
+function idList(ids: readonly string[]): MaybeHtml {
+  if (ids.length === 0) return html`<span class="quiet">–</span>`;
+  return html`<span class="wrap"
+    >${ids.map((id, index) => html`${index === 0 ? '' : ', '}<a href="${enginePath(id)}">${id}</a>`)}</span
+  >`;
+}
+
+/** Shows why the engine files were rejected, until the gateway loads valid files. */
+export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): MaybeHtml {
+  if (refused === null) return null;
+  return notice(
+    'bad',
+    html`<p>
+        <strong>The engine files were refused ${timeToSecond(refused.at * 1000)}: nothing of them counts.</strong>
+        Engines go on by the files as they were ${timeToSecond(readAt * 1000)}.
+      </p>
+      <p class="lines">${refused.problems.join('\n')}</p>
+      <p>Mend what is said here, and read the files again.</p>`,
+  );
+}
+
+/** Lists reloads, newest first. Reloads by SIGHUP are not in the audit log, because no user requested them. */
+export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt, refused }: EngineFilesAnswer): Html {
+  if (reloads.length === 0)
+    return empty(
+      refused === null ? 'Nobody has had the files read again' : 'Nothing has changed since the start',
+      html`They count as they were ${timeToSecond(readAt * 1000)}. A changed file counts once they are read again: by
+      the button above, or by SIGHUP.`,
+    );
+  return table({
+    caption: 'When the engine files were read again, newest first',
+    columns: [{ title: 'Time' }, ...Object.values(kinds).map((title) => ({ title }))],
+    rows: reloads
+      .slice(0, shownMax)
+      .map((reload) => [
+        timeOf(reload.created_at, ''),
+        ...Object.keys(kinds).map((kind) => idList(idsOf(reload, kind))),
+      ]),
+  });
+}

@@ -1,0 +1,237 @@
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+import { AppError, errorEnvelope } from '#base/errors.ts';
+import { isFormToken } from '#core/sessions/sessions.ts';
+import { type HttpContext, toAppError } from '#edge/http/http.ts';
+import { assets, page } from '#edge/portal/frame/frame.ts';
+import {
+  count,
+  empty,
+  headerOf,
+  html,
+  type Html,
+  type ModelAnswer,
+  notice,
+  placeOf,
+  type PortalParts,
+  type PriceAnswer,
+  queryOf,
+  requireOwnOrigin,
+  usd,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+
+/** Sends chat requests from a page, with a key of the signed-in user that only the gateway holds. */
+
+/** Characters of a message that a link may prefill. Only the person sends the message. */
+const messageMax = 2000;
+
+/** Milliseconds between checks of the session while an answer streams: half of the promised second. */
+const sessionLookMs = 500;
+
+type Signed = Visit & { readonly token: string };
+
+/**
+ * A model as the page's script reads it. Prices are exact decimals in USD per million tokens; null if there is no
+ * price.
+ */
+interface PlaygroundModel {
+  readonly id: string;
+  readonly status: ModelAnswer['status'];
+  readonly sees: boolean;
+  readonly expectedSeconds: number | null;
+  readonly price: Pick<PriceAnswer, 'input_per_million' | 'output_per_million' | 'cached_input_per_million'> | null;
+}
+
+async function listChatModels(
+  visit: Visit,
+  { models, heldModels, prices }: PortalParts,
+): Promise<readonly PlaygroundModel[]> {
+  const priced = new Map(prices().map((price) => [price.model, price]));
+  const { principal } = visit.signedIn;
+  const [list, held] = await Promise.all([models(principal.organizationId), heldModels(principal)]);
+  return list
+    .filter(({ id, task_type }) => ['chat', 'vision', 'code'].includes(task_type) && (held?.includes(id) ?? true))
+    .map(({ id, status, task_type, expected_cold_start_seconds }) => ({
+      id,
+      status,
+      sees: task_type === 'vision',
+      expectedSeconds: expected_cold_start_seconds,
+      price: priced.get(id) ?? null,
+    }));
+}
+
+/** Sends the current models to the page's script. */
+export async function playgroundModels(visit: Visit, parts: PortalParts): Promise<Response> {
+  return visit.context.json({ data: await listChatModels(visit, parts) });
+}
+
+export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const models = await listChatModels(visit, parts);
+  const body =
+    models.length === 0
+      ? empty('No chat model can be used yet', html`<a href="/portal/models">The models</a> say what there is.`)
+      : html`<div id="needs-script">
+            ${notice('plain', html`<p>The playground needs JavaScript. <a href="/portal/models">Every model's page</a> has the same request as lines to copy.</p>`)}
+          </div>
+          ${form(visit, models)}`;
+  return page(visit, { title: 'Playground', body, script: assets.playground });
+}
+
+function modelChoice(name: string, label: string, models: readonly PlaygroundModel[], chosen: string | null): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select id="${name}">
+      ${chosen === null ? html`<option value="">none</option>` : null}
+      ${models.map(({ id, status, price }) => {
+        const costs =
+          price === null ? '' : ` · ${usd(price.input_per_million)} in, ${usd(price.output_per_million)} out`;
+        return html`<option value="${id}" data-costs="${costs}" ${id === chosen ? html`selected` : null}>
+          ${id} · ${status}${costs}
+        </option>`;
+      })}
+    </select>
+  </div>`;
+}
+
+interface AreaOptions {
+  readonly id: string;
+  readonly label: string;
+  readonly rows: number;
+  readonly placeholder: string;
+  readonly hint?: string;
+  readonly value?: string;
+}
+
+function area({ id, label, rows, placeholder, hint, value = '' }: AreaOptions): Html {
+  return html`<div class="field">
+    <label for="${id}">${label}</label>
+    <textarea
+      id="${id}"
+      rows="${rows}"
+      placeholder="${placeholder}"
+      spellcheck="false"
+      ${hint === undefined ? null : html`aria-describedby="${id}-hint"`}
+    >
+${value}</textarea>
+    ${hint === undefined ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
+  </div>`;
+}
+
+function numberField(id: string, label: string, placeholder: string): Html {
+  return html`<div class="field">
+    <label for="${id}">${label}</label>
+    <input type="text" inputmode="decimal" id="${id}" placeholder="${placeholder}" autocomplete="off" maxlength="12" />
+  </div>`;
+}
+
+function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
+  const asked = queryOf(visit.context, 'model');
+  const ready = models.find(({ status }) => status === 'ready') ?? models[0];
+  const chosen = models.find(({ id }) => id === asked)?.id ?? ready?.id ?? '';
+  return html`<form
+    id="playground"
+    class="playground"
+    hidden
+    data-form-token="${visit.formToken}"
+    data-origin="${visit.origin}"
+    data-models="${JSON.stringify(models)}"
+    ${visit.may('engines') ? html`data-engines="/portal/engines/"` : null}
+  >
+    <p class="quiet">
+      Each request is one like those of your programs: it is asked by a key of yours named “Playground”, made at the
+      first one, and billed to the wallet of ${visit.signedIn.member.organization.name}. Prices are per million tokens.
+    </p>
+    <div class="grid models">
+      ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Beside it', models, null)}
+    </div>
+    <details class="fold">
+      <summary>System prompt, limits, tools</summary>
+      <div class="fold-body">
+        ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
+        <div class="grid">
+          ${numberField('temperature', 'Temperature', 'as the model has it')}
+          ${numberField('max-tokens', 'Most output tokens', `up to ${count(4096)} are usual`)}
+        </div>
+        ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'As the API takes them, a JSON array. Calls are shown; nothing is called.' })}
+      </div>
+    </details>
+    <ol id="turns" class="turns" aria-live="polite"></ol>
+    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Ask something', hint: 'Ctrl and Enter send it.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
+    <div class="field" id="image-field" hidden>
+      <label for="image">Image</label>
+      <input type="file" id="image" accept="image/png,image/jpeg,image/webp,image/gif" />
+      <p class="hint">At most 4 MB; it is sent with the message.</p>
+    </div>
+    <p id="problem" class="problem" role="alert"></p>
+    <p class="buttons">
+      <button class="primary" id="send">Send</button>
+      <button type="button" id="stop" disabled>Stop</button>
+      <button type="button" id="clear">New conversation</button>
+    </p>
+    <details class="fold" id="code">
+      <summary>Copy as code</summary>
+      <p class="hint">The request as it was last sent, or would be, to the first model.</p>
+      <div id="code-list" class="snippets"></div>
+    </details>
+  </form>`;
+}
+
+/** Checks the token in a header. The body goes to the model, and forms of other sites cannot set headers. */
+function requireScriptToken(context: HttpContext, token: string): void {
+  if (isFormToken(token, headerOf(context, 'x-form-token') ?? '')) return;
+  throw new AppError('insufficient_scope', {
+    message: 'This page was made for another session: nothing was sent. Load it again.',
+  });
+}
+
+/** Answers the page's chat request with a stream or JSON. Errors have the API's envelope. */
+export async function serveChat(
+  context: HttpContext,
+  parts: PortalParts,
+  visitOf: () => Promise<Signed | null>,
+): Promise<Response> {
+  try {
+    requireOwnOrigin(context, placeOf(context, parts.isSecure));
+    const visit = await visitOf();
+    if (visit === null) throw sessionEnded();
+    requireScriptToken(context, visit.token);
+    await chatInSession(visit, parts);
+    return RESPONSE_ALREADY_SENT;
+  } catch (error) {
+    const failure = toAppError(error);
+    context.set('failureCode', failure.code);
+    if (failure.status >= 500) parts.log.error({ err: failure.cause ?? failure }, 'the playground could not be served');
+    for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
+    return context.json(errorEnvelope(failure), failure.status as 400);
+  }
+}
+
+const sessionEnded = (): AppError =>
+  new AppError('unauthorized', { message: 'Your session has ended: sign in again, in another tab if you like.' });
+
+/** Runs the chat request, and ends its answer when the session ends. */
+async function chatInSession(
+  { context, signedIn, token }: Signed,
+  { chat, sessions, log }: PortalParts,
+): Promise<void> {
+  const stop = new AbortController();
+  const look = async (): Promise<void> => {
+    try {
+      if ((await sessions.find(token, false)) === null) stop.abort(sessionEnded());
+    } catch (error) {
+      // A failed check says nothing about the session, so the answer goes on.
+      log.warn({ err: error }, 'a session could not be looked at while its answer streams');
+    }
+    if (!stop.signal.aborted && !isOver) timer = setTimeout(() => void look(), sessionLookMs);
+  };
+  let isOver = false;
+  let timer = setTimeout(() => void look(), sessionLookMs);
+  try {
+    const { incoming, outgoing } = context.env;
+    const requestId = context.get('requestId');
+    await chat({ principal: signedIn.principal, requestId, exchange: { incoming, outgoing }, stop: stop.signal });
+  } finally {
+    isOver = true;
+    clearTimeout(timer);
+  }
+}

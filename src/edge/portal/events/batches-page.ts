@@ -1,0 +1,216 @@
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import {
+  badge,
+  count,
+  empty,
+  formToken,
+  html,
+  type Html,
+  type MaybeHtml,
+  notice,
+  older,
+  pathWith,
+  queryOf,
+  type Refusal,
+  table,
+  time,
+  timeOf,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+
+/** Batches with their progress and results. Only programs create batches, with a key. */
+
+interface BatchAnswer {
+  readonly id: string;
+  readonly status: string;
+  readonly endpoint: string;
+  readonly model: string | null;
+  readonly errors: { readonly data: readonly FaultAnswer[] } | null;
+  readonly input_file_id: string;
+  readonly output_file_id: string | null;
+  readonly error_file_id: string | null;
+  readonly created_at: number;
+  readonly expires_at: number;
+  readonly in_progress_at: number | null;
+  readonly completed_at: number | null;
+  readonly failed_at: number | null;
+  readonly expired_at: number | null;
+  readonly cancelled_at: number | null;
+  readonly request_counts: { readonly total: number; readonly completed: number; readonly failed: number };
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly waiting_for: string | null;
+}
+
+interface FaultAnswer {
+  readonly code: string;
+  readonly message: string;
+  readonly line: number | null;
+}
+
+interface ListAnswer {
+  readonly data: readonly BatchAnswer[];
+  readonly has_more: boolean;
+  readonly last_id: string | null;
+}
+
+const pageSize = 50;
+const placePath = '/portal/batches';
+const apiPath = (id: string): string => `/v1/batches/${encodeURIComponent(id)}`;
+const pathOf = ({ id }: BatchAnswer): string => `${placePath}/${id}`;
+
+const kinds: Readonly<Record<string, 'good' | 'busy' | 'bad' | 'plain'>> = {
+  completed: 'good',
+  failed: 'bad',
+  expired: 'bad',
+  cancelled: 'plain',
+};
+const statusBadge = ({ status }: BatchAnswer): Html => badge(kinds[status] ?? 'busy', status.replaceAll('_', ' '));
+const endOf = (batch: BatchAnswer): number | null =>
+  batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at;
+const isCancellable = ({ status }: BatchAnswer): boolean => status === 'validating' || status === 'in_progress';
+
+const reasons: Readonly<Record<string, string>> = {
+  insufficient_funds: 'the balance does not pay for it: credit lets it go on',
+  organization_suspended: 'the organization is suspended',
+  project_archived: 'its project is archived',
+  model_not_found: 'its model is not offered to its key: it fails after an hour of that',
+  rate_limit_exceeded: 'its key has used up its requests per minute',
+  tokens_limit_exceeded: 'its key has used up its tokens per minute',
+  monthly_quota_exceeded: 'its key has used up its tokens of this month',
+  concurrency_limit_exceeded: 'its key has as many requests running as it may have',
+};
+
+function waits({ waiting_for: code }: BatchAnswer): MaybeHtml {
+  return code === null ? null : html`<br /><span class="quiet">waits: ${reasons[code] ?? code}</span>`;
+}
+
+function progress(batch: BatchAnswer): Html {
+  const { total, completed, failed } = batch.request_counts;
+  const done = completed + failed;
+  if (total === 0) return html`<span class="quiet">${endOf(batch) === null ? 'not read yet' : 'nothing'}</span>`;
+  return html`<progress max="${total}" value="${done}" aria-label="Requests that are done">
+      ${done} of ${total}
+    </progress>
+    ${count(done)} of ${count(total)}${failed === 0 ? null : html`, ${count(failed)} failed`}`;
+}
+
+export async function batchesPage(visit: Visit): Promise<Response> {
+  const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
+  const list = await visit.get<ListAnswer>(pathWith('/v1/batches', asked));
+  const body = html`<p class="lead">
+      Requests of a file that run while engines have room, at the price of flex. <a href="/docs">The API</a> and
+      “headgate batches create FILE” make them.
+    </p>
+    ${list.data.length === 0 ? empty('No batch yet', 'A program makes one with its key.') : batchTable(list.data)}
+    ${older(list.has_more ? pathWith(placePath, { after: list.last_id }) : null)}`;
+  return page(visit, { title: 'Batches', body });
+}
+
+function batchTable(batches: readonly BatchAnswer[]): Html {
+  return table({
+    caption: 'Batches, newest first',
+    columns: [
+      { title: 'Batch', isWide: true },
+      { title: 'Status' },
+      { title: 'Done' },
+      { title: 'Model' },
+      { title: 'Made' },
+    ],
+    rows: batches.map((batch) => [
+      html`<a href="${pathOf(batch)}"><code>${batch.id}</code></a>`,
+      html`${statusBadge(batch)}${waits(batch)}`,
+      progress(batch),
+      batch.model ?? html`<span class="quiet">–</span>`,
+      time(batch.created_at * 1000),
+    ]),
+  });
+}
+
+export async function batchPage(visit: Visit, id: string): Promise<Response> {
+  return showBatch(visit, await visit.get<BatchAnswer>(apiPath(id)), null);
+}
+
+function showBatch(visit: Visit, batch: BatchAnswer, refusal: Refusal | null): Response | Promise<Response> {
+  const body = html`${refusal === null ? null : notice('bad', refusal.message)} ${facts(batch)} ${files(batch)}
+  ${faults(batch)} ${isCancellable(batch) ? cancelForm(visit, batch) : null}`;
+  return page(visit, { title: 'Batch', body, status: refusal === null ? 200 : statusOf(refusal) });
+}
+
+function facts(batch: BatchAnswer): Html {
+  const pairs = Object.entries(batch.metadata ?? {});
+  const ended = endOf(batch);
+  return html`<dl class="facts">
+    <dt>Batch</dt>
+    <dd><code>${batch.id}</code></dd>
+    <dt>Status</dt>
+    <dd>${statusBadge(batch)}${waits(batch)}</dd>
+    <dt>Done</dt>
+    <dd>${progress(batch)}</dd>
+    <dt>Endpoint</dt>
+    <dd><code>${batch.endpoint}</code></dd>
+    <dt>Model</dt>
+    <dd>${batch.model ?? (ended === null ? 'not known yet' : 'none')}</dd>
+    <dt>Made</dt>
+    <dd>${time(batch.created_at * 1000)}</dd>
+    <dt>Begun</dt>
+    <dd>${timeOf(batch.in_progress_at, ended === null ? 'not yet' : 'never')}</dd>
+    <dt>Ended</dt>
+    <dd>${timeOf(ended, 'not yet')}</dd>
+    <dt>Window until</dt>
+    <dd>${time(batch.expires_at * 1000)}</dd>
+    ${pairs.map(
+      ([name, value]) =>
+        html`<dt>${name}</dt>
+          <dd class="wrap">${value}</dd>`,
+    )}
+  </dl>`;
+}
+
+function files(batch: BatchAnswer): MaybeHtml {
+  const { output_file_id: output, error_file_id: errors } = batch;
+  if (output === null && errors === null) return null;
+  return html`<p class="buttons">
+    ${output === null ? null : html`<a class="button" href="${pathOf(batch)}/output" download>Download the answers</a>`}
+    ${errors === null ? null : html`<a class="button" href="${pathOf(batch)}/errors" download>Download what failed</a>`}
+  </p>`;
+}
+
+function faults({ errors }: BatchAnswer): MaybeHtml {
+  if (errors === null) return null;
+  return table({
+    caption: 'What is wrong',
+    columns: [{ title: 'Line', isNumber: true }, { title: 'What', isWide: true }, { title: 'Code' }],
+    rows: errors.data.map(({ line, message, code }) => [
+      line === null ? '–' : count(line),
+      html`<span class="wrap">${message}</span>`,
+      html`<code>${code}</code>`,
+    ]),
+  });
+}
+
+function cancelForm(visit: Visit, batch: BatchAnswer): Html {
+  return html`<form method="post" action="${pathOf(batch)}/cancel">
+    ${formToken(visit)}
+    <p class="quiet">What is answered stays, and is charged; what runs now is ended.</p>
+    <p class="buttons"><button>Cancel the batch</button></p>
+  </form>`;
+}
+
+export async function cancelBatch(visit: Visit, id: string): Promise<Response> {
+  const cancelled = await visit.send<BatchAnswer>('POST', `${apiPath(id)}/cancel`);
+  if (cancelled.ok) return visit.context.redirect(pathOf(cancelled.body), 303);
+  return showBatch(visit, await visit.get<BatchAnswer>(apiPath(id)), cancelled.refusal);
+}
+
+/** Sends the output or error file of a batch unchanged. */
+export async function batchFile(visit: Visit, id: string, kind: 'output' | 'errors'): Promise<Response> {
+  const batch = await visit.get<BatchAnswer>(apiPath(id));
+  const fileId = kind === 'output' ? batch.output_file_id : batch.error_file_id;
+  if (fileId === null) return showBatch(visit, batch, noFile);
+  const { body } = await visit.open(`/v1/files/${fileId}/content`);
+  visit.context.header('content-type', 'application/jsonl; charset=utf-8');
+  visit.context.header('content-disposition', `attachment; filename="${batch.id}_${kind}.jsonl"`);
+  return visit.context.body(body ?? '', 200);
+}
+
+const noFile: Refusal = { status: 404, message: 'The batch has no such file.', problems: new Map() };

@@ -1,0 +1,62 @@
+import { badge, html, type Html, type ListAnswer, pathWith, type Visit } from '#edge/portal/ui/ui.ts';
+
+/** Webhooks as the API returns them, and words for the states of deliveries. */
+
+export interface WebhookAnswer {
+  readonly id: string;
+  readonly url: string;
+  readonly description: string;
+  readonly events: readonly string[] | null;
+  readonly enabled: boolean;
+  readonly disabled_reason: 'failing' | 'gone' | null;
+  readonly failing_since: number | null;
+  readonly created_at: number;
+  readonly secret_rotated_at: number | null;
+  readonly former_secret_ends_at: number | null;
+}
+
+export type WebhookWithSecret = WebhookAnswer & { readonly secret: string };
+
+export interface DeliveryAnswer {
+  readonly id: string;
+  readonly event_id: string;
+  readonly type: string;
+  readonly status: 'pending' | 'delivered' | 'failed';
+  readonly attempts: number;
+  readonly last_status: number | null;
+  readonly last_error: string | null;
+  readonly last_attempt_at: number | null;
+  readonly next_attempt_at: number | null;
+  readonly created_at: number;
+}
+
+export const webhookPath = (id: string): string => `/v1/webhooks/${encodeURIComponent(id)}`;
+
+export const readWebhook = (visit: Visit, id: string): Promise<WebhookAnswer> =>
+  visit.get<WebhookAnswer>(webhookPath(id));
+
+export const readDeliveries = (visit: Visit, id: string, cursor: string): Promise<ListAnswer<DeliveryAnswer>> =>
+  visit.get<ListAnswer<DeliveryAnswer>>(pathWith(`${webhookPath(id)}/deliveries`, { limit: 25, cursor }));
+
+export function stateOf({ enabled, disabled_reason: reason, failing_since: since }: WebhookAnswer): Html {
+  if (!enabled) return badge('bad', reason === null ? 'off' : reason === 'gone' ? 'off: gone' : 'off: failing');
+  return since === null ? badge('good', 'on') : badge('busy', 'failing');
+}
+
+const errors: Readonly<Record<string, string>> = {
+  address: 'the address is not allowed any more',
+  unknown_host: 'the host is not known',
+  not_public: 'the address of the host is not public',
+  unreachable: 'no connection',
+  timeout: 'no answer in time',
+  redirect: 'a redirect, which is not followed',
+  secret: 'the secret could not be read here',
+  disabled: 'the webhook was switched off',
+};
+
+export function resultOf({ status, last_status: code, last_error: error }: DeliveryAnswer): Html {
+  const kind = status === 'delivered' ? 'good' : status === 'failed' ? 'bad' : 'busy';
+  const why = error === null || error === 'status' ? null : (errors[error] ?? error);
+  const said = [code === null ? null : `status ${code}`, why].filter((part) => part !== null).join(', ');
+  return html`${badge(kind, status)}${said === '' ? null : html`<br /><span class="quiet">${said}</span>`}`;
+}

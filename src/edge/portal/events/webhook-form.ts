@@ -1,0 +1,77 @@
+import { chosenTypes, mailedTypes } from '#core/alerts/alerts.ts';
+import { beganWith, changesIn, checkbox, field, type Form, html, type Html, type Refusal } from '#edge/portal/ui/ui.ts';
+
+/** Fields of a webhook, and check boxes for kinds of events. */
+
+export interface WebhookFields {
+  readonly url: string;
+  readonly description: string;
+  /** Null means all kinds. */
+  readonly events: readonly string[] | null;
+}
+
+const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
+  'wallet.low_balance': 'The balance is low',
+  'budget.reached': 'A budget is nearly spent',
+  'budget.exceeded': 'A budget is spent',
+  'budget.many_users': 'A budget has reached many end users',
+  'api_key.created': 'A key was made',
+  'api_key.rotated': 'A key got another secret',
+  'api_key.revoked': 'A key was revoked',
+  'api_key.reported': 'A secret was reported as leaked',
+  'api_key.expiring': 'A key expires soon',
+  'engine.failed': 'An engine failed (of the platform alone)',
+  'gateways.differ': 'Gateways differ (of the platform alone)',
+  'platform.problem': 'A disk, Redis, the platform key or the books need attention (of the platform alone)',
+  'webhook.disabled': 'A webhook was switched off',
+};
+
+const nameOf = (type: string): string => `event_${type.replaceAll('.', '_')}`;
+
+/** Renders a check box for each kind. */
+function kindBoxes(legend: string, chosen: readonly string[]): Html {
+  return html`<fieldset>
+    <legend>${legend}</legend>
+    ${chosenTypes.map((type) => checkbox(nameOf(type), words[type], chosen.includes(type), html`<code>${type}</code>`))}
+  </fieldset>`;
+}
+
+const kindsIn = (form: Form): string[] => chosenTypes.filter((type) => form.has(nameOf(type)));
+
+export function webhookFields({ url, description, events }: WebhookFields, refusal: Refusal | null): Html {
+  return html`${field({ name: 'url', label: 'Address', value: url, hint: 'https, at an address of the internet. Events are sent there by POST.', refusal, isRequired: true, maxLength: 2048, placeholder: 'https://example.com/headgate' })}
+  ${field({ name: 'description', label: 'Description', value: description, refusal, maxLength: 500 })}
+  ${checkbox('all_events', 'Every kind of event', events === null, 'Those of later versions too; else those that are chosen below.')}
+  ${kindBoxes('Kinds of events', events ?? [])}`;
+}
+
+export function readWebhookFields(form: Form): WebhookFields {
+  return {
+    url: form.text('url').trim(),
+    description: form.text('description'),
+    events: form.has('all_events') ? null : kindsIn(form),
+  };
+}
+
+/** Maps each kind to true if it is among the chosen ones. */
+const switchesOf = (chosen: readonly string[]): Readonly<Record<string, boolean>> =>
+  Object.fromEntries(chosenTypes.map((type) => [type, chosen.includes(type)]));
+
+/**
+ * Renders the check boxes for mails. @param chosen null for the default: the kinds that are mailed if nobody has chosen
+ */
+export function mailBoxes(chosen: readonly string[] | null): Html {
+  const kinds = chosen ?? mailedTypes;
+  return html`${beganWith(switchesOf(kinds), null)}${kindBoxes('Owners and administrators get a mail of', kinds)}`;
+}
+
+/**
+ * Applies the form's changes to the current choice. Returns null, in the API's format, for the default: the kinds that
+ * are mailed if nobody has chosen.
+ */
+export function mailChoice(form: Form, now: readonly string[] | null): readonly string[] | null {
+  const switches = { ...switchesOf(now ?? mailedTypes), ...changesIn(form, switchesOf(kindsIn(form))) };
+  const chosen = chosenTypes.filter((type) => switches[type] === true);
+  const isUsual = chosen.length === mailedTypes.length && mailedTypes.every((type) => chosen.includes(type));
+  return isUsual ? null : chosen;
+}

@@ -1,0 +1,19 @@
+import { type Html, notice, RefusedError, type Visit, type WalletAnswer } from '#edge/portal/ui/ui.ts';
+
+/**
+ * Reads the wallet. Returns null while its holds are unknown, such as without Redis, so that pages show the rest.
+ * @param path `/v1/wallet`, with the organization if it is not the visitor's
+ * @throws RefusedError for any other rejection
+ */
+export async function readWallet({ send }: Pick<Visit, 'send'>, path = '/v1/wallet'): Promise<WalletAnswer | null> {
+  const outcome = await send<WalletAnswer>('GET', path);
+  if (outcome.ok) return outcome.body;
+  if (outcome.refusal.status === 503) return null;
+  throw new RefusedError(outcome.refusal);
+}
+
+export const unknownBalance = (): Html =>
+  notice(
+    'plain',
+    'The balance is not known just now: it cannot be said what running requests hold of it. Load the page again in a moment.',
+  );

@@ -1,0 +1,118 @@
+import { type AuditAnswer, html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
+
+/** Turns entries of the audit log into sentences. */
+
+/** Verb phrases by action. The actions listed here can be chosen as a filter. */
+export const auditActions: Readonly<Record<string, string>> = {
+  'api_key.created': 'made the key',
+  'api_key.changed': 'changed the key',
+  'api_key.rotated': 'gave another secret to the key',
+  'api_key.revoked': 'deleted the key',
+  'api_key.reported': 'reported as leaked, and so ended, the key',
+  'api_key.recovered': 'made by recovery the key',
+  'user.created': 'made the user',
+  'user.joined': 'let into the organization the user',
+  'user.changed': 'changed the user',
+  'user.password_reset': 'set by a link a new password of the user',
+  'user.removed': 'took out of the organization the user',
+  'user.deleted': 'deleted the user',
+  'user.identity_linked': 'came by a provider and was linked to the user',
+  'user.identity_removed': 'removed the link to a provider of the user',
+  'project.created': 'made the project',
+  'project.changed': 'changed the project',
+  'project.archived': 'archived the project',
+  'project.unarchived': 'took up again the project',
+  'rate_limit.changed': 'changed the limits for a model of the project',
+  'service_account.created': 'made the service account',
+  'service_account.changed': 'renamed the service account',
+  'service_account.deleted': 'deleted the service account',
+  'organization.created': 'opened the organization',
+  'organization.changed': 'changed the organization',
+  'organization.suspended': 'suspended the organization',
+  'organization.reactivated': 'took up again the organization',
+  'organization.closed': 'closed the organization',
+  'organization.billing_currency_changed': 'changed the currency of costs of the organization',
+  'webhook.created': 'made the webhook',
+  'webhook.changed': 'changed the webhook',
+  'webhook.rotated': 'gave another secret to the webhook',
+  'webhook.disabled': 'switched off, since nothing arrives there, the webhook',
+  'webhook.deleted': 'deleted the webhook',
+  'wallet.credited': 'booked a credit for the wallet',
+  'wallet.adjusted': 'corrected the wallet',
+  'rate_card.created': 'put on file the rate card',
+  'rate_card.ended': 'ended the rate card',
+  'conversion_rate.created': 'put on file the conversion rate',
+  'conversion_rate.ended': 'ended the conversion rate',
+  'quarantined_record.booked': 'booked after all the record',
+  'quarantined_record.discarded': 'discarded the record',
+  'hold.released': 'released the hold',
+  'usage_content.deleted': 'deleted the stored content of the request',
+  'budget.created': 'made the budget',
+  'budget.changed': 'changed the budget',
+  'budget.deleted': 'deleted the budget',
+  'file.deleted': 'deleted the file',
+  'batch.created': 'made the batch',
+  'batch.cancelled': 'cancelled the batch',
+  'session.opened': 'signed in, with the session',
+  'session.ended': 'ended the session',
+  'sign_in_link.made': 'made a link that signs in, for',
+  'reset_link.made': 'made a link to a new password, for',
+  'invitation.created': 'invited',
+  'invitation.revoked': 'took back the invitation of',
+  'invitation.accepted': 'let in by an invitation',
+  'engine.start_ordered': 'started the engine',
+  'engine.stop_ordered': 'stopped the engine',
+  'engine.restart_ordered': 'restarted the engine',
+  'engine.reset_ordered': 'forgot the failures of the engine',
+  'engines.reloaded': 'read the engine files again',
+  'price.changed': 'changed, by an engine file, the price of the model',
+  'cluster.created': 'made the cluster',
+  'cluster.changed': 'changed the cluster',
+  'cluster.archived': 'archived the cluster',
+  'cluster.access_identity_rotated': 'made a new access identity for the cluster',
+  'cluster_node.added': 'added the node',
+  'cluster_node.changed': 'changed the node',
+  'cluster_node.removed': 'removed the node',
+  'cluster_node.allocated': 'allocated the node',
+  'cluster_node.released': 'released the node',
+  'cluster_node.estimate_withdrawn': 'took back the concluded release of the node',
+  'stack.created': 'made the stack',
+  'stack.pushed': 'pushed a new version of the stack',
+  'stack.changed': 'changed the stack',
+  'stack.deleted': 'deleted the stack',
+  'run.created': 'began the run',
+  'run.canceled': 'canceled the run',
+  'run.forgotten': 'forgot the state of the run',
+  'run.opened': 'opened the web address of the run',
+};
+
+const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
+
+/** Returns the actor, by name if the name is known. */
+export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+  const { type, id } = actor;
+  if (type === 'system' || id === null) return html`<strong>Headgate itself</strong>`;
+  const name = names.get(id);
+  const who = name === undefined ? html`${nounsOfIds[type]} <code>${id}</code>` : html`<strong>${name}</strong>`;
+  if (type !== 'key') return who;
+  const owner = actor.service_account_id === null ? names.get(actor.user_id ?? '') : 'a service account';
+  return html`${name === undefined ? null : 'the key '}${who}${owner === undefined ? null : html` <span class="quiet">(of ${owner})</span>`}`;
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+/** Returns the target, by the name in the log if the log has one. */
+export function targetOf({ before, after, target_id: id }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+  const kept = [after?.['name'], before?.['name'], after?.['email'], before?.['email']].find(isText);
+  const name = kept ?? names.get(id);
+  return name === undefined ? html`<code>${id}</code>` : html`<strong>${name}</strong>`;
+}
+
+export function sentenceOf(entry: AuditAnswer, names: ReadonlyMap<string, string>): Html {
+  const { action, target_type: type } = entry;
+  const words = auditActions[action];
+  const who = actorOf(entry, names);
+  if (action === 'engines.reloaded') return html`${who} ${words}`;
+  if (words !== undefined) return html`${who} ${words} ${targetOf(entry, names)}`;
+  return html`${who}: <code>${action}</code> of ${type.replaceAll('_', ' ')} ${targetOf(entry, names)}`;
+}

@@ -1,0 +1,99 @@
+import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import { limitFields, readOrganization } from '#edge/portal/keys/keys.ts';
+import {
+  beganWith,
+  changesIn,
+  count,
+  facts,
+  field,
+  type Form,
+  formToken,
+  html,
+  type Html,
+  isEmpty,
+  notice,
+  type PortalParts,
+  type Refusal,
+  refused,
+  section,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+import type { FullOrganization } from './organizations-page.ts';
+
+/** The organization's page for its own administrators: its name, and its limits read-only. */
+export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
+  return ownOrganizationPageOf(visit, parts, null);
+}
+
+async function ownOrganizationPageOf(
+  visit: Visit,
+  { maxActiveKeys }: PortalParts,
+  wrong: Refused | null,
+): Promise<Response> {
+  const organization = (await readOrganization(visit)) as FullOrganization;
+  const said = visit.takeNotice() === 'saved';
+  const body = html`${said ? notice('good', 'It is kept.') : null}
+  ${visit.may('organization.rename') ? ownForm(visit, organization, wrong) : null}
+  ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;
+  return page(visit, { title: organization.name, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
+}
+
+/** The form as it was sent. */
+interface Typed {
+  readonly name: string;
+  /** USD; empty for no alert. */
+  readonly alertBelow: string;
+}
+
+const typedOf = ({ name, wallet_alert_below: below }: FullOrganization): Typed => ({ name, alertBelow: below ?? '' });
+
+/** A form that the API rejected. */
+interface Refused {
+  readonly typed: Typed;
+  readonly form: Form;
+  readonly refusal: Refusal;
+}
+
+const toBody = ({ name, alertBelow }: Typed) => ({
+  name,
+  wallet_alert_below: alertBelow === '' ? null : alertBelow,
+});
+
+function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | null): Html {
+  const { form = null, refusal = null, typed = typedOf(organization) } = wrong ?? {};
+  const { name, alertBelow } = typed;
+  return html`<form class="form" method="post" action="/portal/organization">
+    ${formToken(visit)} ${beganWith(toBody(typedOf(organization)), form)} ${refused(refusal)}
+    ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
+    ${field({ name: 'wallet_alert_below', label: 'Write when the balance falls below (USD)', value: alertBelow, refusal, hint: 'One e-mail to each owner and administrator, where this gateway sends any. Empty: none.', maxLength: 40 })}
+    <p class="buttons"><button class="primary">Save</button></p>
+    ${visit.may('webhooks') ? html`<p class="hint">What else they are told of, and where events are sent to: <a href="/portal/webhooks">webhooks and mails</a>.</p>` : null}
+  </form>`;
+}
+
+function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: number): Html {
+  const { default_limits: defaults, max_active_keys: max, models, id } = organization;
+  const whose = visit.may('organizations')
+    ? html`You set them on <a href="/portal/organizations/${id}">its page among the organizations</a>.`
+    : 'They are set by the administrators of the platform.';
+  return html`<p class="quiet">${whose} A key that is made may have lower or higher limits of its own.</p>
+    ${facts([
+      ['Active keys', `${count(max ?? maxActiveKeys)} at most`],
+      ...limitFields.map(({ name, label }) => {
+        const limit = defaults[name];
+        return [`${label}, of new keys`, limit === null ? 'unlimited' : count(limit)] as const;
+      }),
+      ['Models', models === null ? 'all' : models.join(', ')],
+    ])}`;
+}
+
+export async function changeOwnOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
+  const [name, alertBelow] = [form.text('name'), form.text('wallet_alert_below').trim()];
+  const changes = changesIn(form, form.has('wallet_alert_below') ? toBody({ name, alertBelow }) : { name });
+  const path = `/v1/organizations/${visit.organizationId}`;
+  const changed = isEmpty(changes) ? null : await visit.send<FullOrganization>('PATCH', path, changes);
+  if (changed?.ok === false) {
+    return ownOrganizationPageOf(visit, parts, { typed: { name, alertBelow }, form, refusal: changed.refusal });
+  }
+  return visit.context.redirect('/portal/organization?notice=saved', 303);
+}

@@ -1,0 +1,132 @@
+import type { Hono } from 'hono';
+import type { Log } from '#base/log.ts';
+import { type Accounts, type Letters, passwordProblem } from '#core/accounts/accounts.ts';
+import type { Author } from '#core/audit/audit.ts';
+import type { HttpContext, HttpEnv } from '#edge/http/http.ts';
+import { begin, clientOf, openPage, requireSafe, visitorOf } from '#edge/portal/frame/frame.ts';
+import { copyable, field, html, notice, type PortalParts, readForm, type Refusal } from '#edge/portal/ui/ui.ts';
+import { asRefusal, type TakeForm } from './sign-in-form.ts';
+
+/** Password reset: requests a link, and uses it. */
+
+const welcomeCommand = 'npx headgate welcome';
+
+/** Returns the system as author, because nobody is signed in. */
+export const authorOf = (context: HttpContext): Author => ({
+  actor: { kind: 'system' },
+  requestId: context.get('requestId'),
+});
+
+function forgotPage(
+  context: HttpContext,
+  { letters }: PortalParts,
+  refusal: { message: string; status: 429 | 503 } | null,
+) {
+  const otherwise = html`<p>
+      An administrator of your organization can make a link for you. On the machine that the gateway runs on, this signs
+      its administrator in:
+    </p>
+    ${copyable('welcome-command', welcomeCommand)}`;
+  const form = html`<form class="form sign-in" method="post" action="/sign-in/forgot">
+    ${refusal === null ? null : notice('bad', refusal.message)}
+    ${field({ name: 'email', label: 'E-mail address', value: '', type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
+    <p class="buttons"><button class="primary">Send a link</button> <a href="/">Back</a></p>
+  </form>`;
+  const body = letters.areSent
+    ? html`<p class="lead">A link to set a new one comes by mail. It works once, for an hour.</p>
+        ${form}${otherwise}`
+    : html`<p class="lead">This gateway sends no mail.</p>
+        ${otherwise}`;
+  return openPage(context, { title: 'A new password', body, status: refusal?.status ?? 200 });
+}
+
+/** Sends links in the background: neither the answer nor its timing reveals whether the account exists. */
+export interface Sending {
+  send(email: string, author: Author): void;
+}
+
+const sendingMax = 100;
+
+export function createSending(users: Pick<Accounts['users'], 'resetLinks'>, letters: Letters, log: Log): Sending {
+  let running = 0;
+  const send = async (email: string, author: Author): Promise<void> => {
+    const link = await users.resetLinks.makeFor(email, author);
+    if (link !== null) await letters.sendReset(link);
+  };
+  return {
+    send(email, author) {
+      if (running >= sendingMax) {
+        log.warn('a link to a new password was asked for and not sent: too many are being sent');
+        return;
+      }
+      running += 1;
+      void send(email, author)
+        .catch((error: unknown) => log.error({ err: error }, 'a link to a new password was not sent'))
+        .finally(() => {
+          running -= 1;
+        });
+    },
+  };
+}
+
+function passwordPage(context: HttpContext, token: string, refusal: Refusal | null) {
+  const body = html`<p class="lead">This sets a new password, once. All sessions of the account end.</p>
+    <form class="form sign-in" method="post" action="/reset-password">
+      <input type="hidden" name="token" value="${token}" />
+      ${refusal === null ? null : notice('bad', refusal.message)}
+      ${field({ name: 'password', label: 'New password', value: '', type: 'password', autocomplete: 'new-password', hint: 'Of 8 characters or more; a sentence does well.', refusal, isRequired: true, maxLength: 1024 })}
+      <p class="buttons"><button class="primary">Set the password</button></p>
+    </form>`;
+  return openPage(context, { title: 'A new password', body, status: refusal === null ? 200 : 400 });
+}
+
+function stalePage(context: HttpContext) {
+  const body = html`<p class="lead">It was used, it is older than an hour, or the password was changed since.</p>
+    <p class="buttons"><a class="button" href="/sign-in/forgot">Ask for another</a></p>`;
+  return openPage(context, { title: 'This link no longer works', body, status: 404 });
+}
+
+export function registerPasswordLinks(app: Hono<HttpEnv>, parts: PortalParts, takeForm: TakeForm): void {
+  const { accounts, letters, sessions, log } = parts;
+  const { resetLinks } = accounts.users;
+  const sending = createSending(accounts.users, letters, log);
+  app.get('/sign-in/forgot', (context) => forgotPage(context, parts, null));
+  app.post('/sign-in/forgot', takeForm, async (context) => {
+    if (!letters.areSent) return forgotPage(context, parts, null);
+    const form = await readForm(context);
+    try {
+      await resetLinks.countAsking(clientOf(context, parts).network);
+    } catch (error) {
+      return forgotPage(context, parts, asRefusal(context, error));
+    }
+    sending.send(form.text('email').trim(), authorOf(context));
+    const body = html`<p class="lead">
+        If there is an account with this address, a link to set a new password is on its way to it.
+      </p>
+      <p>It works once, for an hour. Three are sent in an hour at most.</p>
+      <p class="buttons"><a class="button" href="/">Back</a></p>`;
+    return openPage(context, { title: 'Look into your mail', body });
+  });
+  // Opening a link must not use it up: mail programs and chats open links for a preview.
+  app.get('/reset-password', async (context) => {
+    const token = context.req.query('token') ?? '';
+    return (await resetLinks.isOpen(token)) ? passwordPage(context, token, null) : stalePage(context);
+  });
+  app.post('/reset-password', takeForm, async (context) => {
+    requireSafe(context, parts);
+    const form = await readForm(context);
+    const [token, password] = [form.text('token'), form.text('password')];
+    const problem = passwordProblem(password);
+    if (problem !== null) {
+      const refusal = { status: 400, message: 'Nothing was changed.', problems: new Map([['password', problem]]) };
+      return (await resetLinks.isOpen(token)) ? passwordPage(context, token, refusal) : stalePage(context);
+    }
+    const before = await visitorOf(context, parts);
+    const userId = await resetLinks.use(token, password, authorOf(context));
+    if (userId === null) return stalePage(context);
+    // Signs in at once, so that strangers who used up the account's sign-in attempts do not lock the user out.
+    const opened = await sessions.openFor(userId, clientOf(context, parts));
+    if (opened !== null) await begin(context, parts, opened, before);
+    return context.redirect('/', 303);
+  });
+}

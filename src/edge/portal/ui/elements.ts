@@ -1,0 +1,302 @@
+import { html, type Html, type MaybeHtml } from './html.ts';
+import type { Refusal, Visit } from './page-request.ts';
+
+/** Building blocks of pages. */
+
+/** Hidden fields of a form: its token, and the organization that its page shows. */
+export function formToken({ formToken: token, viewed }: Visit): Html {
+  const about = viewed === null ? null : html`<input type="hidden" name="viewed" value="${viewed.id}" />`;
+  return html`<input type="hidden" name="form_token" value="${token}" />${about}`;
+}
+
+export function badge(kind: 'good' | 'busy' | 'bad' | 'plain', text: string): Html {
+  return html`<span class="badge ${kind}">${text}</span>`;
+}
+
+export function notice(kind: 'good' | 'bad' | 'plain', body: MaybeHtml): Html {
+  return html`<div class="notice ${kind}" role="${kind === 'bad' ? 'alert' : 'status'}">${body}</div>`;
+}
+
+/** Renders the empty state of a list. */
+export function empty(title: string, body: MaybeHtml): Html {
+  return html`<div class="empty">
+    <p class="empty-title">${title}</p>
+    <p>${body}</p>
+  </div>`;
+}
+
+/** Renders text with a copy button. Without the script, readers select the text by hand. */
+export function copyable(id: string, text: string, label = 'Copy'): Html {
+  return html`<div class="code">
+    <pre id="${id}" tabindex="0">${text}</pre>
+    <button type="button" class="copy" data-copy="${id}" hidden>${label}</button>
+  </div>`;
+}
+
+export interface Column {
+  readonly title: MaybeHtml;
+  /** The title as text, if `title` is a link. */
+  readonly label?: string;
+  /** The current sort order by this column; absent if the rows are not sorted by it. */
+  readonly sorted?: 'ascending' | 'descending';
+  readonly isNumber?: boolean;
+  /** True for columns with sentences or long names, which get their own line on narrow screens. */
+  readonly isWide?: boolean;
+}
+
+export interface TableOptions {
+  /** Text alternative for screen readers. */
+  readonly caption: string;
+  readonly columns: readonly Column[];
+  readonly rows: readonly (readonly MaybeHtml[])[];
+  readonly foot?: readonly MaybeHtml[];
+}
+
+export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
+  readonly columns: readonly string[];
+}
+
+/**
+ * Renders a table of few rows with long texts. On narrow screens each row becomes a block with one line per cell. Roles
+ * are explicit, because screen readers do not recognize a table that is displayed as blocks.
+ */
+export function records({ caption, columns, rows }: RecordsOptions): Html {
+  return html`<div class="table records" tabindex="0" role="region" aria-label="${caption}">
+    <table role="table">
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map((title) => html`<th role="columnheader" scope="col">${title}</th>`)}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        ${rows.map(
+          (row) =>
+            html`<tr role="row">
+              ${row.map((cell, index) => html`<td role="cell" data-title="${columns[index]}">${cell}</td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** Characters above which names may be broken within their column. */
+const unbrokenCharsMax = 32;
+
+/** Characters up to which a name, such as "gpu-1", stays on one line. */
+const shortCharsMax = 12;
+
+/** Formats a text of any length: names may be long and without a space. */
+function cellOf(cell: MaybeHtml, { isNumber = false }: Column): MaybeHtml {
+  if (typeof cell !== 'string' || cell === '' || isNumber) return cell;
+  if (cell.length > unbrokenCharsMax) return html`<span class="wrap">${cell}</span>`;
+  return cell.length <= shortCharsMax ? html`<span class="unbroken">${cell}</span>` : cell;
+}
+
+const classOf = ({ isNumber = false, isWide = false }: Column): string =>
+  [isNumber ? 'number' : '', isWide ? 'wide' : ''].join(' ').trim();
+
+/**
+ * Renders a dense table. On narrow screens each row becomes a block with two cells per line, without scrolling
+ * sideways; the sort links stay above it. Roles are explicit for the same reason as in `records`.
+ */
+export function table({ caption, columns, rows, foot }: TableOptions): Html {
+  const isSortable = columns.some(({ label }) => label !== undefined);
+  const sortOf = ({ sorted }: Column): MaybeHtml => (sorted === undefined ? null : html`aria-sort="${sorted}"`);
+  const headOf = (column: Column): Html =>
+    html`<th role="columnheader" scope="col" class="${classOf(column)}" ${sortOf(column)}>${column.title}</th>`;
+  // The template adds no spaces to a cell, so that a cell without content is empty.
+  const cell = (value: MaybeHtml, column: Column): Html => {
+    const attributes = html`class="${classOf(column)}" data-title="${column.label ?? column.title}"`;
+    return html`<td role="cell" ${attributes}>${cellOf(value, column)}</td>`;
+  };
+  const rowOf = (row: readonly MaybeHtml[]): Html =>
+    html`<tr role="row">
+      ${row.map((value, index) => cell(value, columns[index] ?? { title: '' }))}
+    </tr>`;
+  return html`<div
+    class="table records paired ${isSortable ? 'sortable' : ''}"
+    tabindex="0"
+    role="region"
+    aria-label="${caption}"
+  >
+    <table role="table">
+      <thead role="rowgroup">
+        <tr role="row">
+          ${columns.map(headOf)}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        ${rows.map(rowOf)}
+      </tbody>
+      ${
+        foot === undefined
+          ? null
+          : html`<tfoot role="rowgroup">
+              ${rowOf(foot)}
+            </tfoot>`
+      }
+    </table>
+  </div>`;
+}
+
+export interface Figure {
+  readonly label: string;
+  readonly value: MaybeHtml;
+  readonly note?: MaybeHtml | undefined;
+}
+
+export function figures(list: readonly Figure[]): Html {
+  return html`<dl class="figures">
+    ${list.map(
+      ({ label, value, note }) =>
+        html`<div class="figure">
+          <dt>${label}</dt>
+          <dd>${value}</dd>
+          ${note === undefined ? null : html`<dd class="quiet">${note}</dd>`}
+        </div>`,
+    )}
+  </dl>`;
+}
+
+export interface FieldOptions {
+  readonly name: string;
+  /** The element's id, if several forms of a page have a field of this name. The default is the name. */
+  readonly id?: string;
+  readonly label: string;
+  readonly value: string;
+  readonly hint?: MaybeHtml;
+  readonly refusal?: Refusal | null;
+  readonly isRequired?: boolean;
+  readonly type?: 'text' | 'email' | 'password';
+  /** The autocomplete token for browsers and password managers: `username`, `current-password`. */
+  readonly autocomplete?: string;
+  readonly inputMode?: 'numeric' | 'decimal';
+  readonly maxLength?: number;
+  readonly placeholder?: string;
+  /** Id of the `datalist` with suggestions. */
+  readonly list?: string;
+}
+
+const problemOf = (refusal: Refusal | null | undefined, name: string): string | null =>
+  refusal?.problems.get(name) ?? null;
+
+const fieldDefaults = {
+  hint: null,
+  isRequired: false,
+  type: 'text',
+  autocomplete: 'off',
+  maxLength: 1000,
+  placeholder: '',
+} as const;
+
+/** Renders a text field with its hint and problem. */
+export function field(options: FieldOptions): Html {
+  const { name, label, value, hint, refusal, isRequired, type, autocomplete, maxLength, placeholder, ...more } = {
+    ...fieldDefaults,
+    ...options,
+  };
+  const { id = name, inputMode = type === 'email' ? 'email' : 'text', list } = more;
+  const problem = problemOf(refusal, name);
+  const described = [hint === null ? '' : `${id}-hint`, problem === null ? '' : `${id}-problem`].join(' ').trim();
+  return html`<div class="field">
+    <label for="${id}">${label}</label>
+    <input
+      type="${type}"
+      id="${id}"
+      name="${name}"
+      value="${value}"
+      maxlength="${maxLength}"
+      inputmode="${inputMode}"
+      placeholder="${placeholder}"
+      autocomplete="${autocomplete}"
+      ${list === undefined ? null : html`list="${list}"`}
+      ${isRequired ? html`required` : null}
+      ${described === '' ? null : html`aria-describedby="${described}"`}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    />
+    ${hint === null ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
+    ${problem === null ? null : html`<p class="problem" id="${id}-problem">${label} ${problem}</p>`}
+  </div>`;
+}
+
+export interface Choice {
+  readonly value: string;
+  readonly label: string;
+}
+
+export function select(name: string, label: string, choices: readonly Choice[], chosen: string): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <select id="${name}" name="${name}">
+      ${choices.map(({ value, label: text }) => html`<option value="${value}" ${value === chosen ? html`selected` : null}>${text}</option>`)}
+    </select>
+  </div>`;
+}
+
+export interface RadiosOptions {
+  readonly name: string;
+  readonly legend: string;
+  readonly choices: readonly Choice[];
+  readonly chosen: string;
+  readonly hint: MaybeHtml;
+}
+
+export function radios({ name, legend, choices, chosen, hint }: RadiosOptions): Html {
+  return html`<fieldset class="radios">
+    <legend>${legend}</legend>
+    <div class="segments">
+      ${choices.map(
+        ({ value, label }) =>
+          html`<label
+            ><input type="radio" name="${name}" value="${value}" ${value === chosen ? html`checked` : null} /><span
+              >${label}</span
+            ></label
+          >`,
+      )}
+    </div>
+    <p class="hint">${hint}</p>
+  </fieldset>`;
+}
+
+export function checkbox(name: string, label: string, isChecked: boolean, hint: MaybeHtml): Html {
+  return html`<div class="check">
+    <input
+      type="checkbox"
+      id="${name}"
+      name="${name}"
+      value="yes"
+      ${isChecked ? html`checked` : null}
+      aria-describedby="${name}-hint"
+    />
+    <div>
+      <label for="${name}">${label}</label>
+      <p class="hint" id="${name}-hint">${hint}</p>
+    </div>
+  </div>`;
+}
+
+/** Renames the API's fields to the form's fields. */
+export function renamed(refusal: Refusal, nameOf: (name: string) => string): Refusal {
+  return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
+}
+
+/** Shows the message of a rejected form. Problems of fields are shown beside the fields. */
+export function refused(refusal: Refusal | null): MaybeHtml {
+  return refusal === null ? null : notice('bad', refusal.message);
+}
+
+/** Links to other views of the same list. */
+export function tabs(
+  label: string,
+  list: readonly { readonly text: string; readonly href: string; readonly isHere: boolean }[],
+): Html {
+  return html`<nav class="tabs" aria-label="${label}">
+    ${list.map(({ text, href, isHere }) => html`<a href="${href}" ${isHere ? html`aria-current="true"` : null}>${text}</a>`)}
+  </nav>`;
+}
+
+/** Links to older entries. Lists start with the newest; the browser's back button leads back. */
+export function older(href: string | null): MaybeHtml {
+  return href === null ? null : html`<p class="pager"><a class="button" href="${href}">Older</a></p>`;
+}

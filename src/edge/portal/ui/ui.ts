@@ -1,0 +1,92 @@
+export type {
+  AuditAnswer,
+  EngineAnswer,
+  EngineFilesAnswer,
+  EngineState,
+  HostAnswer,
+  MarginAnswer,
+  OrganizationRole,
+  PageAnswer,
+  UserAnswer,
+} from './admin-answers.ts';
+export type {
+  ContentAnswer,
+  CreatedKeyAnswer,
+  KeyAnswer,
+  LedgerEntryAnswer,
+  LimitsAnswer,
+  ListAnswer,
+  ModelAnswer,
+  OrganizationAnswer,
+  PriceAnswer,
+  ProjectAnswer,
+  RequestAnswer,
+  RequestDetailAnswer,
+  SummaryAnswer,
+  SummaryGroupAnswer,
+  SumsAnswer,
+  TaskType,
+  WalletAnswer,
+} from './answers.ts';
+export { barChart, mark, type Series, type Span, timelineChart } from './chart.ts';
+export { beganWith, changesIn, isEmpty } from './edit-form.ts';
+export {
+  badge,
+  checkbox,
+  type Choice,
+  copyable,
+  empty,
+  field,
+  type FieldOptions,
+  type Figure,
+  figures,
+  formToken,
+  notice,
+  older,
+  radios,
+  records,
+  refused,
+  renamed,
+  select,
+  table,
+  tabs,
+} from './elements.ts';
+export { takeNotice, withNotice } from './flash-message.ts';
+export {
+  type Form,
+  formBody,
+  numberOf,
+  readForm,
+  readUpload,
+  requireFormToken,
+  uploadBody,
+  type UploadForm,
+} from './form.ts';
+export { count, counted, milliseconds, time, timeIn, timeInUtc, timeOf, timeToSecond, usd } from './format.ts';
+export { html, type Html, type MaybeHtml } from './html.ts';
+export { facts, pager, section, sortColumn, sortOf } from './lists.ts';
+export {
+  asksByItself,
+  forgetToken,
+  headerOf,
+  keepToken,
+  type Place,
+  placeOf,
+  requireOwnOrigin,
+  tokenOf,
+} from './page-origin.ts';
+export {
+  createVisit,
+  noticeOf,
+  pathWith,
+  queryOf,
+  type Refusal,
+  refusalOf,
+  RefusedError,
+  retryAfterOf,
+  type Viewed,
+  type Visit,
+} from './page-request.ts';
+export type { Change, Page, PortalParts, ProviderParts, Upload } from './parts.ts';
+export { isChat, sampleModel, snippetList, snippetsOf } from './snippets.ts';
+export { onceOf } from './submit-once.ts';

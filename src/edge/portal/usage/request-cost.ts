@@ -1,0 +1,72 @@
+import { formatUsd, MICRO_DIGITS, parseDecimal } from '#base/money.ts';
+import { count, html, type Html, type MaybeHtml, type RequestDetailAnswer, table, usd } from '#edge/portal/ui/ui.ts';
+
+/** Shows how a request's cost adds up: tokens times price, exact to the pico-dollar. */
+
+const sources = {
+  engine: 'The engine counted the tokens.',
+  last_seen: 'The tokens are what the engine counted last, before it ended.',
+  none: 'It used no tokens, and nothing is charged.',
+  counted: 'The tokens are those that were seen before the engine was gone.',
+} as const;
+
+interface Line {
+  readonly name: string;
+  readonly tokens: number;
+  readonly note: string;
+  /** Price in micro-dollars per million tokens, which equals pico-dollars per token; null if unknown. */
+  readonly picoPerToken: bigint | null;
+}
+
+function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
+  const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
+  const pico = (decimal: string | undefined): bigint | null =>
+    decimal === undefined ? null : parseDecimal(decimal, MICRO_DIGITS);
+  const thought = output_reasoning_tokens === 0 ? '' : `${count(output_reasoning_tokens)} of them reasoning`;
+  return [
+    {
+      name: 'Input',
+      tokens: input_tokens - input_cached_tokens,
+      note: '',
+      picoPerToken: pico(price?.input_per_million),
+    },
+    {
+      name: 'Cached input',
+      tokens: input_cached_tokens,
+      note: '',
+      picoPerToken: pico(price?.cached_input_per_million),
+    },
+    { name: 'Output', tokens: output_tokens, note: thought, picoPerToken: pico(price?.output_per_million) },
+  ];
+}
+
+const unknown = html`<span class="quiet">not known</span>`;
+
+export function costSection(request: RequestDetailAnswer): Html {
+  const writtenOff = request.written_off === '0' ? '' : `${usd(request.written_off)} of it is not charged`;
+  const rows = linesOf(request).map(({ name, tokens, note, picoPerToken }): MaybeHtml[] => [
+    note === '' ? name : html`${name} <span class="quiet">${note}</span>`,
+    count(tokens),
+    picoPerToken === null ? unknown : html`× ${usd(formatUsd(picoPerToken))}`,
+    picoPerToken === null ? unknown : html`= ${usd(formatUsd(BigInt(tokens) * picoPerToken))}`,
+  ]);
+  return html`<section aria-labelledby="cost-title">
+    <h2 id="cost-title">What it cost</h2>
+    ${table({
+      caption: 'Tokens of this request, times their price',
+      columns: [
+        { title: 'Tokens' },
+        { title: 'Count', isNumber: true },
+        { title: 'Price of one', isNumber: true },
+        { title: 'Amount', isNumber: true },
+      ],
+      rows,
+      foot: ['Charged', '', writtenOff, usd(request.cost)],
+    })}
+    <p class="quiet">
+      ${sources[request.usage_source]} The price is version
+      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}. Nothing is
+      rounded.
+    </p>
+  </section>`;
+}

@@ -1,0 +1,176 @@
+import { otherOrganization, page } from '#edge/portal/frame/frame.ts';
+import {
+  type ContentAnswer,
+  count,
+  figures,
+  html,
+  type Html,
+  type KeyAnswer,
+  type LimitsAnswer,
+  mark,
+  type MaybeHtml,
+  milliseconds,
+  notice,
+  pathWith,
+  queryOf,
+  type RequestDetailAnswer,
+  type Span,
+  table,
+  timelineChart,
+  timeToSecond,
+  usd,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+import { outcomeBadge } from './requests-table.ts';
+import { contentSection } from './request-content.ts';
+import { costSection } from './request-cost.ts';
+
+/** Explains one request: its timing, the remaining limits and its cost. */
+
+const spanNames = {
+  admitted: ['Admission', 'key, body, limits and wallet'],
+  queued: ['Queue', 'waiting for room at an engine that runs'],
+  engine_cold_start: ['Cold start', 'waiting for the engine to start'],
+  first_byte: ['First byte', 'the engine, until its first byte'],
+  last_byte: ['Answer', 'the engine, from there to its end'],
+  committed: ['Books', 'writing what it cost, before the answer ends'],
+} as const;
+
+type SpanName = keyof typeof spanNames;
+
+const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(id)}`;
+
+export async function requestPage(visit: Visit, id: string): Promise<Response> {
+  const of = { organization_id: queryOf(visit.context, 'organization_id') };
+  const [request, content] = await Promise.all([
+    visit.get<RequestDetailAnswer>(pathWith(pathOf(id), of)),
+    visit.mayOwn('usage.contents') ? visit.find<ContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
+  ]);
+  const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
+  const isDeleted = visit.takeNotice() === 'deleted';
+  const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
+  ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key)} ${timeline(request)}
+  ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
+  return page(visit, {
+    title: 'Why this request',
+    actions: html`<a class="button" href="/portal/usage">All usage</a>`,
+    body,
+  });
+}
+
+/** @param key null if the visitor may not see the key */
+function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
+  return figures([
+    { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
+    { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
+    { label: 'When', value: timeToSecond(request.created_at * 1000) },
+    { label: 'Time taken', value: milliseconds(wholeMs(request)), note: timeNote(request) },
+    {
+      label: 'Model',
+      value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
+      note: request.fallback_for === null ? request.endpoint : `in place of ${request.fallback_for}`,
+    },
+    {
+      label: 'Key',
+      value:
+        key === null ? html`<code>${request.key_id}</code>` : html`<a href="/portal/keys/${key.id}">${key.name}</a>`,
+    },
+  ]);
+}
+
+/**
+ * Milliseconds until the last byte was sent, which waits for the commit of the record. Excludes the commit if its
+ * duration is unknown.
+ */
+const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer): number =>
+  total + (spans?.committed ?? 0);
+
+function timeNote(request: RequestDetailAnswer): string | undefined {
+  const { total } = request.timings_ms;
+  return wholeMs(request) === total ? undefined : `${milliseconds(total)} without the books`;
+}
+
+function timeline(request: RequestDetailAnswer): Html {
+  const { timeline: spans } = request;
+  if (spans === null) return html`<p class="quiet">What its time went to was not kept for this request.</p>`;
+  const list = (Object.keys(spanNames) as SpanName[]).map((name): Span & { readonly why: string } => ({
+    name: spanNames[name][0],
+    why: spanNames[name][1],
+    ms: spans[name] ?? 0,
+  }));
+  const total = wholeMs(request);
+  const share = (ms: number): string => (total === 0 ? '–' : `${((ms / total) * 100).toFixed(0)} %`);
+  return html`<section aria-labelledby="time-title">
+    <h2 id="time-title">Where the time went</h2>
+    ${timelineChart(list, `Where ${milliseconds(total)} went, to scale; the table below has the numbers`)}
+    ${table({
+      caption: 'Steps of this request',
+      columns: [
+        { title: 'Step' },
+        { title: 'What it is' },
+        { title: 'Time', isNumber: true },
+        { title: 'Share', isNumber: true },
+      ],
+      rows: list.map(({ name, why, ms }, index) => [
+        html`${mark(index)}${name}`,
+        html`<span class="quiet">${why}</span>`,
+        milliseconds(ms),
+        share(ms),
+      ]),
+      foot: ['All of it', '', milliseconds(total), ''],
+    })}
+  </section>`;
+}
+
+const limitNames: Readonly<Record<keyof LimitsAnswer, string>> = {
+  requests_per_minute: 'Requests in the minute',
+  tokens_per_minute: 'Tokens in the minute',
+  max_concurrency: 'Requests beside it',
+  monthly_token_limit: 'Tokens in the month',
+};
+
+function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
+  if (left === null) return null;
+  const rows = (Object.keys(limitNames) as (keyof LimitsAnswer)[]).map((name): MaybeHtml[] => {
+    const value = left[name];
+    return [limitNames[name], value === null ? html`<span class="quiet">no limit</span>` : count(value)];
+  });
+  return html`<section aria-labelledby="limits-title">
+    <h2 id="limits-title">What its key had left</h2>
+    ${table({ caption: 'Limits at its admission', columns: [{ title: 'Limit' }, { title: 'Left', isNumber: true }], rows })}
+  </section>`;
+}
+
+function facts(request: RequestDetailAnswer): Html {
+  const { id, client_request_id, replica, stream, fallback_for, endpoint } = request;
+  const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
+  return html`<section aria-labelledby="facts-title">
+    <h2 id="facts-title">To find it again</h2>
+    <dl class="facts">
+      <dt>Request id</dt>
+      <dd><code>${id}</code></dd>
+      ${
+        client_request_id === null
+          ? null
+          : html`<dt>The client's id</dt>
+              <dd><code>${client_request_id}</code></dd>`
+      }
+      <dt>Asked by</dt>
+      <dd><code>${endpoint}</code></dd>
+      ${
+        fallback_for === null
+          ? null
+          : html`<dt>Asked for</dt>
+              <dd><code>${fallback_for}</code>, which could not answer; the request let another model do so</dd>`
+      }
+      <dt>Answered as</dt>
+      <dd>${stream ? 'a stream' : 'one JSON document'}</dd>
+      ${
+        replica === null
+          ? null
+          : html`<dt>Replica</dt>
+              <dd><code>${replica.id}</code>${age}</dd>`
+      }
+    </dl>
+  </section>`;
+}

@@ -1,0 +1,269 @@
+import { parseId } from '#base/id.ts';
+import { otherOrganization, page, readKeys, readPages } from '#edge/portal/frame/frame.ts';
+import {
+  type Choice,
+  empty,
+  html,
+  type Html,
+  type ListAnswer,
+  type MaybeHtml,
+  type ModelAnswer,
+  older,
+  pathWith,
+  type PortalParts,
+  type ProjectAnswer,
+  queryOf,
+  type RequestAnswer,
+  select,
+  type SummaryAnswer,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+import { requestsTable } from './requests-table.ts';
+import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
+import { addSums } from './add-sums.ts';
+import {
+  type Dimension,
+  dimensions,
+  idsShown,
+  isEachShown,
+  type Names,
+  overTime,
+  type Sums,
+  totals,
+} from './usage-sums.ts';
+
+const pageSize = 50;
+
+const outcomes: readonly Choice[] = [
+  { value: '', label: 'All outcomes' },
+  { value: 'completed', label: 'Completed' },
+  { value: 'aborted', label: 'Client left' },
+  { value: 'ended', label: 'Ended by the gateway' },
+  { value: 'failed', label: 'Failed' },
+];
+
+interface Filters {
+  readonly by: Dimension;
+  readonly measure: 'cost' | 'tokens';
+  readonly model: string;
+  readonly key: string;
+  readonly project: string;
+  readonly outcome: string;
+  /** The organization that a platform administrator looks at; empty for the visitor's own. */
+  readonly organization: string;
+}
+
+function filtersOf({ context }: Visit): Filters {
+  const asked = (name: string): string => queryOf(context, name).trim();
+  return {
+    by: dimensions.find(({ value }) => value === asked('by'))?.value ?? 'model',
+    measure: asked('measure') === 'tokens' ? 'tokens' : 'cost',
+    model: asked('model'),
+    key: asked('key'),
+    project: asked('project'),
+    outcome: asked('outcome'),
+    organization: asked('organization_id'),
+  };
+}
+
+/** Returns the filters as the page's query parameters. */
+function queryWith({ name, from, until }: Range, filters: Filters): Readonly<Record<string, string>> {
+  const { organization, ...own } = filters;
+  return { range: name, from, until, ...own, organization_id: organization };
+}
+
+/** Returns the filters as query parameters of the API. */
+function requestsQuery({ fromMs, toMs }: Range, filters: Filters): Readonly<Record<string, string>> {
+  const { model, key, project, outcome, organization } = filters;
+  const [from, to] = [new Date(fromMs).toISOString(), new Date(toMs).toISOString()];
+  return { from, to, model, key_id: key, project_id: project, outcome, organization_id: organization };
+}
+
+async function namesOf(visit: Visit, { organization }: Filters): Promise<Names> {
+  const { may } = visit;
+  const [keys, projects] = await Promise.all([
+    may('keys') ? readKeys(visit, { organization_id: organization }) : null,
+    may('projects') ? readPages<ProjectAnswer>(visit, '/v1/projects', { organization_id: organization }) : null,
+  ]);
+  return {
+    keys: new Map(keys?.map(({ id, name }) => [id, name])),
+    projects: new Map(projects?.map(({ id, name }) => [id, name])),
+  };
+}
+
+/**
+ * Lists the models of the organization that the page shows. The API rejects visitors who may not see that organization.
+ */
+function modelsOf(visit: Visit, { models }: PortalParts, { organization }: Filters): Promise<readonly ModelAnswer[]> {
+  const asked = parseId('org', organization === '' ? visit.organizationId : organization);
+  return models(asked ?? visit.signedIn.principal.organizationId);
+}
+
+/**
+ * Reads the sums for the filters, for all outcomes. Each sum is one snapshot, and together they have only the rows
+ * shown.
+ */
+async function readSums({ get }: Visit, range: Range, filters: Filters): Promise<Sums> {
+  const { outcome: _, ...asked } = requestsQuery(range, filters);
+  const { by } = filters;
+  const summary = (query: Readonly<Record<string, string>>): Promise<SummaryAnswer> =>
+    get<SummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
+  const lines = await summary({ group_by: by });
+  if (isEachShown(lines)) {
+    const series = await summary({ group_by: `${range.unit},${by}` });
+    return { lines, buckets: sumByBucket(series), series };
+  }
+  const shown = idsShown(lines, { by, measure: filters.measure });
+  const chosen = shown.map((id) => `&${new URLSearchParams({ [by]: id }).toString()}`).join('');
+  const { [by]: _own, ...others } = asked;
+  const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}` });
+  const [buckets, series] = await Promise.all([
+    summary({ group_by: range.unit }),
+    shown.length === 0 ? { ...lines, data: [] } : get<SummaryAnswer>(`${path}${chosen}`),
+  ]);
+  return { lines, buckets, series };
+}
+
+/** Sums by day or hour over all lines of a series. */
+function sumByBucket(series: SummaryAnswer): SummaryAnswer {
+  const groups = Map.groupBy(series.data, bucketKey);
+  const data = [...groups.values()].flatMap(([first, ...others]) => {
+    if (first === undefined) return [];
+    const { day, hour } = first;
+    return [{ ...addSums([first, ...others]), ...(day !== undefined && { day }), ...(hour !== undefined && { hour }) }];
+  });
+  return { ...series, data };
+}
+
+export async function usagePage(visit: Visit, parts: PortalParts): Promise<Response> {
+  const { get, context } = visit;
+  const filters = filtersOf(visit);
+  const range = rangeOf(visit, parts.clock.now());
+  const asked = requestsQuery(range, filters);
+  const listed = { ...asked, limit: pageSize, cursor: queryOf(context, 'cursor') };
+  const [sums, requests, names, models] = await Promise.all([
+    readSums(visit, range, filters),
+    get<ListAnswer<RequestAnswer>>(pathWith('/v1/usage/requests', listed)),
+    namesOf(visit, filters),
+    modelsOf(visit, parts, filters),
+  ]);
+  const query = queryWith(range, filters);
+  // Names the organization that this page shows, because the visitor may look at another one by the time of the
+  // download.
+  const csv = pathWith('/portal/usage/requests.csv', {
+    ...query,
+    organization_id: filters.organization === '' ? visit.organizationId : filters.organization,
+  });
+  const next =
+    requests.next_cursor === null ? null : pathWith('/portal/usage', { ...query, cursor: requests.next_cursor });
+  const { by, measure } = filters;
+  const body = html`<p class="lead">Days, hours and times are of UTC, as the books have them.</p>
+    ${otherOrganization(filters.organization, '/portal/usage')} ${filterForm(range, filters, names, models)}
+    <div id="results">
+      ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
+      ${totals(sums.lines)}
+      ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range, sums.buckets.data) })}
+      <section aria-labelledby="requests-title">
+        <div class="heading">
+          <h2 id="requests-title">Requests</h2>
+          <div class="actions">
+            <a class="button" href="${csv}" download>Download CSV</a>
+          </div>
+        </div>
+        ${filters.outcome === '' ? null : html`<p class="quiet">The filter by outcome is for this list: the sums above are of all outcomes.</p>`}
+        ${requestList(requests, names, range, filters)} ${older(next)}
+      </section>
+    </div>`;
+  return page(visit, { title: 'Usage', body });
+}
+
+/** Sends all requests that match the filters, as the API exports them. */
+export async function usageCsv(visit: Visit, parts: PortalParts): Promise<Response> {
+  const range = rangeOf(visit, parts.clock.now());
+  const asked = requestsQuery(range, filtersOf(visit));
+  const { body } = await visit.open(pathWith('/v1/usage/requests', asked), { accept: 'text/csv' });
+  const name = `usage-${asked['from']?.slice(0, 10)}-to-${new Date(range.toMs - 1).toISOString().slice(0, 10)}.csv`;
+  visit.context.header('content-type', 'text/csv; charset=utf-8; header=present');
+  visit.context.header('content-disposition', `attachment; filename="${name}"`);
+  return visit.context.body(body ?? '', 200);
+}
+
+const isNarrowed = ({ model, key, project, outcome }: Filters): boolean =>
+  [model, key, project, outcome].some((text) => text !== '');
+
+const all = (what: string): Choice => ({ value: '', label: `All ${what}` });
+
+/** Adds the requested value to the choices if it is missing, such as a deleted key. */
+function choices(what: string, known: readonly Choice[], chosen: string): readonly Choice[] {
+  const isKnown = chosen === '' || known.some(({ value }) => value === chosen);
+  return [all(what), ...known, ...(isKnown ? [] : [{ value: chosen, label: chosen }])];
+}
+
+function dateField(name: string, label: string, value: string): Html {
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <input type="date" id="${name}" name="${name}" value="${value}" data-instead="range" />
+  </div>`;
+}
+
+function rangeField(shown: Range['name']): Html {
+  return html`<div class="field">
+    <label for="range">Range</label>
+    <select id="range" name="range" data-instead="from until" data-otherwise="dates">
+      ${ranges.map(({ value, label }) => html`<option value="${value}" ${value === shown ? html`selected` : null}>${label}</option>`)}
+    </select>
+    <input type="hidden" name="shown" value="${shown}" />
+  </div>`;
+}
+
+function filterForm(range: Range, filters: Filters, { keys, projects }: Names, models: readonly ModelAnswer[]): Html {
+  const named = (map: ReadonlyMap<string, string>): Choice[] => [...map].map(([value, label]) => ({ value, label }));
+  const modelChoices = models.map(({ id }) => ({ value: id, label: id }));
+  const measures = [
+    { value: 'cost', label: 'spend' },
+    { value: 'tokens', label: 'tokens' },
+  ];
+  return html`<form
+    class="filters"
+    method="get"
+    action="/portal/usage"
+    hx-get="/portal/usage"
+    hx-target="#results"
+    hx-select="#results"
+    hx-swap="outerHTML"
+    hx-sync="this:replace"
+    hx-trigger="change"
+    hx-push-url="true"
+  >
+    ${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
+    ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
+    ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'By', dimensions, filters.by)}
+    ${select('measure', 'Show', measures, filters.measure)}
+    ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}
+    ${select('key', 'Key', choices('keys', named(keys), filters.key), filters.key)}
+    ${select('project', 'Project', choices('projects', named(projects), filters.project), filters.project)}
+    ${select('outcome', 'Outcome', outcomes, filters.outcome)}
+    <p class="buttons"><button>Show</button></p>
+  </form>`;
+}
+
+function requestList({ data }: ListAnswer<RequestAnswer>, { keys }: Names, range: Range, filters: Filters): MaybeHtml {
+  const { organization } = filters;
+  if (data.length > 0)
+    return requestsTable(data, (id) => keys.get(id) ?? html`<span class="quiet">${id}</span>`, {
+      organization,
+      isOfDays: true,
+    });
+  return isNarrowed(filters)
+    ? empty(
+        'No request matches',
+        html`<a
+            href="${pathWith('/portal/usage', { range: range.name, from: range.from, until: range.until, organization_id: organization })}"
+            >Show all of the range</a
+          >.`,
+      )
+    : empty(
+        'No requests in this time',
+        'Each admitted request stands here with its tokens, its cost and why it took as long as it did.',
+      );
+}
