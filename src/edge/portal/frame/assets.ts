@@ -18,7 +18,7 @@ interface Asset {
   readonly path: string;
 }
 
-const own = (name: string): Buffer => readFileSync(new URL(`./assets/${name}`, import.meta.url));
+const own = (name: string): Buffer => readFileSync(new URL(`../assets/${name}`, import.meta.url));
 
 function readHtmx(): Buffer {
   const folder = dirname(createRequire(import.meta.url).resolve('htmx.org/package.json'));
