@@ -95,7 +95,7 @@ function numbers({ summary, wallet }: Seen, nowMs: number): Html {
           {
             label: 'Spent this month',
             value: usd(summary.totals.cost),
-            note: `${counted(summary.totals.num_model_requests, 'request')}, days and months by UTC`,
+            note: `${counted(summary.totals.num_model_requests, 'request')}, days and months in UTC`,
           },
         ];
   const money =
@@ -105,7 +105,7 @@ function numbers({ summary, wallet }: Seen, nowMs: number): Html {
           {
             label: 'Balance',
             value: html`<a href="/portal/wallet">${usd(wallet.balance)}</a>`,
-            note: wallet.held === '0' ? 'nothing held' : `${usd(wallet.held)} held by running requests`,
+            note: wallet.held === '0' ? 'no holds' : `${usd(wallet.held)} held by running requests`,
           },
         ];
   return figures([...money, ...spend]);
@@ -115,8 +115,8 @@ function models(list: readonly ModelAnswer[]): Html {
   const body =
     list.length === 0
       ? empty(
-          'No model can be used yet',
-          html`Put an engine file into the engines folder, such as those of <code>engines/examples</code>, then run
+          'No models yet',
+          html`Add an engine file to the engines folder, for example from <code>engines/examples</code>. Then run
             <code>npx headgate engines reload</code>.`,
         )
       : html`<ul class="models">
@@ -133,11 +133,11 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
   const names = new Map(keys?.map(({ id, name }) => [id, name]));
   const body =
     list.length === 0
-      ? empty('No requests yet', 'The first steps make one. It then stands here, with what it cost.')
+      ? empty('No requests yet', 'Follow the first steps to send one. It appears here with its cost.')
       : requestsTable(list, (id) => names.get(id) ?? html`<span class="quiet">${id}</span>`, { isOfDays: false });
   return html`<section aria-labelledby="requests-title">
     <div class="heading">
-      <h2 id="requests-title">Last requests</h2>
+      <h2 id="requests-title">Recent requests</h2>
       <div class="actions"><a href="/portal/usage">All usage</a></div>
     </div>
     ${body}
@@ -148,21 +148,21 @@ const firstQuestion = 'What is a headgate? Answer in one sentence.';
 
 const playgroundStep = (isFirst: boolean): Html =>
   html`<li>
-    <h3>A model’s answer</h3>
-    <p>Ask one here, without a key: its text as it comes, what it cost to the last digit, and why.</p>
+    <h3>Ask a model</h3>
+    <p>The playground needs no API key. It streams the answer and shows its exact cost.</p>
     <p>
       <a
         class="${isFirst ? 'button primary' : 'button'}"
         href="${pathWith('/portal/playground', { message: isFirst ? firstQuestion : '' })}"
-        >${isFirst ? 'Ask a model' : 'To the playground'}</a
+        >${isFirst ? 'Ask a model' : 'Open playground'}</a
       >
     </p>
   </li>`;
 
 /** A user who came by the link of the first start has no other way to sign in yet. */
 const passwordStep = html`<li>
-  <h3>A password</h3>
-  <p>You have none yet: with one you come back by your e-mail address, without another link.</p>
+  <h3>Password</h3>
+  <p>You have no password yet. Set one to sign in with your email address instead of a link.</p>
   <p><a class="button" href="/portal/account#password-title">Set a password</a></p>
 </li>`;
 
@@ -172,21 +172,21 @@ function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys, requ
   const active = keys?.filter(({ status, held }) => status === 'active' && !held).length ?? 0;
   const key = may('keys')
     ? html`<li>
-        <h3>A key for your program</h3>
+        <h3>API key</h3>
         <p>
-          ${active === 0 ? 'There is none yet.' : `There ${active === 1 ? 'is' : 'are'} ${counted(active, 'active key')}.`}
-          Give each program one of its own: its secret is shown once, when it is made.
+          ${active === 0 ? 'No active keys yet.' : `${counted(active, 'active key')}.`} Create one key for each program.
+          The secret is shown only once.
         </p>
-        <p><a class="button" href="/portal/keys/new">Make a key</a></p>
+        <p><a class="button" href="/portal/keys/new">Create key</a></p>
       </li>`
     : html`<li>
-        <h3>A key for your program</h3>
-        <p>Keys for programs are made by the owners and administrators of this organization: ask one of them.</p>
+        <h3>API key</h3>
+        <p>Owners and administrators of this organization create API keys. Ask one of them for a key.</p>
       </li>`;
   const credit = may('wallet.book')
     ? html`<li>
         <h3>Credit</h3>
-        <p>Requests are paid from the balance, and refused once it is used up.</p>
+        <p>Requests are paid from the balance, and rejected once the balance is used up.</p>
         <p><a class="button" href="/portal/wallet?open=credits">Add credit</a></p>
       </li>`
     : null;
@@ -195,16 +195,16 @@ function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys, requ
     <ol>
       ${list.some(isChat) ? playgroundStep(asked?.length === 0) : null} ${key}
       <li>
-        <h3>Where the lines below find it</h3>
+        <h3>Set the key for the examples</h3>
         <div class="code">
           <pre id="export" tabindex="0">export HEADGATE_API_KEY=sk-hg-…</pre>
         </div>
       </li>
       <li>
-        <h3>The same request, three ways</h3>
+        <h3>Send a request</h3>
         <p>
-          Any OpenAI library works: change base URL and key, nothing else. A model that is not running starts by the
-          first request.
+          Any OpenAI library works: change only the base URL and the key. The first request starts a model that is not
+          running.
         </p>
         ${snippetList(snippetsOf({ origin, model, secret: null }).slice(0, 3))}
       </li>

@@ -32,8 +32,10 @@ it('the list of requests and the why of one say which model was asked for', asyn
 });
 
 it('a model says which answer in its place', async () => {
-  expect(await textOf('/portal/models/gone')).toContain('are answered, at its own price, by chat .');
-  expect(await textOf('/portal/models/chat')).not.toContain('at its own price');
+  expect(await textOf('/portal/models/gone')).toContain(
+    'are answered by chat , at the price of the model that answers.',
+  );
+  expect(await textOf('/portal/models/chat')).not.toContain('at the price of the model that answers');
 });
 
 const cli = (...args: readonly string[]) =>

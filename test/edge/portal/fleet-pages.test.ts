@@ -54,7 +54,7 @@ describe('the page of engines', () => {
   it('has each GPU with its memory, and who holds it', async () => {
     await ask();
     const text = await show('/portal/engines');
-    expect(text).toMatch(/GPUs in use 1 of 2 159 GiB in all/);
+    expect(text).toMatch(/GPUs in use 1 of 2 159 GiB in total/);
     const gpus = [...text.matchAll(/GPU-(?:11|22) [^:]*GiB ?: (\w+)/g)].map(([, by]) => by);
     expect(new Set(gpus)).toEqual(new Set(['chat', 'free']));
   });
@@ -67,20 +67,20 @@ describe('a changed file', () => {
     expect(read.headers.location).toBe('/portal/engines/chat?notice=reloaded');
     await eventually(async () => {
       await ask();
-      return (await show('/portal/engines/chat')).includes('was refused; the old one goes on');
+      return (await show('/portal/engines/chat')).includes('was rejected. The old version stays in use');
     });
     const page = await show('/portal/engines/chat');
-    expect(page).toMatch(/The new version of \S+ was refused; the old one goes on\. .*refused its settings/);
-    expect(page).toContain('new version refused');
-    expect(page).toContain('Read the files again');
-    expect(await show('/portal/engines')).toContain('new version refused');
+    expect(page).toMatch(/The new version of \S+ was rejected\. The old version stays in use\. .*refused its settings/);
+    expect(page).toContain('new version rejected');
+    expect(page).toContain('Reload engine files');
+    expect(await show('/portal/engines')).toContain('new version rejected');
     await ask();
   });
 
   it('whose new version answers takes over, and who had it read stands below', async () => {
     writeEngine(held(['--output-tokens', '2']));
     await admin.post('/portal/engines-reload', { engine: 'chat' });
-    await eventually(async () => !/new version (?:refused|is checked)/.test(await show('/portal/engines/chat')));
+    await eventually(async () => !/new version rejected|checking new version/.test(await show('/portal/engines/chat')));
     const page = await show('/portal/engines/chat');
     expect(page).toContain('read the engine files again');
     await ask();
@@ -98,9 +98,9 @@ describe('an order', () => {
   it('to restart is asked for, given, and replaces the replica', async () => {
     await ask();
     const [before] = (await engine()).replicas;
-    expect(await show('/portal/engines/chat/restart')).toContain('Every replica is replaced');
+    expect(await show('/portal/engines/chat/restart')).toContain('Each replica is replaced');
     expect(await post('/portal/engines/chat/restart')).toEqual([303, '/portal/engines/chat?notice=restart']);
-    expect(await show('/portal/engines/chat?notice=restart')).toContain('The order to restart it is given');
+    expect(await show('/portal/engines/chat?notice=restart')).toContain('Restart requested.');
     await eventually(async () => {
       const { state, replicas } = await engine();
       return state === 'ready' && replicas.length === 1 && replicas[0]?.id !== before?.id;
@@ -112,11 +112,11 @@ describe('an order', () => {
     await ask('broken', 503);
     const failed = await show('/portal/engines/broken');
     expect(failed).toContain('not-there.ts');
-    expect(failed).toContain('Forget the failure');
+    expect(failed).toContain('Clear failure');
     writeFileSync(join(folder, 'engines', 'broken.yaml'), standinFile('broken'));
     await admin.post('/portal/engines-reload');
     expect(await post('/portal/engines/broken/reset')).toEqual([303, '/portal/engines/broken?notice=reset']);
     await ask('broken');
-    expect(await show('/portal/engines/broken')).not.toContain('Forget the failure');
+    expect(await show('/portal/engines/broken')).not.toContain('Clear failure');
   });
 });

@@ -220,7 +220,7 @@ describe('the playground', () => {
     const ready = data.find(({ id }) => id === 'chat');
     expect(ready).toMatchObject({ status: 'ready', expectedSeconds: null });
     const shown = await admin.get('/portal/playground');
-    expect(shown.text).toContain('needs JavaScript');
+    expect(shown.text).toContain('requires JavaScript');
     expect(shown.text).toMatch(/<script type="module" src="\/portal\/assets\/[^/]+\/playground\.js">/);
   });
 });

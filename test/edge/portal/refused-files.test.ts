@@ -26,15 +26,15 @@ afterAll(async () => {
 const write = (text: string) => writeFileSync(join(enginesDir, 'chat.yaml'), text);
 
 it('files that were refused are said to be, with what is wrong and that the old ones hold, until others count', async () => {
-  expect((await admin.get('/portal/engines')).text).toContain('Nobody has had the files read again');
+  expect((await admin.get('/portal/engines')).text).toContain('No reloads yet');
   write(file.replace('context_length: 8192', 'context_length: "<b>many</b>"'));
   const refused = await admin.post('/portal/engines-reload');
   expect(refused.status).toBe(422);
   for (const { text } of [refused, await admin.get('/portal/engines'), await admin.get('/portal/engines')]) {
-    expect(text).toContain('The engine files were refused');
-    expect(text).toContain('Engines go on by the files as they were');
-    expect(text).toContain('Nothing has changed since the start');
-    expect(text).not.toContain('Nobody has had the files read again');
+    expect(text).toContain('The engine files were rejected');
+    expect(text).toContain('Engines use the files loaded at');
+    expect(text).toContain('No successful reloads yet');
+    expect(text).not.toContain('No reloads yet');
     expect(text).toMatch(/chat\.yaml:\d+: context_length: /);
     expect(text).not.toContain('<b>many');
     expect(text.match(/role="alert"/g)).toHaveLength(1);
@@ -43,6 +43,6 @@ it('files that were refused are said to be, with what is wrong and that the old 
   const again = await admin.post('/portal/engines-reload');
   expect([again.status, again.headers.location]).toEqual([303, '/portal/engines?notice=reloaded']);
   const { text } = await admin.get('/portal/engines?notice=reloaded');
-  expect(text).toContain('The engine files are read.');
-  expect(text).not.toContain('The engine files were refused');
+  expect(text).toContain('Engine files reloaded.');
+  expect(text).not.toContain('The engine files were rejected');
 });

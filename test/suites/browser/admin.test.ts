@@ -57,17 +57,17 @@ describe('an engine', () => {
     await goto('/');
     await page.getByText('The engine broken failed.').waitFor();
     await expectPresentable(page, 'admin-overview-failed');
-    await page.getByRole('link', { name: 'Why, and its log' }).click();
+    await page.getByRole('link', { name: 'Cause and log' }).click();
     await page.getByRole('alert').getByText('not-there.ts').first().waitFor();
     await expectPresentable(page, 'admin-engine-failed');
     writeFileSync(join(folder, 'broken.yaml'), standinFile('broken'));
     // It stands where one reads that the file is broken, and leads back there.
-    await page.getByRole('button', { name: 'Read the files again' }).click();
-    await page.getByText('The engine files are read').waitFor();
+    await page.getByRole('button', { name: 'Reload engine files' }).click();
+    await page.getByText('Engine files reloaded').waitFor();
     await page.getByRole('heading', { name: 'broken', exact: true }).waitFor();
-    await page.getByRole('button', { name: /Try again|Start/ }).click();
-    await page.getByText('The order to start it is given').waitFor();
-    await page.getByText('It answers at once.').waitFor();
+    await page.getByRole('button', { name: /Retry|Start/ }).click();
+    await page.getByText('Start requested.').waitFor();
+    await page.getByText('Ready to serve.').waitFor();
     expect((await chat('broken')).status).toBe(200);
     expect(person.complaints).toEqual([]);
   });
@@ -76,12 +76,12 @@ describe('an engine', () => {
     const { page } = person;
     expect((await chat('chat')).status).toBe(200);
     await goto('/portal/engines/chat');
-    await page.getByText('New lines come by themselves').waitFor();
+    await page.getByText('New lines appear automatically').waitFor();
     const log = page.getByRole('log');
     const before = (await log.textContent()) ?? '';
     expect((await chat('chat')).status).toBe(200);
     await expect.poll(() => log.textContent()).not.toBe(before);
-    await page.getByRole('region', { name: 'Replicas and where they run' }).getByText('ready').waitFor();
+    await page.getByRole('region', { name: 'Replicas and their hosts' }).getByText('ready').waitFor();
     await expectPresentable(page, 'admin-engine');
     await goto('/portal/engines');
     await expectPresentable(page, 'admin-engines');
@@ -92,14 +92,14 @@ describe('an engine', () => {
     const { page } = person;
     await goto('/portal/engines/chat');
     await page.getByRole('link', { name: 'Stop' }).click();
-    await page.getByText('Nothing runs on it').waitFor();
+    await page.getByText('No requests are running on this engine').waitFor();
     await expectPresentable(page, 'admin-engine-stop');
     await page.getByRole('button', { name: 'Stop chat' }).click();
-    await page.getByText('held stopped').waitFor();
+    await page.getByText('stopped by command').waitFor();
     expect((await chat('chat')).status).toBe(503);
     await page.reload();
     await page.getByRole('button', { name: 'Start' }).click();
-    await page.getByText('It answers at once.').waitFor();
+    await page.getByText('Ready to serve.').waitFor();
     expect((await chat('chat')).status).toBe(200);
   });
 
@@ -107,7 +107,7 @@ describe('an engine', () => {
     const { page } = person;
     writeFileSync(join(folder, 'wrong.yaml'), standinFile('wrong').replace('driver: process', 'driver: hamster'));
     await goto('/portal/engines');
-    await page.getByRole('button', { name: 'Read the files again' }).click();
+    await page.getByRole('button', { name: 'Reload engine files' }).click();
     await page.getByRole('alert').getByText('wrong.yaml').waitFor();
     await page.getByRole('link', { name: 'chat', exact: true }).first().waitFor();
     await expectPresentable(page, 'admin-engines-refused');

@@ -20,7 +20,7 @@ it('first start → the link → a key → the copied curl works → its request
   expect(new URL(page.url()).search).toBe('');
   await page.getByText('No requests yet').waitFor();
 
-  await page.getByRole('link', { name: 'Make a key' }).click();
+  await page.getByRole('link', { name: 'Create key' }).click();
   await page.getByLabel('Name').fill('my first program');
   await page.getByRole('button', { name: 'Make the key' }).click();
   const curl = page.locator('#snippet-curl');

@@ -44,9 +44,9 @@ describe('the log of an engine', () => {
       return failure === 'cut' ? route.abort('connectionreset') : route.fulfill({ status: failure });
     });
     await page.goto(`${gateway.url}/portal/engines/chat`);
-    await page.getByText('The log cannot be read just now. It is tried again in 2 seconds.').waitFor();
-    await page.getByText('tried again in 4 seconds').waitFor();
-    await page.getByText('New lines come by themselves').waitFor();
+    await page.getByText('The log is unavailable. Next retry in 2 seconds.').waitFor();
+    await page.getByText('Next retry in 4 seconds').waitFor();
+    await page.getByText('New lines appear automatically').waitFor();
     expect(failures).toEqual([]);
     const log = page.getByRole('log');
     const before = (await log.textContent()) ?? '';
@@ -61,11 +61,11 @@ describe('the log of an engine', () => {
       route.request().headers()['hx-request'] === undefined ? route.continue() : route.fulfill({ status: 204 }),
     );
     await page.goto(`${gateway.url}/portal/engines/chat`);
-    await page.getByText('New lines come by themselves').waitFor();
+    await page.getByText('New lines appear automatically').waitFor();
     const log = page.getByRole('log');
     await expect.poll(() => log.textContent()).toContain('POST /v1/chat/completions');
     await page.context().clearCookies();
-    await page.getByText('The log could not be read. Load the page again.').waitFor();
+    await page.getByText('The log could not be read. Reload the page.').waitFor();
     expect(await log.textContent()).toContain('POST /v1/chat/completions');
   });
 });
@@ -111,11 +111,11 @@ describe('the log of a run', () => {
       return answer === undefined ? route.continue() : route.fulfill(answer);
     });
     await page.goto(`${gateway.url}/portal/runs/${id}`);
-    await page.getByText('The log cannot be followed just now. It is tried again in 2 seconds.').waitFor();
+    await page.getByText('The log is unavailable. Next retry in 2 seconds.').waitFor();
     await addLine(3);
     await addLine(4);
-    await page.getByText('tried again in 4 seconds').waitFor();
-    await page.getByText('The run has ended: these are its last lines.').waitFor();
+    await page.getByText('Next retry in 4 seconds').waitFor();
+    await page.getByText('The run has ended. These are its last lines.').waitFor();
     const lines = (await page.locator('#log .log-line').allTextContents()).map((text) => /line \d/.exec(text)?.[0]);
     expect(lines).toEqual(['line 1', 'line 2', 'line 3', 'line 4']);
     expect(asked[0]).toBe('?after=2');

@@ -75,7 +75,7 @@ describe('the playground in a browser', () => {
     await open('asleep');
     await ask('Wake up');
     await answers()
-      .getByText(/being started|engine starts/)
+      .getByText(/engine is starting|Starting the cold engine/)
       .waitFor();
     expect(await answers().locator('progress').isVisible()).toBe(true);
     await ended('complete').waitFor();
@@ -96,7 +96,7 @@ describe('the playground in a browser', () => {
     await ask('First');
     await page.getByRole('alert').getByText('Temperature must be a number').waitFor();
     await page.getByLabel('Temperature').fill('0.5');
-    await page.getByLabel('Most output tokens').fill('7');
+    await page.getByLabel('Max output tokens').fill('7');
     await ask('First');
     await ended('complete').waitFor();
     await ask('Second');
@@ -114,7 +114,7 @@ describe('the playground in a browser', () => {
   it('asks two models side by side with one message', async () => {
     const { page } = person;
     await open('asleep');
-    await page.getByLabel('Beside it').selectOption('other');
+    await page.getByLabel('Compare with').selectOption('other');
     await ask('Both of you');
     await page.locator('.turn:last-child .answer[data-ended="complete"]').nth(1).waitFor();
     expect(await answers().locator('h2').allTextContents()).toEqual(['asleep', 'other']);
@@ -222,7 +222,7 @@ describe('the playground in a browser', () => {
     const { context, page } = await browsers.open({ javaScriptEnabled: false });
     await signIn(page, gateway);
     await page.goto(new URL('/portal/playground', gateway.url).href);
-    await page.getByText('The playground needs JavaScript').waitFor();
+    await page.getByText('The playground requires JavaScript').waitFor();
     expect(await page.getByRole('button', { name: 'Send' }).isVisible()).toBe(false);
     await context.close();
   });

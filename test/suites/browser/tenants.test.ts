@@ -109,7 +109,7 @@ it('a member sees nothing of what a member may not, and is told so where its add
   const menu = page.getByRole('navigation', { name: 'Pages' });
   for (const name of ['Keys', 'Invitations', 'Audit log', 'Webhooks', 'Engines', 'Organizations'])
     expect([name, await menu.getByRole('link', { name, exact: true }).count()]).toEqual([name, 0]);
-  await page.getByText('Keys for programs are made by the owners and administrators').waitFor();
+  await page.getByText('Owners and administrators of this organization create API keys').waitFor();
   for (const path of [
     '/portal/keys',
     '/portal/keys/new',

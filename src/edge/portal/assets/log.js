@@ -5,9 +5,9 @@
 (() => {
   const everyMs = 1000;
   const pauseMaxMs = 30_000;
-  const ended = 'The log could not be read. Load the page again.';
+  const ended = 'The log could not be read. Reload the page.';
   /** @param {number} pauseMs */
-  const away = (pauseMs) => `The log cannot be read just now. It is tried again in ${pauseMs / 1000} seconds.`;
+  const away = (pauseMs) => `The log is unavailable. Next retry in ${pauseMs / 1000} seconds.`;
 
   /** @param {HTMLElement} log */
   const follow = (log) => {
@@ -45,7 +45,7 @@
       }
       failures = outcome === 'read' ? 0 : failures + 1;
       const pauseMs = Math.min(everyMs * 2 ** failures, pauseMaxMs);
-      say(outcome === 'read' ? 'New lines come by themselves.' : away(pauseMs));
+      say(outcome === 'read' ? 'New lines appear automatically.' : away(pauseMs));
       setTimeout(() => void turn(), pauseMs);
     };
     log.scrollTop = log.scrollHeight;

@@ -101,7 +101,7 @@ export class AnswerView {
       this.progress.hidden = true;
       return;
     }
-    this.state.textContent = `${status === 'starting' ? 'Its engine starts' : 'It was cold and is being started'}, expected within ${Math.ceil(expected)} s, ${sofar}`;
+    this.state.textContent = `${status === 'starting' ? 'The engine is starting' : 'Starting the cold engine'}, expected within ${Math.ceil(expected)} s, ${sofar}`;
     this.progress.hidden = false;
     this.progress.max = Math.max(expected, 1);
     this.progress.value = Math.min(seconds, expected);
@@ -175,7 +175,7 @@ export class AnswerView {
 
   /** Links to the page where an operator sees why the engine failed. @param {string} engines */
   linkTo(engines) {
-    const link = element('a', '', 'Why its engine failed');
+    const link = element('a', '', 'Engine failure details');
     link.href = `${engines}${encodeURIComponent(this.model.id)}`;
     this.state.append(' ', link);
   }
@@ -196,7 +196,7 @@ export class AnswerView {
       this.numbers.append('request ', element('code', '', requestId));
       return;
     }
-    const link = element('a', '', `why: request ${requestId}`);
+    const link = element('a', '', `details: request ${requestId}`);
     link.href = `/portal/usage/${encodeURIComponent(requestId)}`;
     if (this.numbers.textContent !== '') this.numbers.append(' · ');
     this.numbers.append(link);
@@ -217,7 +217,7 @@ function callView({ function: { name, arguments: given } }) {
   const block = element('div', 'tool-call');
   const args = element('pre', '', indented(given));
   args.tabIndex = 0;
-  const hint = element('p', 'hint', 'Your next message is sent as its result.');
+  const hint = element('p', 'hint', 'Your next message is sent as the result of this call.');
   block.append(element('p', 'tool-name', `calls ${name}`), args, hint);
   return block;
 }
@@ -255,7 +255,7 @@ async function* eventsOf(body) {
 export async function readAnswer(answer, view) {
   if (!answer.ok || answer.body === null) {
     const { error } = /** @type {Frame} */ (await answer.json());
-    return error?.message ?? `The gateway answered ${answer.status}.`;
+    return error?.message ?? `The gateway returned HTTP ${answer.status}.`;
   }
   for await (const data of eventsOf(answer.body)) {
     if (data === '[DONE]') return view.failure ?? '';
@@ -263,5 +263,5 @@ export async function readAnswer(answer, view) {
     if (frame.error !== undefined) view.failure = frame.error.message;
     else view.take(frame, data);
   }
-  return view.failure ?? 'The answer broke off.';
+  return view.failure ?? 'The answer ended early: the connection was closed.';
 }

@@ -104,7 +104,7 @@ class Playground {
     const value = Number(text);
     if (Number.isFinite(value)) return value;
     throw new Error(
-      `${id === 'temperature' ? 'Temperature' : 'Most output tokens'} must be a number, such as ${id === 'temperature' ? '0.7' : '512'}.`,
+      `${id === 'temperature' ? 'Temperature' : 'Max output tokens'} must be a number, such as ${id === 'temperature' ? '0.7' : '512'}.`,
     );
   }
 
@@ -122,7 +122,7 @@ class Playground {
     const text = this.prompt.value;
     const file = byId('image-field', HTMLDivElement).hidden ? undefined : this.image.files?.[0];
     if (file === undefined) return text;
-    if (file.size > imageBytesMax) throw new Error('The image has more than 4 MB: send a smaller one.');
+    if (file.size > imageBytesMax) throw new Error('The image is larger than 4 MB. Send a smaller one.');
     return [
       { type: 'text', text },
       { type: 'image_url', image_url: { url: await dataUrlOf(file) } },
@@ -254,7 +254,7 @@ class Playground {
       });
       problem = await readAnswer(answer, view);
     } catch (error) {
-      problem = signal.aborted ? 'Stopped. What was made until then is billed.' : 'The connection was lost.';
+      problem = signal.aborted ? 'Stopped. Tokens generated until then are billed.' : 'The connection was lost.';
       if (!signal.aborted && !(error instanceof TypeError)) problem = String(error);
     } finally {
       clearInterval(tick);

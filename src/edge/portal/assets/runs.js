@@ -38,7 +38,7 @@
 
   const reload = document.querySelector('[data-log-reload]');
   if (reload instanceof HTMLElement) reload.hidden = true;
-  state.textContent = 'Lines come by themselves.';
+  state.textContent = 'New lines appear automatically.';
 
   /** `seq` of the last line shown. A new connection continues after it. */
   let last = log.dataset['after'] ?? '0';
@@ -63,7 +63,7 @@
   const tryLater = () => {
     failures += 1;
     const pauseMs = Math.min(1000 * 2 ** failures, pauseMaxMs);
-    state.textContent = `The log cannot be followed just now. It is tried again in ${pauseMs / 1000} seconds.`;
+    state.textContent = `The log is unavailable. Next retry in ${pauseMs / 1000} seconds.`;
     setTimeout(() => void tryAgain(), pauseMs);
   };
   /**
@@ -79,7 +79,7 @@
     else if (status >= 500 || status === 429) tryLater();
     else {
       if (reload instanceof HTMLElement) reload.hidden = false;
-      end('The log cannot be followed: load the page again.');
+      end('The log could not be followed. Reload the page.');
     }
   };
 
@@ -94,16 +94,16 @@
       add(said(event));
       last = event.lastEventId;
     });
-    source.addEventListener('status', () => close('The run has ended: these are its last lines.'));
+    source.addEventListener('status', () => close('The run has ended. These are its last lines.'));
     source.addEventListener('error', (event) => {
       // The server's error event has a message. The browser's own error event only means that it retries or gave up.
       if (event instanceof MessageEvent) close(said(event).message);
       else if (source.readyState === EventSource.CLOSED) tryLater();
-      else state.textContent = 'The connection broke off, and is tried again.';
+      else state.textContent = 'The connection was lost. Reconnecting.';
     });
     source.addEventListener('open', () => {
       failures = 0;
-      state.textContent = 'Lines come by themselves.';
+      state.textContent = 'New lines appear automatically.';
     });
   };
   follow();

@@ -55,11 +55,13 @@ export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): M
   return notice(
     'bad',
     html`<p>
-        <strong>The engine files were refused ${timeToSecond(refused.at * 1000)}: nothing of them counts.</strong>
-        Engines go on by the files as they were ${timeToSecond(readAt * 1000)}.
+        <strong
+          >The engine files were rejected at ${timeToSecond(refused.at * 1000)}. None of their changes apply.</strong
+        >
+        Engines use the files loaded at ${timeToSecond(readAt * 1000)}.
       </p>
       <p class="lines">${refused.problems.join('\n')}</p>
-      <p>Mend what is said here, and read the files again.</p>`,
+      <p>Fix the problems, then reload engine files.</p>`,
   );
 }
 
@@ -67,12 +69,12 @@ export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): M
 export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt, refused }: EngineFilesAnswer): Html {
   if (reloads.length === 0)
     return empty(
-      refused === null ? 'Nobody has had the files read again' : 'Nothing has changed since the start',
-      html`They count as they were ${timeToSecond(readAt * 1000)}. A changed file counts once they are read again: by
-      the button above, or by SIGHUP.`,
+      refused === null ? 'No reloads yet' : 'No successful reloads yet',
+      html`Loaded at ${timeToSecond(readAt * 1000)}. Reload (button above or SIGHUP) to apply changes. Reloads by SIGHUP
+      are not listed here.`,
     );
   return table({
-    caption: 'When the engine files were read again, newest first',
+    caption: 'Reloads of engine files, newest first',
     columns: [{ title: 'Time' }, ...Object.values(kinds).map((title) => ({ title }))],
     rows: reloads
       .slice(0, shownMax)

@@ -38,11 +38,11 @@ const commands = ['start', 'stop', 'restart', 'reset'] as const;
 export type EngineCommand = (typeof commands)[number];
 
 const notices: Readonly<Record<string, string>> = {
-  start: 'The order to start it is given.',
-  stop: 'The order to stop it is given: what runs is finished, and it stays stopped until somebody starts it.',
-  restart: 'The order to restart it is given: each replica is replaced once its successor is ready.',
-  reloaded: 'The engine files are read. Whether this one has changed stands below.',
-  reset: 'Its failures are forgotten, and it is tried again by the next request.',
+  start: 'Start requested.',
+  stop: 'Stop requested. The engine finishes its running requests and stays stopped until somebody starts it.',
+  restart: 'Restart requested. Each replica is replaced once its successor is ready.',
+  reloaded: 'Engine files reloaded. Changes of this engine are listed below.',
+  reset: 'Failures cleared. The next request starts the engine.',
 };
 
 const apiPath = (id: string, rest = ''): string => `/v1/admin/engines/${encodeURIComponent(id)}${rest}`;
@@ -110,8 +110,8 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
       ${failure(visit, engine)} ${rollout(visit, engine)} ${numbers(seen)}
       ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
     </div>
-    ${section('log', 'Log', logOf(engine, seen.log))} ${section('money', 'What it earns', marginOf(seen))}
-    ${section('file', 'File and orders', fileOf(seen))}`;
+    ${section('log', 'Log', logOf(engine, seen.log))} ${section('money', 'Margin', marginOf(seen))}
+    ${section('file', 'File and changes', fileOf(seen))}`;
   return page(visit, { title: engine.id, actions: buttons(visit, engine), body, script: assets.log });
 }
 
@@ -125,10 +125,10 @@ const isDown = ({ state }: EngineAnswer): boolean => ['stopped', 'retrying', 'fa
 
 function buttons(visit: Visit, engine: EngineAnswer): MaybeHtml {
   if (engine.state === 'disabled') return null;
-  const model = html`<a class="button" href="/portal/models/${encodeURIComponent(engine.id)}">As a model</a>`;
+  const model = html`<a class="button" href="/portal/models/${encodeURIComponent(engine.id)}">View model</a>`;
   // For a failed engine, `start` forgets the failures and tries again.
   if (isDown(engine))
-    return html`${order(visit, engine, 'start', engine.state === 'failed' || engine.state === 'retrying' ? 'Try again' : 'Start')}
+    return html`${order(visit, engine, 'start', engine.state === 'failed' || engine.state === 'retrying' ? 'Retry' : 'Start')}
     ${model}`;
   return html`${engine.driver === 'external' ? null : html`<a class="button" href="${enginePath(engine.id, '/restart')}">Restart</a>`}
     <a class="button danger" href="${enginePath(engine.id, '/stop')}">Stop</a> ${model}`;
@@ -139,20 +139,20 @@ function failure(visit: Visit, engine: EngineAnswer): MaybeHtml {
   if (last === null) return null;
   const again =
     last.retry_at === null
-      ? 'It is not tried again by itself.'
-      : html`It is tried again by itself at ${timeToSecond(last.retry_at * 1000)}.`;
+      ? 'There is no automatic retry.'
+      : html`Next automatic retry: ${timeToSecond(last.retry_at * 1000)}.`;
   return notice(
     'bad',
     html`<p><strong>${last.message}</strong></p>
       ${last.detail === null ? null : html`<pre class="detail" tabindex="0">${last.detail}</pre>`}
       <p>
-        ${again} Mend what is said here, read the files again where one was changed, and try again; or forget the
-        failure and let the next request try.
+        ${again} Fix the problem, reload engine files if you changed one, and retry. Or clear the failure, and the next
+        request starts the engine.
       </p>
       <div class="actions">
         ${reloadForm(visit, engine.id)}
         <form method="post" action="${enginePath(engine.id, '/reset')}">
-          ${formToken(visit)}<button>Forget the failure</button>
+          ${formToken(visit)}<button>Clear failure</button>
         </form>
       </div>`,
   );
@@ -161,7 +161,7 @@ function failure(visit: Visit, engine: EngineAnswer): MaybeHtml {
 /** Button that reloads the files of all engines. The outcome is shown on the page that has the button. */
 function reloadForm(visit: Visit, id: string): Html {
   return html`<form method="post" action="/portal/engines-reload">
-    ${formToken(visit)}<input type="hidden" name="engine" value="${id}" /><button>Read the files again</button>
+    ${formToken(visit)}<input type="hidden" name="engine" value="${id}" /><button>Reload engine files</button>
   </form>`;
 }
 
@@ -170,15 +170,15 @@ function rollout(visit: Visit, { rollout: change, file, id }: EngineAnswer): May
   if (change.state === 'checking') {
     return notice(
       'plain',
-      html`<p><strong>A new version of ${file} is being checked.</strong> ${change.message}</p>
-        <p>It takes over once its replica has answered; until then the old version serves.</p>`,
+      html`<p><strong>Checking a new version of ${file}.</strong> ${change.message}</p>
+        <p>It replaces the old version once its replica has answered. Until then the old version serves requests.</p>`,
     );
   }
   return notice(
     'bad',
-    html`<p><strong>The new version of ${file} was refused; the old one goes on.</strong></p>
+    html`<p><strong>The new version of ${file} was rejected. The old version stays in use.</strong></p>
       <p class="lines">${change.message}</p>
-      <p>Mend the file and read the files again.</p>
+      <p>Fix the file, then reload engine files.</p>
       ${reloadForm(visit, id)}`,
   );
 }
@@ -193,38 +193,44 @@ function numbers({ engine, price }: Seen): Html {
     {
       label: 'Running',
       value: count(engine.queue.running),
-      note: `${count(engine.queue.waiting)} waiting, at this gateway`,
+      note: `${count(engine.queue.waiting)} waiting, on this gateway`,
     },
     {
       label: 'Replicas',
       value: count(engine.replicas.length),
       note: `${engine.replicas_min} to ${engine.replicas_max}${engine.pinned ? ', pinned' : ''}`,
     },
-    { label: 'Each takes', value: needs(engine), note: engine.driver },
+    { label: 'Resources per replica', value: needs(engine), note: engine.driver },
     {
-      label: 'A start takes',
-      value: start === null ? 'not known yet' : `about ${duration(start)}`,
+      label: 'Start time',
+      value: start === null ? 'not measured yet' : `about ${duration(start)}`,
       note:
-        start === null ? 'no start has succeeded yet' : `by the last ${counted(engine.start_times_ms.length, 'start')}`,
+        start === null
+          ? 'no successful start yet'
+          : `median of the last ${counted(engine.start_times_ms.length, 'start')}`,
     },
     { label: 'Price', value: amounts, note: 'input / output, per million tokens' },
   ]);
 }
 
+/** Describes when the next replica starts, for states in which the next request does not start it. */
+const nextReplica: Readonly<Partial<Record<EngineAnswer['state'], string>>> = {
+  starting: 'A start is in progress.',
+  failed: 'Fix the failure above and retry.',
+  retrying: 'The next one starts with the automatic retry, or use the button above.',
+  held: 'Start the engine with the button above.',
+  disabled: 'The engine file disables this engine.',
+};
+
 function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
   if (replicas.length === 0)
-    return empty(
-      'No replica runs',
-      state === 'failed' || state === 'retrying'
-        ? 'None is started before it is tried again, by itself or by the button above.'
-        : 'One is started by the next request, or by the button above.',
-    );
+    return empty('No replicas running', nextReplica[state] ?? 'The next request starts one, or use the button above.');
   return table({
-    caption: 'Replicas and where they run',
+    caption: 'Replicas and their hosts',
     columns: [
       { title: 'Replica' },
       { title: 'State' },
-      { title: 'For' },
+      { title: 'Time in state' },
       { title: 'Host' },
       { title: 'GPUs' },
       { title: 'Running', isNumber: true },
@@ -237,19 +243,19 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
       host,
       gpus.length === 0 ? html`<span class="quiet">none</span>` : gpus.join(', '),
       count(running),
-      healthy === null ? html`<span class="quiet">none yet</span>` : healthy ? 'well' : badge('bad', 'no answer'),
+      healthy === null ? html`<span class="quiet">none yet</span>` : healthy ? 'healthy' : badge('bad', 'unhealthy'),
     ]),
   });
 }
 
 function logOf({ id }: EngineAnswer, text: string): Html {
-  const none = 'Nothing is written yet, or nothing runs.';
+  const none = 'No log lines yet. Start the engine to see its log.';
   return html`<div class="engine-log">
-    <pre data-log="${enginePath(id, '/log')}" tabindex="0" role="log" aria-label="Log of the engine" aria-live="off">
+    <pre data-log="${enginePath(id, '/log')}" tabindex="0" role="log" aria-label="Engine log" aria-live="off">
 ${text === '' ? none : text}</pre>
     <p class="quiet">
-      <span data-log-state>These are the last ${logLines} lines.</span>
-      <a href="${enginePath(id)}#log-title">Load again</a>
+      <span data-log-state>Last ${logLines} lines.</span>
+      <a href="${enginePath(id)}#log-title">Refresh</a>
     </p>
   </div>`;
 }
@@ -257,23 +263,23 @@ ${text === '' ? none : text}</pre>
 function marginOf({ margin }: Seen): Html {
   if (margin === null) {
     return empty(
-      'Nothing in the last 30 days',
-      'What requests pay stands here beside what the GPUs of its replicas cost.',
+      'No margin data for the last 30 days',
+      'This section compares the revenue from requests with the GPU cost of the replicas.',
     );
   }
   const { revenue, cost, complete, margin: left, margin_ratio: ratio, gpu_hours: hours, requests } = margin;
-  const share = ratio === null ? null : `${Math.round(ratio * 100)} % of the revenue`;
-  const busy = hours.busy === null ? '' : `, ${hours.busy.toFixed(2)} of them busy`;
+  const share = ratio === null ? null : `${Math.round(ratio * 100)} % of revenue`;
+  const busy = hours.busy === null ? '' : `, ${hours.busy.toFixed(2)} busy`;
   return html`${figures([
-      { label: 'Revenue', value: usd(revenue), note: `${counted(requests, 'request')}, failed ones too` },
+      { label: 'Revenue', value: usd(revenue), note: `${counted(requests, 'request')}, including failed` },
       {
-        label: 'Cost of its GPUs',
+        label: 'GPU cost',
         value: usd(cost),
         note: complete ? `${hours.held.toFixed(2)} GPU-hours${busy}` : 'at least: some GPU-hours have no rate',
       },
-      { label: 'Margin', value: left === null ? 'not known' : usd(left), note: share ?? 'of the last 30 days' },
+      { label: 'Margin', value: left === null ? 'unknown' : usd(left), note: share ?? 'last 30 days' },
     ])}
-    <p class="quiet">Of the last 30 days, by the rate cards on file.</p>`;
+    <p class="quiet">Last 30 days, based on the rate cards.</p>`;
 }
 
 function fileOf({ engine, changes, names }: Seen): Html {
@@ -282,19 +288,19 @@ function fileOf({ engine, changes, names }: Seen): Html {
     ['Name', engine.name],
   ]);
   if (changes.length === 0)
-    return html`${known} ${empty('No orders yet', 'Who starts, stops or changes it stands here.')}`;
+    return html`${known} ${empty('No changes yet', 'Starts, stops and file changes of this engine appear here.')}`;
   return html`${known}
     ${table({
-      caption: 'Changes of its file, and orders, newest first',
-      columns: [{ title: 'Time' }, { title: 'What', isWide: true }],
+      caption: 'File changes and commands, newest first',
+      columns: [{ title: 'Time' }, { title: 'Change', isWide: true }],
       rows: changes.map((change) => [
         timeOf(change.created_at, ''),
         html`<span class="wrap">${sentenceOf(change, names)}</span>`,
       ]),
     })}
     <p class="hint">
-      How a new version of the file does stands at the top of this page while it is checked, and when it was refused.
-      Once it serves, or the file is read again, that is not kept.
+      The check of a new file version is shown at the top of this page while it runs, and if the version is rejected.
+      This status is removed once the version serves requests, or after the next reload.
     </p>`;
 }
 
@@ -306,11 +312,11 @@ export async function engineLog(visit: Visit, id: string): Promise<Response> {
 const questions = {
   stop: {
     title: 'Stop',
-    says: 'It takes nothing new, finishes what runs, and stays stopped until somebody starts it: requests are refused with 503.',
+    says: 'The engine accepts no new requests, finishes its running requests, and stays stopped until somebody starts it. Until then requests return 503.',
   },
   restart: {
     title: 'Restart',
-    says: 'Every replica is replaced, each once its successor is ready where there is room for both. Where there is none, requests wait for the start.',
+    says: 'Each replica is replaced once its successor is ready, if there is room for both. Without room, requests wait for the new replica.',
   },
 } as const;
 
@@ -320,15 +326,17 @@ export async function confirmPage(visit: Visit, id: string, command: keyof typeo
   const { running, waiting } = engine.queue;
   const now =
     running + waiting === 0
-      ? html`<p>Nothing runs on it at this gateway just now.</p>`
-      : html`<p><strong>${counted(running, 'request')} run and ${count(waiting)} wait at this gateway.</strong></p>`;
+      ? html`<p>No requests are running on this engine on this gateway.</p>`
+      : html`<p>
+          <strong>${counted(running, 'request')} running and ${count(waiting)} waiting on this gateway.</strong>
+        </p>`;
   const body = html`<div class="confirm">
     <p>${says}</p>
     ${now}
     <form method="post" action="${enginePath(id, `/${command}`)}">
       ${formToken(visit)}
       <p class="buttons">
-        <button class="danger">${title} ${engine.id}</button> <a href="${enginePath(id)}">Leave it</a>
+        <button class="danger">${title} ${engine.id}</button> <a href="${enginePath(id)}">Cancel</a>
       </p>
     </form>
   </div>`;
@@ -339,6 +347,6 @@ export async function commandEngine(visit: Visit, id: string, command: EngineCom
   const done = await visit.send<EngineAnswer>('POST', apiPath(id, `/${command}`));
   if (done.ok) return visit.context.redirect(`${enginePath(id)}?notice=${command}`, 303);
   const body = html`${notice('bad', done.refusal.message)}
-    <p class="buttons"><a class="button" href="${enginePath(id)}">To the engine</a></p>`;
-  return page(visit, { title: 'Nothing was done', body, status: statusOf(done.refusal) });
+    <p class="buttons"><a class="button" href="${enginePath(id)}">Back to engine</a></p>`;
+  return page(visit, { title: 'Command failed', body, status: statusOf(done.refusal) });
 }

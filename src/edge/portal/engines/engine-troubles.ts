@@ -19,13 +19,15 @@ function trouble(visit: Visit, { id, state, last_failure: failure, rollout }: En
       'bad',
       html`<p><strong>The engine ${link} failed.</strong> ${failure === null ? null : failureText(failure)}</p>
         <form class="buttons" method="post" action="${enginePath(id, '/start')}">
-          ${formToken(visit)}<button>Try ${id} again</button> <a href="${enginePath(id)}">Why, and its log</a>
+          ${formToken(visit)}<button>Retry ${id}</button> <a href="${enginePath(id)}">Cause and log</a>
         </form>`,
     );
   }
   if (rollout?.state !== 'refused') return null;
   return notice(
     'bad',
-    html`<p><strong>The new version of ${link} was refused; the old one goes on.</strong> ${rollout.message}</p>`,
+    html`<p>
+      <strong>The new version of ${link} was rejected. The old version stays in use.</strong> ${rollout.message}
+    </p>`,
   );
 }

@@ -3,24 +3,28 @@ import { badge, type EngineAnswer, type EngineState, html, type Html, type Maybe
 /** Formats engines, memory sizes and durations for operators. */
 
 const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
-  ready: ['good', 'ready', 'It answers at once.'],
-  starting: ['busy', 'starting', 'Requests that come now wait until it is ready.'],
-  draining: ['busy', 'stopping', 'It finishes what runs and takes nothing new.'],
-  stopped: ['plain', 'stopped', 'Nothing runs. The next request starts it, and waits until it is ready.'],
-  retrying: ['busy', 'retrying', 'The last start failed. It is started again, after a pause.'],
-  failed: ['bad', 'failed', 'It is given up after failures. Requests are refused until a start succeeds.'],
+  ready: ['good', 'ready', 'Ready to serve.'],
+  starting: ['busy', 'starting', 'New requests wait until the engine is ready.'],
+  draining: ['busy', 'stopping', 'The engine finishes its running requests and accepts no new ones.'],
+  stopped: ['plain', 'stopped', 'No replicas run. The next request starts the engine and waits until it is ready.'],
+  retrying: ['busy', 'retrying', 'The last start failed. The gateway retries after a pause.'],
+  failed: [
+    'bad',
+    'failed',
+    'The engine failed, and there is no automatic retry. Requests are rejected until a start succeeds.',
+  ],
   held: [
     'plain',
-    'held stopped',
-    'An order stopped it. It stays stopped, whatever is asked of it, until somebody starts it.',
+    'stopped by command',
+    'Somebody stopped this engine. Requests do not start it; it stays stopped until somebody starts it.',
   ],
-  disabled: ['plain', 'disabled', 'Its file says that it is not to run.'],
+  disabled: ['plain', 'disabled', 'The engine file disables this engine.'],
 };
 
 export function engineBadge({ state, rollout }: EngineAnswer): Html {
   const [kind, text] = states[state];
-  if (rollout?.state === 'refused') return html`${badge(kind, text)} ${badge('bad', 'new version refused')}`;
-  return rollout === null ? badge(kind, text) : html`${badge(kind, text)} ${badge('busy', 'new version is checked')}`;
+  if (rollout?.state === 'refused') return html`${badge(kind, text)} ${badge('bad', 'new version rejected')}`;
+  return rollout === null ? badge(kind, text) : html`${badge(kind, text)} ${badge('busy', 'checking new version')}`;
 }
 
 export const stateWords = ({ state }: EngineAnswer): string => states[state][2];
@@ -55,7 +59,7 @@ export function duration(ms: number): string {
     .join(' ');
 }
 
-/** Returns "The GPU is full. Try 3 of 5, not before 12:01:30 UTC."; only the message if there is no retry. */
+/** Returns "The GPU is full. Attempt 3 of 5 at 12:01:30 UTC or later."; only the message if there is no retry. */
 export function failureText({
   message,
   retry_at: retryAt,
@@ -63,7 +67,7 @@ export function failureText({
 }: NonNullable<EngineAnswer['last_failure']>): string {
   if (retryAt === null) return message;
   const at = new Date(retryAt * 1000).toISOString().slice(11, 19);
-  return `${message.replace(/\.$/, '')}. Try ${failures + 1} of 5, not before ${at} UTC.`;
+  return `${message.replace(/\.$/, '')}. Attempt ${failures + 1} of 5 at ${at} UTC or later.`;
 }
 
 /** Returns the median of the last start times; null before the first start. */
@@ -74,7 +78,7 @@ export function expectedStartMs({ start_times_ms: times }: EngineAnswer): number
 
 /** Formats the resources per replica. */
 export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }: EngineAnswer): MaybeHtml {
-  if (driver === 'external') return 'run by somebody else';
+  if (driver === 'external') return 'external';
   const texts = [
     ...(gpus === null
       ? []
@@ -85,7 +89,7 @@ export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }:
             gpus.memory_bytes === null ? '' : ` with ${memory(gpus.memory_bytes)}`,
           ].join(''),
         ]),
-    ...(bytes === null ? [] : [`${memory(bytes)} of memory`]),
+    ...(bytes === null ? [] : [`${memory(bytes)} memory`]),
   ];
   return texts.length === 0 ? html`<span class="quiet">no GPU</span>` : texts.join(', ');
 }

@@ -49,7 +49,7 @@ export function enginesPage(visit: Visit): Promise<Response> {
 async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Response> {
   const { engines, files, hosts, reloads } = await read(visit);
   const said = visit.takeNotice() === 'reloaded';
-  const body = html`${said ? notice('good', 'The engine files are read. What has changed stands below.') : null}
+  const body = html`${said ? notice('good', 'Engine files reloaded. Changes are listed below.') : null}
     ${refusal === null || files.refused !== null ? null : notice('bad', html`<p class="lines">${refusal.message}</p>`)}
     ${refusedFiles(files)}
     <div
@@ -61,19 +61,20 @@ async function enginesPageOf(visit: Visit, refusal: Refusal | null): Promise<Res
       hx-headers='{"X-Poll":"1"}'
     >
       ${totals(engines, hosts)} ${section('engines', 'Engines', engines.length === 0 ? none() : engineTable(engines))}
-      ${section('hosts', 'Hosts', hosts.length === 0 ? empty('No hosts', 'Engines that somebody else runs need none.') : hostTable(hosts))}
+      ${section('hosts', 'Hosts', hosts.length === 0 ? empty('No hosts', 'External engines need no hosts.') : hostTable(hosts))}
     </div>
-    ${section('changes', 'Changes of the files', reloadList(reloads, files))}`;
+    ${section('changes', 'Reloads', reloadList(reloads, files))}`;
   const actions = html`<form method="post" action="/portal/engines-reload">
-    ${formToken(visit)}<button>Read the files again</button>
+    ${formToken(visit)}<button>Reload engine files</button>
   </form>`;
   return page(visit, { title: 'Engines', actions, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
 function none(): Html {
   return empty(
-    'There is no engine yet',
-    html`Put a file into the engines folder, such as one of <code>engines/examples</code>, and read the files again.`,
+    'No engines yet',
+    html`Add an engine file to the engines folder, for example from <code>engines/examples</code>. Then reload engine
+      files.`,
   );
 }
 
@@ -93,17 +94,17 @@ function totals(engines: readonly EngineAnswer[], hosts: readonly HostAnswer[]):
     {
       label: 'Failed',
       value: failed === 0 ? '0' : badge('bad', count(failed)),
-      note: failed === 0 ? 'nothing to mend' : 'why stands beside each',
+      note: failed === 0 ? 'no failures' : 'see Issue below',
     },
     {
       label: 'Requests',
       value: sum(({ queue }) => queue.running),
-      note: `running here; ${sum(({ queue }) => queue.waiting)} waiting`,
+      note: `running on this gateway; ${sum(({ queue }) => queue.waiting)} waiting`,
     },
     {
       label: 'GPUs in use',
       value: `${count(busy.length)} of ${count(gpus.length)}`,
-      note: gpus.length === 0 ? 'no host has one' : `${known ? '' : 'at least '}${memory(bytes)} in all`,
+      note: gpus.length === 0 ? 'no host has GPUs' : `${known ? '' : 'at least '}${memory(bytes)} in total`,
     },
   ]);
 }
@@ -118,16 +119,16 @@ function remark({ last_failure: failure, rollout, replicas }: EngineAnswer): May
 
 function engineTable(engines: readonly EngineAnswer[]): Html {
   return table({
-    caption: 'Engines and what they do',
+    caption: 'Engines and their state',
     columns: [
       { title: 'Engine' },
       { title: 'State' },
       { title: 'Replicas', isNumber: true },
       { title: 'Running', isNumber: true },
       { title: 'Waiting', isNumber: true },
-      { title: 'Each takes' },
-      { title: 'A start takes' },
-      { title: 'What is the matter' },
+      { title: 'Resources per replica' },
+      { title: 'Start time' },
+      { title: 'Issue' },
     ],
     rows: engines.map((engine) => {
       const start = expectedStartMs(engine);
@@ -138,7 +139,7 @@ function engineTable(engines: readonly EngineAnswer[]): Html {
         count(engine.queue.running),
         count(engine.queue.waiting),
         needs(engine),
-        start === null ? html`<span class="quiet">not known yet</span>` : `about ${duration(start)}`,
+        start === null ? html`<span class="quiet">not measured yet</span>` : `about ${duration(start)}`,
         remark(engine),
       ];
     }),
@@ -167,15 +168,15 @@ function hostTable(hosts: readonly HostAnswer[]): Html {
       { title: 'State' },
       { title: 'GPUs' },
       { title: 'Replicas', isNumber: true },
-      { title: 'Left behind' },
+      { title: 'Orphaned replicas' },
     ],
     rows: hosts.map((host) => [
       host.name,
-      html`${host.reachable ? badge('good', 'reachable') : badge('bad', 'not reachable')}${host.trouble === null ? null : html`<br /><span class="wrap quiet">${host.trouble}</span>`}`,
+      html`${host.reachable ? badge('good', 'reachable') : badge('bad', 'unreachable')}${host.trouble === null ? null : html`<br /><span class="wrap quiet">${host.trouble}</span>`}`,
       gpuList(host),
       count(host.replicas.length),
       host.strangers.length === 0
-        ? html`<span class="quiet">nothing</span>`
+        ? html`<span class="quiet">none</span>`
         : html`<ul class="gpus">
             ${host.strangers.map(({ name, ended_by }) => html`<li>${name}: <code class="wrap">${ended_by}</code></li>`)}
           </ul>`,

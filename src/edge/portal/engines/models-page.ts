@@ -21,10 +21,14 @@ import {
 } from '#edge/portal/ui/ui.ts';
 
 const words: Readonly<Record<ModelAnswer['status'], readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
-  ready: ['good', 'ready', 'It answers at once.'],
-  starting: ['busy', 'starting', 'Its engine starts; a request that is sent now waits for it.'],
-  cold: ['plain', 'cold', 'No engine runs for it. The first request starts one, and waits until it is there.'],
-  failed: ['bad', 'failed', 'Its engine could not be started. Requests are refused until a start succeeds.'],
+  ready: ['good', 'ready', 'Ready to serve.'],
+  starting: ['busy', 'starting', 'The engine is starting. Requests wait until it is ready.'],
+  cold: [
+    'plain',
+    'cold',
+    'The engine is not running. The first request starts the engine and waits until it is ready.',
+  ],
+  failed: ['bad', 'failed', 'The engine could not start. Requests are rejected until a start succeeds.'],
 };
 
 export function modelStatus({ status }: ModelAnswer): Html {
@@ -34,10 +38,10 @@ export function modelStatus({ status }: ModelAnswer): Html {
 
 /** Notes about how each status affects the next request. */
 const startNotes: Readonly<Record<ModelAnswer['status'], string>> = {
-  ready: 'it runs',
-  starting: 'what comes now waits',
+  ready: 'running',
+  starting: 'requests wait',
   cold: 'the first request waits',
-  failed: 'once it can be started',
+  failed: 'after the failure is fixed',
 };
 
 function coldStart({ status, expected_cold_start_seconds: seconds }: ModelAnswer): string | null {
@@ -49,7 +53,7 @@ const chatTypes: readonly TaskType[] = ['chat', 'vision', 'code'];
 
 function tryIt({ id, task_type }: ModelAnswer): MaybeHtml {
   if (!chatTypes.includes(task_type)) return null;
-  return html`<a class="button" href="${pathWith('/portal/playground', { model: id })}">Try it</a>`;
+  return html`<a class="button" href="${pathWith('/portal/playground', { model: id })}">Open in playground</a>`;
 }
 
 function price(list: readonly PriceAnswer[], id: string): PriceAnswer | undefined {
@@ -65,17 +69,17 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
   const body =
     list.length === 0
       ? empty(
-          'No model can be used yet',
-          html`Put an engine file into the engines folder, such as those of <code>engines/examples</code>, then run
+          'No models yet',
+          html`Add an engine file to the engines folder, for example from <code>engines/examples</code>. Then run
             <code>npx headgate engines reload</code>.`,
         )
       : table({
           caption: 'Models and their prices',
           columns: [
             { title: 'Model' },
-            { title: 'Kind' },
+            { title: 'Task' },
             { title: 'Status' },
-            { title: 'Start', isNumber: true },
+            { title: 'Cold start', isNumber: true },
             { title: 'Context', isNumber: true },
             { title: 'Input', isNumber: true },
             { title: 'Cached input', isNumber: true },
@@ -99,8 +103,8 @@ export async function modelsPage(visit: Visit, { models, prices }: PortalParts):
   return page(visit, {
     title: 'Models',
     body: html`<p class="lead">
-        Prices are in USD per million tokens; context is in tokens. Start is how long the first request to a model that
-        is cold may wait: as long as its last start took, before that the longest that it may take.
+        Prices are in USD per million tokens. Context is in tokens. Cold start is how long the first request to a cold
+        model may wait: the duration of its last start, or its start timeout before the first start.
       </p>
       ${body}`,
   });
@@ -110,8 +114,9 @@ function fallbacks({ fallbacks: ids }: ModelAnswer): MaybeHtml {
   if (ids.length === 0) return null;
   const links = ids.map((id) => html`<a href="/portal/models/${encodeURIComponent(id)}">${id}</a>`);
   return html`<p>
-    Where it cannot answer, requests with <code>x-headgate-allow-fallback: true</code> are answered, at its own price,
-    by ${links.map((link, index) => html`${index === 0 ? '' : ', or by '}${link}`)}.
+    If this model is unavailable, requests with <code>x-headgate-allow-fallback: true</code> are answered by
+    ${links.map((link, index) => html`${index === 0 ? '' : ', or by '}${link}`)}, at the price of the model that
+    answers.
   </p>`;
 }
 
@@ -121,7 +126,7 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
   if (model === undefined) {
     throw new RefusedError({
       status: 404,
-      message: 'There is no such model for this organization.',
+      message: 'This model does not exist or is not available to this organization.',
       problems: new Map(),
     });
   }
@@ -138,14 +143,14 @@ export async function modelPage(visit: Visit, parts: PortalParts, id: string): P
       { label: 'Cached input', value: amount(own?.cached_input_per_million), note: 'per million tokens' },
       { label: 'Output', value: amount(own?.output_per_million), note: 'per million tokens' },
     ])}
-    ${own?.flex === undefined ? null : html`<p>With <code>"service_tier": "flex"</code> it waits while the engine is full, and pays ${usd(own.flex.input_per_million)} for input and ${usd(own.flex.output_per_million)} for output.</p>`}
+    ${own?.flex === undefined ? null : html`<p>With <code>"service_tier": "flex"</code>, requests wait while the engine is full, and cost ${usd(own.flex.input_per_million)} for input and ${usd(own.flex.output_per_million)} for output per million tokens.</p>`}
     ${fallbacks(model)}
     ${model.hugging_face_id === null ? null : html`<p class="quiet">Also known as ${model.hugging_face_id}</p>`}
     <section aria-labelledby="use-title">
-      <h2 id="use-title">Use it</h2>
+      <h2 id="use-title">Code examples</h2>
       <p>
-        With a key in
-        <code>HEADGATE_API_KEY</code>${visit.may('keys') ? html`; <a href="/portal/keys/new">make one</a>` : null}.
+        The examples read an API key from
+        <code>HEADGATE_API_KEY</code>.${visit.may('keys') ? html` <a href="/portal/keys/new">Create key</a>` : null}
       </p>
       ${snippetList(snippetsOf({ origin: visit.origin, model, secret: null }))}
     </section>`;

@@ -69,9 +69,9 @@ export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<
   const models = await listChatModels(visit, parts);
   const body =
     models.length === 0
-      ? empty('No chat model can be used yet', html`<a href="/portal/models">The models</a> say what there is.`)
+      ? empty('No chat models yet', html`See <a href="/portal/models">Models</a> for all models.`)
       : html`<div id="needs-script">
-            ${notice('plain', html`<p>The playground needs JavaScript. <a href="/portal/models">Every model's page</a> has the same request as lines to copy.</p>`)}
+            ${notice('plain', html`<p>The playground requires JavaScript. Each <a href="/portal/models">model page</a> has code examples instead.</p>`)}
           </div>
           ${form(visit, models)}`;
   return page(visit, { title: 'Playground', body, script: assets.playground });
@@ -138,29 +138,30 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     ${visit.may('engines') ? html`data-engines="/portal/engines/"` : null}
   >
     <p class="quiet">
-      Each request is one like those of your programs: it is asked by a key of yours named “Playground”, made at the
-      first one, and billed to the wallet of ${visit.signedIn.member.organization.name}. Prices are per million tokens.
+      Requests use your API key named “Playground”, which is created with the first message. They are billed to the
+      wallet of ${visit.signedIn.member.organization.name}, as requests of your programs are. Prices are per million
+      tokens.
     </p>
     <div class="grid models">
-      ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Beside it', models, null)}
+      ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Compare with', models, null)}
     </div>
     <details class="fold">
       <summary>System prompt, limits, tools</summary>
       <div class="fold-body">
         ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
         <div class="grid">
-          ${numberField('temperature', 'Temperature', 'as the model has it')}
-          ${numberField('max-tokens', 'Most output tokens', `up to ${count(4096)} are usual`)}
+          ${numberField('temperature', 'Temperature', 'model default')}
+          ${numberField('max-tokens', 'Max output tokens', `for example ${count(4096)}`)}
         </div>
-        ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'As the API takes them, a JSON array. Calls are shown; nothing is called.' })}
+        ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
       </div>
     </details>
     <ol id="turns" class="turns" aria-live="polite"></ol>
-    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Ask something', hint: 'Ctrl and Enter send it.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
+    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Type a message', hint: 'Press Ctrl+Enter to send.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
     <div class="field" id="image-field" hidden>
       <label for="image">Image</label>
       <input type="file" id="image" accept="image/png,image/jpeg,image/webp,image/gif" />
-      <p class="hint">At most 4 MB; it is sent with the message.</p>
+      <p class="hint">At most 4 MB. Sent with the message.</p>
     </div>
     <p id="problem" class="problem" role="alert"></p>
     <p class="buttons">
@@ -170,7 +171,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     </p>
     <details class="fold" id="code">
       <summary>Copy as code</summary>
-      <p class="hint">The request as it was last sent, or would be, to the first model.</p>
+      <p class="hint">The last request to the first model, or the next one if you have sent none.</p>
       <div id="code-list" class="snippets"></div>
     </details>
   </form>`;
@@ -180,7 +181,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
 function requireScriptToken(context: HttpContext, token: string): void {
   if (isFormToken(token, headerOf(context, 'x-form-token') ?? '')) return;
   throw new AppError('insufficient_scope', {
-    message: 'This page was made for another session: nothing was sent. Load it again.',
+    message: 'This page belongs to another session, so nothing was sent. Reload the page.',
   });
 }
 
@@ -200,14 +201,14 @@ export async function serveChat(
   } catch (error) {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
-    if (failure.status >= 500) parts.log.error({ err: failure.cause ?? failure }, 'the playground could not be served');
+    if (failure.status >= 500) parts.log.error({ err: failure.cause ?? failure }, 'a playground request failed');
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     return context.json(errorEnvelope(failure), failure.status as 400);
   }
 }
 
 const sessionEnded = (): AppError =>
-  new AppError('unauthorized', { message: 'Your session has ended: sign in again, in another tab if you like.' });
+  new AppError('unauthorized', { message: 'Your session has ended. Sign in again, in this tab or another one.' });
 
 /** Runs the chat request, and ends its answer when the session ends. */
 async function chatInSession(
@@ -220,7 +221,7 @@ async function chatInSession(
       if ((await sessions.find(token, false)) === null) stop.abort(sessionEnded());
     } catch (error) {
       // A failed check says nothing about the session, so the answer goes on.
-      log.warn({ err: error }, 'a session could not be looked at while its answer streams');
+      log.warn({ err: error }, 'a session could not be checked during a streaming response');
     }
     if (!stop.signal.aborted && !isOver) timer = setTimeout(() => void look(), sessionLookMs);
   };
