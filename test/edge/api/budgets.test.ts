@@ -234,7 +234,7 @@ describe('the page of budgets', () => {
     const refused = await visitor.post('/portal/budgets/new', { ...typed, amount: 'five' });
     expect([refused.status, refused.text.includes('value="five"')]).toEqual([400, true]);
     const both = await visitor.post('/portal/budgets/new', { ...typed, type: 'each_user', id: 'anna' });
-    expect([both.status, both.text.includes('is of no use for each end user')]).toEqual([400, true]);
+    expect([both.status, both.text.includes('must be empty for each end user')]).toEqual([400, true]);
     const made = await visitor.post('/portal/budgets/new', typed);
     expect([made.status, made.headers.location]).toEqual([303, '/portal/budgets?notice=made']);
     const list = await visitor.get('/portal/budgets');

@@ -89,5 +89,5 @@ it('leads from an organization to its budgets, batches and webhooks, which say w
     const { status, headers } = await admin.post('/portal/view', { organization_id: id, to: path });
     expect([status, headers.location]).toEqual([303, path]);
   }
-  expect((await admin.get('/portal/webhooks')).text).toContain('This gateway sends no mail');
+  expect((await admin.get('/portal/webhooks')).text).toContain('This gateway sends no email');
 });

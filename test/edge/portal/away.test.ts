@@ -110,12 +110,12 @@ describe('while Redis is away', () => {
     await eventually(async () => (await gateway.request('/v1/wallet')).status === 503);
     for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
     for (const path of ['/', '/portal/wallet']) {
-      expect((await admin.get(path)).text).toContain('The balance is not known just now');
+      expect((await admin.get(path)).text).toContain('The balance is unavailable');
     }
     line.lead(portOf(redis));
     await eventually(async () => (await gateway.request('/v1/wallet')).status === 200);
     for (const path of ['/', '/portal/wallet']) {
-      expect((await admin.get(path)).text).not.toContain('not known just now');
+      expect((await admin.get(path)).text).not.toContain('The balance is unavailable');
     }
   });
 

@@ -145,8 +145,8 @@ describe('the overview', () => {
   it('says before the first steps that there is no credit for them', async () => {
     const { owner } = await openOwned(null);
     const { text } = await owner.get('/');
-    expect(text.indexOf('The balance pays for nothing more')).toBeGreaterThan(0);
-    expect(text.indexOf('The balance pays for nothing more')).toBeLessThan(text.indexOf('steps-title'));
+    expect(text.indexOf('The balance is used up')).toBeGreaterThan(0);
+    expect(text.indexOf('The balance is used up')).toBeLessThan(text.indexOf('steps-title'));
   });
 
   it('has no message of a link read as HTML, and none that has no end', async () => {

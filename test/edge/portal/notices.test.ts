@@ -55,6 +55,6 @@ it('is said once, to the session whose form led there, of that form alone', asyn
   const planted = await other.get(String(location), { cookie: `${other.cookie}; ${proof}` });
   expect([planted.status, isSaid.test(planted.text)]).toEqual([200, false]);
   expect((await admin.get('/portal/wallet?notice=adjusted')).text).not.toMatch(isSaid);
-  expect((await admin.get(String(location))).text).toContain('The credit is booked');
+  expect((await admin.get(String(location))).text).toContain('Credit added.');
   expect((await admin.get(String(location))).text).not.toMatch(isSaid);
 });

@@ -221,7 +221,7 @@ it('a form for another secret of a webhook that comes twice makes one: that whic
   const shown = await Promise.all([1, 2, 3].map(() => admin.post(path, fields)));
   expect(shown.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 409, 409]);
   const refused = shown.find(({ status }) => status === 409)?.text ?? '';
-  expect([refused.includes('Nothing was done'), refused.includes('whsec_')]).toEqual([true, false]);
+  expect([refused.includes('Nothing was changed'), refused.includes('whsec_')]).toEqual([true, false]);
   const next = /name="secret_rotated_at" value="(\d+)"/.exec(refused)?.[1] ?? '';
   expect((await admin.post(path, { ...fields, secret_rotated_at: next })).status).toBe(200);
 });

@@ -256,13 +256,13 @@ describe('the wallet', () => {
     await admin.post('/portal/wallet/credits', { amount: '2', reference: 'gift', note: '', organization_id: id });
     expect(await balanceOf(id)).toBe('5.5');
     const shown = await admin.get(`/portal/wallet?organization_id=${id}&type=adjustment`);
-    expect(shown.text).toMatch(/correction[\s\S]*ticket-7[\s\S]*counted twice[\s\S]*−\$1\.50/);
+    expect(shown.text).toMatch(/adjustment[\s\S]*ticket-7[\s\S]*counted twice[\s\S]*−\$1\.50/);
     expect(shown.text).toContain(`This is the organization <code>${id}</code>`);
   });
 
   it('warns, on the overview too, before the pace of the last seven days has used it up', async () => {
     await ask();
-    expect((await admin.get('/portal/wallet')).text).toMatch(/at the pace of the last 7 days/);
+    expect((await admin.get('/portal/wallet')).text).toMatch(/at the rate of the last 7 days/);
     expect((await admin.get('/')).text).not.toContain('The balance is low');
     const wallet: Body = await bench.wallet();
     const week: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01')).json();
@@ -277,7 +277,7 @@ describe('the wallet', () => {
     const rest = `-${((await bench.wallet()) as { balance: string }).balance}`;
     await bench.post('/v1/wallet/adjustments', { amount: rest, reference: 'all', reason: 'test' });
     for (const path of ['/', '/portal/wallet'])
-      expect((await admin.get(path)).text, path).toContain('pays for nothing more');
+      expect((await admin.get(path)).text, path).toContain('The balance is used up');
     await bench.post('/v1/wallet/credits', { amount: '10', reference: 'again' });
     expect((await admin.get('/')).text).not.toContain('role="alert"');
   });

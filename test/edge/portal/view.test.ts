@@ -125,7 +125,7 @@ describe('under a view', () => {
     const path = `/portal/wallet?organization_id=${other.id}`;
     const shown = await admin.get(path, { cookie });
     const action = `/portal/wallet/credits?organization_id=${other.id}`;
-    expect(shown.text).toMatch(/booked for <strong>Named<\/strong>/);
+    expect(shown.text).toMatch(/Applies to <strong>Named<\/strong>/);
     expect(shown.text).toContain(`action="${action}"`);
     expect(shown.text).toContain(`name="organization_id" value="${other.id}"`);
     const typed = { viewed: looked.id, organization_id: other.id, reference: 'ref-5', note: 'a gift' };
@@ -141,8 +141,8 @@ describe('under a view', () => {
     expect(crossed.text).not.toContain('/portal/wallet/credits');
     expect([await balanceOf(looked.key), await balanceOf(other.key)]).toEqual(['0', '7']);
     const own = await admin.get('/portal/wallet', { cookie });
-    expect(own.text).toMatch(/booked for <strong>Looked at<\/strong>/);
-    expect((await admin.get(path)).text).toMatch(/booked for <strong>Named<\/strong>/);
+    expect(own.text).toMatch(/Applies to <strong>Looked at<\/strong>/);
+    expect((await admin.get(path)).text).toMatch(/Applies to <strong>Named<\/strong>/);
   });
 
   it('a page that is left open gets no part of another organization, and of no other session: it is loaded again', async () => {

@@ -196,8 +196,8 @@ describe('organizations', () => {
     await page.locator('summary', { hasText: 'Add credit' }).click();
     await page.getByLabel('Amount in USD').first().fill('12.50');
     await page.getByLabel('Reference').first().fill('looked-at-1');
-    await page.getByRole('button', { name: 'Book the credit' }).click();
-    await page.getByText('The credit is booked').waitFor();
+    await page.getByRole('button', { name: 'Post credit' }).click();
+    await page.getByText('Credit added.').waitFor();
     const key = tenant.management_key;
     expect(await (await gateway.request('/v1/wallet', { key })).json()).toMatchObject({ balance: '12.5' });
     await page.getByRole('link', { name: 'Keys', exact: true }).click();

@@ -47,7 +47,7 @@ describe('the pages of batches', () => {
     await expectPresentable(page, 'batch');
     const [download] = await Promise.all([
       page.waitForEvent('download'),
-      page.getByRole('link', { name: 'Download the answers' }).click(),
+      page.getByRole('link', { name: 'Download results' }).click(),
     ]);
     const text = await readFile(await download.path(), 'utf8');
     expect(text.trim().split('\n')).toHaveLength(3);

@@ -19,15 +19,15 @@ it('the pages of budgets make one, say what is wrong with it, change and delete 
   await page.goto(new URL('/portal/budgets', gateway.url).href);
   await expectPresentable(page, 'budgets-empty');
   await page.getByRole('link', { name: 'New budget' }).click();
-  await page.getByLabel('Of', { exact: true }).selectOption('user');
-  await page.getByLabel('Which').fill(' anna');
+  await page.getByLabel('Scope', { exact: true }).selectOption('user');
+  await page.getByLabel('Name or id').fill(' anna');
   await page.getByLabel('Amount in USD').fill('five');
-  await page.getByRole('button', { name: 'Make the budget' }).click();
+  await page.getByRole('button', { name: 'Create budget' }).click();
   await page.locator('#amount-problem').waitFor();
   await expectPresentable(page, 'budget-new');
   await page.getByLabel('Amount in USD').fill('0.000001');
-  await page.getByRole('button', { name: 'Make the budget' }).click();
-  await page.getByText('The budget is made.').waitFor();
+  await page.getByRole('button', { name: 'Create budget' }).click();
+  await page.getByText('Budget created.').waitFor();
   const names = await page.locator('main strong').allTextContents();
   expect(names).toEqual([' anna']);
   const { key } = gateway;
@@ -37,15 +37,15 @@ it('the pages of budgets make one, say what is wrong with it, change and delete 
   await expectPresentable(page, 'budgets');
   await page.getByRole('link', { name: 'Change' }).first().click();
   await expectPresentable(page, 'budget');
-  await page.getByLabel('Tell owners and admins at percent').fill('80, many');
+  await page.getByLabel('Alert thresholds in percent').fill('80, many');
   await page.getByRole('button', { name: 'Save' }).click();
   await page.locator('#alerts-problem').waitFor();
-  await page.getByLabel('Tell owners and admins at percent').fill('50%');
+  await page.getByLabel('Alert thresholds in percent').fill('50%');
   await page.getByRole('button', { name: 'Save' }).click();
-  await page.getByText('The budget is changed.').waitFor();
+  await page.getByText('Budget saved.').waitFor();
   await page.getByRole('link', { name: 'Change' }).first().click();
-  await page.getByRole('button', { name: 'Delete the budget' }).click();
-  await page.getByText('The budget is deleted.').waitFor();
+  await page.getByRole('button', { name: 'Delete budget' }).click();
+  await page.getByText('Budget deleted.').waitFor();
 });
 
 it('the limits of a project for a model are shown, refused where they are none, and changed', async () => {

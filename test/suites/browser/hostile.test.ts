@@ -152,7 +152,7 @@ it('the same typed into the forms, and sent back by refusals', async () => {
     await page.getByLabel('Amount in USD').first().fill(text.slice(0, 40));
     await page.getByLabel('Reference').first().fill(text);
     await page.getByLabel('Note').fill(text);
-    await page.getByRole('button', { name: 'Book the credit' }).click();
+    await page.getByRole('button', { name: 'Post credit' }).click();
     await page.getByRole('alert').waitFor();
     expect(await page.locator(elements).count(), text).toBe(0);
   }

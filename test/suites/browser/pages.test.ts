@@ -89,7 +89,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await page.getByText('Add credit').click();
     await page.getByLabel('Amount in USD').first().fill('-1');
     await page.getByLabel('Reference').first().fill('x');
-    await page.getByRole('button', { name: 'Book the credit' }).click();
+    await page.getByRole('button', { name: 'Post credit' }).click();
     await page.getByRole('alert').waitFor();
     await expectPresentable(page, 'wallet-refused');
     await show('/portal/playground', 'playground-first');

@@ -76,8 +76,8 @@ it('all of it works without a script', async () => {
   await page.getByText('Add credit').click();
   await page.getByLabel('Amount in USD').first().fill('12.34');
   await page.getByLabel('Reference').first().fill('by hand');
-  await page.getByRole('button', { name: 'Book the credit' }).click();
-  await page.getByText('The credit is booked').waitFor();
+  await page.getByRole('button', { name: 'Post credit' }).click();
+  await page.getByText('Credit added.').waitFor();
   const wallet = (await (await gateway.request('/v1/wallet')).json()) as { balance: string };
   expect(Number(wallet.balance)).toBeCloseTo(22.34, 2);
 });

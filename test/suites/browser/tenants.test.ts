@@ -125,6 +125,6 @@ it('a member sees nothing of what a member may not, and is told so where its add
   // The wallet is there to be read, and has no form to book with.
   await page.goto(`${gateway.url}/portal/wallet`);
   await page.getByText('Balance', { exact: true }).first().waitFor();
-  expect(await page.getByRole('button', { name: /Book/ }).count()).toBe(0);
+  expect(await page.getByRole('button', { name: /Post/ }).count()).toBe(0);
   expect(complaints).toEqual([]);
 });

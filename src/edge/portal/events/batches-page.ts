@@ -70,27 +70,26 @@ const endOf = (batch: BatchAnswer): number | null =>
 const isCancellable = ({ status }: BatchAnswer): boolean => status === 'validating' || status === 'in_progress';
 
 const reasons: Readonly<Record<string, string>> = {
-  insufficient_funds: 'the balance does not pay for it: credit lets it go on',
-  organization_suspended: 'the organization is suspended',
-  project_archived: 'its project is archived',
-  model_not_found: 'its model is not offered to its key: it fails after an hour of that',
-  rate_limit_exceeded: 'its key has used up its requests per minute',
-  tokens_limit_exceeded: 'its key has used up its tokens per minute',
-  monthly_quota_exceeded: 'its key has used up its tokens of this month',
-  concurrency_limit_exceeded: 'its key has as many requests running as it may have',
+  insufficient_funds: 'the balance is too low; add credit to continue',
+  organization_suspended: 'organization suspended',
+  project_archived: 'project archived',
+  model_not_found: 'model not available to the key; the batch fails after one hour',
+  rate_limit_exceeded: 'the key reached its requests per minute',
+  tokens_limit_exceeded: 'the key reached its tokens per minute',
+  monthly_quota_exceeded: 'the key reached its monthly tokens',
+  concurrency_limit_exceeded: 'the key reached its concurrent requests',
 };
 
 function waits({ waiting_for: code }: BatchAnswer): MaybeHtml {
-  return code === null ? null : html`<br /><span class="quiet">waits: ${reasons[code] ?? code}</span>`;
+  return code === null ? null : html`<br /><span class="quiet">waiting: ${reasons[code] ?? code}</span>`;
 }
 
 function progress(batch: BatchAnswer): Html {
   const { total, completed, failed } = batch.request_counts;
   const done = completed + failed;
-  if (total === 0) return html`<span class="quiet">${endOf(batch) === null ? 'not read yet' : 'nothing'}</span>`;
-  return html`<progress max="${total}" value="${done}" aria-label="Requests that are done">
-      ${done} of ${total}
-    </progress>
+  if (total === 0)
+    return html`<span class="quiet">${endOf(batch) === null ? 'not validated yet' : 'no requests'}</span>`;
+  return html`<progress max="${total}" value="${done}" aria-label="Finished requests">${done} of ${total}</progress>
     ${count(done)} of ${count(total)}${failed === 0 ? null : html`, ${count(failed)} failed`}`;
 }
 
@@ -98,10 +97,10 @@ export async function batchesPage(visit: Visit): Promise<Response> {
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
   const list = await visit.get<ListAnswer>(pathWith('/v1/batches', asked));
   const body = html`<p class="lead">
-      Requests of a file that run while engines have room, at the price of flex. <a href="/docs">The API</a> and
-      “headgate batches create FILE” make them.
+      A batch runs the requests of a file while engines have free capacity, at the flex price. Create batches with
+      <a href="/docs">the API</a> or “headgate batches create FILE”.
     </p>
-    ${list.data.length === 0 ? empty('No batch yet', 'A program makes one with its key.') : batchTable(list.data)}
+    ${list.data.length === 0 ? empty('No batches yet', 'Create one with the API or the command line.') : batchTable(list.data)}
     ${older(list.has_more ? pathWith(placePath, { after: list.last_id }) : null)}`;
   return page(visit, { title: 'Batches', body });
 }
@@ -112,9 +111,9 @@ function batchTable(batches: readonly BatchAnswer[]): Html {
     columns: [
       { title: 'Batch', isWide: true },
       { title: 'Status' },
-      { title: 'Done' },
+      { title: 'Progress' },
       { title: 'Model' },
-      { title: 'Made' },
+      { title: 'Created' },
     ],
     rows: batches.map((batch) => [
       html`<a href="${pathOf(batch)}"><code>${batch.id}</code></a>`,
@@ -144,19 +143,19 @@ function facts(batch: BatchAnswer): Html {
     <dd><code>${batch.id}</code></dd>
     <dt>Status</dt>
     <dd>${statusBadge(batch)}${waits(batch)}</dd>
-    <dt>Done</dt>
+    <dt>Progress</dt>
     <dd>${progress(batch)}</dd>
     <dt>Endpoint</dt>
     <dd><code>${batch.endpoint}</code></dd>
     <dt>Model</dt>
     <dd>${batch.model ?? (ended === null ? 'not known yet' : 'none')}</dd>
-    <dt>Made</dt>
+    <dt>Created</dt>
     <dd>${time(batch.created_at * 1000)}</dd>
-    <dt>Begun</dt>
+    <dt>Started</dt>
     <dd>${timeOf(batch.in_progress_at, ended === null ? 'not yet' : 'never')}</dd>
     <dt>Ended</dt>
     <dd>${timeOf(ended, 'not yet')}</dd>
-    <dt>Window until</dt>
+    <dt>Expires</dt>
     <dd>${time(batch.expires_at * 1000)}</dd>
     ${pairs.map(
       ([name, value]) =>
@@ -170,16 +169,16 @@ function files(batch: BatchAnswer): MaybeHtml {
   const { output_file_id: output, error_file_id: errors } = batch;
   if (output === null && errors === null) return null;
   return html`<p class="buttons">
-    ${output === null ? null : html`<a class="button" href="${pathOf(batch)}/output" download>Download the answers</a>`}
-    ${errors === null ? null : html`<a class="button" href="${pathOf(batch)}/errors" download>Download what failed</a>`}
+    ${output === null ? null : html`<a class="button" href="${pathOf(batch)}/output" download>Download results</a>`}
+    ${errors === null ? null : html`<a class="button" href="${pathOf(batch)}/errors" download>Download errors</a>`}
   </p>`;
 }
 
 function faults({ errors }: BatchAnswer): MaybeHtml {
   if (errors === null) return null;
   return table({
-    caption: 'What is wrong',
-    columns: [{ title: 'Line', isNumber: true }, { title: 'What', isWide: true }, { title: 'Code' }],
+    caption: 'Errors',
+    columns: [{ title: 'Line', isNumber: true }, { title: 'Message', isWide: true }, { title: 'Code' }],
     rows: errors.data.map(({ line, message, code }) => [
       line === null ? '–' : count(line),
       html`<span class="wrap">${message}</span>`,
@@ -191,8 +190,8 @@ function faults({ errors }: BatchAnswer): MaybeHtml {
 function cancelForm(visit: Visit, batch: BatchAnswer): Html {
   return html`<form method="post" action="${pathOf(batch)}/cancel">
     ${formToken(visit)}
-    <p class="quiet">What is answered stays, and is charged; what runs now is ended.</p>
-    <p class="buttons"><button>Cancel the batch</button></p>
+    <p class="quiet">Finished requests are charged, and their results stay available. Running requests are stopped.</p>
+    <p class="buttons"><button>Cancel batch</button></p>
   </form>`;
 }
 
@@ -213,4 +212,8 @@ export async function batchFile(visit: Visit, id: string, kind: 'output' | 'erro
   return visit.context.body(body ?? '', 200);
 }
 
-const noFile: Refusal = { status: 404, message: 'The batch has no such file.', problems: new Map() };
+const noFile: Refusal = {
+  status: 404,
+  message: 'This batch has no such file. Results and errors are available only if it produced any.',
+  problems: new Map(),
+};

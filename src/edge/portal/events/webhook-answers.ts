@@ -39,24 +39,28 @@ export const readDeliveries = (visit: Visit, id: string, cursor: string): Promis
   visit.get<ListAnswer<DeliveryAnswer>>(pathWith(`${webhookPath(id)}/deliveries`, { limit: 25, cursor }));
 
 export function stateOf({ enabled, disabled_reason: reason, failing_since: since }: WebhookAnswer): Html {
-  if (!enabled) return badge('bad', reason === null ? 'off' : reason === 'gone' ? 'off: gone' : 'off: failing');
-  return since === null ? badge('good', 'on') : badge('busy', 'failing');
+  if (!enabled)
+    return badge(
+      'bad',
+      reason === null ? 'disabled' : reason === 'gone' ? 'disabled: receiver gone' : 'disabled: failing',
+    );
+  return since === null ? badge('good', 'enabled') : badge('busy', 'failing');
 }
 
 const errors: Readonly<Record<string, string>> = {
-  address: 'the address is not allowed any more',
-  unknown_host: 'the host is not known',
-  not_public: 'the address of the host is not public',
+  address: 'URL no longer allowed',
+  unknown_host: 'unknown host',
+  not_public: 'host address is not public',
   unreachable: 'no connection',
-  timeout: 'no answer in time',
-  redirect: 'a redirect, which is not followed',
-  secret: 'the secret could not be read here',
-  disabled: 'the webhook was switched off',
+  timeout: 'response timeout',
+  redirect: 'redirect (not followed)',
+  secret: 'the gateway could not decrypt the secret',
+  disabled: 'webhook disabled',
 };
 
 export function resultOf({ status, last_status: code, last_error: error }: DeliveryAnswer): Html {
   const kind = status === 'delivered' ? 'good' : status === 'failed' ? 'bad' : 'busy';
   const why = error === null || error === 'status' ? null : (errors[error] ?? error);
-  const said = [code === null ? null : `status ${code}`, why].filter((part) => part !== null).join(', ');
+  const said = [code === null ? null : `HTTP ${code}`, why].filter((part) => part !== null).join(', ');
   return html`${badge(kind, status)}${said === '' ? null : html`<br /><span class="quiet">${said}</span>`}`;
 }

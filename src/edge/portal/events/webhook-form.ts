@@ -11,19 +11,20 @@ export interface WebhookFields {
 }
 
 const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
-  'wallet.low_balance': 'The balance is low',
-  'budget.reached': 'A budget is nearly spent',
-  'budget.exceeded': 'A budget is spent',
-  'budget.many_users': 'A budget has reached many end users',
-  'api_key.created': 'A key was made',
-  'api_key.rotated': 'A key got another secret',
-  'api_key.revoked': 'A key was revoked',
-  'api_key.reported': 'A secret was reported as leaked',
-  'api_key.expiring': 'A key expires soon',
-  'engine.failed': 'An engine failed (of the platform alone)',
-  'gateways.differ': 'Gateways differ (of the platform alone)',
-  'platform.problem': 'A disk, Redis, the platform key or the books need attention (of the platform alone)',
-  'webhook.disabled': 'A webhook was switched off',
+  'wallet.low_balance': 'Low balance',
+  'budget.reached': 'Budget reached an alert threshold',
+  'budget.exceeded': 'Budget exceeded',
+  'budget.many_users': 'Budget reached by many end users',
+  'api_key.created': 'API key created',
+  'api_key.rotated': 'API key rotated',
+  'api_key.revoked': 'API key revoked',
+  'api_key.reported': 'API key reported as leaked',
+  'api_key.expiring': 'API key expires soon',
+  'engine.failed': 'Engine failed (platform organization only)',
+  'gateways.differ': 'Gateways differ (platform organization only)',
+  'platform.problem':
+    'Problem with a disk, a backup, Redis, the platform key or the ledger (platform organization only)',
+  'webhook.disabled': 'Webhook disabled',
 };
 
 const nameOf = (type: string): string => `event_${type.replaceAll('.', '_')}`;
@@ -39,10 +40,10 @@ function kindBoxes(legend: string, chosen: readonly string[]): Html {
 const kindsIn = (form: Form): string[] => chosenTypes.filter((type) => form.has(nameOf(type)));
 
 export function webhookFields({ url, description, events }: WebhookFields, refusal: Refusal | null): Html {
-  return html`${field({ name: 'url', label: 'Address', value: url, hint: 'https, at an address of the internet. Events are sent there by POST.', refusal, isRequired: true, maxLength: 2048, placeholder: 'https://example.com/headgate' })}
+  return html`${field({ name: 'url', label: 'URL', value: url, hint: 'An https URL with a public address. Events are sent as POST requests.', refusal, isRequired: true, maxLength: 2048, placeholder: 'https://example.com/headgate' })}
   ${field({ name: 'description', label: 'Description', value: description, refusal, maxLength: 500 })}
-  ${checkbox('all_events', 'Every kind of event', events === null, 'Those of later versions too; else those that are chosen below.')}
-  ${kindBoxes('Kinds of events', events ?? [])}`;
+  ${checkbox('all_events', 'All events', events === null, 'Includes event types of later versions. Otherwise, only the types selected below are sent.')}
+  ${kindBoxes('Event types', events ?? [])}`;
 }
 
 export function readWebhookFields(form: Form): WebhookFields {
@@ -62,7 +63,7 @@ const switchesOf = (chosen: readonly string[]): Readonly<Record<string, boolean>
  */
 export function mailBoxes(chosen: readonly string[] | null): Html {
   const kinds = chosen ?? mailedTypes;
-  return html`${beganWith(switchesOf(kinds), null)}${kindBoxes('Owners and administrators get a mail of', kinds)}`;
+  return html`${beganWith(switchesOf(kinds), null)}${kindBoxes('Email owners and administrators about', kinds)}`;
 }
 
 /**

@@ -40,9 +40,9 @@ import { secretPage } from './webhooks-page.ts';
 /** One webhook: its settings, its deliveries and its actions. */
 
 const notices = {
-  saved: 'It is kept.',
-  tested: 'A test is sent within a second or two: what came of it stands below.',
-  replayed: 'It is sent again within a second or two.',
+  saved: 'Webhook saved.',
+  tested: 'Test requested. It is sent within about two seconds; the result appears below.',
+  replayed: 'Redelivery requested. It is sent within about two seconds.',
 } as const;
 
 /** A rejected form, as it was sent. */
@@ -63,19 +63,19 @@ async function show(visit: Visit, id: string, wrong: Refused | null): Promise<Re
   const [webhook, deliveries] = await Promise.all([readWebhook(visit, id), readDeliveries(visit, id, cursor)]);
   const said = noticeOf(visit, notices);
   const next = deliveries.next_cursor;
-  const list = html`${deliveries.data.length === 0 ? empty('Nothing was sent', 'Send a test to see what arrives.') : deliveryTable(visit, webhook, deliveries.data)}
+  const list = html`${deliveries.data.length === 0 ? empty('No deliveries yet', 'Send a test to see one.') : deliveryTable(visit, webhook, deliveries.data)}
   ${older(next === null ? null : pathWith(pageOf(id), { cursor: next }))}`;
   const body = html`${said === undefined ? null : notice('good', said)}
   ${wrong !== null && wrong.typed === null ? refused(wrong.refusal) : null}
   ${facts([
-    ['Address', html`<code>${webhook.url}</code>`],
-    ['State', stateOf(webhook)],
+    ['URL', html`<code>${webhook.url}</code>`],
+    ['Status', stateOf(webhook)],
     ...dated('Failing since', webhook.failing_since),
-    ['Secret since', timeOf(webhook.secret_rotated_at ?? webhook.created_at, 'never')],
-    ...dated('The secret before signs until', webhook.former_secret_ends_at),
+    ['Secret created', timeOf(webhook.secret_rotated_at ?? webhook.created_at, 'never')],
+    ...dated('Former secret valid until', webhook.former_secret_ends_at),
   ])}
-  ${buttons(visit, webhook)} ${section('deliveries', 'Deliveries of the last 30 days', list)}
-  ${section('change', 'Change it', changeForm(visit, webhook, wrong))}`;
+  ${buttons(visit, webhook)} ${section('deliveries', 'Deliveries (last 30 days)', list)}
+  ${section('change', 'Settings', changeForm(visit, webhook, wrong))}`;
   const title = webhook.description === '' ? new URL(webhook.url).host : webhook.description;
   return page(visit, { title, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
 }
@@ -93,16 +93,16 @@ function act(visit: Visit, path: string, text: string, label?: string): Html {
 
 function buttons(visit: Visit, { id, enabled }: WebhookAnswer): Html {
   return html`<div class="buttons">
-    ${enabled ? act(visit, `${pageOf(id)}/test`, 'Send a test') : null}
-    ${act(visit, `${pageOf(id)}/${enabled ? 'off' : 'on'}`, enabled ? 'Switch it off' : 'Switch it on')}
-    <a class="button" href="${pageOf(id)}/rotate">Another secret</a> <a href="${pageOf(id)}/delete">Delete</a>
+    ${enabled ? act(visit, `${pageOf(id)}/test`, 'Send test') : null}
+    ${act(visit, `${pageOf(id)}/${enabled ? 'off' : 'on'}`, enabled ? 'Disable' : 'Enable')}
+    <a class="button" href="${pageOf(id)}/rotate">Rotate secret</a> <a href="${pageOf(id)}/delete">Delete</a>
   </div>`;
 }
 
 function deliveryTable(visit: Visit, { id, enabled }: WebhookAnswer, deliveries: readonly DeliveryAnswer[]): Html {
   return records({
-    caption: 'Deliveries of the webhook',
-    columns: ['Event', 'Result', 'Tries', 'Last try', 'Next try', 'Action'],
+    caption: 'Webhook deliveries',
+    columns: ['Event', 'Result', 'Attempts', 'Last attempt', 'Next attempt', 'Action'],
     rows: deliveries.map((delivery) => [
       html`${delivery.type}<br /><code class="quiet">${delivery.event_id}</code>`,
       resultOf(delivery),
@@ -110,7 +110,7 @@ function deliveryTable(visit: Visit, { id, enabled }: WebhookAnswer, deliveries:
       timeOf(delivery.last_attempt_at, 'none yet'),
       timeOf(delivery.next_attempt_at, 'none'),
       enabled
-        ? act(visit, `${pageOf(id)}/deliveries/${delivery.id}/replay`, 'Send again', `Send again: ${delivery.event_id}`)
+        ? act(visit, `${pageOf(id)}/deliveries/${delivery.id}/replay`, 'Redeliver', `Redeliver ${delivery.event_id}`)
         : null,
     ]),
   });
@@ -159,17 +159,17 @@ async function sent(visit: Visit, id: string, path: string, word: keyof typeof n
 }
 
 const graces = [
-  { value: '0', label: 'Not at all' },
-  { value: '3600', label: '1 hour' },
-  { value: '86400', label: '24 hours' },
-  { value: '604800', label: '7 days' },
+  { value: '0', label: 'Immediately' },
+  { value: '3600', label: 'After 1 hour' },
+  { value: '86400', label: 'After 24 hours' },
+  { value: '604800', label: 'After 7 days' },
 ] as const;
 
 const sentTwice: Refusal = {
   status: 409,
   message:
-    'Nothing was done: this webhook has got another secret since the form was shown. Where that was this form, sent ' +
-    'twice, and you have not seen the secret, send it once more.',
+    'Nothing was changed: this webhook got a new secret after the form was opened. If this form was sent twice and you ' +
+    'did not see the new secret, send the form again.',
   problems: new Map(),
 };
 
@@ -177,18 +177,19 @@ export async function rotateWebhookPage(visit: Visit, id: string, refusal: Refus
   const webhook = await readWebhook(visit, id);
   const body = html`${refused(refusal)}
     <div class="confirm">
-      <p>It gets another secret, shown once. What is sent meanwhile has two signatures, one of each secret.</p>
+      <p>
+        The webhook gets a new secret, shown only once. Until the current secret expires, each delivery has two
+        signatures, one per secret.
+      </p>
       <form method="post" action="${pageOf(webhook.id)}/rotate">
         ${formToken(visit)}
         <input type="hidden" name="secret_rotated_at" value="${webhook.secret_rotated_at?.toString() ?? ''}" />
-        ${radios({ name: 'grace_seconds', legend: 'The secret of now signs on for', choices: graces, chosen: '86400', hint: 'Long enough to give your receiver the new one. "Not at all" is for a secret that leaked.' })}
-        <p class="buttons">
-          <button class="primary">Make another secret</button> <a href="${pageOf(webhook.id)}">Cancel</a>
-        </p>
+        ${radios({ name: 'grace_seconds', legend: 'Current secret expires', choices: graces, chosen: '86400', hint: 'Allow enough time to deploy the new secret to your receiver. Choose "Immediately" if the secret has leaked.' })}
+        <p class="buttons"><button class="primary">Rotate secret</button> <a href="${pageOf(webhook.id)}">Cancel</a></p>
       </form>
     </div>`;
   const status = refusal === null ? 200 : statusOf(refusal);
-  return page(visit, { title: 'Another secret for the webhook', body, status });
+  return page(visit, { title: 'Rotate the webhook secret', body, status });
 }
 
 export async function rotateWebhook(visit: Visit, id: string, form: Form): Promise<Response> {
@@ -203,19 +204,20 @@ export async function rotateWebhook(visit: Visit, id: string, form: Form): Promi
     throw new RefusedError(made.refusal);
   }
   const { former_secret_ends_at: end } = made.body;
-  const former = end === null ? html`The one before has ended.` : html`The one before signs until ${timeOf(end, '')}.`;
+  const former =
+    end === null
+      ? html`The former secret is no longer valid.`
+      : html`The former secret is valid until ${timeOf(end, '')}.`;
   return secretPage(visit, made.body, html`<p>${former}</p>`);
 }
 
 export async function deleteWebhookPage(visit: Visit, id: string): Promise<Response> {
   const webhook = await readWebhook(visit, id);
   const body = html`<div class="confirm">
-    <p>Nothing more is sent to <code>${webhook.url}</code>, and the list of what was sent is gone too.</p>
+    <p>Deliveries to <code>${webhook.url}</code> stop, and the delivery history is deleted.</p>
     <form method="post" action="${pageOf(webhook.id)}/delete">
       ${formToken(visit)}
-      <p class="buttons">
-        <button class="danger">Delete the webhook</button> <a href="${pageOf(webhook.id)}">Keep it</a>
-      </p>
+      <p class="buttons"><button class="danger">Delete webhook</button> <a href="${pageOf(webhook.id)}">Cancel</a></p>
     </form>
   </div>`;
   return page(visit, { title: 'Delete the webhook?', body });

@@ -29,7 +29,7 @@ import { mailBoxes, mailChoice, readWebhookFields, type WebhookFields, webhookFi
 
 /** Notifications of an organization: its webhooks, and who gets mails. */
 
-const notices = { saved: 'It is kept.', deleted: 'The webhook is deleted.' } as const;
+const notices = { saved: 'Email alerts saved.', deleted: 'Webhook deleted.' } as const;
 
 export async function webhooksPage(visit: Visit, { letters }: PortalParts): Promise<Response> {
   const [list, organization] = await Promise.all([
@@ -42,20 +42,20 @@ export async function webhooksPage(visit: Visit, { letters }: PortalParts): Prom
   const next = list.next_cursor;
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
-      What happens here is sent, signed, to addresses of yours: when money runs out, when keys are made or end. See
-      <a href="/docs">the API</a> for what is sent.
+      Webhooks send signed events to your URLs, for example when the balance is low or when a key is created or revoked.
+      See <a href="/docs">the API</a> for all events.
     </p>
-    ${list.data.length === 0 ? empty('No webhook', 'Nothing is sent anywhere so far.') : webhookTable(list.data)}
+    ${list.data.length === 0 ? empty('No webhooks', 'Create one to receive events.') : webhookTable(list.data)}
     ${older(next === null ? null : pathWith('/portal/webhooks', { cursor: next }))}
-    ${section('mail', 'By mail', mailForm(visit, organization, letters.areSent))}`;
+    ${section('mail', 'Email alerts', mailForm(visit, organization, letters.areSent))}`;
   const actions = html`<a class="button primary" href="/portal/webhooks/new">New webhook</a>`;
   return page(visit, { title: 'Webhooks', actions, body });
 }
 
 function webhookTable(webhooks: readonly WebhookAnswer[]): Html {
   return records({
-    caption: 'Webhooks of the organization',
-    columns: ['Webhook', 'Events', 'State', 'Since'],
+    caption: 'Webhooks of this organization',
+    columns: ['Webhook', 'Events', 'Status', 'Created'],
     rows: webhooks.map((webhook) => [
       html`<a href="/portal/webhooks/${webhook.id}"
         >${webhook.description === '' ? webhook.url : webhook.description}</a
@@ -69,8 +69,8 @@ function webhookTable(webhooks: readonly WebhookAnswer[]): Html {
 
 function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization, sendsMail: boolean): Html {
   const hint = sendsMail
-    ? 'One is sent to each of them.'
-    : 'This gateway sends no mail: whoever runs it sets HEADGATE_SMTP_URL. Until then this is kept and nobody is told.';
+    ? 'Each of them receives the email.'
+    : 'This gateway sends no email until its operator sets HEADGATE_SMTP_URL. Your selection is saved and takes effect then.';
   return html`<form class="form" method="post" action="/portal/webhooks/mail">
     ${formToken(visit)} ${mailBoxes(chosen)}
     <p class="hint">${hint}</p>
@@ -93,7 +93,7 @@ export async function newWebhookPage(visit: Visit): Promise<Response> {
 function formPage(visit: Visit, typed: WebhookFields, refusal: Refusal | null): Response | Promise<Response> {
   const body = html`<form class="form" method="post" action="/portal/webhooks">
     ${formToken(visit)} ${refused(refusal)} ${webhookFields(typed, refusal)}
-    <p class="buttons"><button class="primary">Make the webhook</button> <a href="/portal/webhooks">Cancel</a></p>
+    <p class="buttons"><button class="primary">Create webhook</button> <a href="/portal/webhooks">Cancel</a></p>
   </form>`;
   return page(visit, { title: 'New webhook', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -113,8 +113,8 @@ export function secretPage(
   further: MaybeHtml,
 ): Response | Promise<Response> {
   const returnTo = `/portal/webhooks/${id}`;
-  const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Your receiver checks signatures with it, as Standard Webhooks says.</p>`)}
-    ${copyable('secret', secret, 'Copy the secret')} ${further}
-    <p class="buttons"><a class="button" href="${returnTo}">To the webhook</a></p>`;
-  return page(visit, { title: 'The secret of the webhook', body, returnTo });
+  const body = html`${notice('good', html`<p><strong>Copy the secret now. It is shown only once.</strong> Your receiver verifies signatures with this secret, as defined by Standard Webhooks.</p>`)}
+    ${copyable('secret', secret, 'Copy secret')} ${further}
+    <p class="buttons"><a class="button" href="${returnTo}">View webhook</a></p>`;
+  return page(visit, { title: 'Webhook secret', body, returnTo });
 }

@@ -51,27 +51,24 @@ export async function readRunway(
 /** Describes the runway in words; null if it is unknown. */
 export function runwayText({ days, perDay }: Runway): string | null {
   if (perDay === null) return null;
-  if (days === null) return 'nothing was spent in the last 7 days';
-  if (days >= 1000) return 'lasts for years at the pace of the last 7 days';
+  if (days === null) return 'no spending in the last 7 days';
+  if (days >= 1000) return 'lasts for years at the rate of the last 7 days';
   const shown = days >= 10 ? counted(Math.floor(days), 'day') : `${days} days`;
-  return `lasts about ${shown} at the pace of the last 7 days`;
+  return `lasts about ${shown} at the rate of the last 7 days`;
 }
 
 /** Warns of a low or empty balance; null if the balance suffices. */
 export function balanceWarning({ available }: WalletAnswer, { days, perDay }: Runway, mayBook: boolean): MaybeHtml {
-  const mend = mayBook
+  const action = mayBook
     ? html`<a href="/portal/wallet">Add credit</a>.`
     : html`Ask the operator of this gateway for credit.`;
   if (pico(available) <= 0n) {
-    return notice(
-      'bad',
-      html`The balance pays for nothing more: requests are refused with 402 until there is credit. ${mend}`,
-    );
+    return notice('bad', html`The balance is used up. Requests return 402 until credit is added. ${action}`);
   }
   if (days === null || days >= lowDays) return null;
   return notice(
     'bad',
-    html`The balance is low: ${usd(available)} last about ${days} days at the pace of the last 7 days, of
-    ${usd(perDay ?? '0')} a day. At zero requests are refused with 402. ${mend}`,
+    html`The balance is low: ${usd(available)} lasts about ${days} days at the rate of the last 7 days
+    (${usd(perDay ?? '0')} per day). At zero, requests return 402. ${action}`,
   );
 }

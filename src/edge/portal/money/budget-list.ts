@@ -66,7 +66,7 @@ export function scopeOf({ scope: { type, id } }: BudgetAnswer, names: ScopeNames
 
 /** Formats how much of a budget is spent. Browsers draw the bar. */
 export function spentOf({ spent, held, amount }: BudgetAnswer): MaybeHtml {
-  if (spent === null) return html`<span class="quiet">by end user</span>`;
+  if (spent === null) return html`<span class="quiet">per end user</span>`;
   const part = Math.min(1, Number(spent) / Number(amount));
   return html`<meter min="0" max="1" high="0.8" optimum="0" value="${part.toFixed(4)}" aria-label="spent">
       ${Math.round(part * 100)}%
@@ -78,11 +78,11 @@ export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames,
   return table({
     caption: 'Budgets, newest first',
     columns: [
-      { title: 'Of', isWide: true },
-      { title: 'Per' },
+      { title: 'Scope', isWide: true },
+      { title: 'Period' },
       { title: 'Amount', isNumber: true },
       { title: 'Spent' },
-      { title: 'At its end' },
+      { title: 'When exceeded' },
       { title: 'Resets' },
       ...(mayChange ? [{ title: 'Action' }] : []),
     ],
@@ -91,7 +91,7 @@ export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames,
       budget.period === 'daily' ? 'day' : 'month',
       usd(budget.amount),
       spentOf(budget),
-      budget.mode === 'hard' ? badge('busy', 'refuses') : badge('plain', 'tells'),
+      budget.mode === 'hard' ? badge('busy', 'block') : badge('plain', 'notify'),
       timeOf(budget.resets_at, ''),
       ...(mayChange ? [html`<a href="/portal/budgets/${budget.id}">Change</a>`] : []),
     ]),

@@ -38,15 +38,15 @@ import {
 
 const pageSize = 50;
 const notices: Readonly<Record<string, string>> = {
-  made: 'The budget is made. Every request counts against it from now on.',
-  saved: 'The budget is changed.',
-  deleted: 'The budget is deleted.',
+  made: 'Budget created. It applies to all requests from now on.',
+  saved: 'Budget saved.',
+  deleted: 'Budget deleted.',
 };
 
 const types = [
-  { value: 'project', label: 'A project' },
-  { value: 'api_key', label: 'An API key' },
-  { value: 'user', label: 'An end user' },
+  { value: 'project', label: 'Project' },
+  { value: 'api_key', label: 'API key' },
+  { value: 'user', label: 'End user' },
   { value: 'each_user', label: 'Each end user' },
 ] as const;
 const periods = [
@@ -54,8 +54,8 @@ const periods = [
   { value: 'daily', label: 'Day' },
 ] as const;
 const modes = [
-  { value: 'hard', label: 'Refuse' },
-  { value: 'soft', label: 'Only tell' },
+  { value: 'hard', label: 'Block' },
+  { value: 'soft', label: 'Notify' },
 ] as const;
 
 const pathOf = (id: string): string => `/v1/budgets/${encodeURIComponent(id)}`;
@@ -67,9 +67,10 @@ export async function budgetsPage(visit: Visit): Promise<Response> {
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
-      A budget bounds what a project, an API key or an end user spends in a day or a month of UTC, beside the wallet.
+      A budget limits the spending of a project, an API key or an end user per day or month (UTC), in addition to the
+      wallet.
     </p>
-    ${list.data.length === 0 ? empty('No budget', 'Nothing but the wallet bounds what is spent here.') : budgetTable(list.data, await readScopeNames(visit, list.data), mayChange)}
+    ${list.data.length === 0 ? empty('No budgets', mayChange ? 'Create one to limit spending.' : 'Only the wallet limits spending.') : budgetTable(list.data, await readScopeNames(visit, list.data), mayChange)}
     ${older(list.has_more ? pathWith('/portal/budgets', { after: list.last_id }) : null)}`;
   const actions = mayChange ? html`<a class="button primary" href="/portal/budgets/new">New budget</a>` : null;
   return page(visit, { title: 'Budgets', actions, body });
@@ -103,8 +104,8 @@ const percentsOf = (text: string): readonly unknown[] =>
 
 function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null): Html {
   return html`${field({ name: 'amount', id: 'amount', label: 'Amount in USD', value: amount, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40, placeholder: '25' })}
-  ${radios({ name: 'mode', legend: 'At its end', choices: modes, chosen: mode, hint: 'What refuses never spends more than the amount; what only tells stops nothing.' })}
-  ${field({ name: 'alerts', label: 'Tell owners and admins at percent', value: alerts, refusal, hint: 'Once for each in a period; empty: never.', placeholder: '80, 100', maxLength: 100 })}`;
+  ${radios({ name: 'mode', legend: 'When exceeded', choices: modes, chosen: mode, hint: '"Block" rejects requests over the budget. "Notify" only sends alerts.' })}
+  ${field({ name: 'alerts', label: 'Alert thresholds in percent', value: alerts, refusal, hint: 'Owners and administrators are notified once per threshold and period. Leave empty for no alerts.', placeholder: '80, 100', maxLength: 100 })}`;
 }
 
 /** Returns the form's name for an API field, or for a member of an API field, that has another name in the form. */
@@ -131,15 +132,15 @@ export async function newBudgetPage(visit: Visit): Promise<Response> {
 async function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Promise<Response> {
   const [projects, keys] = await Promise.all([readNamed(visit, 'project'), readNamed(visit, 'api_key')]);
   const body = html`<form class="form" method="post" action="/portal/budgets/new">
-    ${formToken(visit)} ${refused(refusal)} ${select('type', 'Of', types, typed.type)}
-    ${field({ name: 'id', label: 'Which', value: typed.id, refusal, hint: 'The name or the id of the project or key, or the end user as requests name him; empty for each end user.', maxLength: 256, list: 'named' })}
+    ${formToken(visit)} ${refused(refusal)} ${select('type', 'Scope', types, typed.type)}
+    ${field({ name: 'id', label: 'Name or id', value: typed.id, refusal, hint: 'Name or id of the project or key, or the end user id that requests send. Leave empty for each end user.', maxLength: 256, list: 'named' })}
     <datalist id="named">
       ${projects.map(({ id, name }) => html`<option value="${id}">project ${name}</option>`)}
       ${keys.map(({ id, name }) => html`<option value="${id}">key ${name}</option>`)}
     </datalist>
-    ${radios({ name: 'period', legend: 'Per', choices: periods, chosen: typed.period, hint: 'Of UTC. A request counts when it was accepted.' })}
+    ${radios({ name: 'period', legend: 'Period', choices: periods, chosen: typed.period, hint: 'Periods are in UTC. A request belongs to the period in which it was accepted.' })}
     ${changedFields(typed, refusal)}
-    <p class="buttons"><button class="primary">Make the budget</button> <a href="/portal/budgets">Cancel</a></p>
+    <p class="buttons"><button class="primary">Create budget</button> <a href="/portal/budgets">Cancel</a></p>
   </form>`;
   return page(visit, { title: 'New budget', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -155,8 +156,8 @@ async function idOf(visit: Visit, { type, id: text }: Typed): Promise<string> {
 
 const namedAndEach: Refusal = {
   status: 400,
-  message: 'No budget was made.',
-  problems: new Map([['id', 'is of no use for each end user: leave it empty, or choose one end user']]),
+  message: 'The budget was not created.',
+  problems: new Map([['id', 'must be empty for each end user. To limit one end user, choose the scope "End user"']]),
 };
 
 export async function createBudget(visit: Visit, form: Form): Promise<Response> {
@@ -198,8 +199,8 @@ async function changePage(visit: Visit, budget: BudgetAnswer, wrong: Refused | n
   const typed = form === null ? textsOf(budget) : typedOf(form);
   const names = await readScopeNames(visit, [budget]);
   const body = html`<p class="lead">
-      Of ${scopeOf(budget, names)}, per ${budget.period === 'daily' ? 'day' : 'month'}: ${spentOf(budget)}, until
-      ${timeOf(budget.resets_at, '')}.
+      Limit for ${scopeOf(budget, names)} per ${budget.period === 'daily' ? 'day' : 'month'}. Spent: ${spentOf(budget)}.
+      Resets at ${timeOf(budget.resets_at, '')}.
     </p>
     <form class="form" method="post" action="/portal/budgets/${budget.id}">
       ${formToken(visit)} ${beganWith(toBody(textsOf(budget)), form)} ${refused(refusal)}
@@ -208,8 +209,8 @@ async function changePage(visit: Visit, budget: BudgetAnswer, wrong: Refused | n
     </form>
     <form method="post" action="/portal/budgets/${budget.id}/delete">
       ${formToken(visit)}
-      <p class="hint">Without it nothing is refused for it any more, from the next request on.</p>
-      <p class="buttons"><button class="danger">Delete the budget</button></p>
+      <p class="hint">Deleting the budget removes this limit from the next request on.</p>
+      <p class="buttons"><button class="danger">Delete budget</button></p>
     </form>`;
   return page(visit, { title: 'Budget', body, status: refusal === null ? 200 : statusOf(refusal) });
 }

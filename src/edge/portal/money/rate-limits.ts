@@ -61,16 +61,16 @@ export async function rateLimitSection(visit: Visit, { id }: OfProject): Promise
   const asked = { limit: pageSize, after: queryOf(visit.context, 'limits_after') };
   const list = await visit.get<ListPage>(pathWith(apiPath(id), asked));
   const body = html`<p class="quiet">
-      What all keys of the project may ask of a model together. The limits of each key hold beside them.
+      Limits per model for all keys of the project together. The limits of each key apply as well.
     </p>
-    ${list.data.length === 0 ? empty('No model', 'The organization may use none so far.') : limitTable(id, list.data)}
+    ${list.data.length === 0 ? empty('No models', 'This organization has no models yet.') : limitTable(id, list.data)}
     ${older(list.has_more ? pathWith(`/portal/projects/${id}`, { limits_after: list.last_id }) : null)}`;
   return section('limits', 'Limits by model', body);
 }
 
 function limitTable(projectId: string, limits: readonly RateLimitAnswer[]): Html {
   return table({
-    caption: 'What the project may ask of each model',
+    caption: 'Project limits by model',
     columns: [
       { title: 'Model' },
       ...fields.map(({ label: title }) => ({ title, isNumber: true })),
@@ -108,7 +108,11 @@ async function readLimit(visit: Visit, projectId: string, model: string): Promis
     const found = list.data.find((limit) => limit.model === model);
     if (found !== undefined) return found;
     if (!list.has_more)
-      throw new RefusedError({ status: 404, message: 'There is no such model.', problems: new Map() });
+      throw new RefusedError({
+        status: 404,
+        message: 'This project has no such model. Choose one on the page of the project.',
+        problems: new Map(),
+      });
     after = list.last_id;
   }
 }
@@ -135,13 +139,13 @@ function formPage(
   { limit, typed, sent, refusal }: ShownForm,
 ): Response | Promise<Response> {
   const body = html`<p class="lead">
-      What all keys of the project <a href="/portal/projects/${id}">${name}</a> may ask of <code>${limit.model}</code>
-      together. What goes beyond is refused with 429, costs nothing and says when to come again. A day is one of UTC.
+      Limits for all keys of the project <a href="/portal/projects/${id}">${name}</a> together, for
+      <code>${limit.model}</code>. Requests over a limit return 429 with a retry time and cost nothing. Days are in UTC.
     </p>
     <form class="form" method="post" action="${pagePath(id, limit.model)}">
       ${formToken(visit)} ${beganWith(toBody(typedIn(limit)), sent)} ${refused(refusal)}
       <input type="hidden" name="model" value="${limit.model}" />
-      <p class="hint">An empty field is unlimited.</p>
+      <p class="hint">Leave a field empty for no limit.</p>
       ${fields.map((one) => field({ ...one, value: typed[one.name], refusal, inputMode: 'numeric', maxLength: 20, placeholder: 'unlimited' }))}
       <p class="buttons"><button class="primary">Save</button> <a href="/portal/projects/${id}">Cancel</a></p>
     </form>`;

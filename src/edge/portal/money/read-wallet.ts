@@ -15,5 +15,5 @@ export async function readWallet({ send }: Pick<Visit, 'send'>, path = '/v1/wall
 export const unknownBalance = (): Html =>
   notice(
     'plain',
-    'The balance is not known just now: it cannot be said what running requests hold of it. Load the page again in a moment.',
+    'The balance is unavailable, because the holds of running requests cannot be read. Reload the page in a moment.',
   );

@@ -34,19 +34,19 @@ import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './balance-forecast.ts';
 
 const types = ['credit', 'usage', 'adjustment'] as const;
-const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Corrections' } as const;
+const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Adjustments' } as const;
 const pageSize = 50;
 
 const kinds: Readonly<Record<LedgerEntryAnswer['type'], readonly ['good' | 'plain' | 'busy', string]>> = {
   credit: ['good', 'credit'],
   usage: ['plain', 'usage'],
-  adjustment: ['busy', 'correction'],
+  adjustment: ['busy', 'adjustment'],
 };
 
 const notices: Readonly<Record<string, string>> = {
-  credited: 'The credit is booked and counts for the next request.',
-  adjusted: 'The correction is booked and counts for the next request.',
-  repeated: 'That reference was booked before, with the same amount: nothing was added.',
+  credited: 'Credit added. It is available to the next request.',
+  adjusted: 'Adjustment posted. It applies from the next request.',
+  repeated: 'This reference was already applied with the same amount. The balance was not changed.',
 };
 
 /** Contents of the two forms, one of which was rejected. */
@@ -94,14 +94,14 @@ async function walletPageOf(
     <section aria-labelledby="ledger-title">
       <h2 id="ledger-title">Ledger</h2>
       ${tabs(
-        'Which entries',
+        'Ledger entries by type',
         (['', ...types] as const).map((one) => ({
           text: titles[one],
           href: pathWith('/portal/wallet', { type: one, ...of }),
           isHere: one === type,
         })),
       )}
-      ${ledger.data.length === 0 ? empty('Nothing here', 'Credits, corrections and charges stand here from the newest on, each with the balance after it.') : ledgerTable(visit, ledger.data, organization)}
+      ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, organization)}
       ${older(next)}
     </section>`;
   return page(visit, { title: 'Wallet', body, status: typed.refusal === null ? 200 : statusOf(typed.refusal) });
@@ -109,9 +109,9 @@ async function walletPageOf(
 
 function amounts({ balance, held, available }: WalletAnswer, runway: Runway): Html {
   return figures([
-    { label: 'Balance', value: usd(balance), note: 'credits less what was used, exact' },
-    { label: 'Held', value: usd(held), note: 'set aside for requests that run now' },
-    { label: 'Available', value: usd(available), note: runwayText(runway) ?? 'what the next request may hold' },
+    { label: 'Balance', value: usd(balance), note: 'credits minus usage, exact' },
+    { label: 'Held', value: usd(held), note: 'reserved for running requests' },
+    { label: 'Available', value: usd(available), note: runwayText(runway) ?? 'available to the next request' },
   ]);
 }
 
@@ -129,20 +129,20 @@ const forms: readonly BookingForm[] = [
   {
     which: 'credits',
     title: 'Add credit',
-    amountHint: 'What the balance gains.',
+    amountHint: 'Added to the balance.',
     example: '25.00',
     noteLabel: 'Note (optional)',
     isNoteRequired: false,
-    button: 'Book the credit',
+    button: 'Post credit',
   },
   {
     which: 'adjustments',
-    title: 'Correct the balance',
-    amountHint: 'What the balance gains; with a minus what it loses, never below zero.',
+    title: 'Adjust balance',
+    amountHint: 'Added to the balance. Use a minus sign to subtract; the balance cannot go below zero.',
     example: '-2.50',
     noteLabel: 'Reason',
     isNoteRequired: true,
-    button: 'Book the correction',
+    button: 'Post adjustment',
   },
 ];
 
@@ -151,8 +151,8 @@ function otherWallet(): Html {
   return html`<details class="fold">
     <summary>Another organization</summary>
     <form class="filters" method="get" action="/portal/wallet">
-      ${field({ id: 'other-organization', name: 'organization_id', label: 'Id of the organization', value: '', placeholder: 'org_…', isRequired: true, maxLength: 60 })}
-      <p class="buttons"><button>Show its wallet</button></p>
+      ${field({ id: 'other-organization', name: 'organization_id', label: 'Organization id', value: '', placeholder: 'org_…', isRequired: true, maxLength: 60 })}
+      <p class="buttons"><button>Show wallet</button></p>
     </form>
   </details>`;
 }
@@ -177,10 +177,10 @@ function bookingForm(visit: Visit, form: BookingForm, owner: OrganizationAnswer,
     <summary>${title}</summary>
     <form class="form" method="post" action="${pathWith(`/portal/wallet/${which}`, { organization_id: owner.id })}">
       ${formToken(visit)} <input type="hidden" name="organization_id" value="${owner.id}" /> ${refused(refusal)}
-      <p>This is booked for <strong>${owner.name}</strong> <code>${owner.id}</code>.</p>
+      <p>Applies to <strong>${owner.name}</strong> <code>${owner.id}</code>.</p>
       <div class="grid">
         ${field({ id: id('amount'), name: 'amount', label: 'Amount in USD', value: amount, hint: amountHint, placeholder: example, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40 })}
-        ${field({ id: id('reference'), name: 'reference', label: 'Reference', value: refusal === null ? freshReference() : reference, hint: 'It is booked once, however often it is sent. The number of an invoice does, too.', refusal, isRequired: true, maxLength: 200 })}
+        ${field({ id: id('reference'), name: 'reference', label: 'Reference', value: refusal === null ? freshReference() : reference, hint: 'Each reference is applied once, even if you send it again. You can use an invoice number.', refusal, isRequired: true, maxLength: 200 })}
         ${field({ id: id(isNoteRequired ? 'reason' : 'note'), name: isNoteRequired ? 'reason' : 'note', label: noteLabel, value: note, refusal, isRequired: isNoteRequired })}
       </div>
       <p class="buttons"><button class="primary">${button}</button></p>
@@ -210,7 +210,7 @@ function ledgerTable(visit: Visit, entries: readonly LedgerEntryAnswer[], organi
     columns: [
       { title: 'Time' },
       { title: 'Type' },
-      { title: 'For' },
+      { title: 'Description' },
       { title: 'Amount', isNumber: true },
       { title: 'Balance after', isNumber: true },
     ],
