@@ -25,10 +25,10 @@ const textOf = async (path: string): Promise<string> =>
 
 it('the list of requests and the why of one say which model was asked for', async () => {
   expect(record).toMatchObject({ model: 'chat', fallback_for: 'gone' });
-  expect(await textOf('/portal/usage')).toContain('chat for gone');
+  expect(await textOf('/portal/usage')).toContain('chat in place of gone');
   const why = await textOf(`/portal/usage/${record.id}`);
   expect(why).toContain('in place of gone');
-  expect(why).toContain('Asked for gone , which could not answer');
+  expect(why).toContain('Requested model gone (unavailable; the request allowed a fallback)');
 });
 
 it('a model says which answer in its place', async () => {

@@ -188,8 +188,8 @@ describe('the why of a request', () => {
     const id = failed.headers.get('x-request-id') ?? '';
     await bench.record(id);
     const text = textOf(await admin.get(`/portal/usage/${id}`));
-    expect(text).toContain('It used no tokens, and nothing is charged.');
-    expect(text).not.toContain('Tokens are nothing');
+    expect(text).toContain('The request used no tokens and is not charged.');
+    expect(text).not.toContain('The engine counted the tokens');
   });
 
   it('says one time at its head and below it, and what the books took beside it', async () => {
@@ -197,9 +197,9 @@ describe('the why of a request', () => {
     await answer.text();
     const { id }: Body = await bench.recordOf(answer);
     const text = textOf(await admin.get(`/portal/usage/${id}`));
-    const head = /Time taken ([\d.]+ m?s)/.exec(text)?.[1];
+    const head = /Duration  ([\d.]+ m?s)/.exec(text)?.[1];
     expect(head).toBeDefined();
-    expect(/All of it ([\d.]+ m?s)/.exec(text)?.[1]).toBe(head);
+    expect(/Total  ([\d.]+ m?s)/.exec(text)?.[1]).toBe(head);
   });
 });
 

@@ -117,7 +117,7 @@ describe('every page', () => {
       expect(overview.text).toContain('Balance');
       expect(overview.text).not.toContain('/portal/keys');
       const usage = await visitor.get('/portal/usage');
-      expect([usage.status, usage.text.includes('what keys of yours did')]).toEqual([200, true]);
+      expect([usage.status, usage.text.includes('Members see only the usage of their own keys')]).toEqual([200, true]);
       for (const path of ['/portal/keys', '/portal/keys/new']) {
         expect([path, (await visitor.get(path)).status]).toEqual([path, 403]);
       }

@@ -32,7 +32,7 @@ describe('usage', () => {
     for (let index = 0; index < 2; index += 1) {
       expect((await bench.chat({ model: 'nothing', max_tokens: 20 }, { key })).status).toBe(400);
     }
-    await eventually(async () => (await admin.get(`/portal/usage?key=${id}`)).text.includes('2 more refused'));
+    await eventually(async () => (await admin.get(`/portal/usage?key=${id}`)).text.includes('2 more rejected'));
   });
 
   it('is shown to a member as far as his own keys go: page, sums, single requests and CSV', async () => {
@@ -78,7 +78,7 @@ describe('usage', () => {
       ).toEqual([own]);
       const pages = [own, others.id].map((id: string) => member.get(`/portal/usage/${id}`));
       expect((await Promise.all(pages)).map(({ status }) => status)).toEqual([200, 404]);
-      expect((await member.get(`/portal/usage?key=${others.key_id}`)).text).toContain('No request matches');
+      expect((await member.get(`/portal/usage?key=${others.key_id}`)).text).toContain('No matching requests');
     } finally {
       await sql`update users set platform_role = 'admin' where id = ${userId}`;
       await sql`update memberships set role = 'owner' where user_id = ${userId}`;
@@ -116,7 +116,7 @@ describe('usage', () => {
       const { text } = await admin.get(`/portal/usage?range=7&by=key_id&measure=${measure}`);
       const bars = [...text.matchAll(/<rect[^>]*>\s*<title>([^<]*)<\/title>/g)].map(([, title = '']) => title);
       expect(bars.length).toBeGreaterThan(1);
-      const rows = /Bars of the chart[^]*?<\/table>/.exec(text)?.[0] ?? '';
+      const rows = /Chart values[^]*?<\/table>/.exec(text)?.[0] ?? '';
       const cells = [...rows.matchAll(/<td[^>]*data-title="([^"]*)"[^>]*>([^<]*)</g)].map(
         ([, name = '', value = '']) => `${name}: ${value.trim()}`,
       );
@@ -191,7 +191,7 @@ describe('usage', () => {
   it('says of a request how tokens times price come to its cost, to the pico-dollar', async () => {
     const { id, cost } = await ask();
     const { text } = await admin.get(`/portal/usage/${id}`);
-    const table = text.slice(text.indexOf('What it cost'));
+    const table = text.slice(text.indexOf('id="cost-title"'));
     const pico = (written = ''): bigint => parseDecimal(written, PICO_DIGITS) ?? -1n;
     const rows = [
       ...table.matchAll(
@@ -221,7 +221,7 @@ describe('usage', () => {
     expect(forged.status).toBe(403);
     const deleted = await admin.post(`/portal/usage/${id}/content/delete`);
     expect(deleted.headers.location).toBe(`/portal/usage/${id}?notice=deleted`);
-    expect((await admin.get(`/portal/usage/${id}`)).text).toContain('Nothing is kept of it');
+    expect((await admin.get(`/portal/usage/${id}`)).text).toContain('No content is stored for this request');
     expect((await bench.gateway.request(`/v1/usage/requests/${id}/content`)).status).toBe(404);
     expect((await admin.post(`/portal/usage/${id}/content/delete`)).status).toBe(404);
   });

@@ -44,9 +44,9 @@ it('first start → the link → a key → the copied curl works → its request
   expect(cost).toMatch(/^\$0\.0*[1-9]/);
 
   await requests.getByRole('link').click();
-  await page.getByRole('heading', { name: 'Why this request' }).waitFor();
+  await page.getByRole('heading', { name: 'Request details' }).waitFor();
   await page.getByText(cost).first().waitFor();
-  await page.getByRole('img', { name: /Where .* went/ }).waitFor();
+  await page.getByRole('img', { name: /Timing of .*, to scale/ }).waitFor();
   expect(complaints).toEqual([]);
 
   // A second browser finds that the link was used.

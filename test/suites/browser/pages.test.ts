@@ -82,7 +82,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     await expectPresentable(page, 'key-delete');
     await show('/portal/usage', 'usage');
     await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').first().click();
-    await page.getByRole('heading', { name: 'Why this request' }).waitFor();
+    await page.getByRole('heading', { name: 'Request details' }).waitFor();
     await expectPresentable(page, 'request');
     await show('/portal/batches', 'batches');
     await show('/portal/wallet', 'wallet');

@@ -44,11 +44,11 @@ it('a tab that was left open shows nothing of the organization that another one 
   await other.getByRole('button', { name: 'Keys', exact: true }).click();
   await other.getByText('You look at Looked at meanwhile').waitFor();
   // By a script, it asks for the numbers alone.
-  await own.getByLabel('By', { exact: true }).selectOption('key');
+  await own.getByLabel('Group by', { exact: true }).selectOption('key');
   await own.getByText('You look at Looked at meanwhile').waitFor();
   await other.getByRole('button', { name: 'Back to your own' }).click();
   await other.getByRole('heading', { name: 'Looked at meanwhile' }).waitFor();
-  await own.getByLabel('By', { exact: true }).selectOption('model');
+  await own.getByLabel('Group by', { exact: true }).selectOption('model');
   await own.getByText('You look at Looked at meanwhile').waitFor({ state: 'detached' });
   expect(await own.getByRole('heading', { name: 'Usage' }).count()).toBe(1);
   expect(complaints).toEqual([]);
@@ -65,12 +65,12 @@ it('all of it works without a script', async () => {
   const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello!' }] };
   expect((await gateway.request('/v1/chat/completions', { key: secret, body })).status).toBe(200);
   await page.getByRole('link', { name: 'Its requests' }).click();
-  await page.getByLabel('By', { exact: true }).selectOption('key');
-  await page.getByLabel('Show', { exact: true }).selectOption('tokens');
+  await page.getByLabel('Group by', { exact: true }).selectOption('key');
+  await page.getByLabel('Measure', { exact: true }).selectOption('tokens');
   await page.getByRole('button', { name: 'Show' }).click();
   await page.getByRole('heading', { name: 'Tokens over time' }).waitFor();
   await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').click();
-  await page.getByRole('heading', { name: 'Where the time went' }).waitFor();
+  await page.getByRole('heading', { name: 'Timing' }).waitFor();
   await page.getByText('UTC').first().waitFor();
   await page.getByRole('link', { name: 'Wallet' }).click();
   await page.getByText('Add credit').click();
@@ -138,7 +138,7 @@ it('the page of usage narrows in place, and its address says how', async () => {
   const { page, complaints } = await browsers.open();
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/usage`);
-  await page.getByLabel('Show', { exact: true }).selectOption('tokens');
+  await page.getByLabel('Measure', { exact: true }).selectOption('tokens');
   await page.getByRole('heading', { name: 'Tokens over time' }).waitFor();
   await expect.poll(() => new URL(page.url()).searchParams.get('measure')).toBe('tokens');
   await page.reload();

@@ -62,7 +62,7 @@ async function work({ person: { page }, own }: Tenant, colour: string): Promise<
   own.push(new URL(page.url()).pathname);
   await page.getByRole('link', { name: 'Usage', exact: true }).click();
   await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').first().click();
-  await page.getByRole('heading', { name: 'Why this request' }).waitFor();
+  await page.getByRole('heading', { name: 'Request details' }).waitFor();
   own.push(new URL(page.url()).pathname);
 }
 

@@ -50,7 +50,7 @@ describe('usage and wallet, by hand', () => {
     expect(lines[1]).toContain(ids[1]);
     expect(download.suggestedFilename()).toMatch(/^usage-.*\.csv$/);
     await page.getByLabel('Outcome').selectOption('Failed');
-    await page.getByText('No request matches').waitFor();
+    await page.getByText('No matching requests').waitFor();
   });
 
   it('shows the days that are typed, whatever range was chosen before, and a range that is chosen after them', async () => {
@@ -76,7 +76,7 @@ describe('usage and wallet, by hand', () => {
     for (const [path, table, title] of [
       ['/', 'Requests, newest first', 'Cost'],
       ['/portal/wallet', 'Ledger, newest first', 'Balance after'],
-      [`/portal/usage/${id}`, 'Tokens of this request, times their price', 'Amount'],
+      [`/portal/usage/${id}`, 'Tokens and prices of this request', 'Amount'],
     ] as const) {
       await narrow.page.goto(new URL(path, gateway.url).href);
       const cells = narrow.page.getByRole('region', { name: table }).locator(`tbody td[data-title="${title}"]`);
@@ -90,11 +90,11 @@ describe('usage and wallet, by hand', () => {
     const { page } = person;
     const id = await ask('storing');
     await goto(`/portal/usage/${id}`);
-    await page.getByText('Asked', { exact: true }).click();
+    await page.getByText('Request', { exact: true }).click();
     await page.getByText('I am storing').waitFor();
     await expectPresentable(page, 'request-content');
-    await page.getByRole('button', { name: 'Delete what is stored of it' }).click();
-    await page.getByText('Nothing is kept of it').waitFor();
+    await page.getByRole('button', { name: 'Delete stored content' }).click();
+    await page.getByText('No content is stored for this request').waitFor();
     expect(await page.getByText('I am storing').count()).toBe(0);
   });
 

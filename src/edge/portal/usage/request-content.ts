@@ -26,13 +26,13 @@ function part(id: string, title: string, value: unknown): MaybeHtml {
 }
 
 export function contentSection(visit: Visit, id: string, content: ContentAnswer | null): Html {
-  const title = html`<h2 id="content-title">What it asked and got</h2>`;
+  const title = html`<h2 id="content-title">Stored content</h2>`;
   if (content === null) {
     return html`<section aria-labelledby="content-title">
       ${title}
       <p class="quiet">
-        Nothing is kept of it. A key with “store requests” keeps what it asks and gets, for as long as the operator
-        says.
+        No content is stored for this request. Keys with “Store requests and responses” store it for the time that the
+        operator has set.
       </p>
     </section>`;
   }
@@ -40,11 +40,11 @@ export function contentSection(visit: Visit, id: string, content: ContentAnswer 
     organization_id: queryOf(visit.context, 'organization_id'),
   });
   return html`<section aria-labelledby="content-title">
-    ${title} ${part('asked', 'Asked', content.request)} ${part('got', 'Got', content.response)}
-    ${content.truncated ? html`<p class="quiet">A body was longer than what is kept of one.</p>` : null}
+    ${title} ${part('asked', 'Request', content.request)} ${part('got', 'Response', content.response)}
+    ${content.truncated ? html`<p class="quiet">The content is truncated, because a body was longer than the storage limit.</p>` : null}
     <form method="post" action="${action}">
       ${formToken(visit)}
-      <p class="buttons"><button class="danger">Delete what is stored of it</button></p>
+      <p class="buttons"><button class="danger">Delete stored content</button></p>
     </form>
   </section>`;
 }

@@ -5,9 +5,9 @@ import { count, html, type Html, type MaybeHtml, type RequestDetailAnswer, table
 
 const sources = {
   engine: 'The engine counted the tokens.',
-  last_seen: 'The tokens are what the engine counted last, before it ended.',
-  none: 'It used no tokens, and nothing is charged.',
-  counted: 'The tokens are those that were seen before the engine was gone.',
+  last_seen: 'The tokens are the last count that the engine sent before the response ended.',
+  none: 'The request used no tokens and is not charged.',
+  counted: 'The gateway estimated the tokens, because the engine sent no usable count.',
 } as const;
 
 interface Line {
@@ -22,7 +22,7 @@ function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
   const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
   const pico = (decimal: string | undefined): bigint | null =>
     decimal === undefined ? null : parseDecimal(decimal, MICRO_DIGITS);
-  const thought = output_reasoning_tokens === 0 ? '' : `${count(output_reasoning_tokens)} of them reasoning`;
+  const thought = output_reasoning_tokens === 0 ? '' : `${count(output_reasoning_tokens)} reasoning`;
   return [
     {
       name: 'Input',
@@ -40,10 +40,10 @@ function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
   ];
 }
 
-const unknown = html`<span class="quiet">not known</span>`;
+const unknown = html`<span class="quiet">unknown</span>`;
 
 export function costSection(request: RequestDetailAnswer): Html {
-  const writtenOff = request.written_off === '0' ? '' : `${usd(request.written_off)} of it is not charged`;
+  const writtenOff = request.written_off === '0' ? '' : `${usd(request.written_off)} not charged`;
   const rows = linesOf(request).map(({ name, tokens, note, picoPerToken }): MaybeHtml[] => [
     note === '' ? name : html`${name} <span class="quiet">${note}</span>`,
     count(tokens),
@@ -51,22 +51,22 @@ export function costSection(request: RequestDetailAnswer): Html {
     picoPerToken === null ? unknown : html`= ${usd(formatUsd(BigInt(tokens) * picoPerToken))}`,
   ]);
   return html`<section aria-labelledby="cost-title">
-    <h2 id="cost-title">What it cost</h2>
+    <h2 id="cost-title">Cost</h2>
     ${table({
-      caption: 'Tokens of this request, times their price',
+      caption: 'Tokens and prices of this request',
       columns: [
         { title: 'Tokens' },
         { title: 'Count', isNumber: true },
-        { title: 'Price of one', isNumber: true },
+        { title: 'Price per token', isNumber: true },
         { title: 'Amount', isNumber: true },
       ],
       rows,
       foot: ['Charged', '', writtenOff, usd(request.cost)],
     })}
     <p class="quiet">
-      ${sources[request.usage_source]} The price is version
-      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', of the tier flex' : ''}. Nothing is
-      rounded.
+      ${sources[request.usage_source]} The price version is
+      <code>${request.price_version}</code>${request.service_tier === 'flex' ? ', service tier flex' : ''}. Amounts are
+      not rounded.
     </p>
   </section>`;
 }

@@ -28,12 +28,12 @@ import { costSection } from './request-cost.ts';
 /** Explains one request: its timing, the remaining limits and its cost. */
 
 const spanNames = {
-  admitted: ['Admission', 'key, body, limits and wallet'],
-  queued: ['Queue', 'waiting for room at an engine that runs'],
-  engine_cold_start: ['Cold start', 'waiting for the engine to start'],
-  first_byte: ['First byte', 'the engine, until its first byte'],
-  last_byte: ['Answer', 'the engine, from there to its end'],
-  committed: ['Books', 'writing what it cost, before the answer ends'],
+  admitted: ['Admission', 'check of the key, body, limits and wallet'],
+  queued: ['Queue', 'wait for capacity on a running engine'],
+  engine_cold_start: ['Cold start', 'wait for the engine to start'],
+  first_byte: ['First byte', 'engine time until the first byte'],
+  last_byte: ['Answer', 'engine time from the first to the last byte'],
+  committed: ['Record', 'write of the cost record, before the response ends'],
 } as const;
 
 type SpanName = keyof typeof spanNames;
@@ -48,11 +48,11 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
   ]);
   const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
   const isDeleted = visit.takeNotice() === 'deleted';
-  const body = html`${isDeleted ? notice('good', 'What it asked and got is deleted; what it cost stays in the books.') : null}
+  const body = html`${isDeleted ? notice('good', 'Stored content deleted. The record of the cost is kept.') : null}
   ${otherOrganization(of.organization_id, '/portal/usage')} ${head(request, key)} ${timeline(request)}
   ${costSection(request)} ${contentSection(visit, request.id, content)} ${limits(request)} ${facts(request)}`;
   return page(visit, {
-    title: 'Why this request',
+    title: 'Request details',
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
     body,
   });
@@ -61,10 +61,10 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
 /** @param key null if the visitor may not see the key */
 function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
   return figures([
-    { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'from the cache: free' : undefined },
+    { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'cached, free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
-    { label: 'When', value: timeToSecond(request.created_at * 1000) },
-    { label: 'Time taken', value: milliseconds(wholeMs(request)), note: timeNote(request) },
+    { label: 'Time', value: timeToSecond(request.created_at * 1000) },
+    { label: 'Duration', value: milliseconds(wholeMs(request)), note: timeNote(request) },
     {
       label: 'Model',
       value: html`<a href="/portal/models/${encodeURIComponent(request.model)}">${request.model}</a>`,
@@ -87,12 +87,12 @@ const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer
 
 function timeNote(request: RequestDetailAnswer): string | undefined {
   const { total } = request.timings_ms;
-  return wholeMs(request) === total ? undefined : `${milliseconds(total)} without the books`;
+  return wholeMs(request) === total ? undefined : `${milliseconds(total)} without the record`;
 }
 
 function timeline(request: RequestDetailAnswer): Html {
   const { timeline: spans } = request;
-  if (spans === null) return html`<p class="quiet">What its time went to was not kept for this request.</p>`;
+  if (spans === null) return html`<p class="quiet">No timing steps are recorded for this request.</p>`;
   const list = (Object.keys(spanNames) as SpanName[]).map((name): Span & { readonly why: string } => ({
     name: spanNames[name][0],
     why: spanNames[name][1],
@@ -101,13 +101,13 @@ function timeline(request: RequestDetailAnswer): Html {
   const total = wholeMs(request);
   const share = (ms: number): string => (total === 0 ? '–' : `${((ms / total) * 100).toFixed(0)} %`);
   return html`<section aria-labelledby="time-title">
-    <h2 id="time-title">Where the time went</h2>
-    ${timelineChart(list, `Where ${milliseconds(total)} went, to scale; the table below has the numbers`)}
+    <h2 id="time-title">Timing</h2>
+    ${timelineChart(list, `Timing of ${milliseconds(total)}, to scale; the table below has the numbers`)}
     ${table({
-      caption: 'Steps of this request',
+      caption: 'Request steps',
       columns: [
         { title: 'Step' },
-        { title: 'What it is' },
+        { title: 'Description' },
         { title: 'Time', isNumber: true },
         { title: 'Share', isNumber: true },
       ],
@@ -117,16 +117,16 @@ function timeline(request: RequestDetailAnswer): Html {
         milliseconds(ms),
         share(ms),
       ]),
-      foot: ['All of it', '', milliseconds(total), ''],
+      foot: ['Total', '', milliseconds(total), ''],
     })}
   </section>`;
 }
 
 const limitNames: Readonly<Record<keyof LimitsAnswer, string>> = {
-  requests_per_minute: 'Requests in the minute',
-  tokens_per_minute: 'Tokens in the minute',
-  max_concurrency: 'Requests beside it',
-  monthly_token_limit: 'Tokens in the month',
+  requests_per_minute: 'Requests per minute',
+  tokens_per_minute: 'Tokens per minute',
+  max_concurrency: 'Concurrent requests',
+  monthly_token_limit: 'Tokens per month',
 };
 
 function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
@@ -136,8 +136,8 @@ function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
     return [limitNames[name], value === null ? html`<span class="quiet">no limit</span>` : count(value)];
   });
   return html`<section aria-labelledby="limits-title">
-    <h2 id="limits-title">What its key had left</h2>
-    ${table({ caption: 'Limits at its admission', columns: [{ title: 'Limit' }, { title: 'Left', isNumber: true }], rows })}
+    <h2 id="limits-title">Remaining key limits</h2>
+    ${table({ caption: 'Limits at admission', columns: [{ title: 'Limit' }, { title: 'Remaining', isNumber: true }], rows })}
   </section>`;
 }
 
@@ -145,26 +145,26 @@ function facts(request: RequestDetailAnswer): Html {
   const { id, client_request_id, replica, stream, fallback_for, endpoint } = request;
   const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
   return html`<section aria-labelledby="facts-title">
-    <h2 id="facts-title">To find it again</h2>
+    <h2 id="facts-title">Identifiers</h2>
     <dl class="facts">
       <dt>Request id</dt>
       <dd><code>${id}</code></dd>
       ${
         client_request_id === null
           ? null
-          : html`<dt>The client's id</dt>
+          : html`<dt>Client request id</dt>
               <dd><code>${client_request_id}</code></dd>`
       }
-      <dt>Asked by</dt>
+      <dt>Endpoint</dt>
       <dd><code>${endpoint}</code></dd>
       ${
         fallback_for === null
           ? null
-          : html`<dt>Asked for</dt>
-              <dd><code>${fallback_for}</code>, which could not answer; the request let another model do so</dd>`
+          : html`<dt>Requested model</dt>
+              <dd><code>${fallback_for}</code> (unavailable; the request allowed a fallback)</dd>`
       }
-      <dt>Answered as</dt>
-      <dd>${stream ? 'a stream' : 'one JSON document'}</dd>
+      <dt>Response</dt>
+      <dd>${stream ? 'stream' : 'JSON'}</dd>
       ${
         replica === null
           ? null

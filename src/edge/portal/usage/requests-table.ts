@@ -44,7 +44,7 @@ export function requestsTable(
       { title: 'Outcome' },
       { title: 'Input', isNumber: true },
       { title: 'Output', isNumber: true },
-      { title: 'Time taken', isNumber: true },
+      { title: 'Duration', isNumber: true },
       { title: 'Cost', isNumber: true },
     ],
     rows: requests.map((request) => [
@@ -53,7 +53,7 @@ export function requestsTable(
       >`,
       request.fallback_for === null
         ? request.model
-        : html`${request.model}<br /><span class="quiet">for ${request.fallback_for}</span>`,
+        : html`${request.model}<br /><span class="quiet">in place of ${request.fallback_for}</span>`,
       clipped(keyName(request.key_id)),
       outcomeBadge(request),
       count(request.input_tokens),

@@ -38,7 +38,7 @@ const outcomes: readonly Choice[] = [
   { value: '', label: 'All outcomes' },
   { value: 'completed', label: 'Completed' },
   { value: 'aborted', label: 'Client left' },
-  { value: 'ended', label: 'Ended by the gateway' },
+  { value: 'ended', label: 'Ended by gateway' },
   { value: 'failed', label: 'Failed' },
 ];
 
@@ -157,10 +157,10 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
   const next =
     requests.next_cursor === null ? null : pathWith('/portal/usage', { ...query, cursor: requests.next_cursor });
   const { by, measure } = filters;
-  const body = html`<p class="lead">Days, hours and times are of UTC, as the books have them.</p>
+  const body = html`<p class="lead">Days, hours and times are in UTC, as in the ledger.</p>
     ${otherOrganization(filters.organization, '/portal/usage')} ${filterForm(range, filters, names, models)}
     <div id="results">
-      ${visit.may('usage.read') ? null : html`<p class="quiet">This is what keys of yours did: a member sees no others.</p>`}
+      ${visit.may('usage.read') ? null : html`<p class="quiet">Members see only the usage of their own keys.</p>`}
       ${totals(sums.lines)}
       ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range, sums.buckets.data) })}
       <section aria-labelledby="requests-title">
@@ -170,7 +170,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
             <a class="button" href="${csv}" download>Download CSV</a>
           </div>
         </div>
-        ${filters.outcome === '' ? null : html`<p class="quiet">The filter by outcome is for this list: the sums above are of all outcomes.</p>`}
+        ${filters.outcome === '' ? null : html`<p class="quiet">The outcome filter applies only to this list. The sums above include all outcomes.</p>`}
         ${requestList(requests, names, range, filters)} ${older(next)}
       </section>
     </div>`;
@@ -237,8 +237,8 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
   >
     ${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
     ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
-    ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'By', dimensions, filters.by)}
-    ${select('measure', 'Show', measures, filters.measure)}
+    ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'Group by', dimensions, filters.by)}
+    ${select('measure', 'Measure', measures, filters.measure)}
     ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}
     ${select('key', 'Key', choices('keys', named(keys), filters.key), filters.key)}
     ${select('project', 'Project', choices('projects', named(projects), filters.project), filters.project)}
@@ -256,14 +256,14 @@ function requestList({ data }: ListAnswer<RequestAnswer>, { keys }: Names, range
     });
   return isNarrowed(filters)
     ? empty(
-        'No request matches',
+        'No matching requests',
         html`<a
             href="${pathWith('/portal/usage', { range: range.name, from: range.from, until: range.until, organization_id: organization })}"
-            >Show all of the range</a
+            >Show all requests in this range</a
           >.`,
       )
     : empty(
-        'No requests in this time',
-        'Each admitted request stands here with its tokens, its cost and why it took as long as it did.',
+        'No requests in this range',
+        'Choose a longer range. Admitted requests appear here with their tokens, cost and timing.',
       );
 }

@@ -13,7 +13,7 @@ export const ranges = [
   { value: '90', label: 'Last 90 days' },
   { value: 'month', label: 'This month' },
   { value: 'last-month', label: 'Last month' },
-  { value: 'dates', label: 'From and until below' },
+  { value: 'dates', label: 'Custom dates' },
 ] as const satisfies readonly Choice[];
 
 type RangeName = (typeof ranges)[number]['value'];

@@ -49,17 +49,17 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
     {
       label: 'Requests',
       value: count(sums.num_model_requests),
-      note: refused === 0 ? 'none refused' : `${count(refused)} more refused`,
+      note: refused === 0 ? 'none rejected' : `${count(refused)} more rejected`,
     },
     {
       label: 'Input tokens',
       value: count(sums.input_tokens),
-      note: `${count(sums.input_cached_tokens)} of them cached`,
+      note: `${count(sums.input_cached_tokens)} cached`,
     },
     {
       label: 'Output tokens',
       value: count(sums.output_tokens),
-      note: `${count(sums.output_reasoning_tokens)} of them reasoning`,
+      note: `${count(sums.output_reasoning_tokens)} reasoning`,
     },
   ]);
 }
@@ -124,8 +124,8 @@ export function overTime(sums: Sums, { by, measure, names, range, buckets }: Sum
   });
   if (lines.length === 0) {
     return empty(
-      'No requests in this time',
-      'Choose a longer range above, or send one: the overview has lines that do.',
+      'No requests in this range',
+      'Choose a longer range above, or send a request with the examples on the overview.',
     );
   }
   const shown = lines.length > seriesMax + 1 ? lines.slice(0, seriesMax) : lines;
@@ -191,16 +191,16 @@ function sumTable(lines: readonly Line[], marked: number, by: Dimension, { total
     columns: [
       { title: `${label.slice(0, 1).toUpperCase()}${label.slice(1)}` },
       { title: 'Requests', isNumber: true },
-      { title: 'Refused', isNumber: true },
+      { title: 'Rejected', isNumber: true },
       { title: 'Tokens', isNumber: true },
       { title: 'Spend', isNumber: true },
     ],
     rows: lines.map(({ name, sums }, index) => [html`${mark(Math.min(index, marked))}${name}`, ...numbers(sums)]),
-    foot: ['All', ...numbers(all)],
+    foot: ['Total', ...numbers(all)],
   });
 }
 
-const firstColumn = ({ unit }: Range): string => (unit === 'day' ? 'Day (UTC)' : 'Hour from');
+const firstColumn = ({ unit }: Range): string => (unit === 'day' ? 'Day (UTC)' : 'Hour');
 
 /** Shows each bar's parts as a table. Returns null if bars have one part, because the table by day or hour shows it. */
 function barTable(series: readonly Series[], range: Range, buckets: readonly Bucket[]): MaybeHtml {
@@ -212,8 +212,8 @@ function barTable(series: readonly Series[], range: Range, buckets: readonly Buc
   );
   const columns = [{ title: firstColumn(range) }, ...series.map(({ name }) => ({ title: name, isNumber: true }))];
   return html`<details class="fold">
-    <summary>What each bar is made of</summary>
-    ${table({ caption: 'Bars of the chart in numbers', columns, rows: rows.toReversed() })}
+    <summary>Values of each bar</summary>
+    ${table({ caption: 'Chart values', columns, rows: rows.toReversed() })}
   </details>`;
 }
 
@@ -228,7 +228,7 @@ function bucketTable({ data }: SummaryAnswer, range: Range, buckets: readonly Bu
     return [[label, count(num_model_requests), count(input_tokens), count(output_tokens), usd(cost)]];
   });
   return html`<details class="fold">
-    <summary>The same by ${unit}</summary>
+    <summary>Sums by ${unit}</summary>
     ${table({ caption: `Sums by ${unit} (UTC)`, columns: [{ title: firstColumn(range) }, { title: 'Requests', isNumber: true }, { title: 'Input tokens', isNumber: true }, { title: 'Output tokens', isNumber: true }, { title: 'Spend', isNumber: true }], rows })}
   </details>`;
 }
