@@ -1,133 +1,9 @@
 import { globSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { findCircles } from './circles.ts';
-import { checkRooms, type House, type SourceFile } from './rooms.ts';
-
-const house: House = {
-  /** The rooms that know another beside them. Every line is a decision: what is not here is not known. */
-  rooms: {
-    'base/backup': ['base/config', 'base/database'],
-    'base/database': ['base/config'],
-    'base/docker': ['base/net'],
-    'base/net': ['base/config'],
-    'base/postgres': ['base/config'],
-    'base/redis': ['base/queues'],
-    'core/accounts': ['core/audit'],
-    'core/admission': ['core/audit', 'core/limits', 'core/wallet'],
-    'core/admission/memory': ['core/admission/contract'],
-    'core/admission/outage': ['core/admission/contract', 'core/admission/redis'],
-    'core/admission/redis': ['core/admission/contract'],
-    'core/alerts': ['core/accounts', 'core/audit', 'core/secrets'],
-    'core/backups': ['core/accounts'],
-    'core/batches': ['core/audit', 'core/files', 'core/requests'],
-    'core/budgets': ['core/audit'],
-    'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
-    'core/costs': ['core/audit'],
-    'core/exposures': ['core/audit'],
-    'core/files': ['core/audit'],
-    'core/fleet': ['core/audit', 'core/catalog'],
-    'core/fleet/drivers/swarm': ['core/fleet/drivers/docker'],
-    'core/fleet/leader': [
-      'core/fleet/drivers',
-      'core/fleet/plan',
-      'core/fleet/runs',
-      'core/fleet/serving',
-      'core/fleet/store',
-    ],
-    'core/fleet/plan': ['core/fleet/drivers', 'core/fleet/serving', 'core/fleet/store'],
-    'core/fleet/runs': ['core/fleet/drivers', 'core/fleet/serving'],
-    'core/fleet/serving': ['core/fleet/drivers', 'core/fleet/store'],
-    'core/fleet/store': ['core/fleet/drivers'],
-    'core/keys': ['core/accounts', 'core/audit'],
-    'core/metering': ['core/audit', 'core/catalog', 'core/requests', 'core/wallet'],
-    'core/metering/records': ['core/metering/meters', 'core/metering/tables'],
-    'core/metering/reports': ['core/metering/records', 'core/metering/tables'],
-    'core/metering/verify': ['core/metering/tables'],
-    'core/rate-limits': ['core/audit'],
-    'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
-    'core/requests': ['core/audit'],
-    'core/routing': ['core/catalog', 'core/fleet'],
-    'core/runs': ['core/audit'],
-    'core/runs/execute': ['core/runs/lifecycle', 'core/runs/runner'],
-    'core/runs/lifecycle': ['core/runs/runner'],
-    'core/sessions': ['core/accounts', 'core/audit'],
-    'core/stacks': ['core/audit'],
-    'core/wallet': ['core/audit'],
-    'edge/api': ['edge/http'],
-    'edge/api/batches': ['edge/api/shared', 'edge/api/usage'],
-    'edge/api/costs': ['edge/api/shared'],
-    'edge/api/docs': ['edge/api/operations', 'edge/api/shared'],
-    'edge/api/engines': ['edge/api/shared'],
-    'edge/api/keys': ['edge/api/shared'],
-    'edge/api/money': ['edge/api/shared', 'edge/api/usage'],
-    'edge/api/openai': ['edge/api/keys', 'edge/api/organizations', 'edge/api/shared'],
-    'edge/api/organizations': ['edge/api/keys', 'edge/api/money', 'edge/api/shared'],
-    'edge/api/platform': ['edge/api/shared'],
-    'edge/api/shared': ['edge/api/operations'],
-    'edge/api/usage': ['edge/api/shared'],
-    'edge/api/webhooks': ['edge/api/shared'],
-    'edge/cli/chat': ['edge/cli/shell'],
-    'edge/cli/import': ['edge/cli/shell'],
-    'edge/inference': ['edge/http'],
-    'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
-    'edge/inference/engine': [
-      'edge/inference/answer',
-      'edge/inference/call',
-      'edge/inference/receive',
-      'edge/inference/request',
-      'edge/inference/reuse',
-    ],
-    'edge/inference/receive': [
-      'edge/inference/answer',
-      'edge/inference/call',
-      'edge/inference/request',
-      'edge/inference/reuse',
-    ],
-    'edge/inference/request': ['edge/inference/answer'],
-    'edge/inference/reuse': ['edge/inference/answer', 'edge/inference/call', 'edge/inference/request'],
-    'edge/inference/rules': ['edge/inference/request'],
-    // It is what inference tells of its requests, in that room's own words.
-    'edge/observe': ['edge/http', 'edge/inference'],
-    'edge/portal': ['edge/http'],
-    'edge/portal/engines': ['edge/portal/frame', 'edge/portal/people', 'edge/portal/ui'],
-    'edge/portal/events': ['edge/portal/frame', 'edge/portal/keys', 'edge/portal/people', 'edge/portal/ui'],
-    'edge/portal/frame': ['edge/portal/ui'],
-    'edge/portal/keys': ['edge/portal/frame', 'edge/portal/money', 'edge/portal/ui'],
-    'edge/portal/money': ['edge/portal/frame', 'edge/portal/ui'],
-    'edge/portal/people': [
-      'edge/portal/frame',
-      'edge/portal/keys',
-      'edge/portal/money',
-      'edge/portal/sign-in',
-      'edge/portal/ui',
-    ],
-    'edge/portal/platform': ['edge/portal/frame', 'edge/portal/ui'],
-    'edge/portal/sign-in': ['edge/portal/frame', 'edge/portal/ui'],
-    'edge/portal/usage': ['edge/portal/frame', 'edge/portal/ui'],
-  },
-  /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
-  wings: {
-    foundation: ['accounts', 'alerts', 'keys', 'audit', 'gateways', 'secrets', 'sessions', 'backups'],
-    gateway: [
-      'catalog',
-      'fleet',
-      'routing',
-      'proxy',
-      'admission',
-      'budgets',
-      'limits',
-      'rate-limits',
-      'wallet',
-      'metering',
-      'cache',
-      'requests',
-      'reconcile',
-      'files',
-      'batches',
-    ],
-    platform: ['stacks', 'runs', 'clusters', 'costs', 'exposures'],
-  },
-};
+import { house } from './house.js';
+import plugin from './rooms-plugin.js';
+import { checkRooms, type SourceFile } from './rooms.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 
@@ -352,6 +228,17 @@ describe('the check of the rooms', () => {
   ])('allows %s to say %s', (path, text) => {
     expect(check(path, text)).toEqual([]);
   });
+});
+
+it('reports a breach to the linter, at the specifier', () => {
+  const found: { message: string }[] = [];
+  const filename = `${root}src/edge/api/a.ts`;
+  const { ImportDeclaration } = plugin.rules.walls.create({ filename, report: (finding) => found.push(finding) });
+  ImportDeclaration?.({ source: { type: 'Literal', value: '#core/wallet/charge.ts' } });
+  ImportDeclaration?.({ source: { type: 'Literal', value: '#core/wallet/wallet.ts' } });
+  expect(found.map(({ message }) => message)).toEqual([
+    'imports "#core/wallet/charge.ts": a room is entered by its door, core/wallet/wallet.ts',
+  ]);
 });
 
 describe('the house', () => {

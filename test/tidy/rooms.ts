@@ -1,6 +1,7 @@
 import { dirname, join, normalize } from 'node:path';
 import { type ParseResult, parseSync, Visitor } from 'oxc-parser';
 import { findCircles } from './circles.ts';
+import { checkImport, floors, foldersOf, type House, roomOf, targetOf, wingOf } from './walls.js';
 
 /** A source file by its path from the top of the repository; the text need not be on a disk. */
 export interface SourceFile {
@@ -8,35 +9,7 @@ export interface SourceFile {
   readonly text: string;
 }
 
-/** Which rooms beside it a room may enter, by names such as 'core/wallet'; none where it is not listed. */
-export type RoomTable = Readonly<Record<string, readonly string[]>>;
-
-/** The rooms of core by wing, named without 'core/'. */
-export type Wings = Readonly<Record<Wing, readonly string[]>>;
-type Wing = 'foundation' | 'gateway' | 'platform';
-
-export interface House {
-  readonly rooms: RoomTable;
-  readonly wings: Wings;
-}
-
 const linesMax = 400;
-
-/** From the ground up: a file imports from its own floor and from those below. Nobody enters the programs. */
-const floors = ['base', 'core', 'edge', 'app', 'programs'];
-/** These are one room each; of the others every folder is one. The files directly in base are open to all. */
-const floorsOfOneRoom = ['app', 'programs'];
-
-const wingsKnown: Readonly<Record<Wing, readonly Wing[]>> = {
-  foundation: [],
-  gateway: ['foundation'],
-  platform: ['foundation'],
-};
-
-/** The folders below src in which a file lies: its floor, its room, and the rooms inside that. */
-function foldersOf(path: string): readonly string[] {
-  return path.split('/').slice(1, -1);
-}
 
 /** What the rules look at in one file. */
 interface Facts {
@@ -141,7 +114,7 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
 function checkForm({ path, lines, hasDefaultExport }: Facts): string[] {
   return [
     ...(lines > linesMax ? [`${path}: has ${lines} lines, at most ${linesMax} are allowed`] : []),
-    ...(hasDefaultExport && !path.endsWith('.config.ts') ? [`${path}: has a default export`] : []),
+    ...(hasDefaultExport && !/\.config\.ts$|-plugin\.js$/.test(path) ? [`${path}: has a default export`] : []),
   ];
 }
 
@@ -196,70 +169,8 @@ function checkTestPlace(path: string, rooms: ReadonlySet<string>): string[] {
   return isInTree && !rooms.has(roomOf(path)) ? [`${path}: src has no ${roomOf(path)}`] : [];
 }
 
-/** 'core/wallet', whatever is inside it; 'base', or 'base/docker'. */
-function roomOf(path: string): string {
-  return foldersOf(path).slice(0, 2).join('/');
-}
-
-function wingOf(room: string | undefined, wings: Wings): Wing | null {
-  const names = ['foundation', 'gateway', 'platform'] as const;
-  return names.find((wing) => room !== undefined && wings[wing].includes(room)) ?? null;
-}
-
-/** The file of the repository that an import means; null for a package. */
-function targetOf(path: string, specifier: string): string | null {
-  if (specifier.startsWith('#')) return `src/${specifier.slice(1)}`;
-  return specifier.startsWith('.') ? normalize(join(dirname(path), specifier)) : null;
-}
-
 function importedFiles({ path, imports }: Facts): readonly string[] {
   return imports.flatMap((specifier) => (specifier === null ? [] : (targetOf(path, specifier) ?? [])));
-}
-
-function checkImport(path: string, specifier: string | null, house: House): string[] {
-  if (specifier === null) return [`${path}: imports what cannot be read off`];
-  const breach = (why: string): string[] => [`${path}: imports "${specifier}": ${why}`];
-  if (specifier.split('/').includes('..')) return breach('"../" is not used');
-  const target = targetOf(path, specifier);
-  if (target === null) return specifier.startsWith('/') ? breach('a path of one machine') : [];
-  if (dirname(target) === dirname(path)) return specifier.startsWith('#') ? breach('inside a room "./" is used') : [];
-  if (specifier.startsWith('./')) return breach('"./" stays inside a room');
-  return checkWall(path, target, house).flatMap(breach);
-}
-
-/**
- * Down the floors, and through the door of the outermost room that holds the target and not the importer. What is
- * around a room is no wall to it: a sub-room sees the files of the room that it is in.
- */
-function checkWall(path: string, target: string, house: House): string[] {
-  const from = foldersOf(path);
-  const to = foldersOf(target);
-  const [floor = ''] = from;
-  const [targetFloor = ''] = to;
-  if (floors.indexOf(targetFloor) > floors.indexOf(floor)) return [`${floor} may not look up to ${targetFloor}`];
-  const shared = to.findIndex((folder, index) => folder !== from[index]);
-  if (shared === -1) return [];
-  const depth = Math.max(shared + 1, floorsOfOneRoom.includes(targetFloor) ? 1 : 2);
-  const theirs = to.slice(0, depth);
-  const door = `${theirs.join('/')}/${theirs.at(-1)}.ts`;
-  if (to.length < depth) return [];
-  return [
-    ...checkWings(from, to, house.wings),
-    ...(floor === targetFloor && from.length >= depth ? checkTable(from.slice(0, depth), theirs, house.rooms) : []),
-    ...(target === `src/${door}` ? [] : [`a room is entered by its door, ${door}`]),
-  ];
-}
-
-function checkTable(from: readonly string[], to: readonly string[], table: RoomTable): string[] {
-  const [room, other] = [from.join('/'), to.join('/')];
-  return (table[room] ?? []).includes(other) ? [] : [`${room} may not know ${other}`];
-}
-
-function checkWings(from: readonly string[], to: readonly string[], wings: Wings): string[] {
-  if (from[0] !== 'core' || to[0] !== 'core') return [];
-  const [own, other] = [wingOf(from[1], wings), wingOf(to[1], wings)];
-  if (own === null || other === null || own === other || wingsKnown[own].includes(other)) return [];
-  return [`the ${own} may not know the ${other}`];
 }
 
 /** Table name → the room whose schema.ts declares it. */
