@@ -60,10 +60,10 @@ it('a run that was overtaken says what forgetting it drops, which is not what th
   );
   expect((await say(['runs', 'forget', later], place)).stderr).toContain('nothing here can remove it any more');
 
-  expect((await admin.get(`/portal/runs/${later}/forget`)).text).toContain('Forget what queue has made');
+  expect((await admin.get(`/portal/runs/${later}/forget`)).text).toContain('Forget resources of queue');
   const page = await admin.get(`/portal/runs/${lost}/forget`);
-  expect(page.text).toContain('Forget what this run has left');
-  expect(page.text).not.toContain('nothing here can destroy them any more');
+  expect(page.text).toContain('Forget resources of this run');
+  expect(page.text).not.toContain('Headgate can no longer destroy them');
   const forgotten = await admin.post(`/portal/runs/${lost}/forget`);
   expect([forgotten.status, forgotten.headers.location]).toEqual([303, `/portal/runs/${lost}?notice=forgotten`]);
   expect(await kept()).toBe(1);

@@ -126,9 +126,9 @@ describe('a page of the platform', () => {
 
   it('says where hours begin, where there are none', async () => {
     const { text } = await admin.get('/portal/costs?month=2020-01');
-    expect(text).toContain('No hours in this time');
-    expect(text).toContain('which an administrator of the platform does on the page of its cluster');
-    expect((await admin.get(`/portal/clusters/${clusterId}`)).text).toContain('Allocate: its hours count');
+    expect(text).toContain('No hours in this period');
+    expect(text).toContain('Platform administrators allocate nodes on the page of their cluster');
+    expect((await admin.get(`/portal/clusters/${clusterId}`)).text).toContain('Allocate node');
   });
 
   it('has the times of a report in its zone, and says which it is, for readers of any other', async () => {
@@ -140,14 +140,14 @@ describe('a page of the platform', () => {
         const { text } = await admin.get(`${path}?month=2020-01${query}`);
         // What the script of the pages leaves as it is.
         expect(text, path).toMatch(new RegExp(`datetime="${from}"[^>]* data-local>2020-01-01 00:00</time> until`));
-        expect(text, path).toContain(`Days and times are of ${zone}.`);
+        expect(text, path).toContain(`Days and times are in ${zone}.`);
       }
     }
   });
 
   it('says that no Terraform was found, and what mends it', async () => {
     const { text } = await admin.get('/portal/stacks');
-    expect(text).toContain('Nothing can be applied here yet:');
+    expect(text).toContain('Stacks cannot be applied:');
     expect(text).toContain('HEADGATE_TERRAFORM_BIN');
   });
 });
@@ -170,12 +170,12 @@ describe('who may not do something', () => {
         '/apply"',
         '/edit"',
         '/delete"',
-        'Make a cluster',
+        'Create cluster',
         'Add a node',
         'Rates',
         'Margins',
         'Billing currency',
-        'Nothing can be applied',
+        'Stacks cannot be applied',
       ]) {
         expect(all).not.toContain(hidden);
       }
@@ -236,7 +236,7 @@ describe('a form with a file is refused', () => {
     expect(sent.status).toBe(400);
     expect(sent.text).toContain('value="Not A Name"');
     expect((await upload(admin, { url: 'https://127.0.0.1/x.zip' })).text).toContain('not public');
-    expect((await upload(admin, {})).text).toContain('choose a zip');
+    expect((await upload(admin, {})).text).toContain('Choose a zip');
   });
 });
 
@@ -265,10 +265,10 @@ describe('a stack', () => {
     expect([refused.status, refused.text.includes('id="icon-problem"')]).toEqual([400, true]);
     expect((await admin.post(path, { ...edited, icon: '🧵' })).status).toBe(303);
     expect((await admin.get('/portal/stacks?category=Odd+%3Cb%3E')).text).toContain('<a href="' + path);
-    expect((await admin.get('/portal/stacks?search=nothing+like+it')).text).toContain('No stack matches');
+    expect((await admin.get('/portal/stacks?search=nothing+like+it')).text).toContain('No matching stacks');
     // The image of one that has none is a neutral one.
     expect((await admin.get(`${path}/icon`)).headers.location).toMatch(/^\/portal\/assets\/.*stack\.svg$/);
-    expect((await admin.get(`${path}/delete`)).text).toContain('Nothing that you can see runs of it');
+    expect((await admin.get(`${path}/delete`)).text).toContain('No run visible to you has applied this stack');
     expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/stacks?notice=deleted');
     expect((await admin.get(path)).status).toBe(404);
   });
@@ -290,7 +290,7 @@ describe('a stack', () => {
     expect(refused.text).not.toContain('typed secret');
     // What is left is that nothing here can run it.
     const right = await admin.post(path, { ...fields, node: 'gpu-1', 'inputs.count_of': '7' });
-    expect([right.status, right.text.includes('Nothing can be applied here')]).toEqual([503, true]);
+    expect([right.status, right.text.includes('Stacks cannot be applied')]).toEqual([503, true]);
     expect(gateway.logLines.join('')).not.toContain('typed secret');
   });
 });
@@ -335,7 +335,7 @@ describe('a cluster', () => {
     expect((await admin.post(`${path}/nodes/${nodeId}/delete`)).status).toBe(303);
     expect((await admin.post(`${path}/rotate`)).headers.location).toBe(`${path}?notice=rotated`);
     expect((await admin.post(path, { ...given, name: 'renamed', access: 'public' })).status).toBe(303);
-    expect((await admin.get(`${path}/delete`)).text).toContain('ends for good');
+    expect((await admin.get(`${path}/delete`)).text).toContain('is deleted permanently');
     expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/clusters?notice=deleted');
     expect((await admin.get('/portal/clusters?status=archived')).text).toContain('renamed');
   });

@@ -36,7 +36,7 @@ async function openAllocation(node: string) {
   const summary = page.locator('summary', { hasText: `${node}: allocate` });
   const form = page.locator('details', { has: summary });
   if ((await form.getAttribute('open')) === null) await summary.click();
-  return { moment: form.getByLabel('When it was taken'), button: form.getByRole('button', { name: 'Allocate' }) };
+  return { moment: form.getByLabel('Allocation time'), button: form.getByRole('button', { name: 'Allocate' }) };
 }
 
 it('a node is taken at a moment that is typed; what is no moment is told beside it', async () => {
@@ -51,7 +51,7 @@ it('a node is taken at a moment that is typed; what is no moment is told beside 
     const { moment, button } = await openAllocation(node);
     await moment.fill(new Date(Date.now() - 2 * hourMs).toISOString());
     await button.click();
-    await page.getByText('The node is allocated').waitFor();
+    await page.getByText('Node allocated.').waitFor();
   }
   expect(person.complaints).toEqual([]);
 });
@@ -63,14 +63,14 @@ it('a rate card that begins in the past is added only by who says that it may', 
   const form = page.locator('details[open]');
   await form.getByLabel('Hardware profile').fill('a100');
   await form.getByLabel('Currency').fill('USD');
-  await form.getByLabel('Hour of a GPU').fill('2.50');
-  await form.getByLabel('Holds from').fill('2026-01-01');
-  await form.getByRole('button', { name: 'Add the rate card' }).click();
+  await form.getByLabel('GPU-hour price').fill('2.50');
+  await form.getByLabel('Start').fill('2026-01-01');
+  await form.getByRole('button', { name: 'Add rate card' }).click();
   await page.locator('[id="cards.effective_from-problem"]').waitFor();
   await expectPresentable(page, 'rates-refused');
-  await form.getByLabel('It may lie in the past').check();
-  await form.getByRole('button', { name: 'Add the rate card' }).click();
-  await page.getByText('The rate is on file').waitFor();
+  await form.getByLabel('Allow past dates').check();
+  await form.getByRole('button', { name: 'Add rate card' }).click();
+  await page.getByText('Rate added.').waitFor();
   await expectPresentable(page, 'rates');
   expect(person.complaints).toEqual([]);
 });
@@ -80,14 +80,14 @@ it('the report shows what it costs by organization, cluster and line, and what w
   await page.goto(new URL('/portal/costs', gateway.url).href);
   await page.getByLabel('Currency', { exact: true }).selectOption('EUR');
   await page.getByRole('button', { name: 'Save' }).click();
-  await page.getByText('The billing currency is saved').waitFor();
+  await page.getByText('Billing currency saved.').waitFor();
   const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
   const window = `from=${day(Date.now() - 2 * dayMs)}&to=${day(Date.now() + 2 * dayMs)}`;
   // Whoever reads this is in Tokyo: the report is in the zone that was asked for.
   await page.goto(`${gateway.url}/portal/costs?${window}&tz=America/Lima`);
-  await page.getByText(new RegExp(`^\\s*${day(Date.now() - 2 * dayMs)} 00:00 until .*of America/Lima`)).waitFor();
-  await page.getByText('There is no rate from USD to EUR').waitFor();
-  await page.getByText('No rate card prices hours of h100-8x').waitFor();
+  await page.getByText(new RegExp(`^\\s*${day(Date.now() - 2 * dayMs)} 00:00 until .*in America/Lima`)).waitFor();
+  await page.getByText('No conversion rate from USD to EUR').waitFor();
+  await page.getByText('Some hours of h100-8x in this period have no rate card').waitFor();
   // 8 GPUs for 2 hours and what has gone by since, at 2.50 USD.
   const figures = ((await page.locator('.figures').textContent()) ?? '').replaceAll(/\s+/g, ' ');
   expect(figures).toMatch(/Grand total ?USD 4\d\.\d\d/);

@@ -103,7 +103,7 @@ it('names of clusters, nodes and profiles that are no names are refused, and sho
   await page.getByLabel('Name').fill((corpus[1] ?? '').slice(0, 63));
   await page.getByLabel('Hardware profile').fill((corpus[0] ?? '').slice(0, 63));
   await page.getByLabel('Address', { exact: true }).fill(corpus[2] ?? '');
-  await page.getByRole('button', { name: 'Add the node' }).click();
+  await page.getByRole('button', { name: 'Add node' }).click();
   await page.locator('#name-problem').waitFor();
   expect(await page.locator(elements).count()).toBe(0);
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(360);

@@ -97,13 +97,13 @@ describe('the platform', () => {
   it('makes a cluster with a node, whose hours count, and shows the key for it', async () => {
     const { page } = person;
     await page.goto(new URL('/portal/clusters', gateway.url).href);
-    await page.getByRole('link', { name: 'Make a cluster' }).click();
+    await page.getByRole('link', { name: 'Create cluster' }).click();
     await page.getByLabel('Name').fill('Research Lab');
-    await page.getByRole('button', { name: 'Make the cluster' }).click();
+    await page.getByRole('button', { name: 'Create cluster' }).click();
     await page.locator('#name-problem').waitFor();
     await expectPresentable(page, 'cluster-refused');
     await page.getByLabel('Name').fill('research');
-    await page.getByRole('button', { name: 'Make the cluster' }).click();
+    await page.getByRole('button', { name: 'Create cluster' }).click();
     await page.getByRole('heading', { name: 'research' }).waitFor();
     expect(await page.locator('#public-key').textContent()).toMatch(/^ssh-ed25519 /);
     for (const [name, profile] of [
@@ -115,12 +115,12 @@ describe('the platform', () => {
       await page.getByLabel('Hardware profile').fill(profile);
       await page.getByLabel('GPUs').fill('8');
       await page.getByLabel('Address', { exact: true }).fill('10.0.0.7');
-      await page.getByRole('button', { name: 'Add the node' }).click();
-      await page.getByText('The node is added').waitFor();
+      await page.getByRole('button', { name: 'Add node' }).click();
+      await page.getByText('Node added.').waitFor();
     }
     await page.getByText('gpu-1: allocate').click();
-    await page.getByRole('button', { name: 'Allocate: its hours count' }).first().click();
-    await page.getByText('The node is allocated').waitFor();
+    await page.getByRole('button', { name: 'Allocate node' }).first().click();
+    await page.getByText('Node allocated.').waitFor();
     await expectPresentable(page, 'cluster');
     await show('/portal/clusters', 'clusters');
     expect(person.complaints).toEqual([]);
@@ -135,14 +135,14 @@ describe('the platform', () => {
     await expectPresentable(page, 'stack-upload-refused');
     const buffer = Buffer.from(packOf({ 'main.tf': main, 'manifest.yaml': manifest }));
     await page
-      .getByLabel('Zip', { exact: true })
+      .getByLabel('Zip file', { exact: true })
       .setInputFiles({ name: 'queue.zip', mimeType: 'application/zip', buffer });
     await page.getByRole('button', { name: 'Upload' }).click();
     await page.getByRole('heading', { name: 'Job queue' }).waitFor();
     await expectPresentable(page, 'stack');
     await page.getByRole('link', { name: 'Apply' }).click();
     await expectPresentable(page, 'apply');
-    expect(await page.getByLabel('To').inputValue()).toBe('gpu-1');
+    expect(await page.getByLabel('Target').inputValue()).toBe('gpu-1');
     expect(await page.locator('#node option:disabled').allTextContents()).toHaveLength(2);
 
     await page.getByLabel('greeting').fill('welcome');
@@ -161,7 +161,7 @@ describe('the platform', () => {
 
     // The line comes while the run waits: nobody loads the page again.
     await page.getByText('42 jobs wait').waitFor();
-    await page.locator('.progress [aria-current]', { hasText: 'working' }).waitFor();
+    await page.locator('.progress [aria-current]', { hasText: 'executing' }).waitFor();
     await expectPresentable(page, 'run-live');
     await show('/portal/runs', 'runs');
     await page.goBack();

@@ -122,7 +122,7 @@ it('sessions and the inputs of a stack are read at 360 pixels without scrolling 
   const { id } = (await pushed.json()) as { id: string };
   for (const [path, caption, name] of [
     ['/portal/sessions', 'Your sessions', 'sessions'],
-    [`/portal/stacks/${id}`, 'Inputs of the stack', 'stack-inputs'],
+    [`/portal/stacks/${id}`, 'Stack inputs', 'stack-inputs'],
   ] as const) {
     await page.goto(`${gateway.url}${path}`);
     await expectPresentable(page, name);

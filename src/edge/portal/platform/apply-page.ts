@@ -59,22 +59,21 @@ async function applyPageOf(
 
 function noCluster({ may }: Visit): Html {
   return empty(
-    'There is no cluster to apply it to',
+    'No clusters yet',
     may('clusters')
-      ? html`<a href="/portal/clusters/new">Make one</a> of the machines that you have: a name, and how SSH reaches its
-          nodes.`
-      : 'An administrator of the platform makes clusters of an organization. Ask for one.',
+      ? html`<a href="/portal/clusters/new">Create a cluster</a> from your machines first.`
+      : 'Ask a platform administrator to create a cluster for your organization.',
   );
 }
 
-const chooseFirst = empty('Where to?', 'Choose a cluster above: its nodes and the inputs of the stack come then.');
+const chooseFirst = empty('No cluster chosen', 'Choose a cluster above to see its nodes and the inputs of the stack.');
 
 function noNodes({ may }: Visit, { id, name }: ClusterAnswer): Html {
   return empty(
-    `The cluster ${name} has no nodes yet`,
+    `Cluster ${name} has no nodes yet`,
     may('clusters')
-      ? html`<a href="/portal/clusters/${id}/nodes/new">Add a node</a> first: a name, and how SSH reaches it.`
-      : 'An administrator of the platform adds nodes to a cluster. Ask for one.',
+      ? html`<a href="/portal/clusters/${id}/nodes/new">Add a node</a> first.`
+      : 'Ask a platform administrator to add a node.',
   );
 }
 
@@ -120,7 +119,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
     <fieldset>
       <legend>Inputs</legend>
       <div class="form">
-        ${stack.inputs.length === 0 ? html`<p class="quiet">It asks for nothing.</p>` : inputFields(stack.inputs, wanted.inputs, refusal)}
+        ${stack.inputs.length === 0 ? html`<p class="quiet">This stack has no inputs.</p>` : inputFields(stack.inputs, wanted.inputs, refusal)}
       </div>
     </fieldset>
     ${accessField(stack, cluster, access)}
@@ -138,7 +137,7 @@ function nodeField(stack: StackAnswer, cluster: ClusterAnswer, chosen: string, r
   const isWhole = others.length === 0;
   const whole = {
     value: '',
-    label: `the whole cluster ${name} (${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'})`,
+    label: `whole cluster ${name} (${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'})`,
     isDisabled: !isWhole,
   };
   const options = nodes.map((node): Option => {
@@ -150,10 +149,10 @@ function nodeField(stack: StackAnswer, cluster: ClusterAnswer, chosen: string, r
   const hint =
     others.length === 0
       ? null
-      : `The stack is for nodes of ${profiles}; ${others.length} of ${nodes.length} are others and cannot be chosen.`;
+      : `This stack requires nodes with profile ${profiles}. ${others.length} of ${nodes.length} nodes do not match and cannot be chosen.`;
   return chooser({
     name: 'node',
-    label: 'To',
+    label: 'Target',
     options: [whole, ...options],
     chosen: chosen === '' && !isWhole ? first : chosen,
     hint,
@@ -165,18 +164,18 @@ function accessField({ web }: StackAnswer, cluster: ClusterAnswer, chosen: strin
   if (web === null) return html`<input type="hidden" name="access" value="${chosen}" />`;
   if (cluster.public_domain === null) {
     return html`<p class="hint">
-      The cluster has no public domain: what runs gets no web address until an administrator gives it one.
+      The cluster has no public domain, so the run gets no web address. A platform administrator can set the domain.
     </p>`;
   }
   const hint =
     cluster.access === 'members'
-      ? 'The cluster has its web addresses for members, whatever is chosen here.'
-      : `Under ${cluster.public_domain}. Members open it from the page of the run.`;
+      ? 'This cluster restricts all web addresses to members, regardless of this choice.'
+      : `A subdomain of ${cluster.public_domain}. Members open it from the run page.`;
   const choices = [
-    { value: 'public', label: 'Everybody' },
+    { value: 'public', label: 'Everyone' },
     { value: 'members', label: 'Members of the organization' },
   ];
-  return radios({ name: 'access', legend: 'Who may use its web address', choices, chosen, hint });
+  return radios({ name: 'access', legend: 'Web access', choices, chosen, hint });
 }
 
 export async function applyStack(visit: Visit, name: string, typed: Form): Promise<Response> {

@@ -50,7 +50,7 @@ const toBody = ({ name, organization, domain, access }: Typed) => ({
 });
 
 const accesses = [
-  { value: 'public', label: 'Everybody' },
+  { value: 'public', label: 'Everyone' },
   { value: 'members', label: 'Members of the organization' },
 ];
 
@@ -60,26 +60,26 @@ async function fields(visit: Visit, typed: Typed, refusal: Refusal | null, hint:
   const isListed = typed.organization === '' || listed.some(({ value }) => value === typed.organization);
   const own = isListed ? [] : [{ value: typed.organization, label: typed.organization }];
   return html`${refused(refusal)}
-  ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, hint: 'Becomes a part of web addresses: a-z, 0-9 and "-".' })}
+  ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, hint: 'Part of web addresses. Use a-z, 0-9 and "-".' })}
   ${chooser({ name: 'organization_id', label: 'Organization', options: [...own, ...listed], chosen: typed.organization, hint, problem: problemOf(refusal, 'organization_id', 'The organization') })}
-  ${field({ name: 'public_domain', label: 'Public domain', value: typed.domain, refusal, placeholder: 'apps.example.com', maxLength: 200, hint: 'Web addresses of what runs here lie below it. Empty: there are none.' })}
-  ${radios({ name: 'access', legend: 'Who may use its web addresses', choices: accesses, chosen: typed.access, hint: 'A run may ask for less, and not for more.' })}`;
+  ${field({ name: 'public_domain', label: 'Public domain', value: typed.domain, refusal, placeholder: 'apps.example.com', maxLength: 200, hint: 'Runs get web addresses as subdomains of this domain. If empty, runs get none.' })}
+  ${radios({ name: 'access', legend: 'Web access', choices: accesses, chosen: typed.access, hint: 'A run can restrict access further, but not extend it.' })}`;
 }
 
 function requireRight({ may }: Visit): Html | null {
-  return may('clusters') ? null : empty('Clusters are made by administrators of the platform', 'Ask one of them.');
+  return may('clusters') ? null : empty('Only platform administrators can create or edit clusters', 'Ask one of them.');
 }
 
 export async function newClusterPage(visit: Visit, typed: Typed | null = null, refusal: Refusal | null = null) {
-  const title = 'Make a cluster';
+  const title = 'Create cluster';
   const refusedBody = requireRight(visit);
   if (refusedBody !== null) return page(visit, { title, body: refusedBody, status: 403 });
   const shown = typed ?? { name: '', organization: visit.organizationId, domain: '', access: 'public' };
   const body = html`<form class="form" method="post" action="${path}">
     ${formToken(visit)}
-    ${await fields(visit, shown, refusal, 'Its members see the cluster, and its administrators apply stacks to it.')}
-    ${area({ name: 'private_key', label: 'Private key for its nodes', value: '', refusal, hint: 'Empty makes one here, of which you get the public part. It is kept encrypted and shown never again.' })}
-    <p class="buttons"><button class="primary">Make the cluster</button> <a href="${path}">Cancel</a></p>
+    ${await fields(visit, shown, refusal, 'Its members can see the cluster, and its administrators can apply stacks to it.')}
+    ${area({ name: 'private_key', label: 'Private key for nodes', value: '', refusal, hint: 'If empty, Headgate creates a key and shows its public part. The private key is stored encrypted and never shown.' })}
+    <p class="buttons"><button class="primary">Create cluster</button> <a href="${path}">Cancel</a></p>
   </form>`;
   return page(visit, { title, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -114,7 +114,7 @@ interface Refused {
 async function editPageOf(visit: Visit, cluster: ClusterAnswer, refused: Refused | null): Promise<Response> {
   const { form = null, refusal = null } = refused ?? {};
   const typed = form === null ? textsOf(cluster) : typedIn(form);
-  const hint = 'Moving it takes its runs along: what is allocated is metered for the new organization from then on.';
+  const hint = 'If you move the cluster, its runs move too. Allocated nodes are then metered for the new organization.';
   const body = html`<form class="form" method="post" action="${clusterPath(cluster)}">
     ${formToken(visit)} ${beganWith(toBody(textsOf(cluster)), form)} ${await fields(visit, typed, refusal, hint)}
     <p class="buttons"><button class="primary">Save</button> <a href="${clusterPath(cluster)}">Cancel</a></p>
@@ -149,13 +149,13 @@ export async function deleteClusterPage(visit: Visit, id: string, refusal: Refus
     button: `Delete ${cluster.name}`,
     refusal,
     body: html`<p>
-        The cluster <strong>${cluster.name}</strong> ends for good:
+        The cluster <strong>${cluster.name}</strong> is deleted permanently:
         ${counted(cluster.nodes_allocated, 'allocated node')} of ${cluster.nodes_total}
-        ${cluster.nodes_allocated === 1 ? 'is' : 'are'} released, their hours end now, runs that wait or run are ended,
-        and its key is no longer used.
+        ${cluster.nodes_allocated === 1 ? 'is' : 'are'} released, their metering ends now, pending and active runs are
+        stopped, and its SSH key is no longer used.
       </p>
       <p>
-        ${total === 0 ? 'No stack is applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> What ${total === 1 ? 'it' : 'they'} made stays on the nodes and cannot be destroyed from here any more${web === 0 ? '' : `; ${web === 1 ? 'one web address' : `${count(web)} web addresses`} ${web === 1 ? 'stops' : 'stop'} at once`}.`}
+        ${total === 0 ? 'No stacks are applied to it.' : html`<strong>${counted(total, 'stack')} ${total === 1 ? 'is' : 'are'} applied to it.</strong> ${total === 1 ? 'Its' : 'Their'} resources stay on the nodes, and Headgate can no longer destroy them${web === 0 ? '' : `; ${web === 1 ? 'one web address' : `${count(web)} web addresses`} ${web === 1 ? 'stops' : 'stop'} immediately`}.`}
       </p>
       <p>Its costs stay in the reports.</p>`,
   });
@@ -172,15 +172,15 @@ export async function rotatePage(visit: Visit, id: string, refusal: Refusal | nu
   const body = confirmForm(visit, {
     action: `${clusterPath(cluster)}/rotate`,
     back: clusterPath(cluster),
-    button: 'Replace the key',
+    button: 'Rotate key',
     refusal,
     body: html`<p>
-      <strong>Runs on ${cluster.name} log in with a new key from now on.</strong> Until its public part stands in
-      <code>authorized_keys</code> of every node, no run reaches them, and web addresses that go by SSH do not answer.
+      <strong>Runs on ${cluster.name} use the new key immediately.</strong> Until you add its public key to
+      <code>authorized_keys</code> on every node, runs cannot reach the nodes, and web addresses over SSH do not work.
     </p>`,
   });
   return page(visit, {
-    title: `Replace the key of ${cluster.name}`,
+    title: `Rotate the key of ${cluster.name}`,
     body,
     status: refusal === null ? 200 : statusOf(refusal),
   });

@@ -26,7 +26,7 @@ const pageSize = 50;
 export const clusterPath = ({ id }: Pick<ClusterSummaryAnswer, 'id'>): string => `${path}/${id}`;
 
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'The cluster is deleted: its nodes are released and its runs are ended. Its costs stay.',
+  deleted: 'Cluster deleted. Its nodes are released and its runs are stopped. Its costs stay in the reports.',
 };
 
 export async function clustersPage(visit: Visit): Promise<Response> {
@@ -41,30 +41,31 @@ export async function clustersPage(visit: Visit): Promise<Response> {
   ]);
   const said = noticeOf(visit, notices);
   const statuses = [
-    { value: 'active', label: 'In use' },
+    { value: 'active', label: 'Active' },
     { value: 'archived', label: 'Deleted' },
     { value: 'all', label: 'All' },
   ];
   const body = html`${said === undefined ? null : notice('good', said)}
-    <p class="lead">Machines that stacks are applied to, and whose hours are counted while they are allocated.</p>
-    ${filterForm(path, select('status', 'Show', statuses, chosen.status))}
+    <p class="lead">Groups of machines to which you apply stacks. Headgate meters the hours of allocated machines.</p>
+    ${filterForm(path, select('status', 'Status', statuses, chosen.status))}
     <div id="results">
       ${list.data.length === 0 ? nothing(visit, chosen.status) : clusterTable(list.data, names)}
       ${pager(path, chosen, list)}
     </div>
     ${hosts === null ? null : hostSection(hosts.data)}`;
-  const actions = may('clusters') ? html`<a class="button primary" href="${path}/new">Make a cluster</a>` : null;
+  const actions = may('clusters') ? html`<a class="button primary" href="${path}/new">Create cluster</a>` : null;
   return page(visit, { title: 'Clusters', actions, body });
 }
 
 function nothing({ may }: Visit, status: string): Html {
-  if (status === 'archived') return empty('None was deleted', 'Deleted clusters stay here, with their costs.');
+  if (status === 'archived')
+    return empty('No deleted clusters', 'Deleted clusters stay listed here, with their costs.');
   return empty(
     'No clusters yet',
     may('clusters')
-      ? html`<a href="${path}/new">Make one</a> of machines that you have: give it a name and say how SSH reaches its
-          nodes, put the public key that it gets into their <code>authorized_keys</code>, and apply a stack.`
-      : 'An administrator of the platform makes the clusters of an organization. Ask for one, and it stands here.',
+      ? html`<a href="${path}/new">Create a cluster</a> from your machines: add its nodes, put its public key into their
+          <code>authorized_keys</code>, and apply a stack.`
+      : 'Ask a platform administrator to create one for your organization.',
   );
 }
 
@@ -79,15 +80,15 @@ function clusterTable(list: readonly ClusterSummaryAnswer[], names: ReadonlyMap<
   const organization = ({ organization_id: id }: ClusterSummaryAnswer): MaybeHtml[] =>
     isMany ? [names.get(id) ?? id] : [];
   return table({
-    caption: 'All clusters',
+    caption: 'Clusters',
     columns: [
       { title: 'Name' },
       ...(isMany ? [{ title: 'Organization' }] : []),
       { title: 'State' },
       { title: 'Nodes', isNumber: true },
       { title: 'Allocated', isNumber: true },
-      { title: 'Web addresses under' },
-      { title: 'Made' },
+      { title: 'Public domain' },
+      { title: 'Created' },
     ],
     rows: list.map((cluster) => [
       html`<a href="${clusterPath(cluster)}">${cluster.name}</a>`,
@@ -106,19 +107,19 @@ function hostSection(hosts: readonly HostAnswer[]): MaybeHtml {
   const withGpus = hosts.filter(({ gpus, replicas }) => gpus.length > 0 || replicas.length > 0);
   if (withGpus.length === 0) return null;
   return html`<section aria-labelledby="hosts-title">
-    <h2 id="hosts-title">GPU hosts of the models</h2>
+    <h2 id="hosts-title">GPU hosts for models</h2>
     <p class="hint">
-      These serve models and take no stacks. What their GPUs were held for is in the
-      <a href="/portal/costs">costs</a>, under the name of each model.
+      These hosts serve models; you cannot apply stacks to them. Their GPU-hours are in the
+      <a href="/portal/costs">costs</a>, by model.
     </p>
     ${table({
       caption: 'Hosts with their GPUs',
-      columns: [{ title: 'Host' }, { title: 'State' }, { title: 'GPUs' }, { title: 'In use by' }],
+      columns: [{ title: 'Host' }, { title: 'State' }, { title: 'GPUs' }, { title: 'Used by' }],
       rows: withGpus.map((host) => [
         html`${host.name} ${badge('plain', 'models')}`,
         host.reachable
           ? badge('good', 'reachable')
-          : html`${badge('bad', 'not reachable')} <span class="wrap quiet">${host.trouble}</span>`,
+          : html`${badge('bad', 'unreachable')} <span class="wrap quiet">${host.trouble}</span>`,
         html`${counted(host.gpus.length, 'GPU')}${profilesOf(host)}`,
         usersOf(host),
       ]),
@@ -136,5 +137,5 @@ function usersOf({ gpus, replicas }: HostAnswer): MaybeHtml {
     user === null ? [] : [user.engine ?? user.stranger ?? 'unknown'],
   );
   const users = [...new Set([...ofGpus, ...replicas.map(({ engine }) => engine)])];
-  return users.length === 0 ? html`<span class="quiet">nobody</span>` : users.join(', ');
+  return users.length === 0 ? html`<span class="quiet">none</span>` : users.join(', ');
 }

@@ -27,14 +27,14 @@ import { facts, hoursText, moment } from './widgets.ts';
 const runsShown = 10;
 
 const notices: Readonly<Record<string, string>> = {
-  made: 'The cluster is made. Put the public key below into authorized_keys of its nodes, then a stack can be applied.',
-  saved: 'The changes are saved.',
-  allocated: 'The node is allocated: its hours count.',
-  released: 'The node is released: its hours have ended.',
-  repeated: 'That was known already: nothing has changed.',
-  added: 'The node is added. Its hours count once it is allocated.',
-  removed: 'The node is taken out.',
-  rotated: 'The key is replaced: put the new public key into authorized_keys of every node, and take the old one out.',
+  made: 'Cluster created. Add the public key below to authorized_keys on its nodes; then you can apply a stack.',
+  saved: 'Changes saved.',
+  allocated: 'Node allocated. Metering has started.',
+  released: 'Node released. Metering has ended.',
+  repeated: 'This event was already recorded. Nothing was changed.',
+  added: 'Node added. Metering starts once the node is allocated.',
+  removed: 'Node removed.',
+  rotated: 'Key rotated. Add the new public key to authorized_keys on every node, and remove the old one.',
 };
 
 export const readCluster = ({ get }: Visit, id: string): Promise<ClusterAnswer> =>
@@ -86,10 +86,10 @@ export async function clusterPage(
     ${isOpen ? keySection(cluster, operates) : null} ${addresses(applied.data)}
     <section aria-labelledby="runs-title">
       <div class="heading">
-        <h2 id="runs-title">Last runs</h2>
+        <h2 id="runs-title">Recent runs</h2>
         <p class="actions"><a href="/portal/runs?cluster_id=${cluster.id}">All runs</a></p>
       </div>
-      ${runs.data.length === 0 ? empty('Nothing was applied yet', 'What is applied to this cluster stands here.') : runTable(runs.data, new Map([[cluster.id, cluster.name]]))}
+      ${runs.data.length === 0 ? empty('No runs yet', 'Apply a stack to see its run here.') : runTable(runs.data, new Map([[cluster.id, cluster.name]]))}
     </section>`;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: cluster.name, actions, body, status });
@@ -104,9 +104,9 @@ function about(cluster: ClusterAnswer, names: ReadonlyMap<string, string>, spent
       term: 'Web addresses',
       text:
         cluster.public_domain === null
-          ? 'none: it has no public domain'
+          ? 'none (no public domain)'
           : html`under <code>${cluster.public_domain}</code>, for
-              ${cluster.access === 'members' ? 'members' : 'everybody'}`,
+              ${cluster.access === 'members' ? 'members' : 'everyone'}`,
     },
     spent === null
       ? null
@@ -114,10 +114,10 @@ function about(cluster: ClusterAnswer, names: ReadonlyMap<string, string>, spent
           term: 'This month',
           text: html`<a href="/portal/costs">${spent.amounts}</a>
             <span class="quiet"
-              >${hoursText(spent.nodeHours)} of nodes, ${hoursText(spent.gpuHours)} of GPUs, months by UTC</span
+              >${hoursText(spent.nodeHours)} of nodes, ${hoursText(spent.gpuHours)} of GPUs, months in UTC</span
             >`,
         },
-    { term: 'Made', text: moment(cluster.created_at) },
+    { term: 'Created', text: moment(cluster.created_at) },
     cluster.archived_at === null ? null : { term: 'Deleted', text: moment(cluster.archived_at) },
     { term: 'Id', text: html`<code>${cluster.id}</code>` },
   ]);
@@ -127,7 +127,7 @@ function nodeState({ status, allocation }: NodeAnswer): Html {
   if (status === 'allocated')
     return html`${badge('good', 'allocated')} since ${moment(allocation?.allocated_at ?? null)}`;
   if (status === 'registered') return badge('plain', 'never allocated');
-  const concluded = allocation?.estimated === true ? badge('busy', 'concluded from silence') : null;
+  const concluded = allocation?.estimated === true ? badge('busy', 'estimated: no heartbeat') : null;
   return html`${badge('plain', 'released')} ${moment(allocation?.released_at ?? null)} ${concluded}`;
 }
 
@@ -135,8 +135,8 @@ function nodeSection(visit: Visit, cluster: ClusterAnswer, operates: boolean, re
   const path = clusterPath(cluster);
   const add = operates ? html`<p class="actions"><a class="button" href="${path}/nodes/new">Add a node</a></p>` : null;
   const none = operates
-    ? html`<a href="${path}/nodes/new">Add one</a>: a name, and how SSH reaches it.`
-    : 'An administrator of the platform adds them.';
+    ? html`<a href="${path}/nodes/new">Add one</a> to apply stacks.`
+    : 'Ask a platform administrator to add one.';
   return html`<section aria-labelledby="nodes-title">
     <div class="heading">
       <h2 id="nodes-title">Nodes</h2>
@@ -149,14 +149,14 @@ function nodeSection(visit: Visit, cluster: ClusterAnswer, operates: boolean, re
 
 function nodeTable({ nodes }: ClusterAnswer): Html {
   return table({
-    caption: 'Nodes of the cluster',
+    caption: 'Cluster nodes',
     columns: [
       { title: 'Name', isWide: true },
       { title: 'Profile' },
       { title: 'GPUs', isNumber: true },
-      { title: 'Hours' },
-      { title: 'Last heard of' },
-      { title: 'Reached at', isWide: true },
+      { title: 'Allocation' },
+      { title: 'Last seen' },
+      { title: 'SSH address', isWide: true },
     ],
     rows: nodes.map((node) => [
       node.name,
@@ -165,7 +165,7 @@ function nodeTable({ nodes }: ClusterAnswer): Html {
       nodeState(node),
       moment(node.last_seen_at),
       html`<code>${node.ssh_user}@${node.address}:${node.ssh_port}</code>
-        ${node.host_key === null ? badge('busy', 'host key not known') : null}`,
+        ${node.host_key === null ? badge('busy', 'no host key') : null}`,
     ]),
   });
 }
@@ -179,15 +179,13 @@ function nodeChanges(visit: Visit, cluster: ClusterAnswer, node: NodeAnswer, ref
   const isHeld = node.status === 'allocated';
   const kind = isHeld ? 'release' : 'allocate';
   return html`<details class="fold" ${refusal?.problems.has(momentField(node.id)) === true ? html`open` : null}>
-    <summary>${node.name}: ${isHeld ? 'release' : 'allocate'}, edit, take out</summary>
+    <summary>${node.name}: ${isHeld ? 'release' : 'allocate'}, edit, remove</summary>
     <form class="form" method="post" action="${path}/${kind}">
       ${formToken(visit)}
-      ${field({ name: momentField(node.id), label: `When it was ${isHeld ? 'given back' : 'taken'}`, value: '', placeholder: '2026-11-21T09:30:00Z', maxLength: 40, hint: 'Empty is now.', refusal })}
+      ${field({ name: momentField(node.id), label: isHeld ? 'Release time' : 'Allocation time', value: '', placeholder: '2026-11-21T09:30:00Z', maxLength: 40, hint: 'If empty, now.', refusal })}
       <p class="buttons">
-        <button class="${isHeld ? 'danger' : 'primary'}">
-          ${isHeld ? 'Release: its hours end' : 'Allocate: its hours count'}
-        </button>
-        <a href="${path}/edit">Edit</a> <a href="${path}/delete">Take it out</a>
+        <button class="${isHeld ? 'danger' : 'primary'}">${isHeld ? 'Release node' : 'Allocate node'}</button>
+        <a href="${path}/edit">Edit</a> <a href="${path}/delete">Remove</a>
       </p>
     </form>
   </details>`;
@@ -196,16 +194,17 @@ function nodeChanges(visit: Visit, cluster: ClusterAnswer, node: NodeAnswer, ref
 function keySection({ id, access_identity: key }: ClusterAnswer, operates: boolean): Html {
   return html`<section aria-labelledby="key-title">
     <div class="heading">
-      <h2 id="key-title">Key for its nodes</h2>
-      ${operates ? html`<p class="actions"><a class="button" href="/portal/clusters/${id}/rotate">Replace the key</a></p>` : null}
+      <h2 id="key-title">SSH key</h2>
+      ${operates ? html`<p class="actions"><a class="button" href="/portal/clusters/${id}/rotate">Rotate key</a></p>` : null}
     </div>
-    ${key.encrypted_with === null ? notice('bad', 'The private key of this cluster is gone: no run reaches its nodes until the key is replaced.') : null}
+    ${key.encrypted_with === null ? notice('bad', 'The private key of this cluster is lost, so runs cannot reach its nodes. Rotate the key.') : null}
     <p class="hint">
-      Runs log in with it. This line belongs into <code>~/.ssh/authorized_keys</code> of the user on every node.
+      Runs log in to the nodes with this key. Add this line to <code>~/.ssh/authorized_keys</code> of the SSH user on
+      every node.
     </p>
     ${copyable('public-key', key.public_key)}
     <p class="quiet prose">
-      ${key.fingerprint}, ${key.origin === 'given' ? 'given' : 'made here'} ${moment(key.changed_at)}
+      ${key.fingerprint}, ${key.origin === 'given' ? 'provided' : 'created by Headgate'} ${moment(key.changed_at)}
     </p>
   </section>`;
 }
@@ -216,12 +215,12 @@ function addresses(applied: readonly RunAnswer[]): MaybeHtml {
   return html`<section aria-labelledby="addresses-title">
     <h2 id="addresses-title">Web addresses</h2>
     ${table({
-      caption: 'Web addresses of the cluster',
-      columns: [{ title: 'Stack' }, { title: 'Address' }, { title: 'For' }],
+      caption: 'Cluster web addresses',
+      columns: [{ title: 'Stack' }, { title: 'Address' }, { title: 'Access' }],
       rows: open.map((run) => [
         html`<a href="${runPath(run)}#address">${run.stack}</a>`,
         html`<code>${run.url}</code>`,
-        run.access === 'members' ? 'members' : 'everybody',
+        run.access === 'members' ? 'members' : 'everyone',
       ]),
     })}
   </section>`;

@@ -124,5 +124,5 @@ export function amountText({ currency, amount }: AmountAnswer): string {
 
 /** Lists amounts by currency. Amounts of different currencies are never added. */
 export function amountsText(amounts: readonly AmountAnswer[]): string {
-  return amounts.length === 0 ? 'nothing' : amounts.map(amountText).join(' + ');
+  return amounts.length === 0 ? 'no costs' : amounts.map(amountText).join(' + ');
 }

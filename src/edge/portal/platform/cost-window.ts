@@ -39,7 +39,7 @@ export function windowQuery({ month, from, to, tz, org }: Asked): Readonly<Recor
  * Describes the window in its own time zone, not the reader's, because the report's days and months are in that zone.
  */
 export function windowText({ from, to, tz }: Shown, more: MaybeHtml = null): Html {
-  return html`${momentIn(from, tz)} until ${momentIn(to, tz)}${more}. Days and times are of ${tz}.`;
+  return html`${momentIn(from, tz)} until ${momentIn(to, tz)}${more}. Days and times are in ${tz}.`;
 }
 
 const zones = Intl.supportedValuesOf('timeZone');
@@ -54,8 +54,8 @@ interface WindowField {
 
 const fields: readonly WindowField[] = [
   { name: 'month', label: 'Month', type: 'month', instead: 'from to' },
-  { name: 'from', label: 'Or from', type: 'date', instead: 'month' },
-  { name: 'to', label: 'until before', type: 'date', instead: 'month' },
+  { name: 'from', label: 'From', type: 'date', instead: 'month' },
+  { name: 'to', label: 'To (exclusive)', type: 'date', instead: 'month' },
   { name: 'tz', label: 'Time zone', type: 'text' },
 ];
 

@@ -39,7 +39,7 @@ import { passOn } from './stack-files.ts';
 const path = '/portal/costs';
 
 const notices: Readonly<Record<string, string>> = {
-  currency: 'The billing currency is saved: costs are shown in it, those of the past too.',
+  currency: 'Billing currency saved. All costs, including past costs, are shown in this currency.',
 };
 
 export function costTabs({ may }: Visit, here: 'report' | 'rates' | 'margins'): Html {
@@ -91,7 +91,7 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
       {
         label: 'Grand total',
         value: amountsText(grand),
-        note: grand.length > 1 ? 'currencies are never added' : 'each line rounded, then added',
+        note: grand.length > 1 ? 'currencies are not added' : 'sum of rounded lines',
       },
       { label: 'Node-hours', value: hoursText(totals.node_hours) },
       { label: 'GPU-hours', value: hoursText(totals.gpu_hours) },
@@ -101,23 +101,23 @@ function report({ window, totals, grand_total: grand, organizations, warnings }:
         note:
           totals.unrated_hours + totals.unrated_gpu_hours === 0
             ? 'every hour has a price'
-            : `of nodes, and ${hoursText(totals.unrated_gpu_hours)} of GPUs: no rate card has a price for them`,
+            : `of nodes, and ${hoursText(totals.unrated_gpu_hours)} of GPUs, without a price`,
       },
     ])}
     <p class="quiet">
-      ${windowText(window, html`, counted until ${momentIn(window.as_of, window.tz)}`)}
-      <a href="${csv}">CSV</a> in the columns of FOCUS 1.2.
+      ${windowText(window, html`, metered until ${momentIn(window.as_of, window.tz)}`)}
+      <a href="${csv}">CSV</a> with FOCUS 1.2 columns.
     </p>
     ${warnings.map(warning)}
-    ${organizations.length === 0 ? empty('No hours in this time', 'Hours count while a node is allocated, which an administrator of the platform does on the page of its cluster, and while a replica of a model holds GPUs. Choose another time above.') : organizations.map((one) => organizationCosts(one, window.tz, organizations.length === 1))}`;
+    ${organizations.length === 0 ? empty('No hours in this period', 'Hours are metered while a node is allocated or a model replica uses GPUs. Platform administrators allocate nodes on the page of their cluster. Choose another period above.') : organizations.map((one) => organizationCosts(one, window.tz, organizations.length === 1))}`;
 }
 
 function warning({ code, from, to, hardware_profile: profile }: CostWarningAnswer): Html {
   const texts: Readonly<Record<CostWarningAnswer['code'], string>> = {
-    CONVERSION_RATE_MISSING: `There is no rate from ${from ?? ''} to ${to ?? ''}: these costs are shown as they are, in ${from ?? ''}, and marked below. An administrator of the platform adds one under Rates; nothing is guessed.`,
-    RATE_CARD_MISSING: `No rate card prices hours of ${profile ?? ''} that are in this time: they count as unrated. An administrator of the platform adds one under Rates, which holds from the first of these hours on.`,
-    AMBIGUOUS_RATE: `Several rate cards price the hours of ${profile ?? ''} in different currencies: they count as unrated until one of them is ended, or the organization has a billing currency.`,
-    GPU_PRICE_MISSING: `The rate card of ${profile ?? ''} has no price for GPU-hours: they count as unrated.`,
+    CONVERSION_RATE_MISSING: `No conversion rate from ${from ?? ''} to ${to ?? ''}. These costs are shown in ${from ?? ''} and marked below. A platform administrator can add the rate under Rates.`,
+    RATE_CARD_MISSING: `Some hours of ${profile ?? ''} in this period have no rate card and are unrated. A platform administrator can add one under Rates that starts with the first of these hours.`,
+    AMBIGUOUS_RATE: `Several rate cards price the hours of ${profile ?? ''} in different currencies. These hours are unrated until one card is ended, or the organization has a billing currency.`,
+    GPU_PRICE_MISSING: `The rate card of ${profile ?? ''} has no GPU-hour price. These GPU-hours are unrated.`,
   };
   return notice('plain', texts[code]);
 }
@@ -143,7 +143,7 @@ function organizationCosts(organization: OrganizationCostsAnswer, zone: string, 
     </summary>
     <div class="costs-inside">
       <p class="quiet">
-        ${currency === null ? 'It has no billing currency: each cost stands in that of its rate card.' : `Its billing currency is ${currency}.`}
+        ${currency === null ? 'No billing currency. Costs are in the currency of each rate card.' : `Billing currency: ${currency}.`}
       </p>
       ${clusters.map((cluster) => clusterCosts(cluster, zone))}
     </div>
@@ -157,7 +157,7 @@ function clusterCosts(cluster: ClusterCostsAnswer, zone: string): Html {
     <summary>
       <span class="cost-name">${name}</span> <span class="cost-amount">${amountsText(amounts)}</span>
       ${hoursOf(cluster)} ${source === 'replica' ? badge('plain', 'model') : null}
-      ${running ? badge('good', 'goes on') : null} ${estimated ? badge('busy', 'an end is concluded') : null}
+      ${running ? badge('good', 'running') : null} ${estimated ? badge('busy', 'estimated end') : null}
       ${skipped === 0 ? null : badge('bad', 'not converted')}
     </summary>
     ${lineTable(name, lines, zone)}
@@ -167,15 +167,15 @@ function clusterCosts(cluster: ClusterCostsAnswer, zone: string): Html {
 const reasons = {
   no_rate_card: 'no rate card',
   ambiguous_rate: 'several rate cards',
-  no_gpu_price: 'no price for GPUs',
+  no_gpu_price: 'no GPU price',
 } as const;
 
 function priceOf({ native, unrated_reason: reason }: CostLineAnswer): MaybeHtml {
   const unrated = reason === null ? null : badge('busy', reasons[reason]);
   if (native === null) return unrated;
   const parts = [
-    ...(native.node_hour_price === null ? [] : [`${native.node_hour_price} a node`]),
-    ...(native.gpu_hour_price === null ? [] : [`${native.gpu_hour_price} a GPU`]),
+    ...(native.node_hour_price === null ? [] : [`${native.node_hour_price} per node`]),
+    ...(native.gpu_hour_price === null ? [] : [`${native.gpu_hour_price} per GPU`]),
   ];
   return html`${parts.map((part, index) => html`${index === 0 ? null : html`<br />`}${native.currency} ${part}`)}
   ${unrated}`;
@@ -197,11 +197,11 @@ function lineTable(name: string, lines: readonly CostLineAnswer[], zone: string)
       { title: `From, until (${zone})` },
       { title: 'Node-hours', isNumber: true },
       { title: 'GPU-hours', isNumber: true },
-      { title: 'Price of an hour' },
+      { title: 'Hourly price' },
       { title: 'Cost', isNumber: true },
     ],
     rows: lines.map((line) => [
-      html`${line.hardware_profile} ${line.estimated ? badge('busy', 'concluded') : null}`,
+      html`${line.hardware_profile} ${line.estimated ? badge('busy', 'estimated') : null}`,
       html`${momentIn(line.from, zone)}<br />${momentIn(line.to, zone)}`,
       hoursText(line.node_hours),
       hoursText(line.gpu_hours),
@@ -225,10 +225,10 @@ async function currencySection(visit: Visit, refusal: Refusal | null): Promise<M
     visit.get<{ readonly currency: string | null }>(`/v1/orgs/${id}/billing-currency`),
   ]);
   const options = [
-    { value: '', label: 'as the rate cards have it' },
+    { value: '', label: 'currency of each rate card' },
     ...data.map(({ code, name }) => ({ value: code, label: `${code}, ${name}` })),
   ];
-  const hint = 'All costs of the organization are shown in it, where there is a conversion rate.';
+  const hint = 'Costs of the organization are shown in this currency if a conversion rate exists.';
   return html`<section aria-labelledby="currency-title">
     <h2 id="currency-title">Billing currency of ${visit.signedIn.member.organization.name}</h2>
     <form class="form" method="post" action="${path}/currency">

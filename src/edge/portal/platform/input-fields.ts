@@ -128,12 +128,12 @@ export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<R
 
 function hintOf({ type, description, sensitive, required, default: otherwise, type_expression }: InputAnswer): string {
   const said = description === '' ? [] : [description];
-  if (type === 'list') said.push('One a line, or a JSON array.');
-  if (type === 'map') said.push('A line for each: key = value, or a JSON object.');
-  if (type_expression !== null && /object|tuple|any/.test(type_expression)) said.push(`Its type: ${type_expression}.`);
-  if (sensitive) said.push('A secret: it is sent once, and shown never again.');
-  if (!required && (otherwise === null || otherwise === undefined)) said.push('May be left empty.');
-  if (sensitive && !required && otherwise !== null) said.push('Empty takes the default of the stack.');
+  if (type === 'list') said.push('One item per line, or a JSON array.');
+  if (type === 'map') said.push('One "key = value" per line, or a JSON object.');
+  if (type_expression !== null && /object|tuple|any/.test(type_expression)) said.push(`Type: ${type_expression}.`);
+  if (sensitive) said.push('Secret. It is never shown again.');
+  if (!required && (otherwise === null || otherwise === undefined)) said.push('Optional.');
+  if (sensitive && !required && otherwise !== null) said.push('If empty, the stack default applies.');
   return said.join(' ');
 }
 
@@ -151,7 +151,7 @@ function inputField(input: InputAnswer, value: string, refusal: Refusal | null):
   if (sensitive && type !== 'list' && type !== 'map') return secretField(common);
   switch (type) {
     case 'bool': {
-      const none = { value: '', label: required ? 'Choose…' : 'As the stack has it' };
+      const none = { value: '', label: required ? 'Choose…' : 'Stack default' };
       const options = [
         ...(value === '' || required ? [none] : []),
         { value: 'true', label: 'Yes' },

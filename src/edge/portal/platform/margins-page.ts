@@ -48,21 +48,21 @@ const usdOr = (amount: string | null): MaybeHtml => (amount === null ? unknown :
 
 function margins({ window, totals, models, warnings }: MarginsAnswer): Html {
   return html`${figures([
-      { label: 'Revenue', value: usd(totals.revenue), note: 'what requests were charged' },
+      { label: 'Revenue', value: usd(totals.revenue), note: 'charged for requests' },
       {
         label: 'Cost',
         value: usd(totals.cost),
-        note: totals.complete ? 'of GPU-hours at the rates on file' : 'at least: some GPU-hours have no price in USD',
+        note: totals.complete ? 'GPU-hours at their rate cards' : 'at least: some GPU-hours have no price in USD',
       },
       {
         label: 'Margin',
         value: usdOr(totals.margin),
-        note: totals.margin === null ? 'not known without all costs' : undefined,
+        note: totals.margin === null ? 'unknown without all costs' : undefined,
       },
     ])}
     <p class="quiet">${windowText(window)}</p>
-    ${warnings.map(({ kept_from: kept }) => notice('plain', html`<p>How busy replicas were before ${momentIn(kept, window.tz)} (${window.tz}) is no longer known: requests from then are not kept one by one.</p>`))}
-    ${models.length === 0 ? empty('Nothing earned and nothing held', 'No model had a request or a GPU in this time. Choose another one above.') : modelTable(models)}`;
+    ${warnings.map(({ kept_from: kept }) => notice('plain', html`<p>Replica utilization before ${momentIn(kept, window.tz)} (${window.tz}) is unavailable, because single requests from that time are no longer stored.</p>`))}
+    ${models.length === 0 ? empty('No data in this period', 'No model had requests or used GPUs. Choose another period above.') : modelTable(models)}`;
 }
 
 function modelTable(models: readonly MarginAnswer[]): Html {
@@ -76,7 +76,7 @@ function modelTable(models: readonly MarginAnswer[]): Html {
       { title: 'Requests', isNumber: true },
       { title: 'GPU-hours', isNumber: true },
       { title: 'Busy, idle, starting' },
-      { title: 'Cost a million tokens', isNumber: true },
+      { title: 'Cost per million tokens', isNumber: true },
       { title: 'Break-even', isNumber: true },
     ],
     rows: models.map((model) => [
@@ -101,7 +101,7 @@ function factorOf({ break_even: even }: MarginAnswer): MaybeHtml {
   const factor = even?.factor ?? null;
   return factor === null
     ? unknown
-    : `${factor.toLocaleString('en-US', { maximumSignificantDigits: 3 })} × today’s prices`;
+    : `${factor.toLocaleString('en-US', { maximumSignificantDigits: 3 })} × current prices`;
 }
 
 /** Draws a bar relative to the largest amount, with the number beside it. */

@@ -75,23 +75,23 @@ function fields(typed: Typed, refusal: Refusal | null): Html {
   return html`${refused(refusal)}
     <div class="grid">
       ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, placeholder: 'gpu-1' })}
-      ${field({ name: 'hardware_profile', label: 'Hardware profile', value: typed.hardware_profile, refusal, isRequired: true, maxLength: 63, placeholder: 'h100-8x', hint: 'Your own name for this kind of machine, the same for all that are alike: rate cards price its hours by it.' })}
+      ${field({ name: 'hardware_profile', label: 'Hardware profile', value: typed.hardware_profile, refusal, isRequired: true, maxLength: 63, placeholder: 'h100-8x', hint: 'Your name for this kind of machine. Use the same name for identical machines; rate cards set prices per profile.' })}
       ${field({ name: 'gpus', label: 'GPUs', value: typed.gpus, refusal, inputMode: 'numeric', maxLength: 6 })}
     </div>
     <div class="grid">
-      ${field({ name: 'address', label: 'Address', value: typed.address, refusal, isRequired: true, maxLength: 253, placeholder: '10.0.0.7', hint: 'That SSH reaches it at.' })}
+      ${field({ name: 'address', label: 'Address', value: typed.address, refusal, isRequired: true, maxLength: 253, placeholder: '10.0.0.7', hint: 'Address for SSH.' })}
       ${field({ name: 'ssh_port', label: 'SSH port', value: typed.ssh_port, refusal, inputMode: 'numeric', maxLength: 6 })}
       ${field({ name: 'ssh_user', label: 'SSH user', value: typed.ssh_user, refusal, maxLength: 32 })}
     </div>
-    ${field({ name: 'private_address', label: 'Private address', value: typed.private_address, refusal, maxLength: 253, hint: 'By which nodes reach each other. Empty: by the address above.' })}
-    ${field({ name: 'host_key', label: 'Host key', value: typed.host_key, refusal, maxLength: 2000, placeholder: 'ecdsa-sha2-nistp256 AAAA…', hint: 'The line of /etc/ssh/ssh_host_ecdsa_key.pub there; of a server that has none that of its RSA key, else of Ed25519. Without it nobody checks whom a run reaches.' })}`;
+    ${field({ name: 'private_address', label: 'Private address', value: typed.private_address, refusal, maxLength: 253, hint: 'Address that other nodes use. If empty, they use the address above.' })}
+    ${field({ name: 'host_key', label: 'Host key', value: typed.host_key, refusal, maxLength: 2000, placeholder: 'ecdsa-sha2-nistp256 AAAA…', hint: 'Content of /etc/ssh/ssh_host_ecdsa_key.pub on the node. Without an ECDSA key, use its RSA key, otherwise Ed25519. Without a host key, runs do not verify the machine.' })}`;
 }
 
 export async function newNodePage(visit: Visit, id: string, typed: Typed = fresh, refusal: Refusal | null = null) {
   const cluster = await readCluster(visit, id);
   const body = html`<form class="form" method="post" action="${clusterPath(cluster)}/nodes">
     ${formToken(visit)} ${fields(typed, refusal)}
-    <p class="buttons"><button class="primary">Add the node</button> <a href="${clusterPath(cluster)}">Cancel</a></p>
+    <p class="buttons"><button class="primary">Add node</button> <a href="${clusterPath(cluster)}">Cancel</a></p>
   </form>`;
   return page(visit, {
     title: `Add a node to ${cluster.name}`,
@@ -116,7 +116,11 @@ async function readNode(visit: Visit, id: string, nodeId: string): Promise<Found
   const cluster = await readCluster(visit, id);
   const node = cluster.nodes.find((one) => one.id === nodeId);
   if (node === undefined) {
-    throw new RefusedError({ status: 404, message: 'There is no such node.', problems: new Map() });
+    throw new RefusedError({
+      status: 404,
+      message: 'This cluster has no such node. Choose one on the page of the cluster.',
+      problems: new Map(),
+    });
   }
   return { cluster, node };
 }
@@ -161,15 +165,16 @@ export async function removeNodePage(visit: Visit, id: string, nodeId: string, r
   const body = confirmForm(visit, {
     action: `${clusterPath(cluster)}/nodes/${node.id}/delete`,
     back: clusterPath(cluster),
-    button: `Take out ${node.name}`,
+    button: `Remove ${node.name}`,
     refusal,
     body: html`<p>
-      The node <strong>${node.name}</strong> leaves
-      ${cluster.name}${node.status === 'allocated' ? ', and its hours end now' : ''}. What stacks made on it stays
-      there, and runs do not reach it any more. Its costs stay.
+      The node <strong>${node.name}</strong> is removed from
+      ${cluster.name}${node.status === 'allocated' ? ', and its metering ends now' : ''}. First destroy the stacks
+      applied to this node, or forget their runs if the machine is lost. Resources of stacks for the whole cluster stay
+      on the machine, and runs no longer reach it. Its costs stay in the reports.
     </p>`,
   });
-  return page(visit, { title: `Take out ${node.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
+  return page(visit, { title: `Remove ${node.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
 export async function removeNode(visit: Visit, id: string, nodeId: string): Promise<Response> {

@@ -32,9 +32,9 @@ const path = '/portal/costs/rates';
 const pageSize = 50;
 
 const notices: Readonly<Record<string, string>> = {
-  added: 'The rate is on file.',
-  followed: 'The rate is on file. It ended the one that was in effect until then.',
-  ended: 'The rate is ended.',
+  added: 'Rate added.',
+  followed: 'Rate added. It ended the previous rate.',
+  ended: 'Rate ended.',
 };
 
 type Kind = 'cards' | 'conversions';
@@ -62,15 +62,15 @@ export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | nu
     ${wrong?.kind === 'end' ? refused(wrong.refusal) : null}
     <section aria-labelledby="cards-title">
       <h2 id="cards-title">Rate cards</h2>
-      <p class="hint">What an hour of a node and of a GPU costs, by hardware profile.</p>
-      ${cards.data.length === 0 ? empty('No rate cards yet', mayChange ? 'Without one all hours count as unrated. Add the first below.' : 'Without one all hours count as unrated. An administrator of the platform adds them.') : cardTable(visit, cards.data, nowMs)}
+      <p class="hint">Prices of node-hours and GPU-hours, by hardware profile.</p>
+      ${cards.data.length === 0 ? empty('No rate cards yet', mayChange ? 'All hours are unrated. Add a rate card below.' : 'All hours are unrated. Ask a platform administrator to add a rate card.') : cardTable(visit, cards.data, nowMs)}
       ${pager(path, { conversions: conversionsAt }, cards, 'cards')}
       ${mayChange ? cardForm(visit, ofKind('cards')) : null}
     </section>
     <section aria-labelledby="conversions-title">
       <h2 id="conversions-title">Conversion rates</h2>
-      <p class="hint">What a currency is worth in another one. The way back is a rate of its own.</p>
-      ${conversions.data.length === 0 ? empty('No conversion rates yet', 'Costs stand in the currencies of their rate cards.') : conversionTable(visit, conversions.data, nowMs)}
+      <p class="hint">Value of one currency in another. The opposite direction needs its own rate.</p>
+      ${conversions.data.length === 0 ? empty('No conversion rates yet', 'Costs are shown in the currencies of their rate cards.') : conversionTable(visit, conversions.data, nowMs)}
       ${pager(path, { cards: cardsAt }, conversions, 'conversions')}
       ${mayChange ? conversionForm(visit, ofKind('conversions')) : null}
     </section>`;
@@ -84,15 +84,15 @@ interface Dated {
 }
 
 function stateOf({ effective_from: from, effective_to: to }: Dated, nowMs: number): Html {
-  if (Date.parse(from) > nowMs) return badge('busy', 'to come');
-  return to !== null && Date.parse(to) <= nowMs ? badge('plain', 'ended') : badge('good', 'holds');
+  if (Date.parse(from) > nowMs) return badge('busy', 'upcoming');
+  return to !== null && Date.parse(to) <= nowMs ? badge('plain', 'ended') : badge('good', 'in effect');
 }
 
 const datedColumns = [{ title: 'From (UTC)' }, { title: 'Until (UTC)' }, { title: 'State' }] as const;
 
 const datedCells = (rate: Dated, nowMs: number): MaybeHtml[] => [
   momentIn(rate.effective_from, 'UTC'),
-  momentIn(rate.effective_to, 'UTC', 'for good'),
+  momentIn(rate.effective_to, 'UTC', 'indefinitely'),
   stateOf(rate, nowMs),
 ];
 
@@ -100,22 +100,22 @@ function endCell(visit: Visit, rate: Dated, nowMs: number): MaybeHtml[] {
   if (!visit.may('rates')) return [];
   const isOver = rate.effective_to !== null && Date.parse(rate.effective_to) <= nowMs;
   const button = html`<form method="post" action="${path}/${rate.id}/end">
-    ${formToken(visit)}<button class="plain">End it now</button>
+    ${formToken(visit)}<button class="plain">End now</button>
   </form>`;
   return [isOver || Date.parse(rate.effective_from) > nowMs ? '' : button];
 }
 
 const endColumn = ({ may }: Visit) => (may('rates') ? [{ title: 'End' }] : []);
-const priceText = (price: string | null): MaybeHtml => price ?? html`<span class="quiet">not priced</span>`;
+const priceText = (price: string | null): MaybeHtml => price ?? html`<span class="quiet">no price</span>`;
 
 function cardTable(visit: Visit, list: readonly RateCardAnswer[], nowMs: number): Html {
   return table({
-    caption: 'Rate cards, those that begin last first',
+    caption: 'Rate cards, latest start first',
     columns: [
       { title: 'Profile' },
       { title: 'Currency' },
-      { title: 'Hour of a node', isNumber: true },
-      { title: 'Hour of a GPU', isNumber: true },
+      { title: 'Node-hour', isNumber: true },
+      { title: 'GPU-hour', isNumber: true },
       ...datedColumns,
       ...endColumn(visit),
     ],
@@ -132,10 +132,10 @@ function cardTable(visit: Visit, list: readonly RateCardAnswer[], nowMs: number)
 
 function conversionTable(visit: Visit, list: readonly ConversionRateAnswer[], nowMs: number): Html {
   return table({
-    caption: 'Conversion rates, those that begin last first',
+    caption: 'Conversion rates, latest start first',
     columns: [
-      { title: 'Of' },
-      { title: 'In' },
+      { title: 'From currency' },
+      { title: 'To currency' },
       { title: 'Rate', isNumber: true },
       ...datedColumns,
       ...endColumn(visit),
@@ -158,10 +158,10 @@ const typed = (wrong: Refused | null, name: string): string => wrong?.form.text(
 function dates(kind: Kind, wrong: Refused | null): Html {
   const refusal = wrong?.refusal ?? null;
   return html`<div class="grid">
-      ${field({ name: fieldOf(kind, 'effective_from'), label: 'Holds from', value: typed(wrong, fieldOf(kind, 'effective_from')), refusal, placeholder: '2026-03-01', hint: 'A date (midnight UTC) or an RFC 3339 time. Empty is now.', maxLength: 40 })}
-      ${field({ name: fieldOf(kind, 'effective_to'), label: 'Until', value: typed(wrong, fieldOf(kind, 'effective_to')), refusal, hint: 'Empty is for good.', maxLength: 40 })}
+      ${field({ name: fieldOf(kind, 'effective_from'), label: 'Start', value: typed(wrong, fieldOf(kind, 'effective_from')), refusal, placeholder: '2026-03-01', hint: 'A date (midnight UTC) or an RFC 3339 time. If empty, now.', maxLength: 40 })}
+      ${field({ name: fieldOf(kind, 'effective_to'), label: 'End', value: typed(wrong, fieldOf(kind, 'effective_to')), refusal, hint: 'If empty, the rate applies indefinitely.', maxLength: 40 })}
     </div>
-    ${checkbox(fieldOf(kind, 'retroactive'), 'It may lie in the past', wrong?.form.has(fieldOf(kind, 'retroactive')) ?? false, 'That changes reports which may have been read already.')}`;
+    ${checkbox(fieldOf(kind, 'retroactive'), 'Allow past dates', wrong?.form.has(fieldOf(kind, 'retroactive')) ?? false, 'This changes reports that may already have been read.')}`;
 }
 
 function cardForm(visit: Visit, wrong: Refused | null): Html {
@@ -173,11 +173,11 @@ function cardForm(visit: Visit, wrong: Refused | null): Html {
       <div class="grid">
         ${field({ name: fieldOf('cards', 'hardware_profile'), label: 'Hardware profile', value: typed(wrong, fieldOf('cards', 'hardware_profile')), refusal, isRequired: true, maxLength: 100, placeholder: 'h100-8x' })}
         ${field({ name: fieldOf('cards', 'currency'), label: 'Currency', value: typed(wrong, fieldOf('cards', 'currency')), refusal, isRequired: true, maxLength: 3, placeholder: 'USD' })}
-        ${field({ name: fieldOf('cards', 'node_hour'), label: 'Hour of a node', value: typed(wrong, fieldOf('cards', 'node_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'not priced' })}
-        ${field({ name: fieldOf('cards', 'gpu_hour'), label: 'Hour of a GPU', value: typed(wrong, fieldOf('cards', 'gpu_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'not priced' })}
+        ${field({ name: fieldOf('cards', 'node_hour'), label: 'Node-hour price', value: typed(wrong, fieldOf('cards', 'node_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'no price' })}
+        ${field({ name: fieldOf('cards', 'gpu_hour'), label: 'GPU-hour price', value: typed(wrong, fieldOf('cards', 'gpu_hour')), refusal, inputMode: 'decimal', maxLength: 30, placeholder: 'no price' })}
       </div>
       ${dates('cards', wrong)}
-      <p class="buttons"><button class="primary">Add the rate card</button></p>
+      <p class="buttons"><button class="primary">Add rate card</button></p>
     </form>
   </details>`;
 }
@@ -189,12 +189,12 @@ function conversionForm(visit: Visit, wrong: Refused | null): Html {
     <form class="form" method="post" action="${path}/conversions">
       ${formToken(visit)} ${refused(refusal)}
       <div class="grid">
-        ${field({ name: fieldOf('conversions', 'from'), label: 'One unit of', value: typed(wrong, fieldOf('conversions', 'from')), refusal, isRequired: true, maxLength: 3, placeholder: 'USD' })}
-        ${field({ name: fieldOf('conversions', 'to'), label: 'Is worth in', value: typed(wrong, fieldOf('conversions', 'to')), refusal, isRequired: true, maxLength: 3, placeholder: 'EUR' })}
+        ${field({ name: fieldOf('conversions', 'from'), label: 'From currency', value: typed(wrong, fieldOf('conversions', 'from')), refusal, isRequired: true, maxLength: 3, placeholder: 'USD' })}
+        ${field({ name: fieldOf('conversions', 'to'), label: 'To currency', value: typed(wrong, fieldOf('conversions', 'to')), refusal, isRequired: true, maxLength: 3, placeholder: 'EUR' })}
         ${field({ name: fieldOf('conversions', 'rate'), label: 'Rate', value: typed(wrong, fieldOf('conversions', 'rate')), refusal, isRequired: true, inputMode: 'decimal', maxLength: 30, placeholder: '0.92345' })}
       </div>
       ${dates('conversions', wrong)}
-      <p class="buttons"><button class="primary">Add the conversion rate</button></p>
+      <p class="buttons"><button class="primary">Add conversion rate</button></p>
     </form>
   </details>`;
 }

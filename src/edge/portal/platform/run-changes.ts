@@ -32,11 +32,11 @@ export async function openRun(visit: Visit, id: string): Promise<Response> {
   const run = await readRun(visit, id);
   const { url } = opened.body;
   const body = html`<p class="lead">
-      This link works once, in the browser that opens it first, and keeps it in by a cookie for that address alone.
+      This link works once, in the first browser that opens it. It sets a cookie for this address only.
     </p>
     <p class="buttons">
       <a class="button primary" href="${url}" target="_blank" rel="noopener noreferrer">Open ${new URL(url).host}</a>
-      <a href="${runPath(run)}">Back to the run</a>
+      <a href="${runPath(run)}">Back to run</a>
     </p>`;
   return page(visit, { title: `Open ${run.stack}`, body, returnTo: runPath(run) });
 }
@@ -44,19 +44,19 @@ export async function openRun(visit: Visit, id: string): Promise<Response> {
 export async function destroyPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const run = await readRun(visit, id);
   const cluster = await readClusterOf(visit, run);
-  const where = `${run.node === null ? 'all nodes' : `the node ${run.node}`} of ${cluster?.name ?? run.cluster_id}`;
+  const where = `${run.node === null ? 'all nodes' : `node ${run.node}`} of ${cluster?.name ?? run.cluster_id}`;
   const body = confirmForm(visit, {
     action: `${runPath(run)}/destroy`,
     back: runPath(run),
     button: `Destroy ${run.stack}`,
     refusal,
     body: html`<p>
-        <strong>Everything that ${run.stack} has made on ${where} is removed</strong>, with the data that it keeps there
-        where the stack removes them: programs, services and files, by the version of the stack that made them
-        (${moment(run.created_at)}).
+        <strong>All resources that ${run.stack} created on ${where} are removed</strong>: programs, services and files,
+        including their data if the stack removes it. The removal uses the stack version of the run from
+        ${moment(run.created_at)}.
       </p>
-      ${run.url === null ? null : html`<p>Its web address <code>${run.url}</code> stops at once, and whoever uses it is cut off.</p>`}
-      <p>The removal is a run of its own, with a log. There is no way back but to apply the stack again.</p>`,
+      ${run.url === null ? null : html`<p>Its web address <code>${run.url}</code> stops immediately, and open connections are closed.</p>`}
+      <p>The removal is a separate run with its own log. To restore the stack, you must apply it again.</p>`,
   });
   return page(visit, { title: `Destroy ${run.stack}`, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -67,23 +67,23 @@ export async function destroyRun(visit: Visit, id: string, form: Form): Promise<
 }
 
 const forgetsOwn = html`<p>
-  <strong>What this run alone has left is dropped, and nothing of it is removed from the nodes.</strong> What later runs
-  have made stays on record and can be destroyed as before.
+  <strong>Only the record of what this run left is deleted. Nothing is removed from the nodes.</strong> Resources of
+  later runs stay on record and can still be destroyed.
 </p>`;
 
 const forgetsAll = ({ stack }: RunAnswer): Html =>
   html`<p>
-      <strong>What Terraform knows of what ${stack} has made is dropped, and nothing of it is removed.</strong>
-      Programs, services and files stay on the nodes, and nothing here can destroy them any more.
+      <strong>The record of all resources that ${stack} created is deleted. The resources are not removed.</strong>
+      Programs, services and files stay on the nodes, and Headgate can no longer destroy them.
     </p>
-    <p>This is for nodes that are gone for good. Where they can be reached, destroy it.</p>`;
+    <p>Use this only if the nodes are permanently lost. If they are reachable, destroy the stack instead.</p>`;
 
 export async function forgetPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const run = await readRun(visit, id);
   const body = confirmForm(visit, {
     action: `${runPath(run)}/forget`,
     back: runPath(run),
-    button: run.overtaken ? 'Forget what this run has left' : `Forget what ${run.stack} has made`,
+    button: run.overtaken ? 'Forget resources of this run' : `Forget resources of ${run.stack}`,
     refusal,
     body: run.overtaken ? forgetsOwn : forgetsAll(run),
   });

@@ -63,7 +63,7 @@ export async function runsPage(visit: Visit): Promise<Response> {
   const body = html`${problem}
     ${filterForm(path, [
       select('cluster_id', 'Cluster', clusterChoices(names, chosen.cluster_id), chosen.cluster_id),
-      field({ name: 'stack', label: 'Stack', value: chosen.stack, placeholder: 'its name', maxLength: 100 }),
+      field({ name: 'stack', label: 'Stack', value: chosen.stack, placeholder: 'stack name', maxLength: 100 }),
       select(
         'status',
         'Status',
@@ -72,7 +72,7 @@ export async function runsPage(visit: Visit): Promise<Response> {
       ),
     ])}
     <div id="results">
-      ${isBusy ? notice('plain', 'Some of these wait or run: load the page again to see how far they are.') : null}
+      ${isBusy ? notice('plain', 'Some of these runs are pending or active. Reload the page to refresh their status.') : null}
       ${list.data.length === 0 ? nothing(Object.values(chosen).some((one) => one !== '')) : runTable(list.data, names)}
       ${pager(path, chosen, list)}
     </div>`;
@@ -87,13 +87,13 @@ function clusterChoices(names: ReadonlyMap<string, string>, chosen: string) {
 
 function nothing(isNarrowed: boolean): Html {
   return isNarrowed
-    ? empty('No run matches', html`<a href="${path}">Show all runs</a>.`)
-    : empty('Nothing was applied yet', html`Choose one of the <a href="/portal/stacks">stacks</a> and apply it.`);
+    ? empty('No matching runs', html`<a href="${path}">Show all runs</a>.`)
+    : empty('No runs yet', html`Apply one of the <a href="/portal/stacks">stacks</a>.`);
 }
 
 const addressLink = (run: RunAnswer): MaybeHtml =>
   run.url !== null && run.status === 'APPLIED'
-    ? html`<a href="${runPath(run)}#address">has one</a>`
+    ? html`<a href="${runPath(run)}#address">View</a>`
     : html`<span class="quiet">none</span>`;
 
 export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, string>): Html {
@@ -105,11 +105,11 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
       { title: 'Node' },
       { title: 'Status' },
       { title: 'Web address' },
-      { title: 'Asked for' },
+      { title: 'Requested' },
       { title: 'Ended' },
     ],
     rows: runs.map((run) => [
-      html`<a href="${runPath(run)}">${run.operation === 'destroy' ? html`${run.stack}, destroy` : run.stack}</a>`,
+      html`<a href="${runPath(run)}">${run.operation === 'destroy' ? html`${run.stack} (destroy)` : run.stack}</a>`,
       html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
         >${names.get(run.cluster_id) ?? run.cluster_id}</a
       >`,

@@ -25,20 +25,20 @@ export function logSection(run: RunAnswer, { data, expired, complete, next_after
         ${complete ? null : html`<a href="${path}#log-title" data-log-reload>Load newer lines</a>`}
       </p>
     </div>
-    ${expired ? notice('plain', 'The lines were removed, 90 days after the run ended.') : null}
+    ${expired ? notice('plain', 'The log was deleted 90 days after the run ended.') : null}
     <div
       class="log"
       id="log"
       role="log"
       tabindex="0"
-      aria-label="Log of the run"
+      aria-label="Run log"
       data-log="${complete ? '' : `${path}/log`}"
       data-after="${next}"
     >
       ${data.map(line)}
     </div>
     <p class="hint" id="log-state" role="status">
-      ${complete ? (run.log_lines === 1 ? 'The only line of the run.' : `All ${count(run.log_lines)} lines of the run.`) : 'Lines up to when this page was made.'}
+      ${complete ? (run.log_lines === 1 ? 'The only line of the run.' : `All ${count(run.log_lines)} lines of the run.`) : 'Log up to the time this page was loaded.'}
     </p>
   </section>`;
 }

@@ -29,8 +29,8 @@ import { actionButton, facts, moment } from './widgets.ts';
 /** One run: its progress, its result and its actions. */
 
 const notices: Readonly<Record<string, string>> = {
-  canceled: 'It was asked to end.',
-  forgotten: 'What was known of what it made is dropped. What it made is still there.',
+  canceled: 'Cancellation requested.',
+  forgotten: 'The record of the resources is deleted. The resources themselves still exist.',
 };
 
 export const readRun = ({ get }: Visit, id: string): Promise<RunAnswer> =>
@@ -47,7 +47,7 @@ export async function readClusterOf({ get }: Visit, { cluster_id: id }: RunAnswe
 }
 
 export const titleOf = ({ operation, stack }: RunAnswer): string =>
-  operation === 'destroy' ? `${stack}, destroyed` : stack;
+  operation === 'destroy' ? `${stack} (destroy)` : stack;
 
 interface Seen {
   readonly run: RunAnswer;
@@ -89,7 +89,7 @@ function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   const [path, may] = [runPath(run), choicesOf(run)];
   return [
     may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
-    may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Try again', 'primary') : html``,
+    may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Retry', 'primary') : html``,
     may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,
     may.forget && visit.may('runs.forget') ? html`<a class="button danger" href="${path}/forget">Forget</a>` : html``,
   ];
@@ -97,14 +97,14 @@ function actions(visit: Visit, run: RunAnswer): MaybeHtml {
 
 function changesText({ operation, add, change, remove }: NonNullable<RunAnswer['changes']>): string {
   return operation === 'plan'
-    ? `The plan: ${count(add)} to add, ${count(change)} to change, ${count(remove)} to remove.`
+    ? `Plan: ${count(add)} to add, ${count(change)} to change, ${count(remove)} to remove.`
     : `${count(add)} added, ${count(change)} changed, ${count(remove)} removed.`;
 }
 
 function state(run: RunAnswer): Html {
   const { changes } = run;
   return html`<section aria-labelledby="state-title">
-    <h2 id="state-title">State ${statusBadge(run)}</h2>
+    <h2 id="state-title">Status ${statusBadge(run)}</h2>
     ${progress(run)}
     <p>${statusSentence(run)}</p>
     ${changes === null ? null : html`<p><strong>${changesText(changes)}</strong></p>`}
@@ -125,15 +125,15 @@ function failure(run: RunAnswer): MaybeHtml {
 }
 
 const addressWords = {
-  pending: ['busy', 'not tried yet'],
-  ready: ['good', 'answers'],
-  unreachable: ['bad', 'nothing answers there'],
+  pending: ['busy', 'not checked yet'],
+  ready: ['good', 'reachable'],
+  unreachable: ['bad', 'unreachable'],
 } as const;
 
 function address(visit: Visit, run: RunAnswer, cluster: ClusterAnswer | null): MaybeHtml {
   const { url, url_status: status, url_problem: problem } = run;
   if (url === null) {
-    return problem === null ? null : notice('bad', html`<p><strong>It has no web address:</strong> ${problem}</p>`);
+    return problem === null ? null : notice('bad', html`<p><strong>No web address:</strong> ${problem}</p>`);
   }
   const [kind, text] = addressWords[status ?? 'pending'];
   // The cluster's access may be stricter than the run's.
@@ -145,7 +145,7 @@ function address(visit: Visit, run: RunAnswer, cluster: ClusterAnswer | null): M
       ${isMembers ? actionButton(visit, `${runPath(run)}/open`, 'Open', 'primary') : html`<a class="button primary" href="${url}" target="_blank" rel="noopener noreferrer">Open</a>`}
     </div>
     <p class="hint">
-      ${isMembers ? 'For members: Open makes a link that works once, and keeps you in by a cookie for this address alone.' : 'Whoever knows the address may use it.'}
+      ${isMembers ? 'For members only. "Open" creates a link that works once and sets a cookie for this address.' : 'Public: anyone who knows the address can use it.'}
     </p>
   </section>`;
 }
@@ -156,12 +156,12 @@ function outputs({ outputs: all }: RunAnswer): MaybeHtml {
   return html`<section aria-labelledby="outputs-title">
     <h2 id="outputs-title">Outputs</h2>
     ${table({
-      caption: 'Outputs of the stack',
+      caption: 'Stack outputs',
       columns: [{ title: 'Name' }, { title: 'Value' }],
       rows: list.map(([name, { sensitive, value }]) => [
         html`<code>${name}</code>`,
         sensitive
-          ? html`<span class="quiet">a secret, which is not shown</span>`
+          ? html`<span class="quiet">secret, not shown</span>`
           : html`<code class="wrap">${valueText(value ?? null)}</code>`,
       ]),
     })}
@@ -194,22 +194,20 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
   const place = html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
     >${cluster?.name ?? run.cluster_id}</a
   >`;
-  const stack = hasStack
-    ? html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>`
-    : `${run.stack}, deleted since`;
+  const stack = hasStack ? html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>` : `${run.stack} (deleted)`;
   return html`<section aria-labelledby="about-title">
-    <h2 id="about-title">About it</h2>
+    <h2 id="about-title">Details</h2>
     ${facts([
       { term: 'Stack', text: stack },
-      { term: 'To', text: html`${run.node === null ? 'all nodes of ' : `the node ${run.node} of `}${place}` },
+      { term: 'Target', text: html`${run.node === null ? 'all nodes of ' : `node ${run.node} of `}${place}` },
       run.retry_of === null
         ? null
-        : { term: 'Again after', text: html`<a href="/portal/runs/${run.retry_of}">an earlier run</a>` },
+        : { term: 'Retry of', text: html`<a href="/portal/runs/${run.retry_of}">an earlier run</a>` },
       {
-        term: 'Asked for',
+        term: 'Requested',
         text: html`${moment(run.created_at)}${author(visit, run, authorName)}`,
       },
-      { term: 'Began', text: moment(run.started_at, 'not yet') },
+      { term: 'Started', text: moment(run.started_at, 'not yet') },
       { term: 'Ended', text: moment(run.ended_at, 'not yet') },
       { term: 'Log', text: counted(run.log_lines, 'line') },
       { term: 'Id', text: html`<code>${run.id}</code>` },

@@ -6,16 +6,16 @@ import type { RunAnswer, RunStatusAnswer } from './answers.ts';
 type Kind = 'good' | 'busy' | 'bad' | 'plain';
 
 const statusWords: Readonly<Record<RunStatusAnswer, readonly [Kind, string, string]>> = {
-  PENDING: ['busy', 'waiting', 'It waits until its cluster is free: runs of one cluster go one after the other.'],
-  PLANNING: ['busy', 'planning', 'Terraform fetches what the stack needs and works out what has to be done.'],
-  APPLYING: ['busy', 'applying', 'Terraform does what it has planned.'],
-  APPLIED: ['good', 'applied', 'It is done, and what it made is there.'],
-  SUPERSEDED: ['plain', 'superseded', 'A later run of the same stack took its place here.'],
-  DESTROYING: ['busy', 'destroying', 'Terraform removes what the stack has made.'],
-  DESTROYED: ['plain', 'destroyed', 'What the stack had made is removed.'],
-  CANCELING: ['busy', 'canceling', 'It ends as soon as Terraform has written down what it has done.'],
-  CANCELED: ['plain', 'canceled', 'It was ended before it was done. What it had made until then is still there.'],
-  FAILED: ['bad', 'failed', 'It did not get to its end.'],
+  PENDING: ['busy', 'pending', 'The run waits for its cluster. Each cluster runs one run at a time.'],
+  PLANNING: ['busy', 'planning', 'Terraform downloads providers and modules, and plans the changes.'],
+  APPLYING: ['busy', 'applying', 'Terraform applies the plan.'],
+  APPLIED: ['good', 'applied', 'The run succeeded, and its resources exist.'],
+  SUPERSEDED: ['plain', 'superseded', 'A later run of the same stack replaced this one.'],
+  DESTROYING: ['busy', 'destroying', 'Terraform removes the resources of the stack.'],
+  DESTROYED: ['plain', 'destroyed', 'The resources of the stack are removed.'],
+  CANCELING: ['busy', 'canceling', 'The run stops once Terraform has saved its state.'],
+  CANCELED: ['plain', 'canceled', 'The run was canceled. Resources that it had created still exist.'],
+  FAILED: ['bad', 'failed', 'The run failed.'],
 };
 
 export function statusBadge({ status }: Pick<RunAnswer, 'status'>): Html {
@@ -53,39 +53,39 @@ export function choicesOf(run: Pick<RunAnswer, 'status'>) {
 
 const failures: Readonly<Record<string, readonly [string, string]>> = {
   INIT_FAILED: [
-    'Terraform could not get ready.',
-    'Mostly a provider or a module cannot be fetched: see the last lines of the log, then mend the stack or the mirror, and try again.',
+    'Terraform could not initialize.',
+    'Usually a provider or module cannot be downloaded. Check the last lines of the log, fix the stack or the mirror, and retry.',
   ],
   PLAN_FAILED: [
-    'Terraform could not work out what to do; nothing was changed.',
-    'Mostly an input is wrong or a node is not reachable: see the log, and apply the stack anew with other inputs, or try again.',
+    'Terraform could not create a plan. Nothing was changed.',
+    'Usually an input is wrong or a node is unreachable. Check the log, then apply the stack with other inputs, or retry.',
   ],
   APPLY_FAILED: [
-    'Terraform stopped half-way; what it had made until then is kept.',
-    'See the log for the step that failed. Trying again goes on from here; destroying takes away what is there.',
+    'Terraform stopped before the end. Resources created until then still exist.',
+    'Check the log for the failed step. Retry to continue, or destroy to remove these resources.',
   ],
   DESTROY_FAILED: [
-    'Not everything could be removed.',
-    'See the log for what is left. Try again when its node is reachable.',
+    'Some resources could not be removed.',
+    'Check the log for the remaining resources. Retry once their node is reachable.',
   ],
-  TIMEOUT: ['It took longer than a run may.', 'See where the log stops. Trying again goes on from here.'],
+  TIMEOUT: ['The run exceeded its time limit.', 'Check where the log stops, then retry to continue.'],
   INTERRUPTED: [
-    'What ran it ended without a word, or its machine is gone.',
-    'Trying again goes on from what is known to be there.',
+    'Terraform was killed, or its machine is unreachable.',
+    'Retry to continue from the last stored state.',
   ],
   STATE_SAVE_FAILED: [
-    'What was made is there, and what Terraform knows of it could not be kept.',
-    'Have an administrator of the platform look at the database and the log before anything is tried again.',
+    'Resources exist, but the Terraform state could not be stored.',
+    'A platform administrator must check the database and the log before you retry.',
   ],
   STATE_NOT_SAVED: [
-    'What an earlier run made is not on record yet; nothing was done over it.',
-    'An administrator of the platform sees to the run that it names, or forgets it.',
+    'The state of an earlier run is not stored yet, so this run changed nothing.',
+    'A platform administrator must resolve or forget the earlier run.',
   ],
   RUNNER_UNAVAILABLE: [
-    'Nothing here can run Terraform.',
-    'An administrator of the platform has to install OpenTofu or Terraform, and what runs are walled in by.',
+    'No Terraform runner is available for this run.',
+    'A platform administrator must install OpenTofu or Terraform, and the isolation for runs.',
   ],
-  CLUSTER_GONE: ['Its cluster was deleted or is another organization’s.', 'Apply the stack to another cluster.'],
+  CLUSTER_GONE: ['The cluster was deleted, or belongs to another organization.', 'Apply the stack to another cluster.'],
 };
 
 /** Returns what happened and what to do; null for a run that has not failed. */
@@ -93,10 +93,10 @@ export function failureWords({
   failure_code: code,
 }: Pick<RunAnswer, 'failure_code'>): readonly [string, string] | null {
   if (code === null) return null;
-  return failures[code] ?? [`It failed: ${code}.`, 'See the log.'];
+  return failures[code] ?? [`The run failed: ${code}.`, 'Check the log.'];
 }
 
-const steps = ['waiting', 'getting ready', 'planning', 'working', 'done'] as const;
+const steps = ['pending', 'preparing', 'planning', 'executing', 'done'] as const;
 
 function stepOf({ status, phase }: RunAnswer): number {
   if (status === 'PENDING') return 0;

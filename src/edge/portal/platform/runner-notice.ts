@@ -11,8 +11,8 @@ export async function readRunnerProblem({ get, may }: Visit): Promise<MaybeHtml>
   return notice(
     'bad',
     html`<p>
-      <strong>Nothing can be applied here yet:</strong> ${problem}. Everything else works; once it is mended, stacks can
-      be applied at once.
+      <strong>Stacks cannot be applied:</strong> ${problem}. Everything else works. Once this is fixed, you can apply
+      stacks immediately.
     </p>`,
   );
 }

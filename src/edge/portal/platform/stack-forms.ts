@@ -32,13 +32,13 @@ interface Said {
 }
 
 const iconHint =
-  'One emoji, or the https address of a PNG, JPEG, GIF or WebP image, which is fetched once and shown from here.';
+  'One emoji, or the https URL of a PNG, JPEG, GIF or WebP image. The gateway fetches the image once and serves it.';
 
 function saidFields({ title, description, category, icon }: Said, refusal: Refusal | null): Html {
   return html`${field({ name: 'title', label: 'Title', value: title, refusal, maxLength: 200 })}
     ${area({ name: 'description', label: 'Description', value: description, refusal, hint: 'Plain text.' })}
     <div class="grid">
-      ${field({ name: 'category', label: 'Category', value: category, refusal, maxLength: 100, hint: 'Such as Scheduler, Orchestration, ML Framework or Monitoring.' })}
+      ${field({ name: 'category', label: 'Category', value: category, refusal, maxLength: 100, hint: 'For example Scheduler, Orchestration, ML Framework or Monitoring.' })}
       ${field({ name: 'icon', label: 'Icon', value: icon, refusal, maxLength: 50_000, hint: iconHint })}
     </div>`;
 }
@@ -73,15 +73,15 @@ export function newStackPage(visit: Visit, typed: Upload = nothingTyped, refusal
   const isAdmin = visit.signedIn.principal.platformRole === 'admin';
   const problem = problemOf(refusal, 'file', 'The file');
   const body = html`<p class="lead">
-      A zip of at most 10 MiB with a Terraform module, and with a manifest (manifest.yaml) where there is more to say.
-      It is read completely before anything of it is kept.
-      ${isAdmin ? 'As an administrator of the platform you upload it for everybody.' : 'You alone see what you upload.'}
+      A zip file of at most 10 MiB with a Terraform module and an optional manifest (manifest.yaml). The gateway checks
+      the whole package before storing it.
+      ${isAdmin ? 'As a platform administrator, you upload it for all organizations.' : 'Only you and platform administrators see your uploads.'}
     </p>
     ${packageProblems(refusal)}
     <form class="form" method="post" action="${path}" enctype="multipart/form-data">
       ${formToken(visit)}
       <div class="field">
-        <label for="file">Zip</label>
+        <label for="file">Zip file</label>
         <input
           type="file"
           id="file"
@@ -90,15 +90,15 @@ export function newStackPage(visit: Visit, typed: Upload = nothingTyped, refusal
           aria-describedby="file-hint"
           ${problem === null ? null : html`aria-invalid="true"`}
         />
-        <p class="hint" id="file-hint">Or leave it, and say below where it lies.</p>
+        <p class="hint" id="file-hint">Or leave this empty and enter a URL below.</p>
         ${problem === null ? null : html`<p class="problem">${problem}</p>`}
       </div>
-      ${field({ name: 'url', label: 'Address of the zip', value: typed.url, placeholder: 'https://', refusal, maxLength: 2048, hint: 'https, of a public address. It is fetched once, now.' })}
-      ${field({ name: 'name', label: 'Name', value: typed.name, refusal, maxLength: 100, hint: 'Taken from the manifest, the folder or the file where this is empty. A name of yours that is there already gets a new version.' })}
+      ${field({ name: 'url', label: 'Zip URL', value: typed.url, placeholder: 'https://', refusal, maxLength: 2048, hint: 'An https URL with a public address. It is fetched once, now.' })}
+      ${field({ name: 'name', label: 'Name', value: typed.name, refusal, maxLength: 100, hint: 'If empty, taken from the manifest, the folder or the file. If you already have a stack with this name, the upload becomes its next version.' })}
       <details class="fold" ${refusal === null ? null : html`open`}>
-        <summary>What is said of it</summary>
+        <summary>Catalog entry</summary>
         <div class="form">
-          <p class="hint">What is empty is taken from the package.</p>
+          <p class="hint">Empty fields are taken from the package.</p>
           ${saidFields(typed, refusal)}
         </div>
       </details>
@@ -115,7 +115,7 @@ export async function uploadStack(visit: Visit, form: UploadForm): Promise<Respo
   const { url, ...fields } = typed;
   const said = Object.entries(fields).filter(([, value]) => value !== '');
   if (file === null && url === '') {
-    const message = 'There is no package: choose a zip, or say where it lies.';
+    const message = 'The upload has no package. Choose a zip file, or enter its URL.';
     return newStackPage(visit, typed, { status: 400, message, problems: new Map([['file', 'is missing']]) });
   }
   let body: object = Object.fromEntries([...said, ['url', url]]);
@@ -131,8 +131,8 @@ export async function uploadStack(visit: Visit, form: UploadForm): Promise<Respo
 }
 
 const visibilities = [
-  { value: 'global', label: 'Everybody' },
-  { value: 'private', label: 'Its owner alone' },
+  { value: 'global', label: 'All organizations' },
+  { value: 'private', label: 'Owner only' },
 ] as const;
 
 type Edited = Said & { readonly visibility: string };
@@ -159,7 +159,7 @@ function editPageOf(visit: Visit, stack: StackAnswer, form: Form | null, refusal
   const isAdmin = visit.signedIn.principal.platformRole === 'admin';
   const body = html`<form class="form" method="post" action="${back}">
     ${formToken(visit)} ${beganWith(toBody(textsOf(stack)), form)} ${refused(refusal)} ${saidFields(typed, refusal)}
-    ${isAdmin ? chooser({ name: 'visibility', label: 'Who sees it', options: visibilities, chosen: typed.visibility, hint: 'What is for everybody can be applied by every organization.', problem: problemOf(refusal, 'visibility', 'Who sees it') }) : null}
+    ${isAdmin ? chooser({ name: 'visibility', label: 'Visibility', options: visibilities, chosen: typed.visibility, hint: '"All organizations" lets every organization see and apply the stack.', problem: problemOf(refusal, 'visibility', 'Visibility') }) : null}
     <p class="buttons"><button class="primary">Save</button> <a href="${back}">Cancel</a></p>
   </form>`;
   return page(visit, { title: `Edit ${stack.title}`, body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -194,16 +194,16 @@ export async function deleteStackPage(visit: Visit, name: string, refusal: Refus
     button: `Delete ${stack.name}`,
     refusal,
     body: html`<p>
-        The stack <strong>${stack.title}</strong> (<code>${stack.name}</code>) leaves the catalog, with its packages:
-        nobody applies it any more${stack.visibility === 'global' ? ', in no organization' : ''}.
+        The stack <strong>${stack.title}</strong> (<code>${stack.name}</code>) and its packages are deleted from the
+        catalog. It can no longer be applied${stack.visibility === 'global' ? ' in any organization' : ''}.
       </p>
       <p>
         ${
           total === 0
-            ? 'Nothing that you can see runs of it.'
-            : html`<strong>It is applied ${total === 1 ? 'once' : `${total} times`}.</strong> What it made there stays
-                and goes on; it can be destroyed from its
-                <a href="/portal/runs?stack=${encodeURIComponent(stack.name)}">runs</a>, and not be retried.`
+            ? 'No run visible to you has applied this stack.'
+            : html`<strong>It is applied ${total === 1 ? 'once' : `${total} times`}.</strong> Its resources keep
+                running. You can destroy them from the
+                <a href="/portal/runs?stack=${encodeURIComponent(stack.name)}">runs</a>, but not retry these runs.`
         }
       </p>`,
   });

@@ -26,7 +26,7 @@ const categoriesFrom = 100;
 const usualCategories = ['Scheduler', 'Orchestration', 'ML Framework', 'Monitoring'] as const;
 
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'The stack is deleted. What it has made on clusters is still there, and can be destroyed from its runs.',
+  deleted: 'Stack deleted. Resources that it created on clusters still exist; destroy them from its runs.',
 };
 
 export const stackPath = ({ id }: Pick<StackAnswer, 'id'>): string => `${path}/${id}`;
@@ -44,8 +44,8 @@ export function stackIcon(stack: Pick<StackAnswer, 'id' | 'icon' | 'version'>): 
 }
 
 export function visibilityBadge({ visibility, builtin }: StackAnswer): Html {
-  if (builtin) return badge('plain', 'built in');
-  return visibility === 'private' ? badge('busy', 'private') : badge('plain', 'everybody');
+  if (builtin) return badge('plain', 'built-in');
+  return visibility === 'private' ? badge('busy', 'private') : badge('plain', 'all organizations');
 }
 
 export async function stacksPage(visit: Visit): Promise<Response> {
@@ -62,8 +62,8 @@ export async function stacksPage(visit: Visit): Promise<Response> {
   const actions = may('stacks') ? html`<a class="button primary" href="${path}/new">Upload a stack</a>` : null;
   const body = html`${said === undefined ? null : notice('good', said)} ${problem}
     <p class="lead">
-      Software for clusters, as Terraform modules: choose one, say where, and it is installed as a run that can be
-      followed and taken back.
+      Software for clusters, packaged as Terraform modules. Applying a stack to a cluster starts a run that you can
+      follow, and destroy later.
     </p>
     ${filterForm(path, filterFields(chosen, all.data))}
     <div id="results">
@@ -89,13 +89,13 @@ function filterFields({ search, category }: Chosen, all: readonly StackAnswer[])
 
 function nothing({ may }: Visit, { search, category }: Chosen): Html {
   if (search !== '' || category !== '') {
-    return empty('No stack matches', html`<a href="${path}">Show all stacks</a>.`);
+    return empty('No matching stacks', html`<a href="${path}">Show all stacks</a>.`);
   }
   return empty(
     'No stacks yet',
     may('stacks')
       ? html`<a href="${path}/new">Upload</a> a zip with a Terraform module.`
-      : 'An administrator uploads them.',
+      : 'Ask an administrator to upload one.',
   );
 }
 

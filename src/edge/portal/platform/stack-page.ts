@@ -19,12 +19,11 @@ import { facts, moment } from './widgets.ts';
 /** One stack: its description, its inputs and its actions. */
 
 const notices: Readonly<Record<string, (version: number) => string>> = {
-  created: () => 'The stack is in the catalog.',
-  new_version: (version) =>
-    `The stack has a new version: ${version}. Runs keep the version that they were applied with.`,
-  changed: (version) => `The changes are saved. The package is that of version ${version}.`,
-  unchanged: (version) => `Nothing has changed: this is version ${version}.`,
-  saved: () => 'The changes are saved.',
+  created: () => 'Stack added to the catalog.',
+  new_version: (version) => `Version ${version} uploaded. Existing runs keep their version.`,
+  changed: (version) => `Changes saved. The package is still version ${version}.`,
+  unchanged: (version) => `No changes. This is version ${version}.`,
+  saved: () => 'Changes saved.',
 };
 
 export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
@@ -62,7 +61,7 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
         ? null
         : notice(
             'plain',
-            html`<p><strong>Noted when it was uploaded</strong></p>
+            html`<p><strong>Upload warnings</strong></p>
               <ul class="plain-list">
                 ${stack.warnings.map((text) => html`<li>${text}</li>`)}
               </ul>`,
@@ -77,9 +76,9 @@ function inputTable(inputs: readonly InputAnswer[]): Html {
     <h2 id="inputs-title">Inputs</h2>
     ${
       inputs.length === 0
-        ? html`<p class="quiet">It asks for nothing but a place.</p>`
+        ? html`<p class="quiet">This stack has no inputs.</p>`
         : records({
-            caption: 'Inputs of the stack',
+            caption: 'Stack inputs',
             columns: ['Name', 'Type', 'Default', 'Description'],
             rows: inputs.map((input) => [
               html`<code>${input.name}</code> ${input.required ? badge('busy', 'required') : null}
@@ -108,21 +107,24 @@ const mirrorWords = (inMirror: boolean | null): MaybeHtml => {
 function about(stack: StackAnswer): Html {
   const { version, web } = stack;
   const where =
-    web === null ? 'none' : `port ${web.port ?? 'as a run says'}${web.node === null ? '' : ` of the node ${web.node}`}`;
+    web === null ? 'none' : `port ${web.port ?? 'set by each run'}${web.node === null ? '' : ` on node ${web.node}`}`;
   return html`<section aria-labelledby="about-title">
-    <h2 id="about-title">About it</h2>
+    <h2 id="about-title">Details</h2>
     ${facts([
       { term: 'Name', text: html`<code>${stack.name}</code>` },
-      { term: 'Seen by', text: seenBy(stack) },
+      { term: 'Visibility', text: seenBy(stack) },
       {
         term: 'Hardware',
-        text: stack.applicable_profiles === null ? 'any profile' : `nodes of ${stack.applicable_profiles.join(', ')}`,
+        text:
+          stack.applicable_profiles === null
+            ? 'any profile'
+            : `nodes with profile ${stack.applicable_profiles.join(' or ')}`,
       },
       { term: 'Web address', text: where },
       {
         term: 'Version',
-        text: html`${version.number} of ${moment(version.created_at)}, ${counted(version.files, 'file')},
-        ${count(version.size)} bytes as zip`,
+        text: html`${version.number}, uploaded ${moment(version.created_at)}, ${counted(version.files, 'file')},
+        ${count(version.size)} bytes zipped`,
       },
       { term: 'SHA-256', text: html`<code>${version.sha256}</code>` },
       {
@@ -133,20 +135,20 @@ function about(stack: StackAnswer): Html {
         term: 'Providers',
         text:
           stack.providers.length === 0
-            ? 'none but the built-in one'
+            ? 'built-in provider only'
             : html`<ul class="plain-list">
                 ${stack.providers.map(({ source, version: constraint, in_mirror: mirrored }) => html`<li><code>${source}</code> ${constraint ?? ''} ${mirrorWords(mirrored)}</li>`)}
               </ul>`,
       },
     ])}
     <p class="hint">
-      An upload under the same name is the next version. The last five are kept, and those that runs use, so that each
-      is destroyed by what made it.
+      An upload with the same name becomes the next version. Headgate keeps the last five versions, and all versions
+      that runs use, because a run is destroyed with its own version.
     </p>
   </section>`;
 }
 
 function seenBy({ visibility, builtin }: StackAnswer): string {
-  if (builtin) return 'everybody; it comes with Headgate';
-  return visibility === 'global' ? 'everybody' : 'its owner, and administrators of the platform';
+  if (builtin) return 'all organizations (included with Headgate)';
+  return visibility === 'global' ? 'all organizations' : 'owner and platform administrators';
 }

@@ -171,7 +171,7 @@ export function pager<T>(
       ? null
       : html`<a class="button" href="${pathWith(path, { ...query, [name]: to })}">${text}</a>`;
   return html`<nav class="pager buttons" aria-label="Pages of the list">
-    ${link(page - 1, 'Back')} ${link(page + 1, 'Further')} <span class="quiet">Page ${page} of ${pages}</span>
+    ${link(page - 1, 'Previous')} ${link(page + 1, 'Next')} <span class="quiet">Page ${page} of ${pages}</span>
   </nav>`;
 }
 
@@ -201,7 +201,7 @@ export function confirmForm(visit: Visit, { action, body, button, back, refusal 
     ${refused(refusal)} ${body}
     <form method="post" action="${action}">
       ${formToken(visit)} ${onceField()}
-      <p class="buttons"><button class="danger">${button}</button> <a href="${back}">Keep it</a></p>
+      <p class="buttons"><button class="danger">${button}</button> <a href="${back}">Cancel</a></p>
     </form>
   </div>`;
 }
