@@ -1,63 +1,76 @@
-/** No turn is available: too many callers wait already, or none ended in time. */
+/** No slot is available for one name: too much work of that name waits already, or waited too long for its own slots. */
 export class TooManyWaitError extends Error {
   constructor() {
-    super('too many wait for a turn');
+    super('too many wait for a slot of this name');
     this.name = 'TooManyWaitError';
   }
 }
 
-export interface TurnBounds {
-  readonly atOnceMax: number;
-  /** How many may wait for a turn of one name. */
-  readonly waitingMax: number;
-  /** Milliseconds that a caller waits; absent: indefinitely. */
+/** No slot is available because of other names: too much work waits in total, or no shared slot was free in time. */
+export class NoSlotError extends Error {
+  constructor() {
+    super('no slot in time');
+    this.name = 'NoSlotError';
+  }
+}
+
+export interface ConcurrencyBounds {
+  /** Work that runs at once, and work that waits, under one name. */
+  readonly atOncePerNameMax: number;
+  readonly waitingPerNameMax: number;
+  /** The same under all names together; absent: no bound. */
+  readonly atOnceMax?: number;
+  readonly waitingMax?: number;
+  /** Milliseconds that work waits; absent: indefinitely. */
   readonly waitMsMax?: number;
+}
+
+export interface SlotOptions {
+  /** Part of something that has begun: it waits as long as it takes, and is not counted as waiting. */
+  readonly isBegun?: boolean;
+}
+
+interface Waiting {
+  readonly isBegun: boolean;
+  readonly begin: () => void;
 }
 
 interface Line {
   running: number;
-  readonly waiting: (() => void)[];
+  readonly waiting: Waiting[];
 }
 
-/** Bounds work that runs at once under one name; further work waits, first come first served. */
-export class Turns {
-  readonly #bounds: TurnBounds;
+/**
+ * Bounds work that runs at once under one name, first come first served, and under all names together. Shared slots go
+ * to the name with the fewest running; among several, to the name whose last slot is oldest.
+ */
+export class ConcurrencyLimit {
+  readonly #bounds: Required<ConcurrencyBounds>;
+  /** Lines in the order of their last slot, the latest last. */
   readonly #lines = new Map<string, Line>();
+  #running = 0;
+  #waiting = 0;
 
-  constructor(bounds: TurnBounds) {
-    this.#bounds = bounds;
+  constructor(bounds: ConcurrencyBounds) {
+    this.#bounds = { atOnceMax: Infinity, waitingMax: Infinity, waitMsMax: Infinity, ...bounds };
   }
 
   /**
-   * @returns the function that ends the turn, to be called once
-   * @throws TooManyWaitError
+   * Waits for a slot.
+   * @returns the function that frees the slot, to be called once
+   * @throws TooManyWaitError, NoSlotError
    */
-  async take(name: string): Promise<() => void> {
-    const { atOnceMax, waitingMax } = this.#bounds;
+  async take(name: string, { isBegun = false }: SlotOptions = {}): Promise<() => void> {
     const line = this.#lines.get(name) ?? { running: 0, waiting: [] };
     this.#lines.set(name, line);
-    if (line.running < atOnceMax) line.running += 1;
-    else if (line.waiting.length < waitingMax) await this.#wait(line);
-    else throw new TooManyWaitError();
+    if (this.#mayRun(line)) this.#begin(name, line);
+    else await this.#wait(line, isBegun);
     return () => this.#end(name, line);
   }
 
-  async #wait({ waiting }: Line): Promise<void> {
-    const { waitMsMax } = this.#bounds;
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    waiting.push(resolve);
-    const leave = (): void => {
-      waiting.splice(waiting.indexOf(resolve), 1);
-      reject(new TooManyWaitError());
-    };
-    const timer = waitMsMax === undefined ? undefined : setTimeout(leave, waitMsMax);
-    await promise;
-    clearTimeout(timer);
-  }
-
-  /** Runs work with a turn, which ends with the work. @throws TooManyWaitError, and the error of `run` */
-  async during<T>(name: string, run: () => Promise<T>): Promise<T> {
-    const end = await this.take(name);
+  /** Runs work in a slot, which ends with the work. @throws TooManyWaitError, NoSlotError, and what `run` throws */
+  async during<T>(name: string, run: () => Promise<T>, options?: SlotOptions): Promise<T> {
+    const end = await this.take(name, options);
     try {
       return await run();
     } finally {
@@ -65,14 +78,63 @@ export class Turns {
     }
   }
 
-  /** Passes the turn on to the next caller. */
-  #end(name: string, line: Line): void {
-    const next = line.waiting.shift();
-    if (next !== undefined) {
-      next();
-      return;
+  #mayRun({ running }: Line): boolean {
+    return this.#running < this.#bounds.atOnceMax && running < this.#bounds.atOncePerNameMax;
+  }
+
+  #begin(name: string, line: Line): void {
+    line.running += 1;
+    this.#running += 1;
+    this.#lines.delete(name);
+    this.#lines.set(name, line);
+  }
+
+  #wait(line: Line, isBegun: boolean): Promise<void> {
+    const { waitingMax, waitingPerNameMax, waitMsMax } = this.#bounds;
+    if (!isBegun) {
+      if (line.waiting.filter((other) => !other.isBegun).length >= waitingPerNameMax) throw new TooManyWaitError();
+      if (this.#waiting >= waitingMax) throw new NoSlotError();
+      this.#waiting += 1;
     }
+    return new Promise((resolve, reject) => {
+      const waiting: Waiting = {
+        isBegun,
+        begin: () => {
+          clearTimeout(timer);
+          if (!isBegun) this.#waiting -= 1;
+          resolve();
+        },
+      };
+      const giveUp = (): void => {
+        line.waiting.splice(line.waiting.indexOf(waiting), 1);
+        this.#waiting -= 1;
+        reject(this.#bounds.atOnceMax === Infinity ? new TooManyWaitError() : new NoSlotError());
+      };
+      const timer = isBegun || waitMsMax === Infinity ? undefined : setTimeout(giveUp, waitMsMax);
+      if (isBegun) line.waiting.unshift(waiting);
+      else line.waiting.push(waiting);
+    });
+  }
+
+  #end(name: string, line: Line): void {
     line.running -= 1;
-    if (line.running === 0) this.#lines.delete(name);
+    this.#running -= 1;
+    const next = this.#next(name, line);
+    if (next !== null) {
+      this.#begin(next.name, next.line);
+      next.line.waiting.shift()?.begin();
+    }
+    if (line.running === 0 && line.waiting.length === 0) this.#lines.delete(name);
+  }
+
+  /** Returns the line that gets a free slot: where slots are not shared, only the line that freed it. */
+  #next(name: string, line: Line): { name: string; line: Line } | null {
+    if (this.#bounds.atOnceMax === Infinity) return line.waiting.length > 0 ? { name, line } : null;
+    let next: { name: string; line: Line } | null = null;
+    for (const [other, candidate] of this.#lines) {
+      if (candidate.waiting.length === 0 || !this.#mayRun(candidate)) continue;
+      if (next === null || candidate.running < next.line.running) next = { name: other, line: candidate };
+    }
+    return next;
   }
 }

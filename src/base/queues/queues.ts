@@ -1,6 +1,5 @@
 export { BoundedStore } from './bounded-store.ts';
-export { TooManyWaitError, Turns } from './concurrency-limit.ts';
-export { type FairTurnBounds, FairTurns, NoTurnError } from './fair-concurrency-limit.ts';
+export { type ConcurrencyBounds, ConcurrencyLimit, NoSlotError, TooManyWaitError } from './concurrency-limit.ts';
 export { FairQueue } from './fair-queue.ts';
 export { createSerial } from './keyed-mutex.ts';
 export { createPacedLoop, type PacedLoop } from './paced-loop.ts';

@@ -1,7 +1,7 @@
 import { argon2, type Argon2Parameters, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import { AppError } from '#base/errors.ts';
-import { FairTurns, NoTurnError, TooManyWaitError } from '#base/queues/queues.ts';
+import { ConcurrencyLimit, NoSlotError, TooManyWaitError } from '#base/queues/queues.ts';
 import { isCommonPassword } from './common-passwords.ts';
 import { emailKeyOf } from './email.ts';
 
@@ -16,7 +16,7 @@ const deriveNow: (algorithm: 'argon2id', parameters: Argon2Parameters) => Promis
  * Limits hashing for the whole process, like its thread pool, half of which stays free for files and names: each hash
  * takes 19 MiB and tens of milliseconds of a core. An asker with many hashes waits only for their own.
  */
-const turns = new FairTurns({
+const turns = new ConcurrencyLimit({
   atOnceMax: 2,
   atOncePerNameMax: 1,
   waitingMax: 64,
@@ -29,7 +29,7 @@ async function derive(asker: string, parameters: Argon2Parameters): Promise<Buff
   try {
     return await turns.during(asker, () => deriveNow('argon2id', parameters));
   } catch (error) {
-    if (!(error instanceof TooManyWaitError || error instanceof NoTurnError)) throw error;
+    if (!(error instanceof TooManyWaitError || error instanceof NoSlotError)) throw error;
     throw new AppError('overloaded', { message: 'Too many passwords are being checked; try again shortly.' });
   }
 }

@@ -6,10 +6,10 @@ import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import {
   BoundedStore,
+  ConcurrencyLimit,
   createRefreshingCache,
   type RefreshingCache,
   TooManyWaitError,
-  Turns,
 } from '#base/queues/queues.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRecord } from './api-key.ts';
@@ -90,7 +90,7 @@ const lookUpTimeoutMs = 5000;
 const cacheEntriesMax = 10_000;
 const cacheRefreshAfterMs = 30_000;
 /** Bounds on simultaneous lookups: anybody can invent keys, and the database's connections are for real ones. */
-const lookUpBounds = { atOnceMax: 3, waitingMax: 1000 };
+const lookUpBounds = { atOncePerNameMax: 3, waitingPerNameMax: 1000 };
 
 /** Converts a stored hash to the string that `digestSecret` returns. */
 const nameOf = (secretHash: Buffer): string => secretHash.toString('latin1');
@@ -158,7 +158,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
   let imported = new Set<string>();
   let taken = 0;
 
-  const turns = new Turns(lookUpBounds);
+  const turns = new ConcurrencyLimit(lookUpBounds);
   const store = new BoundedStore();
   const lookUp = (name: string): Promise<KnownKey | null> => readKnownKey({ db, accounts }, name);
   const load = async (name: string): Promise<KnownKey | null> => {

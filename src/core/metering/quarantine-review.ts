@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import { type Db, sqlStateOf, type Transaction } from '#base/database/database.ts';
-import { Turns } from '#base/queues/queues.ts';
+import { ConcurrencyLimit } from '#base/queues/queues.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import {
   createWriter,
@@ -55,12 +55,12 @@ export interface QuarantineReviewOptions {
   readonly audit: Audit;
 }
 
-const turnBounds = { atOnceMax: 1, waitingMax: 100 };
+const turnBounds = { atOncePerNameMax: 1, waitingPerNameMax: 100 };
 
 export function createQuarantineReview(options: QuarantineReviewOptions): QuarantineReview {
   const { db, audit } = options;
   const writer = createWriter(options);
-  const turns = new Turns(turnBounds);
+  const turns = new ConcurrencyLimit(turnBounds);
   /** Runs one decision at a time: it needs a second connection besides that of its transaction. */
   const decide = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
     turns.during('', () => db.orm.transaction(run));

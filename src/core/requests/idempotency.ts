@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { TooManyWaitError, Turns } from '#base/queues/queues.ts';
+import { ConcurrencyLimit, TooManyWaitError } from '#base/queues/queues.ts';
 import { BoundedAsking, NotAskedError } from './circuit-breaker.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows } from './idempotency-rows.ts';
@@ -129,7 +129,7 @@ interface Running {
 }
 
 /** Bounds of claims per API key, whose limits are not checked before. A claim may read megabytes from the database. */
-const turnBounds = { atOnceMax: 4, waitingMax: 100 };
+const turnBounds = { atOncePerNameMax: 4, waitingPerNameMax: 100 };
 
 class ClaimBook implements Idempotency {
   readonly #log: Log;
@@ -143,7 +143,7 @@ class ClaimBook implements Idempotency {
   readonly #removals = new Set<string>();
   #removing: Promise<void> | null = null;
   readonly #writes = new Set<Promise<void>>();
-  readonly #turns = new Turns(turnBounds);
+  readonly #turns = new ConcurrencyLimit(turnBounds);
   readonly #asking = new BoundedAsking(claimTimeoutMs);
   readonly #contact: LeaseContact;
   #isLapsed = false;

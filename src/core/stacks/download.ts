@@ -4,7 +4,7 @@ import { request } from 'node:https';
 import { connect as connectTls } from 'node:tls';
 import { AppError } from '#base/errors.ts';
 import { dialFirst, isPublicAddress, literalAddress, type Outbound } from '#base/net/net.ts';
-import { Turns } from '#base/queues/queues.ts';
+import { ConcurrencyLimit } from '#base/queues/queues.ts';
 import { packageBytesMax, PackageRefusedError, sizeText } from '#core/stacks/package/package.ts';
 
 /** Network access for downloads of packages and icons. */
@@ -27,7 +27,7 @@ const redirectsMax = 3;
 const urlCharsMax = 2048;
 const redirects = new Set([301, 302, 303, 307, 308]);
 
-const turns = new Turns({ atOnceMax: 4, waitingMax: 32, waitMsMax: 30_000 });
+const turns = new ConcurrencyLimit({ atOncePerNameMax: 4, waitingPerNameMax: 32, waitMsMax: 30_000 });
 
 export const packageTooLarge = (): AppError =>
   new AppError('package_too_large', { message: `The package is larger than ${sizeText(packageBytesMax)}.` });

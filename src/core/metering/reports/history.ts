@@ -1,6 +1,6 @@
 import { type Db, sqlStateOf } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
-import { type FairTurnBounds, FairTurns, NoTurnError } from '#base/queues/queues.ts';
+import { type ConcurrencyBounds, ConcurrencyLimit, NoSlotError } from '#base/queues/queues.ts';
 import type { DetailedRecord, UsageRecord } from '#core/metering/records/records.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import { type Busy, readBusy } from './busy.ts';
@@ -54,7 +54,7 @@ const waitingMax = 500;
 const waitingPerOrganizationMax = 100;
 
 /** Returns the bounds: if there are several connections, one organization can use all except one. */
-const boundsOf = ({ connections, waitMsMax }: HistoryOptions): FairTurnBounds => ({
+const boundsOf = ({ connections, waitMsMax }: HistoryOptions): ConcurrencyBounds => ({
   atOnceMax: connections,
   atOncePerNameMax: Math.max(1, connections - 1),
   waitingMax,
@@ -70,7 +70,7 @@ const boundsOf = ({ connections, waitMsMax }: HistoryOptions): FairTurnBounds =>
  */
 export function createHistory(options: HistoryOptions): History {
   const { db, wallet } = options;
-  const turns = new FairTurns(boundsOf(options));
+  const turns = new ConcurrencyLimit(boundsOf(options));
   const during = async <T>(name: string, run: () => Promise<T>, isBegun = false): Promise<T> => {
     try {
       return await turns.during(name, run, { isBegun });
@@ -107,7 +107,7 @@ const ofAll = '';
 const queryCanceled = '57014';
 
 function toRefusal(error: unknown): unknown {
-  if (error instanceof NoTurnError) {
+  if (error instanceof NoSlotError) {
     const message = 'Too many reports are asked for at the moment; try again shortly.';
     return new AppError('overloaded', { message, headers: { 'retry-after': '5' }, cause: error });
   }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { Turns } from '#base/queues/queues.ts';
+import { ConcurrencyLimit } from '#base/queues/queues.ts';
 import { descriptionCharsMax, slugOf, titleCharsMax } from '#core/stacks/names.ts';
 import { findInputs, type StackInput } from './inputs.ts';
 import { type Manifest, readManifest, type WebPort } from './manifest.ts';
@@ -59,7 +59,7 @@ export interface ReadPackage {
   readonly metadata: VersionMetadata;
 }
 
-const turns = new Turns({ atOnceMax: 1, waitingMax: 32, waitMsMax: 60_000 });
+const turns = new ConcurrencyLimit({ atOncePerNameMax: 1, waitingPerNameMax: 32, waitMsMax: 60_000 });
 
 /**
  * Reads a package, and checks that it can be applied here.

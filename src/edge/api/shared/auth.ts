@@ -1,7 +1,7 @@
 import type { MiddlewareHandler, Next } from 'hono';
 import { duringChange } from '#base/database/database.ts';
 import { AppError, needsPlatformAdmin } from '#base/errors.ts';
-import { Turns } from '#base/queues/queues.ts';
+import { ConcurrencyLimit } from '#base/queues/queues.ts';
 import { type Accounts, type Action, type Extent, extentOf, isOfPlatform } from '#core/accounts/accounts.ts';
 import {
   type Authenticator,
@@ -89,10 +89,10 @@ export interface GuardParts {
 }
 
 /** Bounds of open requests per caller; per address on routes without authentication. */
-const turnBounds = { atOnceMax: 4, waitingMax: 100, waitMsMax: 15_000 };
+const turnBounds = { atOncePerNameMax: 4, waitingPerNameMax: 100, waitMsMax: 15_000 };
 
 /** Bounds of answers that last. Requests for more of them fail at once. */
-const openBounds = { atOnceMax: 16, waitingMax: 0 };
+const openBounds = { atOncePerNameMax: 16, waitingPerNameMax: 0 };
 
 const isRead = ({ req: { method } }: HttpContext): boolean => method === 'GET' || method === 'HEAD';
 
@@ -123,10 +123,10 @@ interface TurnTaking {
 }
 
 function createTurnTaking(): TurnTaking {
-  const [turns, open] = [new Turns(turnBounds), new Turns(openBounds)];
+  const [turns, open] = [new ConcurrencyLimit(turnBounds), new ConcurrencyLimit(openBounds)];
   /** Functions that free the place of a request; each may be called repeatedly. */
   const ends = new WeakMap<HttpContext, () => void>();
-  const take = async (line: Turns, context: HttpContext, name: string): Promise<void> => {
+  const take = async (line: ConcurrencyLimit, context: HttpContext, name: string): Promise<void> => {
     const { outgoing } = context.env;
     const end = once(await line.take(name));
     if (!outgoing.closed) {
