@@ -1,6 +1,7 @@
 export { type BodyText, LargeText } from './body-text.ts';
 export { digestMembers } from './canonical.ts';
 export { ListPieces } from './list-pieces.ts';
+export { NextMark, StringEnds } from './marks.ts';
 export { findMistake, type JsonMistake } from './mistake.ts';
 export { pathAt } from './path.ts';
 export { ObjectPieces, type PieceMember } from './pieces.ts';

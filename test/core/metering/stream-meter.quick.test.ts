@@ -224,6 +224,14 @@ describe('the meter of a stream', () => {
     expect(meter.finished).toBe(true);
   });
 
+  it.each(['abort', 'error', 'stop'])('reads the finish reason %s of a choice only, not of values in it', (reason) => {
+    const nested = { arguments: { finish_reason: reason }, choices: [{ finish_reason: reason }] };
+    const chunk = { choices: [{ index: 0, delta: { parsed: nested }, finish_reason: null }], nested };
+    const meter = createStreamMeter(silent);
+    expect(meter.feed(`data: ${JSON.stringify(chunk)}\n\n`)).toBe(`data: ${JSON.stringify(chunk)}\n\n`);
+    expect([meter.failure, meter.finished]).toEqual([null, false]);
+  });
+
   it('counts and cuts usage in frames of other shapes', () => {
     const usage = '{"prompt_tokens":3,"completion_tokens":4}';
     const spaced = `{"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage" :${usage}}`;

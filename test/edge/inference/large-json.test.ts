@@ -81,14 +81,28 @@ describe('a JSON answer of megabytes', () => {
 
   const message = (bytes: number, more: object): string => {
     const said = { finish_reason: 'abort', status: 'failed', stop_reason: null, text: 'x'.repeat(bytes) };
-    const output = [{ type: 'tool_use', id: 't', name: 'f', input: said }];
-    return JSON.stringify({ content: output, output, ...more, usage: { input_tokens: 10, output_tokens: 5 } });
+    const output = [{ type: 'tool_use', id: 't', name: 'f', input: said, finish_reason: 'error' }];
+    return JSON.stringify({
+      content: output,
+      output,
+      parsed: said,
+      ...more,
+      usage: { input_tokens: 10, output_tokens: 5 },
+    });
   };
+  const choices = (...finishes: string[]): object[] =>
+    finishes.map((finish, index) => ({
+      index,
+      message: { role: 'assistant', content: null, parsed: { finish_reason: 'abort' } },
+      finish_reason: finish,
+    }));
   it.each<[string, object, object]>([
     ['/v1/messages', { stop_reason: 'tool_use' }, {}],
     ['/v1/messages', { stop_reason: 'tool_use' }, { stop_reason: null }],
     ['/v1/responses', { status: 'completed' }, {}],
     ['/v1/responses', { status: 'completed' }, { status: 'cancelled' }],
+    ['/v1/chat/completions', { choices: choices('stop') }, {}],
+    ['/v1/chat/completions', { choices: choices('stop') }, { choices: choices('stop', 'abort') }],
   ])('of %s %j %j is broken off where itself says so, and not where a call does', async (path, ended, broken) => {
     const isBroken = Object.keys(broken).length > 0;
     for (const bytes of [10_000, 1_100_000]) {

@@ -1,6 +1,7 @@
 import { scanDocument, spliceText } from '#base/json/json.ts';
 import { answerBytes, type MadeMember, textOfLength } from './text-count.ts';
 import { type EngineCount, parseUsage } from './usage.ts';
+import { finishReasonsOf } from './finish-reasons.ts';
 import { type MadeText, noText, type Seen } from './usage-of.ts';
 import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
 
@@ -36,11 +37,11 @@ export type JsonMeterResult =
 
 const OPEN_BRACE = 0x7b;
 
-/** Matches only a member, since quotes inside strings are escaped. */
-export const abortedPattern = /"finish_reason" ?: ?"(?:abort|error)"/;
+/** Matches every answer of an aborted choice: others need no second reading. */
+const mayBeAborted = /"(?:abort|error)"/;
 
 function isBrokenOff(text: string, sign: BrokenSign | undefined): boolean {
-  if (sign === undefined) return abortedPattern.test(text);
+  if (sign === undefined) return mayBeAborted.test(text) && finishReasonsOf(text).isBroken;
   const scan = scanDocument(text);
   const member = scan.ok ? scan.members.find(({ key }) => key === sign.member) : undefined;
   return sign.isBroken(member === undefined ? null : text.slice(member.valueStart, member.valueEnd));

@@ -1,5 +1,6 @@
 import { ObjectPieces, type PieceMember, type Splice } from '#base/json/json.ts';
-import { abortedPattern, hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
+import { FinishReasons } from './finish-reasons.ts';
+import { hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
 import { largeBytesOfToken, textOfLength } from './text-count.ts';
 import { parseUsage } from './usage.ts';
 import { costSplice, publicNameOf } from './usage-member.ts';
@@ -20,24 +21,19 @@ export type PiecesMeterResult =
 const wanted = ['usage', 'model', 'error'];
 /** Maximum length of a `usage`; a longer one is invalid. */
 const valueCharsMax = 65_536;
-/** Characters kept of a piece, so that `abortedPattern` is found across two pieces. */
-const overlapChars = 32;
 
 export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
   const { readUsage = parseUsage, brokenSign } = options;
   const names = brokenSign === undefined ? wanted : [...wanted, brokenSign.member];
   const pieces = new ObjectPieces(new Set(names), valueCharsMax);
-  let aborted = false;
-  let overlap = '';
+  const reasons = new FinishReasons();
   let bytes = 0;
 
   return {
     feed(text) {
       bytes += text.length;
       pieces.feed(text);
-      if (brokenSign !== undefined) return;
-      aborted ||= abortedPattern.test(overlap + text.slice(0, overlapChars)) || abortedPattern.test(text);
-      overlap = text.length < overlapChars ? (overlap + text).slice(-overlapChars) : text.slice(-overlapChars);
+      if (brokenSign === undefined) reasons.feed(text);
     },
     end() {
       const members = pieces.end();
@@ -48,7 +44,7 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       // Some engines report an error with status 200.
       const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
       if (!hasFigures(last) && tellsError) return { ok: false };
-      if (brokenSign !== undefined) aborted = brokenSign.isBroken(members.get(brokenSign.member)?.text ?? null);
+      const aborted = brokenSign?.isBroken(members.get(brokenSign.member)?.text ?? null) ?? reasons.isBroken;
       const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
       const seen = { last, running: null, text: textOfLength(bytes, largeBytesOfToken) };
       return { ok: true, seen, splices, aborted: aborted || tellsError };

@@ -1,4 +1,5 @@
 import { scanDocument, scanObject, skipSpace, type Splice, spliceText } from '#base/json/json.ts';
+import { finishReasonsOf } from './finish-reasons.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
@@ -289,11 +290,12 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
 
   /** @returns false for an abort that this gateway did not request */
   #noteFinish(frame: Frame, choicesAt: number): boolean {
-    const at = finishReasonAt(frame.text, choicesAt);
-    if (at === -1) return true;
-    if (frame.text.startsWith('"abort"', at) && !this.#abortExpected) return false;
+    if (!mayFinish(frame.text, choicesAt)) return true;
+    const { found: reasons } = finishReasonsOf(frame.text.slice(frame.start, frame.end));
+    if (reasons.size === 0) return true;
+    if (reasons.has('abort') && !this.#abortExpected) return false;
     // Engines that send this reason add the cause, in their own words.
-    if (frame.text.startsWith('"error"', at)) return false;
+    if (reasons.has('error')) return false;
     const index = this.#choiceIndex(frame, choicesAt);
     if (!this.#finishedChoices.includes(index)) this.#finishedChoices.push(index);
     return true;
@@ -321,15 +323,15 @@ function firstIndex(text: string, choicesAt: number): number {
   return member === undefined ? 0 : Number.parseInt(text.slice(member.valueStart, member.valueEnd), 10) || 0;
 }
 
-/** Returns the offset of the quote before a finish reason, or -1; vLLM writes null for none, others "". */
-function finishReasonAt(text: string, from: number): number {
+/** True if the text may have a finish reason, anywhere in it; vLLM writes null for none, others "". */
+function mayFinish(text: string, from: number): boolean {
   for (let at = text.indexOf(finishMark, from); at !== -1; at = text.indexOf(finishMark, at)) {
     at = skipSpace(text, at + finishMark.length);
     if (text.charCodeAt(at) !== COLON) continue;
     at = skipSpace(text, at + 1);
-    if (text.charCodeAt(at) === QUOTE && text.charCodeAt(at + 1) !== QUOTE) return at;
+    if (text.charCodeAt(at) === QUOTE && text.charCodeAt(at + 1) !== QUOTE) return true;
   }
-  return -1;
+  return false;
 }
 
 /**
