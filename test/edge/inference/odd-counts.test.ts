@@ -115,6 +115,13 @@ describe.each(Object.entries(routes))(
   },
 );
 
+it.each(['/v1/embeddings', '/v1/rerank'])('charges the total of %s when the prompt is counted as 0', async (path) => {
+  const { body = {}, answer = chat } = routes[path] ?? {};
+  const got = await bench.post(path, { ...body, answer: answer({ prompt_tokens: 0, total_tokens: 321 }) });
+  await got.text();
+  expect(await bench.recordOf(got)).toMatchObject({ usage_source: 'engine', input_tokens: 321, output_tokens: 0 });
+});
+
 describe('a prompt without a count', () => {
   const textAnswer = routes['/v1/completions']?.answer(undefined);
 

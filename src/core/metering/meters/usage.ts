@@ -78,12 +78,14 @@ function parseObject(json: string): object | null {
   }
 }
 
-/** Returns the prompt's count, else the total minus the output, which requests that only read do not have. */
+/**
+ * Returns the prompt's count. If it is absent or 0, as in embeddings of some engines, returns the total minus the output.
+ */
 function promptOf(value: object, output: unknown): number | null {
-  const counted = either(value, 'prompt_tokens', 'input_tokens') ?? null;
-  if (counted !== null) return countOf(counted);
+  const counted = either(value, 'prompt_tokens', 'input_tokens') ?? 0;
   const total = countOf(member(value, 'total_tokens'));
-  return total === null ? null : countOf(total - partOf(output));
+  if (counted === 0 && total !== null && total >= partOf(output)) return total - partOf(output);
+  return countOf(either(value, 'prompt_tokens', 'input_tokens'));
 }
 
 /**
