@@ -107,6 +107,14 @@ describe('a stream that its client leaves', () => {
     expect(aborting.aborts.at(-1)).toEqual(Array.from({ length: turnsMax }, (_, n) => `resp_${id}_${n}`));
   });
 
+  it('in a turn that no tool of the request explains is ended at the engine', async () => {
+    const { key } = await openOrganization(bench.gateway, '1000');
+    const body = { ...ask(true, lookUp, {}), model: 'aborting', script: { tokens: 4, end: 'hang', turn: 1 } };
+    const id = await leave(body, key);
+    const counted = { usage_source: 'engine', input_tokens: 21, output_tokens: 5 };
+    expect(await bench.record(id, key)).toMatchObject({ outcome: 'aborted', ...counted });
+  });
+
   it('before any count has a record that bounds what the engine may have counted by 128 turns', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const id = await leave({ ...ask(true, search, {}), answer: delta('Done.'), hold: 'left' }, key);

@@ -8,7 +8,7 @@ export interface EngineRequestName {
   readonly endpoint: Pick<Endpoint, 'engineRequestId'>;
   readonly requestId: string;
   readonly prompts: number;
-  /** The engine may be in any turn, and knows only that turn's id. */
+  /** Turns that the engine may be in. It knows only the id of the running one. */
   readonly turns: number;
 }
 

@@ -5,7 +5,7 @@ import type { StreamMeterOptions } from '#core/metering/metering.ts';
 import type { ReplicaOutcome } from '#core/routing/routing.ts';
 import { clientLeft, type Outcome } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
-import { type InputPart, releaseBody } from '#edge/inference/request/request.ts';
+import { type InputPart, releaseBody, turnsMax } from '#edge/inference/request/request.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
 import { engineBody } from './engine-body.ts';
@@ -90,7 +90,7 @@ interface Permission {
 
 function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { grant, lease }: Permission): RelayJob {
   const { endpoint, requestId, answer, held, stop, timings, part } = call;
-  const { caller, fields, model, turns } = request;
+  const { caller, fields, model } = request;
   const { key } = caller;
   const { replica } = lease;
   const trace = call.trace.toEngine(model, replica.id);
@@ -99,7 +99,8 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     requestId,
     endpoint,
     prompts: fields.prompts,
-    turns,
+    // An older vLLM may run tools that its server has and the request does not name.
+    turns: model.engine.allow.includes('builtin_tools') ? turnsMax : 1,
     sent: new SentRequest(endpoint, fields, model.adapter !== null, part === null ? null : part.input),
     replica,
     body: engineBody(fields, {

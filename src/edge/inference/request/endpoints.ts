@@ -12,6 +12,9 @@ import { comparedKeys } from './media.ts';
 import type { RequestForm } from './request-form.ts';
 import { type FieldDecisions, requestFields } from './vllm-fields.ts';
 
+/** Most turns assumed for one request with tools that the engine runs. vLLM has no limit of its own. */
+export const turnsMax = 128;
+
 /**
  * Everything in which one inference endpoint differs from others. The steps of a request read this row and never its
  * path, so that a new endpoint is a new row.

@@ -1,6 +1,6 @@
 import type { JsonMember } from '#base/json/json.ts';
 import { isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
-import { maxCostHeader } from '#edge/inference/request/request.ts';
+import { maxCostHeader, turnsMax } from '#edge/inference/request/request.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
 /** More bytes than any context holds: a longer list is rejected without a search. */
@@ -47,9 +47,6 @@ export function refuseEngineTools(request: RuleRequest, member: JsonMember): voi
   const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
   throw refuse(member.key, message);
 }
-
-/** Most turns assumed for one request. vLLM has no limit of its own. */
-const turnsMax = 128;
 
 /**
  * Returns the turns that the engine may take for a request. After each tool that it runs itself, vLLM sends the whole
