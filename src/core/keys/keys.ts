@@ -32,7 +32,7 @@ import {
 import { createLastUse } from './last-use.ts';
 import { ChangeWatch } from './change-watch.ts';
 import { readRevokedSecrets, type Rotation } from './rotation.ts';
-import { createVerifier, type Verifier } from './verifier.ts';
+import { createVerifier, type KeyRejection, type Verifier } from './verifier.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { ExpiringKey } from './expiring.ts';
@@ -40,6 +40,7 @@ export type { CreatedKey } from './changes.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 export type { KeyExpiry, KeyListing, KeyOwner, KeyPatch, KeyRef, NewKey, NewKeyFields } from './key-rows.ts';
 export type { KeyChange, OrganizationStop, SecretEnd } from './key-events.ts';
+export type { KeyRejection } from './verifier.ts';
 export {
   type BootstrapResult,
   createOrganizations,
@@ -97,8 +98,8 @@ export interface Keys {
    * by `hold` are left out. The transaction that notifies also records the notification.
    */
   tellExpiring(withinMs: number, tell: TellExpiring): Promise<void>;
-  /** True if a secret belongs to a key that is revoked or expired; call this after `verify` returned null. */
-  knows(secret: string): boolean;
+  /** Returns why `verify` returned null for a secret, for the log; call this right after `verify`. */
+  whyRejected(secret: string): KeyRejection;
   /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   isImported(secret: string): boolean;
   /** True if there is a key whose secret the operator chose. */
@@ -275,7 +276,7 @@ export function createKeys(options: KeysOptions): Keys {
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
     tellExpiring: (withinMs, tell) => tellExpiring(db, new Date(clock.now()), withinMs, tell),
-    knows: verifier.knows,
+    whyRejected: verifier.whyRejected,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,
     touch: lastUse.touch,

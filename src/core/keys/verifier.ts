@@ -49,14 +49,22 @@ function learnRow(cache: RefreshingCache<KnownKey>, row: KeyRow): void {
   cache.updateWhere(isOfKey, (known) => (nameOf(known.secretHash) === name ? changedKey(known, row) : null));
 }
 
+/** Reason that a secret is not accepted, for the log. A former secret of a rotated key has an end of its own. */
+export type KeyRejection =
+  | 'key_unknown'
+  | 'key_expired'
+  | 'key_revoked'
+  | 'former_secret_expired'
+  | 'organization_closed';
+
 export interface Verifier {
   /** Reads the imported keys, which `verify` must know before any lookup, and makes every key be looked up again. */
   readonly start: () => Promise<void>;
   readonly verify: (secret: string) => ApiKey | null | Promise<ApiKey | null>;
   /** Verifies by hash, for keys whose secret is not stored. */
   readonly verifyHeld: (secretHash: Buffer) => ApiKey | null | Promise<ApiKey | null>;
-  /** True if a secret belongs to a key, active or not; call this after `verify`. */
-  readonly knows: (secret: string) => boolean;
+  /** Returns why `verify` returned null for a secret; call this right after `verify`. */
+  readonly whyRejected: (secret: string) => KeyRejection;
   /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   readonly isImported: (secret: string) => boolean;
   /** True if there is a key whose secret the operator chose. */
@@ -142,12 +150,13 @@ async function readByFormerHash(db: Db, secretHash: Buffer): Promise<FoundKey | 
   return found === undefined ? null : { row: found.row, secretEndsAtMs: found.endsAt.getTime() };
 }
 
-/** Returns null for a key that is not active, and if the full hashes differ. */
-function activeKey(known: KnownKey | null, name: string, nowMs: number): ApiKey | null {
-  if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return null;
-  if (known.secretEndsAtMs !== null && known.secretEndsAtMs <= nowMs) return null;
-  const isActive = keyStatus(known.key, nowMs) === 'active' && known.key.organizationStatus !== 'closed';
-  return isActive ? known.key : null;
+/** Returns why a key is not accepted; null if it is. A key whose full hash differs is unknown. */
+function rejectionOf(known: KnownKey | null, name: string, nowMs: number): KeyRejection | null {
+  if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return 'key_unknown';
+  if (known.secretEndsAtMs !== null && known.secretEndsAtMs <= nowMs) return 'former_secret_expired';
+  const status = keyStatus(known.key, nowMs);
+  if (status !== 'active') return status === 'expired' ? 'key_expired' : 'key_revoked';
+  return known.key.organizationStatus === 'closed' ? 'organization_closed' : null;
 }
 
 /** Hides the secret hash, so that rotating the user's secret does not end keys the gateway uses itself. */
@@ -179,7 +188,8 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
     onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
   });
-  const check = (known: KnownKey | null, name: string): ApiKey | null => activeKey(known, name, clock.now());
+  const check = (known: KnownKey | null, name: string): ApiKey | null =>
+    known !== null && rejectionOf(known, name, clock.now()) === null ? known.key : null;
   const byName = (name: string): ApiKey | null | Promise<ApiKey | null> => {
     const known = cache.get(name);
     if (!(known instanceof Promise)) return check(known, name);
@@ -200,7 +210,10 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       const key = byName(nameOf(secretHash));
       return key instanceof Promise ? key.then(heldKey) : heldKey(key);
     },
-    knows: (secret) => cache.peek(digestSecret(secret)) !== null,
+    whyRejected(secret) {
+      const name = digestSecret(secret);
+      return rejectionOf(cache.peek(name), name, clock.now()) ?? 'key_unknown';
+    },
     isImported: (secret) => imported.has(digestSecret(secret)),
     hasImported: () => imported.size > 0,
     isKey: (secret) => imported.has(digestSecret(secret)) || isWellFormedSecret(secret),

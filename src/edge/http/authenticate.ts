@@ -3,7 +3,7 @@ import { parseId } from '#base/id.ts';
 import type { Throttle } from '#base/redis/redis.ts';
 import { type Accounts, isProjectSeen, type Project } from '#core/accounts/accounts.ts';
 import type { BudgetBook } from '#core/budgets/budgets.ts';
-import { type ApiKey, keyPrincipal, type Keys } from '#core/keys/keys.ts';
+import { type ApiKey, keyPrincipal, type KeyRejection, type Keys } from '#core/keys/keys.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { Caller, InferenceCaller } from './http-context.ts';
 import { headerValues, type RawRequest } from './raw-request.ts';
@@ -29,9 +29,13 @@ export interface InferenceAuthenticator extends Authenticator<InferenceCaller> {
 
 const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
 
-function unauthorized(message?: string): AppError {
+function unauthorized(message?: string, reason?: KeyRejection): AppError {
   const headers = { 'www-authenticate': 'Bearer' };
-  return new AppError('unauthorized', message === undefined ? { headers } : { message, headers });
+  return new AppError('unauthorized', {
+    headers,
+    ...(message !== undefined && { message }),
+    ...(reason && { reason }),
+  });
 }
 
 const notInApiKey =
@@ -74,7 +78,7 @@ function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBo
 }
 
 export interface AuthenticatorParts {
-  readonly keys: Pick<Keys, 'verify' | 'touch' | 'knows' | 'untilFresh'>;
+  readonly keys: Pick<Keys, 'verify' | 'touch' | 'whyRejected' | 'untilFresh'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   readonly budgetBook: Pick<BudgetBook, 'boundsProject'>;
   /** Counts wrong keys per address. */
@@ -92,7 +96,7 @@ interface WrongKeys {
  */
 async function refuseWrongKey(request: RawRequest, { throttle, addressOf }: WrongKeys): Promise<never> {
   const { allowed, resetMs } = await throttle.hit(addressOf(request));
-  if (allowed) throw notValid();
+  if (allowed) throw notValid('key_unknown');
   throw new AppError('rate_limit_exceeded', {
     message: 'Too many requests with invalid API keys from this address. Wait a minute, then send a valid key.',
     reason: 'HEADGATE_WRONG_KEYS_PER_MINUTE',
@@ -105,7 +109,9 @@ export function requireActive({ organizationStatus }: ApiKey): void {
   if (organizationStatus === 'suspended') throw new AppError('organization_suspended');
 }
 
-const notValid = (): AppError => unauthorized('Invalid API key: mistyped, unknown, revoked or expired.');
+/** One text for clients; the log has the reason. */
+const notValid = (reason: KeyRejection): AppError =>
+  unauthorized('Invalid API key: mistyped, unknown, revoked or expired.', reason);
 
 /** Creates an authenticator that reads the caller from a request's API key. */
 export function createAuthenticator({
@@ -126,7 +132,7 @@ export function createAuthenticator({
   const stillValid = (secret: string, key: ApiKey): ApiKey => {
     const known = keys.verify(secret);
     if (known instanceof Promise) return key;
-    if (known === null) throw notValid();
+    if (known === null) throw notValid(keys.whyRejected(secret));
     requireActive(known);
     return known;
   };
@@ -136,7 +142,8 @@ export function createAuthenticator({
     key: ApiKey | null,
   ): InferenceCaller | Promise<InferenceCaller> => {
     if (key === null) {
-      if (keys.knows(secret)) throw notValid();
+      const why = keys.whyRejected(secret);
+      if (why !== 'key_unknown') throw notValid(why);
       return refuseWrongKey(request, wrongKeys);
     }
     requireActive(key);

@@ -160,6 +160,27 @@ describe('a request', () => {
     ]);
   });
 
+  it('says why a key is not accepted, while all clients get one text', async () => {
+    const create = async (fields: object): Promise<Body> =>
+      (await bench.gateway.request('/v1/keys', { body: { name: 'rejected', scope: 'inference', ...fields } })).json();
+    const [revoked, expired] = [await create({}), await create({ expires_at: Math.floor(Date.now() / 1000) + 1 })];
+    expect((await bench.gateway.request(`/v1/keys/${revoked.id}`, { method: 'DELETE' })).ok).toBe(true);
+    const unknown = `${revoked.secret.slice(0, -4)}AAAA`;
+    await expect.poll(async () => (await bench.chat({}, { key: expired.secret })).status).toBe(401);
+    const seen = [];
+    for (const key of [unknown, revoked.secret, expired.secret]) {
+      const answer = await bench.chat({}, { key });
+      const [line] = await linesOf(idOf(answer));
+      seen.push({
+        reason: line?.reason,
+        status: answer.status,
+        message: ((await answer.json()) as Body).error.message,
+      });
+    }
+    expect(seen.map(({ reason }) => reason)).toEqual(['key_unknown', 'key_revoked', 'key_expired']);
+    expect(new Set(seen.map(({ status, message }) => `${status} ${message}`)).size).toBe(1);
+  });
+
   it('that was refused for a field has one with its name, cut and escaped, and nothing of its value', async () => {
     const name = `fi\neld"${'/x'.repeat(150)}`;
     const twice = `{"model":"chat","messages":[],${JSON.stringify(name)}:"the value","${'x'.repeat(10)}":1,${JSON.stringify(name)}:2}`;
