@@ -104,7 +104,7 @@ const percentsOf = (text: string): readonly unknown[] =>
 
 function changedFields({ amount, mode, alerts }: Typed, refusal: Refusal | null): Html {
   return html`${field({ name: 'amount', id: 'amount', label: 'Amount in USD', value: amount, refusal, isRequired: true, inputMode: 'decimal', maxLength: 40, placeholder: '25' })}
-  ${radios({ name: 'mode', legend: 'When exceeded', choices: modes, chosen: mode, hint: '"Block" rejects requests over the budget. "Notify" only sends alerts.' })}
+  ${radios({ name: 'mode', legend: 'When exceeded', choices: modes, chosen: mode, hint: '"Block" rejects requests, so that spending never exceeds the amount. "Notify" only sends alerts.' })}
   ${field({ name: 'alerts', label: 'Alert thresholds in percent', value: alerts, refusal, hint: 'Owners and administrators are notified once per threshold and period. Leave empty for no alerts.', placeholder: '80, 100', maxLength: 100 })}`;
 }
 
