@@ -303,20 +303,20 @@ describe('service accounts of a project', () => {
     expect((await admin.post(`${path}/service-accounts`, { name, expiry: '30d' })).status).toBe(409);
     const shown = await admin.get(path);
     expect(shown.text).toContain('&lt;b onclick=');
-    expect(shown.text).toContain('of a service account');
+    expect(shown.text).toContain('service account</span>');
     expect([shown.text.includes('<b onclick'), shown.text.includes(secret)]).toEqual([false, false]);
     expect(await keysTaken()).toBe(before);
     const [, keyPath = ''] = /href="(\/portal\/keys\/key_\w+)"/.exec(shown.text) ?? [];
-    expect((await admin.get(keyPath)).text).toMatch(/Acts for[^]*&lt;b onclick/);
+    expect((await admin.get(keyPath)).text).toMatch(/Owner[^]*&lt;b onclick/);
     const [, ending = ''] = /href="(\/portal\/projects\/\w+\/service-accounts\/\w+\/delete)"/.exec(shown.text) ?? [];
     const warned = await admin.get(ending);
-    expect(warned.text).toContain('These keys are refused from then on');
+    expect(warned.text).toContain('Requests with these keys will return 401');
     expect((await admin.post(ending)).headers.location).toBe(`${path}?notice=account_deleted`);
     expect((await gateway.request('/v1/models', { key: secret })).status).toBe(401);
     expect((await admin.get(ending)).status).toBe(404);
     expect((await admin.get(`${path}?notice=account_deleted`)).text).toContain('The service account is deleted.');
     expect((await admin.get('/portal/audit')).text).toMatch(/deleted the service account/);
-    expect((await admin.get(keyPath)).text).toMatch(/Acts for[^]*svc_acct_/);
+    expect((await admin.get(keyPath)).text).toMatch(/Owner[^]*svc_acct_/);
   });
 });
 

@@ -54,7 +54,7 @@ describe('keys', () => {
     expect(textOf(await owner.get('/'))).toContain('1 active key.');
     const keys = await owner.get('/portal/keys');
     expect(textOf(keys)).toContain('Active (1 of 5)');
-    expect(textOf(keys)).toContain('held by the gateway, does not count');
+    expect(textOf(keys)).toContain('managed by the gateway, not counted');
     const projects = await owner.get('/portal/projects');
     expect(projects.text).toMatch(/<td [^>]*class="number"[^>]*>1<\/td>/);
     expect(projects.text).not.toMatch(/<td [^>]*class="number"[^>]*>2<\/td>/);
@@ -91,7 +91,7 @@ describe('keys', () => {
     }
     const page = await owner.get('/portal/keys/new');
     expect(page.status).toBe(200);
-    expect(page.text).not.toContain('Make the key');
+    expect(page.text).not.toContain('Create key');
     expect(page.text.match(/All 5 active keys/g)).toHaveLength(1);
     expect(page.text).toContain('href="/portal/keys"');
   });

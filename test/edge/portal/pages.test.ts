@@ -167,12 +167,12 @@ describe('another secret for a key', () => {
     const shown = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: '3600' });
     const next = secretOn(shown);
     expect([shown.status, next.slice(-4)]).toEqual([200, expect.not.stringMatching(last4)]);
-    expect(shown.text).toContain(`…${last4}</code> works until`);
+    expect(shown.text).toContain(`…${last4}</code> is valid until`);
     expect([await models(secret), await models(next)]).toEqual([200, 200]);
     const later = await admin.get(`/portal/keys/${id}`);
     expect([later.text.includes(next), later.text.includes('Former secret')]).toEqual([false, true]);
     const last = await admin.post(`/portal/keys/${id}/rotate`, { last4: next.slice(-4), grace_seconds: '0' });
-    expect(last.text).toContain(`…${next.slice(-4)}</code> has ended`);
+    expect(last.text).toContain(`…${next.slice(-4)}</code> is no longer valid`);
     expect([await models(secret), await models(next), await models(secretOn(last))]).toEqual([200, 401, 200]);
   });
 
@@ -182,7 +182,7 @@ describe('another secret for a key', () => {
     const [first, second] = await Promise.all([admin.post('/portal/keys', fields), admin.post('/portal/keys', fields)]);
     const [made, again] = first.status === 200 ? [first, second] : [second, first];
     expect([made.status, again.status, secretOn(again)]).toEqual([200, 409, '']);
-    expect(again.text).toContain('has made its key before');
+    expect(again.text).toContain('already created a key');
     const id = /\/portal\/keys\/(key_[0-9a-f]{32})\/rotate/.exec(again.text)?.[1] ?? '';
     expect((await admin.get(`/portal/keys/${id}`)).text).toContain('form sent twice');
     expect(await models(secretOn(made))).toBe(200);
@@ -197,7 +197,7 @@ describe('another secret for a key', () => {
     const fields = { last4, grace_seconds: '0' };
     const first = await admin.post(`/portal/keys/${id}/rotate`, fields);
     const again = await admin.post(`/portal/keys/${id}/rotate`, fields);
-    expect([again.status, secretOn(again), again.text.includes('Nothing was done')]).toEqual([409, '', true]);
+    expect([again.status, secretOn(again), again.text.includes('Nothing was changed')]).toEqual([409, '', true]);
     expect(await models(secretOn(first))).toBe(200);
   });
 

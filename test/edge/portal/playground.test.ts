@@ -135,7 +135,7 @@ describe('the playground', () => {
     expect((await playgroundKeys())[0]?.id).not.toBe(key?.id);
   });
 
-  it('takes no place among the keys of the organization, and is shown as held by the gateway', async () => {
+  it('takes no place among the keys of the organization, and is shown as managed by the gateway', async () => {
     const [key] = await playgroundKeys();
     await bench.gateway.request(`/v1/keys/${key?.id}`, { method: 'DELETE' });
     const { data } = (await (await bench.gateway.request('/v1/organizations')).json()) as { data: { id: string }[] };
@@ -146,7 +146,7 @@ describe('the playground', () => {
     await bench.gateway.request(path, { method: 'PATCH', body: { max_active_keys: null } });
     expect([answered.status, refused.status]).toEqual([200, 409]);
     expect((await playgroundKeys())[0]).toMatchObject({ held: true });
-    expect((await admin.get('/portal/keys')).text).toMatch(/Playground<\/a>[\s\S]{0,200}held by the gateway/);
+    expect((await admin.get('/portal/keys')).text).toMatch(/Playground<\/a>[\s\S]{0,200}managed by the gateway/);
     // A name alone makes no key one of the gateway's.
     const named = await bench.gateway.request('/v1/keys', { body: { name: 'Playground' } });
     const { id, held } = (await named.json()) as { id: string; held: boolean };

@@ -122,7 +122,7 @@ describe('a key that is deleted on its page', () => {
     const { page } = person;
     await goto('/portal/keys/new');
     await page.getByLabel('Name').fill('streaming');
-    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     const apiKey = (await page.locator('#secret').textContent()) ?? '';
     const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey, maxRetries: 0 });
     const messages = [{ role: 'user' as const, content: 'Tell me a long story.' }];
@@ -139,7 +139,7 @@ describe('a key that is deleted on its page', () => {
     await goto('/portal/keys');
     await page.getByRole('link', { name: 'Delete streaming' }).click();
     await page.getByRole('button', { name: 'Delete streaming' }).click();
-    await page.getByText('The key is deleted').waitFor();
+    await page.getByText('Key deleted').waitFor();
     expect(await ended).toMatch(/revoked/i);
   });
 });
@@ -205,7 +205,7 @@ describe('organizations', () => {
     await expectPresentable(page, 'admin-view-keys');
     await page.getByRole('link', { name: 'New key' }).click();
     await page.getByLabel('Name').fill('made by the operator');
-    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     const secret = (await page.locator('#secret').textContent()) ?? '';
     expect((await chat('chat', secret)).status).toBe(200);
     await page.getByRole('button', { name: 'Back to your own' }).click();

@@ -22,7 +22,7 @@ it('first start → the link → a key → the copied curl works → its request
 
   await page.getByRole('link', { name: 'Create key' }).click();
   await page.getByLabel('Name').fill('my first program');
-  await page.getByRole('button', { name: 'Make the key' }).click();
+  await page.getByRole('button', { name: 'Create key' }).click();
   const curl = page.locator('#snippet-curl');
   await page.locator('button[data-copy="snippet-curl"]').click();
   await page.getByRole('button', { name: 'Copied' }).waitFor();

@@ -140,10 +140,10 @@ it('the same typed into the forms, and sent back by refusals', async () => {
   for (const text of corpus) {
     await page.goto(`${gateway.url}/portal/keys/new`);
     await page.getByLabel('Name').fill(text);
-    for (const label of ['Requests per minute', 'Tokens per minute', 'Requests at once', 'Tokens per month']) {
+    for (const label of ['Requests per minute', 'Tokens per minute', 'Concurrent requests', 'Tokens per month']) {
       await page.getByLabel(label).fill(text.slice(0, 20));
     }
-    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     await page.getByRole('alert').waitFor();
     expect(await page.getByLabel('Name').inputValue()).toBe(text);
     expect(await page.locator(elements).count(), text).toBe(0);

@@ -76,8 +76,8 @@ it('signs in, goes past the menu, makes a key and deletes it', async () => {
   await tabTo(page, 'name');
   await page.keyboard.type('by keyboard');
   await page.keyboard.press('Enter');
-  await page.getByText('This is the only time that the secret is shown.').waitFor();
-  await tabTo(page, 'To the keys');
+  await page.getByText('Copy the secret now: it is shown only once.').waitFor();
+  await tabTo(page, 'Back to keys');
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Keys' }).waitFor();
   await tabTo(page, 'by keyboard');
@@ -86,7 +86,7 @@ it('signs in, goes past the menu, makes a key and deletes it', async () => {
   await page.getByRole('heading', { name: 'Delete by keyboard?' }).waitFor();
   await tabTo(page, 'Delete by keyboard');
   await page.keyboard.press('Enter');
-  await page.getByText('The key is deleted.').waitFor();
+  await page.getByText('Key deleted.').waitFor();
   expect(complaints).toEqual([]);
 });
 
@@ -95,8 +95,8 @@ it('a button that is pressed twice sends its form once', async () => {
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/keys/new`);
   await page.getByLabel('Name').fill('pressed twice');
-  await page.getByRole('button', { name: 'Make the key' }).dblclick();
-  await page.getByText('This is the only time that the secret is shown.').waitFor();
+  await page.getByRole('button', { name: 'Create key' }).dblclick();
+  await page.getByText('Copy the secret now: it is shown only once.').waitFor();
   const { data } = (await (await gateway.request('/v1/keys')).json()) as { data: { name: string }[] };
   expect(data.filter(({ name }) => name === 'pressed twice')).toHaveLength(1);
 });

@@ -37,7 +37,7 @@ async function makeKey(name: string, expiry = 'Never'): Promise<string> {
   await goto('/portal/keys/new');
   await page.getByLabel('Name').fill(name);
   await page.getByLabel(expiry, { exact: true }).check();
-  await page.getByRole('button', { name: 'Make the key' }).click();
+  await page.getByRole('button', { name: 'Create key' }).click();
   return (await page.locator('#secret').textContent()) ?? '';
 }
 
@@ -46,7 +46,7 @@ async function deleteKey(name: string): Promise<void> {
   await goto('/portal/keys');
   await page.getByRole('link', { name: `Delete ${name}`, exact: true }).click();
   await page.getByRole('button', { name: `Delete ${name}`, exact: true }).click();
-  await page.getByRole('status').getByText('The key is deleted').waitFor();
+  await page.getByRole('status').getByText('Key deleted').waitFor();
 }
 
 const models = (secret: string) => gateway.request('/v1/models', { key: secret });
@@ -99,9 +99,9 @@ describe('keys, by hand', () => {
 
     await page.getByLabel('Requests per minute').fill('7');
     await page.getByLabel('Tokens per minute').fill('12,000');
-    await page.getByLabel('Store requests and answers').check();
+    await page.getByLabel('Store requests and responses').check();
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('The key is changed').waitFor();
+    await page.getByText('Key saved').waitFor();
     await page.getByText('7 of 7 requests / min').waitFor();
     const changed = { requests_per_minute: 7, tokens_per_minute: 12_000, store_requests: true };
     expect(await keyNamed('limited')).toMatchObject(changed);
@@ -125,8 +125,8 @@ describe('keys, by hand', () => {
       })
       .toBe(1);
     await page.getByRole('link', { name: 'Delete busy' }).click();
-    await page.getByText('2 requests came with it in the last hour').waitFor();
-    await page.getByRole('link', { name: 'Keep it' }).click();
+    await page.getByText('This key sent 2 requests in the last hour').waitFor();
+    await page.getByRole('link', { name: 'Cancel' }).click();
     expect((await models(secret)).status).toBe(200);
     await deleteKey('busy');
     expect((await models(secret)).status).toBe(401);
@@ -143,10 +143,10 @@ describe('keys, by hand', () => {
       .poll(async () => {
         await goto('/portal/keys');
         await page.getByRole('link', { name: 'Delete streams' }).click();
-        return (await page.locator('main').innerText()).includes('It was used in the last hour');
+        return (await page.locator('main').innerText()).includes('This key was used in the last hour');
       })
       .toBe(true);
-    expect(await page.locator('main').innerText()).not.toContain('Nothing has used it');
+    expect(await page.locator('main').innerText()).not.toContain('not used in the last hour');
     await page.getByRole('button', { name: 'Delete streams' }).click();
     expect(await answer.text()).toContain('This API key was revoked.');
     expect(await keyNamed('busy')).toMatchObject({ status: 'revoked' });
@@ -157,17 +157,17 @@ describe('keys, by hand', () => {
     const first = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: unknown[] };
     for (let made = first.data.length; made < 5; made += 1) await makeKey(`number ${made + 1}`);
     await goto('/portal/keys');
-    await page.getByText('All 5 active keys of this organization are taken').waitFor();
+    await page.getByText('All 5 active keys of this organization are in use').waitFor();
     expect(await page.getByRole('link', { name: 'New key' }).count()).toBe(0);
     await goto('/portal/keys/new');
-    await page.getByText('All 5 active keys of this organization are taken').waitFor();
+    await page.getByText('All 5 active keys of this organization are in use').waitFor();
     expect(await page.getByLabel('Name').count()).toBe(0);
     await deleteKey('number 5');
     await goto('/portal/keys/new');
     await page.getByLabel('Name').fill('the sixth');
     // Somebody else makes one while the form is open.
     expect((await gateway.request('/v1/keys', { body: { name: 'meanwhile' } })).status).toBe(201);
-    await page.getByRole('button', { name: 'Make the key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     await page.getByRole('alert').getByText('revoke one').waitFor();
     expect(await page.getByLabel('Name').inputValue()).toBe('the sixth');
     expect(await keyNamed('the sixth')).toBeUndefined();

@@ -60,11 +60,11 @@ it('all of it works without a script', async () => {
   await page.getByRole('link', { name: 'Keys', exact: true }).click();
   await page.getByRole('link', { name: 'New key' }).click();
   await page.getByLabel('Name').fill('without a script');
-  await page.getByRole('button', { name: 'Make the key' }).click();
+  await page.getByRole('button', { name: 'Create key' }).click();
   const secret = (await page.locator('#secret').textContent()) ?? '';
   const body = { model: 'standin-chat', messages: [{ role: 'user', content: 'Hello!' }] };
   expect((await gateway.request('/v1/chat/completions', { key: secret, body })).status).toBe(200);
-  await page.getByRole('link', { name: 'Its requests' }).click();
+  await page.getByRole('link', { name: 'Requests' }).click();
   await page.getByLabel('Group by', { exact: true }).selectOption('key');
   await page.getByLabel('Measure', { exact: true }).selectOption('tokens');
   await page.getByRole('button', { name: 'Show' }).click();

@@ -53,11 +53,11 @@ async function work({ person: { page }, own }: Tenant, colour: string): Promise<
   await page.getByRole('link', { name: 'New key' }).click();
   await page.getByLabel('Name').fill(`${colour} key`);
   await page.getByLabel('Project', { exact: true }).selectOption(`${colour} project`);
-  await page.getByRole('button', { name: 'Make the key' }).click();
+  await page.getByRole('button', { name: 'Create key' }).click();
   const secret = (await page.locator('#secret').textContent()) ?? '';
   const body = { model: 'standin-chat', messages: [{ role: 'user', content: colour }] };
   await (await gateway.request('/v1/chat/completions', { key: secret, body })).text();
-  await page.getByRole('link', { name: 'To the keys' }).click();
+  await page.getByRole('link', { name: 'Back to keys' }).click();
   await page.getByRole('link', { name: `${colour} key`, exact: true }).click();
   own.push(new URL(page.url()).pathname);
   await page.getByRole('link', { name: 'Usage', exact: true }).click();

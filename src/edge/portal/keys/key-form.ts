@@ -27,7 +27,7 @@ export const expiries = [
 export const limitFields = [
   { name: 'requests_per_minute', label: 'Requests per minute' },
   { name: 'tokens_per_minute', label: 'Tokens per minute' },
-  { name: 'max_concurrency', label: 'Requests at once' },
+  { name: 'max_concurrency', label: 'Concurrent requests' },
   { name: 'monthly_token_limit', label: 'Tokens per month' },
 ] as const satisfies readonly { readonly name: keyof LimitsAnswer; readonly label: string }[];
 
@@ -44,8 +44,8 @@ export function confinementOf(confined: boolean | null): (typeof confinements)[n
 }
 
 const confinedHint =
-  'A confined key is used for its own project only, and manages nothing. Any other key may name another project of the ' +
-  'organization in X-Project-ID, and is then bounded by the budgets of that project.';
+  'A confined key works only in its own project and has no management rights. Other keys can name another project of ' +
+  'the organization in X-Project-ID; the budgets of that project then apply.';
 
 /** Field values when the form is shown; texts are as typed. */
 export interface KeyFields {
@@ -98,12 +98,11 @@ export function toBody({ name, limits, storeRequests, cacheResponses, confined }
 
 function nameAndLimits({ name, limits }: KeyFields, refusal: Refusal | null): Html {
   return html`${refused(refusal)}
-    ${field({ name: 'name', label: 'Name', value: name, hint: 'What will use it, so that you know it again: "nightly reports".', refusal, isRequired: true, maxLength: 200 })}
+    ${field({ name: 'name', label: 'Name', value: name, hint: 'The program that uses the key, for example "nightly reports".', refusal, isRequired: true, maxLength: 200 })}
     <fieldset class="limits">
       <legend>Limits</legend>
       <p class="hint">
-        An empty field is unlimited. What goes beyond a limit is refused with 429, costs nothing and says when to come
-        again.
+        Empty means unlimited. Requests over a limit cost nothing and return 429, with the time to wait in Retry-After.
       </p>
       <div class="grid">
         ${limitFields.map((limit) => field({ ...limit, value: limits[limit.name], refusal, inputMode: 'numeric', maxLength: 20, placeholder: 'unlimited' }))}
@@ -114,8 +113,8 @@ function nameAndLimits({ name, limits }: KeyFields, refusal: Refusal | null): Ht
 function toggles({ storeRequests, cacheResponses }: KeyFields): Html {
   return html`<fieldset class="toggles">
     <legend>Content</legend>
-    ${checkbox('store_requests', 'Store requests and answers', storeRequests, 'They can then be read with each request of this key. Without it no content is kept anywhere.')}
-    ${checkbox('cache_responses', 'Cache responses', cacheResponses, 'An identical request gets the same answer at once, free of charge, at any temperature.')}
+    ${checkbox('store_requests', 'Store requests and responses', storeRequests, 'You can then read the content of each request of this key. If off, Headgate stores no content.')}
+    ${checkbox('cache_responses', 'Cache responses', cacheResponses, 'Identical requests get the stored response immediately, free of charge, at any temperature.')}
   </fieldset>`;
 }
 
@@ -130,8 +129,8 @@ export function editFields(fields: KeyFields, refusal: Refusal | null): Html {
 }
 
 const scopeHint =
-  'A key that only uses models sees nothing but its own usage. One that manages makes and deletes keys and does ' +
-  'whatever else you may do: programs need none.';
+  'An inference key calls models and reads only its own usage. A management key can also create and delete keys, and ' +
+  'do everything else that your role allows. Programs do not need one.';
 
 export interface NewKeyFields extends KeyFields {
   /** Identifies the form if it is sent twice. */
@@ -153,11 +152,11 @@ export function createFields(fields: NewKeyFields, projects: readonly ProjectAns
           fields.projectId,
         );
   const scopes = [
-    { value: 'inference', label: 'Use models' },
-    { value: 'management', label: 'Manage, too' },
+    { value: 'inference', label: 'Inference' },
+    { value: 'management', label: 'Inference and management' },
   ];
   return html`${nameAndLimits(fields, refusal)}
-  ${radios({ name: 'expiry', legend: 'Expires after', choices: expiries, chosen: fields.expiry, hint: 'An expired key is refused, and no longer counts as active.' })}
-  ${radios({ name: 'scope', legend: 'It may', choices: scopes, chosen: fields.scope, hint: scopeHint })} ${project}
+  ${radios({ name: 'expiry', legend: 'Expires after', choices: expiries, chosen: fields.expiry, hint: 'Expired keys are rejected and do not count as active.' })}
+  ${radios({ name: 'scope', legend: 'Scope', choices: scopes, chosen: fields.scope, hint: scopeHint })} ${project}
   ${confinement(fields)} ${toggles(fields)}`;
 }

@@ -72,17 +72,17 @@ async function formPage(
   };
   if (quota.active >= quota.max && typed === null) {
     const none = html`${fullNotice(visit, quota)}
-      <p class="buttons"><a class="button" href="/portal/keys">To the keys</a></p>`;
+      <p class="buttons"><a class="button" href="/portal/keys">Back to keys</a></p>`;
     return page(visit, { title: 'New key', body: none });
   }
   const body = html`<p class="lead">
-      ${quota.active} of ${quota.max} active keys are taken. The limits below are those that new keys of this
-      organization begin with; each key may have its own.
+      ${quota.active} of ${quota.max} active keys are in use. The limits below are the defaults of this organization;
+      you can change them for each key.
     </p>
     <form class="form" method="post" action="/portal/keys">
       ${formToken(visit)}
       <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects, refusal)}
-      <p class="buttons"><button class="primary">Make the key</button> <a href="/portal/keys">Cancel</a></p>
+      <p class="buttons"><button class="primary">Create key</button> <a href="/portal/keys">Cancel</a></p>
     </form>`;
   return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -110,14 +110,14 @@ export async function createKey(visit: Visit, parts: PortalParts, form: Form): P
 
 /** Answers a form that was sent twice, because its answer was lost (the gateway ended) or somebody resent it. */
 function madeBeforePage(visit: Visit, id: string): Response | Promise<Response> {
-  const body = html`${notice('plain', html`<p><strong>This form has made its key before, and nothing was done now.</strong> Its secret was in that answer alone.</p>`)}
-    <p>If you have not seen it, give the key another secret: it stays the same key.</p>
+  const body = html`${notice('plain', html`<p><strong>This form already created a key. No second key was created.</strong> The secret was shown only in the first response.</p>`)}
+    <p>If you did not see the secret, rotate it. The key keeps its limits, usage and project.</p>
     <p class="buttons">
-      <a class="button" href="/portal/keys/${id}">To the key</a>
-      <a class="button" href="/portal/keys/${id}/rotate">Another secret</a>
-      <a href="/portal/keys/new">Make another key</a>
+      <a class="button" href="/portal/keys/${id}">View key</a>
+      <a class="button" href="/portal/keys/${id}/rotate">Rotate secret</a>
+      <a href="/portal/keys/new">Create another key</a>
     </p>`;
-  return page(visit, { title: 'Made before', body, status: 409, returnTo: '/portal/keys' });
+  return page(visit, { title: 'Key already created', body, status: 409, returnTo: '/portal/keys' });
 }
 
 /** Shows how to use a new secret. Returns null if the organization has no model. */
@@ -126,18 +126,20 @@ export async function readyToPaste(visit: Visit, { models }: PortalParts, secret
   const model = sampleModel(list);
   if (model === undefined) return null;
   return html`<section aria-labelledby="use-title">
-    <h2 id="use-title">Ready to paste</h2>
-    <p class="quiet">With this key in it: for trying out. Programs should read it from their environment.</p>
+    <h2 id="use-title">Example code</h2>
+    <p class="quiet">
+      The examples contain the secret, for a first test. Programs should read the key from an environment variable.
+    </p>
     ${snippetList(snippetsOf({ origin: visit.origin, model, secret }))}
   </section>`;
 }
 
 /** Shows the secret of a new key. Secrets are shown only in the answer that creates or rotates them. */
 async function madePage(visit: Visit, parts: PortalParts, key: CreatedKeyAnswer): Promise<Response> {
-  const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Keep it where your program finds it; what is kept here cannot be turned back into it.</p>`)}
-    ${copyable('secret', key.secret, 'Copy the secret')} ${await readyToPaste(visit, parts, key.secret)}
+  const body = html`${notice('good', html`<p><strong>Copy the secret now: it is shown only once.</strong> Store the secret where your program can read it; Headgate keeps only a hash.</p>`)}
+    ${copyable('secret', key.secret, 'Copy secret')} ${await readyToPaste(visit, parts, key.secret)}
     <p class="buttons">
-      <a class="button" href="/portal/keys">To the keys</a> <a href="/portal/usage?key=${key.id}">Its requests</a>
+      <a class="button" href="/portal/keys">Back to keys</a> <a href="/portal/usage?key=${key.id}">Requests</a>
     </p>`;
   return page(visit, { title: key.name, body, returnTo: '/portal/keys' });
 }
@@ -149,14 +151,14 @@ function state(key: KeyAnswer): MaybeHtml {
 function actionsOf({ id, status, held }: KeyAnswer): Html {
   const isActive = status === 'active';
   return html`<a class="button" href="/portal/usage?key=${id}">Requests</a>
-    ${isActive && !held ? html`<a class="button" href="/portal/keys/${id}/rotate">Another secret</a>` : null}
+    ${isActive && !held ? html`<a class="button" href="/portal/keys/${id}/rotate">Rotate secret</a>` : null}
     ${isActive ? html`<a class="button danger" href="/portal/keys/${id}/delete">Delete</a>` : null}`;
 }
 
 /** Shows until when a former secret works. Returns nothing if none does. */
 function formerOf({ status, former_secrets_end_at: end }: KeyAnswer): readonly Figure[] {
   if (status !== 'active' || end === null) return [];
-  return [{ label: 'Former secret', value: timeOf(end, 'never'), note: 'works until then' }];
+  return [{ label: 'Former secret', value: timeOf(end, 'never'), note: 'valid until then' }];
 }
 
 /** Returns the service account's name, or its id if it was deleted; null if the key belongs to a user. */
@@ -170,7 +172,7 @@ async function findServiceAccount({ find }: Visit, key: KeyAnswer): Promise<stri
 }
 
 function ownerOf(account: string | null): readonly Figure[] {
-  return account === null ? [] : [{ label: 'Acts for', value: account, note: 'a service account' }];
+  return account === null ? [] : [{ label: 'Owner', value: account, note: 'service account' }];
 }
 
 function confinedText(confined: boolean | null): string {
@@ -203,15 +205,15 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
   ]);
   const facts = figures([
     { label: 'Key', value: html`<code>${key.prefix}…${key.last4}</code>`, note: state(key) },
-    { label: 'May', value: key.scope === 'management' ? 'manage' : 'use models', note: 'cannot be changed' },
+    { label: 'Scope', value: key.scope, note: 'cannot be changed' },
     {
       label: 'Project',
       value: project.ok ? html`<a href="/portal/projects/${key.project_id}">${project.body.name}</a>` : '–',
-      note: project.ok && project.body.archived ? 'archived: its keys are refused' : 'cannot be changed',
+      note: project.ok && project.body.archived ? 'archived: its keys are rejected' : 'cannot be changed',
     },
-    { label: 'Confined to it', value: confinedText(key.confined) },
+    { label: 'Confined to project', value: confinedText(key.confined) },
     ...ownerOf(account),
-    { label: 'Made', value: timeOf(key.created_at, 'never') },
+    { label: 'Created', value: timeOf(key.created_at, 'never') },
     { label: 'Last used', value: timeOf(key.last_used_at, 'never') },
     {
       label: key.revoked_at === null ? 'Expires' : 'Deleted',
@@ -221,7 +223,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
   ]);
   const limits = isActive
     ? html`<section aria-labelledby="left-title">
-        <h2 id="left-title">Left of its limits</h2>
+        <h2 id="left-title">Remaining limits</h2>
         ${limitsLeft(key, left)}
       </section>`
     : null;
@@ -231,7 +233,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
           ${formToken(visit)} ${beganWith(toBody(fieldsOf(key)), shown.form ?? null)} ${editFields(fields, refusal)}
           <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
         </form>`
-      : html`<p>It is ${key.status} and cannot be changed; its usage stays.</p>`;
+      : html`<p>This key is ${key.status} and cannot be changed. Its usage is kept.</p>`;
   const budgets = isActive ? await budgetSection(visit, 'api_key', key.id) : null;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, {
@@ -264,27 +266,29 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
     visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
   ]);
   const used = summary.data.find(({ key_id }) => key_id === key.id);
-  const ends = 'Whatever sends them gets 401 from now on, and what runs is cut off within a second.';
+  const ends = 'After deletion, requests with this key return 401, and running requests stop within one second.';
   const lastUse = timeOf(key.last_used_at, 'never');
   const breaks =
     used !== undefined && used.num_model_requests > 0
       ? html`<p>
-          <strong>${counted(used.num_model_requests, 'request')} came with it in the last hour</strong>
+          <strong>This key sent ${counted(used.num_model_requests, 'request')} in the last hour</strong>
           (${usd(used.cost)}). ${ends}
         </p>`
       : // Usage of running requests is recorded when they end.
         (key.last_used_at ?? 0) * 1000 >= fromMs
-        ? html`<p><strong>It was used in the last hour</strong>, ${lastUse}, and requests may run. ${ends}</p>`
-        : html`<p>Nothing has used it in the last hour. Last use: ${lastUse}.</p>`;
+        ? html`<p>
+            <strong>This key was used in the last hour</strong> (${lastUse}), and requests may still be running. ${ends}
+          </p>`
+        : html`<p>This key was not used in the last hour. Last used: ${lastUse}.</p>`;
   const body = html`<div class="confirm">
     <p>
-      The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) ends for good: there is no way
-      back. What it has used stays in the books.
+      The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) will be deleted permanently. This
+      cannot be undone. Its usage and charges are kept.
     </p>
     ${breaks}
     <form method="post" action="/portal/keys/${key.id}/delete">
       ${formToken(visit)}
-      <p class="buttons"><button class="danger">Delete ${key.name}</button> <a href="/portal/keys">Keep it</a></p>
+      <p class="buttons"><button class="danger">Delete ${key.name}</button> <a href="/portal/keys">Cancel</a></p>
     </form>
   </div>`;
   return page(visit, { title: `Delete ${key.name}?`, body });

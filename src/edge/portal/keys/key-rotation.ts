@@ -21,11 +21,11 @@ import { readyToPaste } from './key-pages.ts';
 /** Creates a new secret for a key. */
 
 const graces = [
-  { value: '0', label: 'Not at all' },
-  { value: '3600', label: '1 hour' },
-  { value: '86400', label: '24 hours' },
-  { value: '604800', label: '7 days' },
-  { value: '2592000', label: '30 days' },
+  { value: '0', label: 'Immediately' },
+  { value: '3600', label: 'After 1 hour' },
+  { value: '86400', label: 'After 24 hours' },
+  { value: '604800', label: 'After 7 days' },
+  { value: '2592000', label: 'After 30 days' },
 ] as const;
 
 /** The default of `POST /v1/keys/{id}/rotate`. */
@@ -42,32 +42,36 @@ export async function rotateKeyPage(visit: Visit, id: string): Promise<Response>
 function formPage(visit: Visit, key: KeyAnswer, grace: string, refusal: Refusal | null): Response | Promise<Response> {
   const { former_secrets_end_at: end } = key;
   const earlier: MaybeHtml =
-    end === null ? null : html`<p>A secret that it had before works until ${timeOf(end, 'never')}; that stays so.</p>`;
+    end === null
+      ? null
+      : html`<p>
+          An earlier secret stays valid until ${timeOf(end, 'never')}. This rotation does not change that time.
+        </p>`;
   const body = html`${refused(refusal)}
     <div class="confirm">
       <p>
-        The key <strong>${key.name}</strong> gets another secret, shown once. It stays the same key: its limits, its
-        usage and its project are kept. Whatever sends the secret ${endsOf(key)} gets 401 once that has ended.
+        The key <strong>${key.name}</strong> gets a new secret, shown only once. The key keeps its limits, usage and
+        project. Requests with the current secret ${endsOf(key)} return 401 after it expires.
       </p>
       ${earlier}
       <form method="post" action="/portal/keys/${key.id}/rotate">
         ${formToken(visit)}
         <input type="hidden" name="last4" value="${key.last4}" />
-        ${radios({ name: 'grace_seconds', legend: 'The secret of now works on for', choices: graces, chosen: grace, hint: 'Long enough to put the new one wherever the key is used. "Not at all" is for a secret that leaked.' })}
+        ${radios({ name: 'grace_seconds', legend: 'Current secret expires', choices: graces, chosen: grace, hint: 'Allow enough time to deploy the new secret. Choose "Immediately" if the current secret leaked.' })}
         <p class="buttons">
-          <button class="primary">Make another secret</button> <a href="/portal/keys/${key.id}">Cancel</a>
+          <button class="primary">Rotate secret</button> <a href="/portal/keys/${key.id}">Cancel</a>
         </p>
       </form>
     </div>`;
   const status = refusal === null ? 200 : statusOf(refusal);
-  return page(visit, { title: `Another secret for ${key.name}`, body, status });
+  return page(visit, { title: `Rotate the secret of ${key.name}`, body, status });
 }
 
 const sentTwice: Refusal = {
   status: 409,
   message:
-    'Nothing was done: this key has got another secret since the form was shown. Where that was this form, sent twice, ' +
-    'and you have not seen the secret, send it once more.',
+    'Nothing was changed: this key got a new secret after the form was opened. If this form was sent twice and you did ' +
+    'not see the new secret, send the form again.',
   problems: new Map(),
 };
 
@@ -95,10 +99,11 @@ async function rotatedPage(visit: Visit, parts: PortalParts, { before, key, seco
   const { rotated_at: at } = key;
   const former =
     seconds === 0 || at === null
-      ? html`The secret ${endsOf(before)} has ended.`
-      : html`The secret ${endsOf(before)} works until ${timeOf(at + seconds, 'never')}; the new one is ${endsOf(key)}.`;
-  const body = html`${notice('good', html`<p><strong>This is the only time that the secret is shown.</strong> Put it wherever the key is used. ${former}</p>`)}
-    ${copyable('secret', key.secret, 'Copy the secret')} ${await readyToPaste(visit, parts, key.secret)}
-    <p class="buttons"><a class="button" href="/portal/keys/${key.id}">To the key</a></p>`;
+      ? html`The former secret ${endsOf(before)} is no longer valid.`
+      : html`The former secret ${endsOf(before)} is valid until ${timeOf(at + seconds, 'never')}; the new secret is
+        ${endsOf(key)}.`;
+  const body = html`${notice('good', html`<p><strong>Copy the secret now: it is shown only once.</strong> Deploy the secret wherever the key is used. ${former}</p>`)}
+    ${copyable('secret', key.secret, 'Copy secret')} ${await readyToPaste(visit, parts, key.secret)}
+    <p class="buttons"><a class="button" href="/portal/keys/${key.id}">View key</a></p>`;
   return page(visit, { title: key.name, body, returnTo: `/portal/keys/${key.id}` });
 }

@@ -28,8 +28,8 @@ const pageSize = 50;
 
 /** Notices after a form. Only these texts are shown, never text from the address. */
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'The key is deleted. Requests with it are refused from now on, and those that ran have ended.',
-  saved: 'The key is changed. Its next request goes by it.',
+  deleted: 'Key deleted. Requests with this key now return 401, and running requests stop within one second.',
+  saved: 'Key saved. Changes apply from the next request.',
 };
 
 export interface KeyQuota {
@@ -54,13 +54,13 @@ export function fullNotice(visit: Visit, { active, max }: KeyQuota): MaybeHtml {
   if (active < max) return null;
   const mend = visit.may('organizations')
     ? html`As platform administrator you can also
-        <a href="/portal/organizations/${visit.organizationId}#max_active_keys">raise it</a>.`
-    : html`A platform administrator can raise it.`;
+        <a href="/portal/organizations/${visit.organizationId}#max_active_keys">raise the limit</a>.`
+    : html`A platform administrator can raise the limit.`;
   return notice(
     'plain',
     html`<p>
-      <strong>All ${max} active keys of this organization are taken.</strong> Delete one that nothing uses any more to
-      make another: the last use of each is in the list. ${mend}
+      <strong>All ${max} active keys of this organization are in use.</strong> Delete an unused key to create another;
+      the list shows when each key was last used. ${mend}
     </p>`,
   );
 }
@@ -79,7 +79,7 @@ export async function keysPage(visit: Visit, parts: PortalParts): Promise<Respon
   const isFull = quota.active >= quota.max;
   const body = html`${said === undefined ? null : notice('good', said)} ${isFull ? fullNotice(visit, quota) : null}
   ${tabs(
-    'Which keys',
+    'Keys by status',
     statuses.map((one) => ({
       text:
         one === 'active'
@@ -100,10 +100,13 @@ export async function keysPage(visit: Visit, parts: PortalParts): Promise<Respon
 
 function none(status: (typeof statuses)[number]): Html {
   if (status !== 'active')
-    return empty(`No ${status} keys`, 'Keys stay readable here after their end, so that usage can be told apart.');
+    return empty(
+      `No ${status} keys`,
+      'Expired and revoked keys stay in this list, so that you can attribute their usage.',
+    );
   return empty(
     'No active keys',
-    html`Programs call models with a key. <a href="/portal/keys/new">Make the first one</a>: it takes a name.`,
+    html`Programs need a key to call models. <a href="/portal/keys/new">Create a key</a>.`,
   );
 }
 
@@ -112,7 +115,7 @@ export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
   const known: readonly (readonly [string, number | null, number | null | undefined])[] = [
     ['requests / min', key.requests_per_minute, view?.requests?.remaining],
     ['tokens / min', key.tokens_per_minute, view?.tokens?.remaining],
-    ['at once', key.max_concurrency, view?.concurrencyLeft],
+    ['concurrent requests', key.max_concurrency, view?.concurrencyLeft],
     ['tokens / month', key.monthly_token_limit, view?.monthTokensLeft],
   ];
   const lines = known.flatMap(([what, limit, left]): Html[] => {
@@ -129,14 +132,14 @@ export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
 
 function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)[]): Html {
   return records({
-    caption: 'Keys and what is left of their limits',
-    columns: ['Key', 'It may', 'Last used', 'Expires', 'Limits left', 'Action'],
+    caption: 'Keys with their remaining limits',
+    columns: ['Key', 'Scope', 'Last used', 'Expires', 'Remaining limits', 'Action'],
     rows: keys.map((key, index) => {
       const isActive = key.status === 'active';
       return [
         html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet">${key.prefix}…${key.last4}</code
-          >${key.held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}${key.service_account_id === null ? null : html` ${badge('plain', 'of a service account')}`}`,
-        key.scope === 'management' ? badge('busy', 'manage') : badge('plain', 'use models'),
+          >${key.held ? html` ${badge('plain', 'managed by the gateway, not counted')}` : null}${key.service_account_id === null ? null : html` ${badge('plain', 'service account')}`}`,
+        key.scope === 'management' ? badge('busy', 'management') : badge('plain', 'inference'),
         timeOf(key.last_used_at, 'never'),
         timeOf(key.expires_at, 'never'),
         isActive ? limitsLeft(key, left[index] ?? null) : html`<span class="quiet">–</span>`,

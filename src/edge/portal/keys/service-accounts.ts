@@ -76,9 +76,9 @@ export async function serviceAccountSection(
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
   const list = await visit.get<ListPage>(pathWith(serviceAccountsPath(id), asked));
   const body = html`<p class="quiet">
-      A service account acts for a program, in this project alone. Its keys stay when whoever made them leaves.
+      A service account represents a program, in this project only. Its keys stay valid when their creator leaves.
     </p>
-    ${list.data.length === 0 ? empty('No service account', 'Programs call with keys of people so far.') : accountTable(id, list.data, keys)}
+    ${list.data.length === 0 ? empty('No service accounts', 'Create one for each program, so that its keys do not belong to a person.') : accountTable(id, list.data, keys)}
     ${older(list.has_more ? pathWith(`/portal/projects/${id}`, { after: list.last_id }) : null)}
     <p class="buttons"><a class="button" href="${pagePath(id)}/new">New service account</a></p>`;
   return section('service-accounts', 'Service accounts', body);
@@ -90,7 +90,7 @@ function accountTable(projectId: string, accounts: readonly ServiceAccountAnswer
     columns: [
       { title: 'Service account' },
       { title: 'Active keys', isNumber: true },
-      { title: 'Since' },
+      { title: 'Created' },
       { title: 'Action' },
     ],
     rows: accounts.map(({ id, name, created_at: since }) => [
@@ -121,14 +121,15 @@ function formPage(
   refusal: Refusal | null,
 ): Response | Promise<Response> {
   const body = html`<p class="lead">
-      It acts in the project ${project}, and gets a key with the limits that new keys of this organization begin with.
+      The service account works only in the project ${project}. It gets a key with the default limits of this
+      organization.
     </p>
     <form class="form" method="post" action="${pagePath(id)}">
       ${formToken(visit)} ${refused(refusal)}
-      ${field({ name: 'name', label: 'Name', value: name, hint: 'The program that it acts for; one of its kind in the project.', refusal, isRequired: true, maxLength: 100 })}
-      ${radios({ name: 'expiry', legend: 'Its key expires after', choices: expiries, chosen: expiry, hint: 'The service account stays, and can have another key.' })}
+      ${field({ name: 'name', label: 'Name', value: name, hint: 'The program that uses the service account. Must be unique in the project.', refusal, isRequired: true, maxLength: 100 })}
+      ${radios({ name: 'expiry', legend: 'Key expires after', choices: expiries, chosen: expiry, hint: 'The service account does not expire, and can get another key.' })}
       <p class="buttons">
-        <button class="primary">Make the service account</button> <a href="/portal/projects/${id}">Cancel</a>
+        <button class="primary">Create service account</button> <a href="/portal/projects/${id}">Cancel</a>
       </p>
     </form>`;
   return page(visit, { title: 'New service account', body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -157,10 +158,10 @@ async function madePage(
   { name, api_key: key }: CreatedAnswer,
 ): Promise<Response> {
   const returnTo = `/portal/projects/${projectId}`;
-  const body = html`${notice('good', html`<p><strong>This is the only time that the secret of its key is shown.</strong> Keep it where the program finds it; what is kept here cannot be turned back into it.</p>`)}
-    ${copyable('secret', key.value, 'Copy the secret')} ${await readyToPaste(visit, parts, key.value)}
+  const body = html`${notice('good', html`<p><strong>Copy the secret of the key now: it is shown only once.</strong> Store the secret where the program can read it; Headgate keeps only a hash.</p>`)}
+    ${copyable('secret', key.value, 'Copy secret')} ${await readyToPaste(visit, parts, key.value)}
     <p class="buttons">
-      <a class="button" href="${returnTo}">To the project</a> <a href="/portal/keys/${key.id}">To the key</a>
+      <a class="button" href="${returnTo}">View project</a> <a href="/portal/keys/${key.id}">View key</a>
     </p>`;
   return page(visit, { title: name, body, returnTo });
 }
@@ -175,8 +176,8 @@ export async function deleteServiceAccountPage(visit: Visit, projectId: string, 
   ]);
   const ending =
     keys.length === 0
-      ? html`<p>It has no active key.</p>`
-      : html`<p><strong>These keys are refused from then on, and what runs with them is cut off:</strong></p>
+      ? html`<p>This service account has no active keys.</p>`
+      : html`<p><strong>Requests with these keys will return 401, and running requests will stop:</strong></p>
           <ul>
             ${keys.map(
               (key) =>
@@ -188,14 +189,14 @@ export async function deleteServiceAccountPage(visit: Visit, projectId: string, 
           </ul>`;
   const body = html`<div class="confirm">
     <p>
-      The service account <strong>${account.name}</strong> ends for good: there is no way back. What it has used stays
-      in the books.
+      The service account <strong>${account.name}</strong> will be deleted permanently. This cannot be undone. Its usage
+      and charges are kept.
     </p>
     ${ending}
     <form method="post" action="${pagePath(projectId)}/${account.id}/delete">
       ${formToken(visit)}
       <p class="buttons">
-        <button class="danger">Delete ${account.name}</button> <a href="/portal/projects/${projectId}">Keep it</a>
+        <button class="danger">Delete ${account.name}</button> <a href="/portal/projects/${projectId}">Cancel</a>
       </p>
     </form>
   </div>`;

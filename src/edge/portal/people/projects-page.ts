@@ -206,7 +206,7 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
     rows: keys.map(
       ({ id, name, prefix, last4, held, service_account_id: account, last_used_at: used, expires_at: expires }) => [
         html`<a href="/portal/keys/${id}">${name}</a><br /><code class="quiet">${prefix}…${last4}</code
-          >${held ? html` ${badge('plain', 'held by the gateway, does not count')}` : null}${account === null ? null : html` ${badge('plain', 'of a service account')}`}`,
+          >${held ? html` ${badge('plain', 'managed by the gateway, not counted')}` : null}${account === null ? null : html` ${badge('plain', 'service account')}`}`,
         timeOf(used, 'never'),
         timeOf(expires, 'never'),
       ],
