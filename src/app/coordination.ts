@@ -33,21 +33,7 @@ export async function openSharedStore({ url }: RedisConfig, db: Db, log: Log): P
 
 /** The gateways of the database, and their messages to each other. A single gateway sends none. */
 export interface Coordination {
-  readonly gateways: Pick<
-    Gateways,
-    | 'id'
-    | 'underWay'
-    | 'placeId'
-    | 'live'
-    | 'tell'
-    | 'uncleanRuns'
-    | 'publishes'
-    | 'published'
-    | 'publish'
-    | 'readLive'
-    | 'onDatabaseChange'
-    | 'isDatabaseOlder'
-  >;
+  readonly gateways: Gateways;
   /** Registers the handler for messages of this kind. A message is acknowledged when its handler is done. */
   onMessage(kind: MessageKind, handle: (message: Message) => Promise<void> | void): void;
   /** Notifies the other gateways of a committed change; resolves when each applies it, or has had time to poll it. */

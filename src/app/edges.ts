@@ -64,20 +64,7 @@ export interface Edges {
 }
 
 export interface EdgesOptions {
-  readonly config: Pick<
-    Config,
-    | 'batches'
-    | 'http'
-    | 'metrics'
-    | 'database'
-    | 'keys'
-    | 'limits'
-    | 'platform'
-    | 'process'
-    | 'signIn'
-    | 'storage'
-    | 'upstream'
-  >;
+  readonly config: Config;
   readonly foundation: Foundation;
   readonly gateway: Gateway;
   readonly platform: Platform;

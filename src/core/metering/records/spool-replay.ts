@@ -5,22 +5,6 @@ import type { Spool, SpoolEntry } from '#base/spool.ts';
 import { classify } from './commit-errors.ts';
 import type { GroupCommitOptions } from './commit-options.ts';
 
-type Options<Item> = Pick<
-  GroupCommitOptions<Item>,
-  | 'log'
-  | 'clock'
-  | 'batchMax'
-  | 'write'
-  | 'quarantine'
-  | 'groupOf'
-  | 'describe'
-  | 'spool'
-  | 'decode'
-  | 'onUnspooled'
-  | 'retryDelayMs'
-  | 'retryDelayMsMax'
->;
-
 interface Entry<Item> {
   readonly item: Item;
   readonly entry: SpoolEntry;
@@ -49,7 +33,7 @@ const setAsideMax = 20_000;
  * the fault is its own, and it is halved until a single item is left.
  */
 export class SpoolReplay<Item> {
-  readonly #options: Options<Item>;
+  readonly #options: GroupCommitOptions<Item>;
   readonly #spool: Spool;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -59,7 +43,7 @@ export class SpoolReplay<Item> {
   #wakers: (() => void)[] = [];
   readonly #stopping = new AbortController();
 
-  constructor(options: Options<Item>) {
+  constructor(options: GroupCommitOptions<Item>) {
     this.#options = options;
     ({ spool: this.#spool, clock: this.#clock, log: this.#log } = options);
   }

@@ -42,7 +42,7 @@ export { registerUserRoutes } from './users.ts';
 export interface OrganizationRoutesParts {
   readonly guards: Guards;
   readonly accounts: Pick<Accounts, 'listOrganizations' | 'readOrganization'>;
-  readonly organizations: Pick<Organizations, 'open' | 'change' | 'close'>;
+  readonly organizations: Organizations;
   readonly catalog: Pick<Catalog, 'find'>;
 }
 

@@ -13,7 +13,7 @@ import {
   notice,
   placeOf,
   type PortalParts,
-  type PriceAnswer,
+  type TokenPrices,
   queryOf,
   requireOwnOrigin,
   usd,
@@ -39,7 +39,7 @@ interface PlaygroundModel {
   readonly status: ModelAnswer['status'];
   readonly sees: boolean;
   readonly expectedSeconds: number | null;
-  readonly price: Pick<PriceAnswer, 'input_per_million' | 'output_per_million' | 'cached_input_per_million'> | null;
+  readonly price: TokenPrices | null;
 }
 
 async function listChatModels(

@@ -135,7 +135,7 @@ export interface RequestDetailAnswer extends RequestAnswer {
   } | null;
   readonly limits_remaining: LimitsAnswer | null;
   readonly price_version: string;
-  readonly price: Pick<PriceAnswer, 'input_per_million' | 'cached_input_per_million' | 'output_per_million'> | null;
+  readonly price: TokenPrices | null;
   readonly replica: { readonly id: string; readonly age_seconds: number | null } | null;
 }
 
@@ -146,16 +146,16 @@ export interface ContentAnswer {
   readonly truncated: boolean;
 }
 
-export interface PriceAnswer {
-  readonly model: string;
+/** Decimal USD per million tokens. */
+export interface TokenPrices {
   readonly input_per_million: string;
   readonly output_per_million: string;
   readonly cached_input_per_million: string;
-  readonly flex?: {
-    readonly input_per_million: string;
-    readonly output_per_million: string;
-    readonly cached_input_per_million: string;
-  };
+}
+
+export interface PriceAnswer extends TokenPrices {
+  readonly model: string;
+  readonly flex?: TokenPrices;
 }
 
 export type TaskType = 'chat' | 'vision' | 'code' | 'completion' | 'embedding' | 'rerank';

@@ -25,6 +25,7 @@ export type {
   SummaryAnswer,
   SummaryGroupAnswer,
   SumsAnswer,
+  TokenPrices,
   TaskType,
   WalletAnswer,
 } from './answers.ts';
