@@ -21,12 +21,12 @@ describe('the audit', () => {
       'cursor',
       'is unknown; allowed query parameters: organization_id, all_organizations, action, target_id, actor_id, from, to, limit, after',
     ],
-    ['actor_id=proj_1', 'actor_id', 'of a service account or of a key'],
+    ['actor_id=proj_1', 'actor_id', 'of a user, service account or key'],
     ['from=yesterday', 'from', 'must be a date'],
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],
     ['all_organizations=yes', 'all_organizations', 'true'],
-    [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'leaves out'],
+    [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'excludes'],
   ])('refuses ?%s', async (query, param, text) => {
     const { status, body } = await ask(`/v1/audit?${query}`);
     expect([status, body.error.param]).toEqual([400, param]);

@@ -70,10 +70,10 @@ describe('rates are refused', () => {
     expect(detailsOf(answer)).toEqual({
       hardware_profile: 'must not be empty',
       currency: 'must be a currency of GET /v1/billing/currencies, such as EUR',
-      gpu_hour: 'must be given, or node_hour: a card prices at least one of them',
+      gpu_hour: 'is missing: send gpu_hour, node_hour or both',
       effective_to: 'must be later than effective_from',
       retroactive: 'must be a boolean',
-      colour: 'is not known here',
+      colour: 'is not a known field',
     });
   });
 
@@ -83,10 +83,10 @@ describe('rates are refused', () => {
     });
     expect(answer.status).toBe(400);
     expect(detailsOf(answer)).toMatchObject({
-      to: 'must be another currency than from',
+      to: 'must differ from "from"',
       rate: 'must be more than 0',
       effective_from: expect.stringContaining('must be a date'),
-      x: 'is not known here',
+      x: 'is not a known field',
     });
   });
 
@@ -107,11 +107,11 @@ describe('rates are refused', () => {
     const past = card('past', { effective_from: '2026-01-01' });
     const refused = await api().ask(cards, { body: past });
     expect(refused.status).toBe(400);
-    expect(detailsOf(refused)['effective_from']).toContain('lies in the past');
+    expect(detailsOf(refused)['effective_from']).toContain('is in the past');
     const made = await api().ask(cards, { body: { ...past, retroactive: true } });
     expect(made.status).toBe(201);
     const end = `${cards}/${made.body.id}/end`;
-    expect(detailsOf(await api().ask(end, { body: { at: '2026-02-01' } }))['at']).toContain('lies in the past');
+    expect(detailsOf(await api().ask(end, { body: { at: '2026-02-01' } }))['at']).toContain('is in the past');
     const ended = await api().ask(end, { body: { at: '2026-02-01', retroactive: true } });
     expect(ended.body).toMatchObject({ effective_to: '2026-02-01T00:00:00.000Z' });
   });
@@ -123,7 +123,7 @@ describe('rates are refused', () => {
     const to = today.body.effective_from;
     expect([refused.status, refused.body.error.message]).toEqual([
       409,
-      expect.stringContaining(`one for the time before it has "effective_to": "${to}"`),
+      expect.stringContaining(`or end the new one at its start ("effective_to": "${to}").`),
     ]);
     const made = await api().ask(cards, { body: { ...past, effective_to: to } });
     expect(made.status).toBe(201);

@@ -198,7 +198,7 @@ describe('changing a key', () => {
     [{ expiry: 'never' }, 'expiry', 'cannot be changed'],
     [{ expires_at: 4_000_000_000 }, 'expires_at', 'cannot be changed'],
     [{ project_id: 'proj_1' }, 'project_id', 'cannot be changed'],
-    [{ colour: 'red' }, 'colour', 'not known'],
+    [{ colour: 'red' }, 'colour', 'not a known field'],
     [{ requests_per_minute: 0 }, 'requests_per_minute', '1 or more'],
     [{ store_requests: 'yes' }, 'store_requests', 'boolean'],
     [{ name: null }, 'name', 'string'],

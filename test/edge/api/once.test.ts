@@ -161,7 +161,7 @@ describe('a request that creates something', () => {
     const answer = await send(path, sent, `once ${path}`);
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
-      expect.stringContaining('stands for another request'),
+      expect.stringContaining('was used for another request'),
     ]);
   });
 
@@ -213,7 +213,7 @@ describe('a request that creates something', () => {
     const { answer, names } = await meetProject('commit');
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
-      expect.stringContaining('stands for another request'),
+      expect.stringContaining('was used for another request'),
     ]);
     expect(names).not.toContain('Meets');
   });
@@ -256,7 +256,7 @@ describe('a request that creates something', () => {
     const answer = await meet('commit', '/v1/wallet/credits', { organization_id: id, amount: '5', reference: 'meets' });
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
-      expect.stringContaining('stands for another request'),
+      expect.stringContaining('was used for another request'),
     ]);
   });
 });

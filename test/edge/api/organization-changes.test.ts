@@ -30,7 +30,7 @@ describe('an organization cannot be changed', () => {
     [{ default_limits: 5 }, 'default_limits', 'object'],
     [{ max_active_keys: 0 }, 'max_active_keys', '1 or more'],
     [{ max_active_keys: 1.5 }, 'max_active_keys', 'integer'],
-    [{ models: [] }, 'models', 'must name a model'],
+    [{ models: [] }, 'models', 'must contain a model'],
     [{ models: 'model-a' }, 'models', 'array'],
     [{ models: ['model-a', 'other'] }, 'models.1', 'the model "other" does not exist'],
     [{ wallet_alert_below: 5 }, 'wallet_alert_below', 'a JSON number may lose digits'],

@@ -16,8 +16,8 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
       { field: 'name', message: 'is missing' },
       { field: 'description', message: 'must be a string' },
       { field: 'visibility', message: 'must be one of private, public' },
-      { field: 'colour', message: 'is not known here' },
-      { field: 'archived', message: 'is not known here' },
+      { field: 'colour', message: 'is not a known field' },
+      { field: 'archived', message: 'is not a known field' },
     ]);
   });
 

@@ -37,8 +37,12 @@ it.each([
   [{ max_requests_per_1_minute: 2 ** 31 }, 'max_requests_per_1_minute', 'at most'],
   [{ max_tokens_per_1_minute: 1.5 }, 'max_tokens_per_1_minute', ''],
   [{ max_requests_per_1_day: '5' }, 'max_requests_per_1_day', ''],
-  [{ max_images_per_1_minute: 5 }, 'max_images_per_1_minute', 'There are no image models here'],
-  [{ max_audio_megabytes_per_1_minute: 5 }, 'max_audio_megabytes_per_1_minute', 'There are no audio models here'],
+  [{ max_images_per_1_minute: 5 }, 'max_images_per_1_minute', 'must be null: Headgate serves no image models'],
+  [
+    { max_audio_megabytes_per_1_minute: 5 },
+    'max_audio_megabytes_per_1_minute',
+    'must be null: Headgate serves no audio models',
+  ],
   [{ batch_1_day_max_input_tokens: 5 }, 'batch_1_day_max_input_tokens', 'requests of batches count against'],
   [{ max_requests_per_1_hour: 5 }, 'max_requests_per_1_hour', ''],
 ])('refuses %j by the name of the field, and changes nothing', async (fields, param, sentence) => {

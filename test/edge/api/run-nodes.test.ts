@@ -105,7 +105,7 @@ describe('a node that something is applied on', () => {
     const late = await then('destroy', first);
     expect([late.status, late.body.error.message]).toEqual([
       409,
-      'The node that the run was for was taken out of the cluster: nothing is known to be there. Apply the stack to another node.',
+      'The node of this run was removed from the cluster. Apply the stack to another node.',
     ]);
     expect((await then('destroy', second)).status).toBe(202);
   });

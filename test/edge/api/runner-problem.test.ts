@@ -25,5 +25,5 @@ it('names the missing program with its path to a platform administrator, and not
   expect(runner.problem).not.toContain('/nonexistent');
   const theirs = await ask('/v1/stacks/scheduler/apply', { ...apply, key });
   expect([theirs.status, theirs.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
-  expect(theirs.body.error.message).toBe(`Nothing can be applied here: ${runner.problem}.`);
+  expect(theirs.body.error.message).toBe(`Stacks cannot be applied: ${runner.problem}.`);
 });

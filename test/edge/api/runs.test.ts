@@ -68,7 +68,7 @@ describe('applying is refused', () => {
     const refused = await apply(await cluster('short'), { password: 'abc' });
     expect(refused.status).toBe(400);
     expect(refused.body.error.details).toEqual([
-      { field: 'inputs.password', message: expect.stringContaining('fewer than 4 characters') },
+      { field: 'inputs.password', message: expect.stringContaining('must have at least 4 characters') },
     ]);
   });
 

@@ -65,7 +65,10 @@ describe('the image of a stack is refused', () => {
     ['emoji', '🧵'],
   ])('%s', async (name, icon) => {
     const answer = await (await iconOf(name, icon))();
-    expect([answer.status, await answer.text()]).toEqual([404, expect.stringContaining('no image that can be shown')]);
+    expect([answer.status, await answer.text()]).toEqual([
+      404,
+      expect.stringContaining('no icon image, or the image could not be loaded'),
+    ]);
   });
 });
 

@@ -26,7 +26,7 @@ describe('changes of a stack', () => {
           { field: 'title', message: 'must not be empty' },
           { field: 'icon', message: expect.stringContaining('emoji') },
           { field: 'visibility', message: 'must be one of global, private' },
-          { field: 'name', message: 'is not known here' },
+          { field: 'name', message: 'is not a known field' },
         ]),
       ],
     );

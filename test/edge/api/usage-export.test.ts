@@ -39,7 +39,7 @@ describe('an export of GET /v1/usage/requests', () => {
     expect(answer.status).toBe(400);
     const { error }: Body = await answer.json();
     expect(error).toMatchObject({ param: query.split('=')[0] });
-    expect(error.message).toContain('an export has everything');
+    expect(error.message).toContain('an export contains everything');
   });
 
   it('answers 401 without a key and 400 to a filter that is none, as JSON', async () => {

@@ -39,7 +39,7 @@ describe('GET /v1/usage/summary', () => {
     ['group_by=day,day', 'group_by', 'at most once'],
     ['group_by=', 'group_by', 'comma-separated'],
     ['group_by=hour&from=2025-01-01&to=2026-05-04', 'group_by', '400 days'],
-    ['interval=day', 'interval', 'not known'],
+    ['interval=day', 'interval', 'is unknown'],
     ['key_id=key_1', 'key_id', 'begins with "key_"'],
     ['project_id=', 'project_id', 'begins with "proj_"'],
     ['model=', 'model', '1 to 512'],

@@ -16,7 +16,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
       { field: 'email', message: 'must be an address such as ada@example.com' },
       { field: 'password', message: 'must have 8 to 128 characters' },
       { field: 'role', message: 'must be one of owner, admin, member' },
-      { field: 'colour', message: 'is not known here' },
+      { field: 'colour', message: 'is not a known field' },
     ]);
     expect(JSON.stringify(answer.body)).not.toContain('short');
   });

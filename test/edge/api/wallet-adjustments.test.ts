@@ -49,7 +49,7 @@ describe('an adjustment of a balance', () => {
     [{ reason: undefined }, 'reason', 'is missing'],
     [{ reason: ' ' }, 'reason', 'empty'],
     [{ reference: undefined }, 'reference', 'is missing'],
-    [{ note: 'x' }, 'note', 'not known'],
+    [{ note: 'x' }, 'note', 'not a known field'],
   ])('is refused with %j', async (fields, param, text) => {
     const { status, body } = await adjust(fields);
     expect([status, body.error.param]).toEqual([400, param]);
@@ -87,7 +87,7 @@ describe('an adjustment of a balance', () => {
     const { status, body } = await adjust({ organization_id: id, amount: '-5' });
     expect([status, body.error.code, body.error.param]).toEqual([409, 'conflict', 'amount']);
     expect(body.error.message).toContain(
-      `the balance is 5 USD, and an adjustment cannot take it below the ${held} USD`,
+      `the balance is 5 USD, and an adjustment cannot reduce it below the ${held} USD`,
     );
     expect(await balanceOf(key)).toBe('5');
     const free = (5_000_000 - Number(held) * 1_000_000) / 1_000_000;

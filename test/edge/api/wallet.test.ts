@@ -64,7 +64,7 @@ describe('the wallet over HTTP', () => {
     [{ reference: undefined }, 'reference', 'missing'],
     [{ reference: 7 }, 'reference', 'string'],
     [{ note: 'a\0b' }, 'note', 'NUL'],
-    [{ currency: 'EUR' }, 'currency', 'not known'],
+    [{ currency: 'EUR' }, 'currency', 'not a known field'],
   ])('answers 400 to a credit with %j', async (fields, param, text) => {
     const { status, body } = await credit({ amount: '1', reference: 'refused', ...fields });
     expect([status, body.error.code, body.error.param]).toEqual([400, 'invalid_request_error', param]);
@@ -96,7 +96,7 @@ describe('the wallet over HTTP', () => {
     ] as const) {
       const refused = await ask(`${path}?organization_id=${other.id}`, { body });
       expect([refused.status, refused.body.error.param]).toEqual([400, 'organization_id']);
-      expect(refused.body.error.message).toContain('another one in the body than in the query');
+      expect(refused.body.error.message).toContain('must be the same in the body and in the query');
     }
     expect((await ask('/v1/wallet', { key })).body.balance).toBe('1');
     const unknown = await ask('/v1/pricing?organization_id=org_1');

@@ -64,7 +64,7 @@ const lastRequest = (): Body =>
 
 describe('an order to an external engine', () => {
   it('to restart is refused at once, and changes nothing', async () => {
-    const text = /somebody else runs it, and Headgate does not restart it/;
+    const text = /is an external engine, which Headgate cannot restart/;
     for (const words of [[], ['--no-wait']]) {
       const { code, stdout, stderr } = await headgate('engines', 'restart', 'far', ...words);
       expect([code, stdout]).toEqual([1, '']);

@@ -105,7 +105,7 @@ describe('headgate runs, refused', () => {
     expect((await applied('words', 'nowhere')).stderr).toContain('there is no cluster nowhere');
     const wrong = await headgate(['runs', 'apply', 'words', '--cluster', 'site', '--input', 'colour=red']);
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
-    for (const field of ['inputs.colour: is not known', 'inputs.count_of: is missing']) {
+    for (const field of ['inputs.colour: is not an input', 'inputs.count_of: is missing']) {
       expect(wrong.stderr).toContain(field);
     }
     expect(wrong.stderr).toContain('"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE"');

@@ -248,7 +248,7 @@ describe('the wallet', () => {
       }),
     ];
     expect(refused.map(({ status }) => status)).toEqual([409, 400, 400, 400, 404]);
-    expect(refused[0]?.text).toContain('an adjustment cannot take it below zero');
+    expect(refused[0]?.text).toContain('an adjustment cannot reduce it below zero');
     expect(await balanceOf(id)).toBe('5');
     const booked = await correct('-1.50', 'ticket-7');
     expect(booked.headers.location).toBe(`/portal/wallet?notice=adjusted&organization_id=${id}`);

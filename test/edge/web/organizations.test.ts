@@ -102,7 +102,7 @@ describe.each([
     expect([refused.status, refused.body.error]).toMatchObject([
       409,
       {
-        message: `The organization of the cluster is ${status}: nothing is applied for it. What it has can be destroyed.`,
+        message: `The organization of the cluster is ${status}, so stacks cannot be applied. Applied stacks can be destroyed.`,
       },
     ]);
   });

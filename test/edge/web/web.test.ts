@@ -20,7 +20,7 @@ describe('a cluster is refused', () => {
       const made = await web.ask('/v1/clusters', { body });
       expect([made.status, made.body.error.details]).toEqual([
         400,
-        [{ field: 'public_domain', message: expect.stringContaining('a domain apart from the gateway') }],
+        [{ field: 'public_domain', message: expect.stringContaining('must not share a domain with the gateway') }],
       ]);
       const cluster = await web.makeCluster();
       const patched = await web.ask(`/v1/clusters/${cluster.id}`, { method: 'PATCH', body: { public_domain: domain } });

@@ -108,7 +108,7 @@ describe('usage and wallet, by hand', () => {
     await form.getByLabel('Reference').fill('ticket 7');
     await form.getByLabel('Reason').fill('paid back');
     await form.getByRole('button', { name: 'Post adjustment' }).click();
-    await page.getByText('cannot take it below zero').first().waitFor();
+    await page.getByText('cannot reduce it below zero').first().waitFor();
     await expectPresentable(page, 'wallet-correction-refused');
     await form.getByLabel('Amount in USD').fill('-1.5');
     await form.getByRole('button', { name: 'Post adjustment' }).click();

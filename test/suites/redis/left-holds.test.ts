@@ -85,7 +85,10 @@ it('a hold whose spool is lost is listed and released, but not while its gateway
   const amount = await held();
   expect(await headgate(url, 'holds', 'ls')).toEqual({ code: 0, out: 'no hold was left behind\n', err: '' });
   const running = await headgate(url, 'holds', 'release', id, '--reason', 'the disk is gone');
-  expect(running).toMatchObject({ code: 1, err: expect.stringMatching(/^headgate: Its gateway lives/) });
+  expect(running).toMatchObject({
+    code: 1,
+    err: expect.stringMatching(/^headgate: The gateway of this request is running/),
+  });
 
   lost.signal('SIGKILL');
   await lost.exited;

@@ -105,7 +105,7 @@ it('rejects numbers that lost digits on their way', async () => {
   const answer = await gateway.ask('/v1/stacks/values/apply', { body: { cluster_id: clusterId, inputs } });
   expect([answer.status, answer.body.error.details]).toEqual([
     400,
-    [{ field: 'inputs.long', message: expect.stringContaining('send that number as a string') }],
+    [{ field: 'inputs.long', message: expect.stringContaining('send it as a string') }],
   ]);
 });
 

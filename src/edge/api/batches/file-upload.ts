@@ -76,11 +76,11 @@ export async function receiveFile(
 
 const ofOthers = (): AppError =>
   new AppError('insufficient_scope', {
-    message: 'A file is sent by somebody of its organization, such as with a key of it.',
+    message: 'Only keys and users of an organization can upload its files.',
   });
 
 const tooLarge = ({ fileBytesMax }: Files): AppError =>
-  new AppError('request_too_large', { message: `A file has at most ${fileBytesMax} bytes.` });
+  new AppError('request_too_large', { message: `The file is too large: at most ${fileBytesMax} bytes are allowed.` });
 
 interface UploadOptions {
   /** Length of the form in bytes; null if unknown. */
@@ -109,8 +109,8 @@ class Upload {
   part({ name, filename }: { readonly name: string; readonly filename: string | null }): PartSink {
     if (name === 'file') return this.#file(filename);
     const field = fieldNames.find((one) => one === name);
-    if (field === undefined) throw problem(name.slice(0, 64), 'is not known here');
-    if (this.#fields.has(field)) throw problem(field, 'is there more than once');
+    if (field === undefined) throw problem(name.slice(0, 64), 'is not a known field');
+    if (this.#fields.has(field)) throw problem(field, 'is sent more than once');
     this.#fields.set(field, '');
     return this.#field(field);
   }
@@ -121,7 +121,7 @@ class Upload {
     return {
       add(part) {
         bytes += part.length;
-        if (bytes > fieldBytesMax) throw problem(name, 'is too long');
+        if (bytes > fieldBytesMax) throw problem(name, `must have at most ${fieldBytesMax} bytes`);
         taken.push(Buffer.from(part));
       },
       end: () => void this.#fields.set(name, Buffer.concat(taken).toString('utf8')),
@@ -129,7 +129,7 @@ class Upload {
   }
 
   #file(filename: string | null): PartSink {
-    if (this.#filename !== '') throw problem('file', 'is there more than once');
+    if (this.#filename !== '') throw problem('file', 'is sent more than once');
     if (filename === null) throw problem('file', 'must be a file, sent as one part with a file name');
     this.#filename = shownName(filename);
     // Checks fields before the file early, before anything is written.
@@ -191,7 +191,8 @@ class Upload {
   }
 
   #requirePurpose(): void {
-    if (this.#fields.get('purpose') !== 'batch') throw problem('purpose', 'must be batch: nothing else is kept here');
+    if (this.#fields.get('purpose') !== 'batch')
+      throw problem('purpose', 'must be batch: no other purpose is supported');
   }
 }
 

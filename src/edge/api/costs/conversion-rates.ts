@@ -35,7 +35,7 @@ const created = {
 
 function isToItself({ from, to }: Readonly<Record<string, unknown>>): Problem | null {
   const isSame = typeof from === 'string' && from === to;
-  return isSame ? { field: 'to', message: 'must be another currency than from' } : null;
+  return isSame ? { field: 'to', message: 'must differ from "from"' } : null;
 }
 
 function toAnswer(rate: ConversionRate) {

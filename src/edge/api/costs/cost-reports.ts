@@ -95,7 +95,7 @@ async function readReport(
   const window = requireWindow(asked);
   const result = await costs.report({ window, organizationIds: await seenBy(caller, directory, org) });
   if (result.kind === 'report') return result.report;
-  const message = `This report has more than ${result.linesMax} lines: ask for a shorter window, or for one organization by "org".`;
+  const message = `This report has more than ${result.linesMax} lines. Use a shorter window, or select one organization with "org".`;
   throw new AppError('invalid_request_error', { message, param: asked.month === undefined ? 'to' : 'month' });
 }
 

@@ -43,7 +43,7 @@ export function scaledText(description: string) {
     .transform((text, context): bigint => {
       const scaled = parsePrice(text);
       if (scaled !== null) return scaled;
-      const message = 'must be a plain decimal, 0 or more, with at most 10 digits before the point and 10 behind it';
+      const message = 'must be a plain decimal, 0 or more, with at most 10 digits before and 10 after the point';
       context.addIssue({ code: 'custom', message });
       return z.NEVER;
     })
@@ -215,8 +215,8 @@ export function requireAdded<Rate extends Dated, Shown extends object>(
       throw inThePast('effective_from', result.nowMs);
     case 'overlap': {
       const { id, fromMs, toMs } = result.with;
-      const span = `${isoOf(fromMs)} ${toMs === null ? 'for good' : `until ${isoOf(toMs)}`}`;
-      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} holds from ${span}: end it before, or begin after it; one for the time before it has "effective_to": "${isoOf(fromMs)}".`;
+      const span = `${isoOf(fromMs)} ${toMs === null ? 'indefinitely' : `until ${isoOf(toMs)}`}`;
+      const message = `The ${nouns[prefix]} ${formatId(prefix, id)} is in effect from ${span}. End it first, start after its end, or end the new one at its start ("effective_to": "${isoOf(fromMs)}").`;
       throw new AppError('conflict', { message, param: 'effective_from' });
     }
   }
@@ -234,12 +234,15 @@ export function requireEnded<Rate extends Dated>(prefix: Prefix, result: EndResu
     case 'already_ended': {
       const { toMs } = result.rate;
       const when = toMs === null ? '' : ` at ${isoOf(toMs)}`;
-      throw new AppError('conflict', { message: `This ${nouns[prefix]} ends${when}, and no later.`, param: 'at' });
+      throw new AppError('conflict', {
+        message: `This ${nouns[prefix]} already ends${when}; only an earlier end is possible.`,
+        param: 'at',
+      });
     }
   }
 }
 
 function inThePast(field: string, nowMs: number): ValidationError {
-  const message = `lies in the past, it is ${isoOf(nowMs)}: "retroactive": true changes what reports say of it`;
+  const message = `is in the past (it is now ${isoOf(nowMs)}); send "retroactive": true to change existing reports`;
   return new ValidationError([{ field, message }]);
 }

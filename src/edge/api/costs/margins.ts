@@ -215,7 +215,7 @@ async function readModelSums(
   if (summary.kind === 'too_many_groups') throw new Error(`more than ${modelsMax} models have usage`);
   if (summary.kind === 'before_retention') {
     const kept = new Date(summary.keptFromMs).toISOString();
-    const message = `must be a whole hour of UTC: requests from before ${kept} are no longer kept one by one`;
+    const message = `must be a whole UTC hour: before ${kept}, only hourly sums are kept`;
     throw new ValidationError([{ field: fromMs % 3_600_000 === 0 ? 'to' : 'from', message }]);
   }
   const used = summary.rows.filter(({ requests }) => requests > 0);

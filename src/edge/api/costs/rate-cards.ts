@@ -47,7 +47,7 @@ const created = {
 
 function isUnpriced({ node_hour: node, gpu_hour: gpu }: Readonly<Record<string, unknown>>): Problem | null {
   if ((node ?? null) !== null || (gpu ?? null) !== null) return null;
-  return { field: 'gpu_hour', message: 'must be given, or node_hour: a card prices at least one of them' };
+  return { field: 'gpu_hour', message: 'is missing: send gpu_hour, node_hour or both' };
 }
 
 const priceOrNull = (price: Scaled | null): string | null => (price === null ? null : formatPrice(price));

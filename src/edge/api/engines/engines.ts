@@ -182,7 +182,9 @@ function registerCommand(
     const { id } = context.req.valid('param');
     const { definition, engine } = find(operations, id);
     if (engine === null) {
-      throw new AppError('conflict', { message: `The engine is disabled in its file, ${definition.file}.` });
+      throw new AppError('conflict', {
+        message: `The engine is disabled in its file, ${definition.file}. Enable it there and reload the engine files.`,
+      });
     }
     if (kind === 'restart' && definition.driver.type === 'external') throw notOursToRestart(id);
     await commands.command(id, kind, commandAuthor(context));
@@ -191,7 +193,7 @@ function registerCommand(
 }
 
 function notOursToRestart(id: string): AppError {
-  const message = `${id} is an external engine: somebody else runs it, and Headgate does not restart it. Nothing was changed.`;
+  const message = `${id} is an external engine, which Headgate cannot restart. Nothing was changed.`;
   return new AppError('conflict', { message });
 }
 
@@ -289,6 +291,6 @@ const toDifferenceAnswer = ({ kind, name, forMs, isOverdue, values }: OperatedDi
 function refused(problems: readonly EngineFileProblem[]): AppError {
   const shown = shownOf(problems);
   const param = problems[0]?.field ?? null;
-  const message = `The engine files cannot be used; everything stays as it was. ${shown.join('\n')}`;
+  const message = `The engine files have errors; nothing was changed. ${shown.join('\n')}`;
   return new AppError('unprocessable', { message, ...(param !== null && { param }) });
 }

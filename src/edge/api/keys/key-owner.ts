@@ -40,15 +40,15 @@ async function accountOf(
   const account = id === null ? null : await serviceAccounts.find({ organizationId, projectId: null, id });
   if (account === null) {
     throw new ValidationError([
-      { field: 'service_account_id', message: 'this organization has no such service account' },
+      { field: 'service_account_id', message: 'is not a service account of this organization' },
     ]);
   }
   if (projectId !== undefined && projectId !== formatId('proj', account.projectId)) {
-    throw new ValidationError([{ field: 'project_id', message: 'the service account is of another project' }]);
+    throw new ValidationError([{ field: 'project_id', message: 'must be the project of the service account' }]);
   }
   if (scope === 'management') {
     throw new ValidationError([
-      { field: 'scope', message: 'a service account is a plain member: its keys have the scope "inference"' },
+      { field: 'scope', message: 'must be "inference" for a service account, which is only a member' },
     ]);
   }
   return { userId: null, serviceAccountId: account.id, projectId: account.projectId };
@@ -61,7 +61,7 @@ async function accountOf(
  */
 export async function userOf({ actor, organizationId }: Caller, accounts: KeyAccounts, asked: string): Promise<string> {
   const userId = asked === organizationId ? userIdOf(actor) : await accounts.readOwner(asked);
-  if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can have an API key.' });
+  if (userId === null) throw new AppError('insufficient_scope', { message: 'Only a user can own an API key.' });
   return userId;
 }
 
@@ -74,10 +74,10 @@ export async function projectOf(
 ): Promise<Project> {
   const project = await findProject(body, caller, accounts, asked);
   if (project === null) {
-    throw new ValidationError([{ field: 'project_id', message: 'this organization has no such project' }]);
+    throw new ValidationError([{ field: 'project_id', message: 'is not a project of this organization' }]);
   }
   if (!project.archived) return project;
-  const message = `The project "${project.name}" is archived and takes no new keys.`;
+  const message = `The project "${project.name}" is archived and accepts no new keys.`;
   throw new AppError('conflict', { message, param: 'project_id' });
 }
 

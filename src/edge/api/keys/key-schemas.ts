@@ -39,7 +39,7 @@ const modelsMax = 200;
 /** Models that a key or an organization may use. */
 export const modelList = z
   .array(nameText(512))
-  .min(1, 'must name a model; null is all')
+  .min(1, 'must contain a model; null is all')
   .max(modelsMax, `must have at most ${modelsMax} models`)
   .nullable();
 
@@ -142,7 +142,7 @@ export type CreateKey = z.infer<typeof createKeySchema>;
 /** Schema of fields that cannot be changed, so that the error can say so instead of "not known here". */
 const fixed = z
   .unknown()
-  .refine((value) => value === undefined, 'cannot be changed; make another key')
+  .refine((value) => value === undefined, 'cannot be changed; create a new key')
   .optional()
   .openapi({ readOnly: true, description: 'Cannot be changed' });
 

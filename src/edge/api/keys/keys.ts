@@ -98,7 +98,7 @@ function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
 function requireConfinable(isOfServiceAccount: boolean, confined: boolean | null | undefined): void {
   if (!isOfServiceAccount || confined !== false) return;
   throw new ValidationError([
-    { field: 'confined', message: 'cannot be false: a key of a service account is of the project of that account' },
+    { field: 'confined', message: 'cannot be false: a key of a service account works only in its own project' },
   ]);
 }
 
@@ -110,11 +110,11 @@ function formerEndMs({ formerSecretsEndAtMs: endMs }: KeyRecord, nowMs: number):
 function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   if (body.expires_at !== undefined && body.expires_at !== null) {
     if (body.expiry !== undefined) {
-      throw new ValidationError([{ field: 'expires_at', message: 'stands beside expiry: send one of the two' }]);
+      throw new ValidationError([{ field: 'expires_at', message: 'excludes expiry: send only one of them' }]);
     }
     const atMs = body.expires_at * 1000;
     if (atMs > nowMs) return { atMs };
-    throw new ValidationError([{ field: 'expires_at', message: 'must lie in the future' }]);
+    throw new ValidationError([{ field: 'expires_at', message: 'must be in the future' }]);
   }
   const expiry = body.expiry ?? 'never';
   return expiry === 'never' ? null : { afterMs: lifeMs[expiry] };

@@ -85,7 +85,7 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
   app.openapi(list, async (context) => {
     const { limit, after, scope_type: type, scope_id: id } = context.req.valid('query');
     if (id !== undefined && type === undefined) {
-      throw new ValidationError([{ field: 'scope_id', message: 'stands beside scope_type' }]);
+      throw new ValidationError([{ field: 'scope_id', message: 'requires scope_type' }]);
     }
     const organizationId = await guards.organizationOf(context);
     const view = await viewOf(parts, context);
@@ -180,7 +180,7 @@ const idOf = (text: string): string => requireId('budget', text);
 /** @throws ValidationError if the id does not match its type */
 function readScope({ type, id }: BudgetScope, field: string): BudgetScope {
   if (type === 'user') return { type, id };
-  if (id === null) throw new ValidationError([{ field, message: 'is null, which is for end users alone' }]);
+  if (id === null) throw new ValidationError([{ field, message: 'must not be null, except for the type user' }]);
   const prefix = type === 'project' ? 'proj' : 'key';
   const uuid = parseId(prefix, id);
   if (uuid === null) throw new ValidationError([{ field, message: `must be an id such as ${prefix}_…` }]);

@@ -60,12 +60,12 @@ function toBody(hold: LeftHold): z.infer<typeof holdSchema> {
 }
 
 const refusals = {
-  running: 'Its gateway lives and gives it back by itself, once the request is in the books.',
-  booked: 'The request is in the books: its hold comes back by itself within HEADGATE_LEASE_SECONDS.',
+  running: 'The gateway of this request is running and releases the hold when the request is recorded.',
+  booked: 'The request is already recorded; its hold is released within HEADGATE_LEASE_SECONDS.',
 };
 
 const notThere = (): AppError =>
-  new AppError('not_found', { message: 'There is no such hold; it may have been given back.' });
+  new AppError('not_found', { message: 'There is no such hold. It may have been released already.' });
 
 /** Registers the routes for wallet holds left by stopped gateways, for platform administrators. */
 export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesParts): void {

@@ -96,7 +96,7 @@ export function registerWalletBookingRoutes(app: ApiApp, parts: WalletBookingPar
   app.openapi(creditRoute(guards), async (context) => {
     const { organization_id: named, amount: amountPicoUsd, reference, note = null } = context.req.valid('json');
     const asked = await guards.organizationOf(context, named);
-    await refuseClosed(accounts, asked, 'This organization is closed and gets no more credit.');
+    await refuseClosed(accounts, asked, 'This organization is closed and accepts no credit.');
     const author = authorOf(context);
     const booked = await wallet.credit({ organizationId: asked, amountPicoUsd, reference, note, author });
     return context.json(toEntry(entryOf(booked)), booked.kind === 'created' ? 201 : 200);
@@ -106,7 +106,7 @@ export function registerWalletBookingRoutes(app: ApiApp, parts: WalletBookingPar
     const { organization_id: named, amount: amountPicoUsd, reference, reason: note } = context.req.valid('json');
     const asked = await guards.organizationOf(context, named);
     if (amountPicoUsd > 0n) {
-      const message = 'This organization is closed: an adjustment can only take from its balance, as for a refund.';
+      const message = 'This organization is closed. An adjustment can only reduce its balance, such as for a refund.';
       await refuseClosed(accounts, asked, message);
     }
     const author = authorOf(context);
@@ -135,13 +135,13 @@ function entryOf(result: BookingResult): LedgerEntry {
     case 'insufficient': {
       const [balance, held] = [result.balancePicoUsd, result.heldPicoUsd].map(formatUsd);
       const least = result.heldPicoUsd === 0n ? 'zero' : `the ${held} USD that running requests hold`;
-      const message = `amount: the balance is ${balance} USD, and an adjustment cannot take it below ${least}.`;
+      const message = `amount: the balance is ${balance} USD, and an adjustment cannot reduce it below ${least}.`;
       throw new AppError('conflict', { message, param: 'amount' });
     }
   }
 }
 
 function otherBooking(earlier: LedgerEntry): AppError {
-  const message = `The reference "${earlier.reference ?? ''}" stands for another booking of ${formatUsd(earlier.amountPicoUsd)} USD.`;
+  const message = `The reference "${earlier.reference ?? ''}" was already used for another entry of ${formatUsd(earlier.amountPicoUsd)} USD. Use a new reference.`;
   return new AppError('unprocessable', { message, param: 'reference' });
 }

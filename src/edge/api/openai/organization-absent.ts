@@ -138,36 +138,39 @@ function registerUsage(app: ApiApp, { guards, clock }: OrganizationAbsentParts, 
   });
 }
 
-const people = 'everybody of an organization is its member, admin or owner: /v1/users';
-const noRoles = `There are no groups and no roles of one's own here: ${people}.`;
+const people = 'Each user is a member, admin or owner of the organization: /v1/users.';
+const noRoles = `Headgate has no groups and no custom roles. ${people}`;
 const projectRoles = /^\/v1\/projects\/[^/]+\/(?:(?:users|groups)\/[^/]+\/)?roles(?:\/|$)/;
 
 /** Alternatives to paths that are not served, by the path after the root. */
 const instead: readonly (readonly [path: RegExp, sentence: string])[] = [
-  [/^audit_logs$/, 'The audit log of this gateway is GET /v1/audit.'],
-  [/^users\/[^/]+$/, 'Users are changed and removed by /v1/users/{id}.'],
-  [/^invites(?:\/[^/]+)?$/, 'Invitations are made, read and taken back by /v1/invitations.'],
+  [/^audit_logs$/, 'Use GET /v1/audit to read the audit log.'],
+  [/^users\/[^/]+$/, 'Use /v1/users/{id} to change and remove users.'],
+  [/^invites(?:\/[^/]+)?$/, 'Use /v1/invitations to create, read and revoke invitations.'],
   [/^(?:groups|roles)(?:\/|$)|\/(?:groups|roles)(?:\/|$)/, noRoles],
-  [/^projects\/[^/]+\/users(?:\/|$)/, `Projects have no members of their own here: ${people}.`],
+  [/^projects\/[^/]+\/users(?:\/|$)/, `Projects have no members of their own. ${people}`],
   [
     /^projects\/[^/]+\/rate_limits(?:\/|$)/,
-    'Limits of a project are listed by GET …/rate_limits and set, one model at a time, by POST …/rate_limits/{id}.',
+    'Use GET …/rate_limits to list the limits of a project, and POST …/rate_limits/{id} to set those of one model.',
   ],
-  [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Keys are changed by PATCH /v1/keys/{id}.'],
+  [/^projects\/[^/]+\/api_keys\/[^/]+$/, 'Use PATCH /v1/keys/{id} to change a key.'],
   [
     /(?:^|\/)spend_(?:alerts|limit)(?:\/|$)/,
-    'What may be spent is the balance of the wallet, and what budgets of projects and keys say: /v1/budgets. PATCH ' +
-      '/v1/organizations/{id} {"wallet_alert_below": "5"} tells when the balance is low.',
+    'The wallet balance and the budgets of projects and keys limit spending: /v1/budgets. Use PATCH ' +
+      '/v1/organizations/{id} {"wallet_alert_below": "5"} for an alert when the balance is low.',
   ],
   [
     /(?:^|\/)(?:model_permissions|hosted_tool_permissions|service_tier_settings)$/,
-    'Models are allowed by "models" of a key (PATCH /v1/keys/{id}) or of an organization; the rest of this does not ' +
-      'exist here.',
+    'Use "models" of a key (PATCH /v1/keys/{id}) or of an organization to set the allowed models. Headgate has no ' +
+      'other permissions of this kind.',
   ],
-  [/(?:^|\/)data_retention$/, 'Contents are kept where a key says "store_requests", for as long as the operator set.'],
+  [
+    /(?:^|\/)data_retention$/,
+    'Headgate stores contents only for keys with "store_requests", for as long as the operator has set.',
+  ],
   [
     /(?:^|\/)(?:certificates|external_keys|external_storage|workload_identity_providers)(?:\/|$)/,
-    'Nothing of this kind exists here.',
+    'Headgate does not have this feature.',
   ],
 ];
 

@@ -47,22 +47,19 @@ const rateLimitSchema = z
   .openapi('ProjectRateLimit', { description: 'Rate limits of a project for a model; null is unlimited' });
 type RateLimitAnswer = z.infer<typeof rateLimitSchema>;
 
-const meansNothing = (sentence: string) =>
+const meansNothing = (reason: string) =>
   z
     .unknown()
-    .refine((value) => (value ?? null) === null, sentence)
+    .refine((value) => (value ?? null) === null, `must be null: ${reason}`)
     .optional()
-    .openapi({ type: 'null', description: `${sentence} Only null is accepted` });
+    .openapi({ type: 'null', description: `Only null is accepted: ${reason}` });
 
 const updateSchema = z
   .strictObject({
     ...limitFields,
-    max_images_per_1_minute: meansNothing('There are no image models here: no limit is kept of images.'),
-    max_audio_megabytes_per_1_minute: meansNothing('There are no audio models here: no limit is kept of audio.'),
-    batch_1_day_max_input_tokens: meansNothing(
-      'Tokens of a batch are known when its engine has counted them: requests of batches count against the limits of ' +
-        'minute and day.',
-    ),
+    max_images_per_1_minute: meansNothing('Headgate serves no image models'),
+    max_audio_megabytes_per_1_minute: meansNothing('Headgate serves no audio models'),
+    batch_1_day_max_input_tokens: meansNothing('requests of batches count against the limits per minute and per day'),
   })
   .partial()
   .openapi('UpdateProjectRateLimit', { description: 'Absent limits stay as they are; null removes a limit' });
@@ -129,7 +126,7 @@ const idOf = (model: string): string => `${idPrefix}${model}`;
 
 const noSuchLimit = (): AppError =>
   new AppError('not_found', {
-    message: `There is no such rate limit: its id is "${idPrefix}" and the id of a model that the project may use.`,
+    message: `There is no such rate limit. Use "${idPrefix}" followed by the id of a model that the project may use.`,
   });
 
 /** @throws AppError not_found */
@@ -168,7 +165,7 @@ interface Asked {
 function cut(all: readonly RateLimitAnswer[], { limit, after, before }: Asked) {
   const placeOf = (field: 'after' | 'before', id: string): number => {
     const place = all.findIndex((one) => one.id === id);
-    if (place < 0) throw new ValidationError([{ field, message: 'must be the id of a limit of the list' }]);
+    if (place < 0) throw new ValidationError([{ field, message: 'must be the id of a rate limit in this list' }]);
     return place;
   };
   const from = after === undefined ? 0 : placeOf('after', after) + 1;

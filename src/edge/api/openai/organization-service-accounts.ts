@@ -37,7 +37,7 @@ export interface ServiceAccountParts {
 }
 
 const anotherAccountKey = {
-  instead: 'The secret of its key was in that answer only: "POST …/{service_account_id}/api_keys" makes another key.',
+  instead: 'The secret of its key was returned only once: "POST …/{service_account_id}/api_keys" creates another key.',
 };
 const collection = '/v1/organization/projects/{id}/service_accounts';
 const one = `${collection}/{account}`;
@@ -73,7 +73,7 @@ const createKeySchema = z
   .strictObject({
     name: nameText().optional().openapi({ description: 'Default is the name of the service account' }),
     expires_in_seconds: expiresInSeconds,
-    scopes: z.array(z.string()).max(0, 'must be empty: what a key may do is what its service account may').optional(),
+    scopes: z.array(z.string()).max(0, 'must be empty: a key has the rights of its service account').optional(),
   })
   .openapi('CreateServiceAccountApiKey');
 
@@ -186,7 +186,7 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
     const expires = expiryOf(body.expires_in_seconds);
     const isAlone = body.create_service_account_only === true;
     if (isAlone && expires !== null) {
-      const message = 'stands beside create_service_account_only, which makes no key';
+      const message = 'excludes create_service_account_only, which creates no key';
       throw new ValidationError([{ field: 'expires_in_seconds', message }]);
     }
     const place = await placeOf(parts, context, context.req.valid('param').id);

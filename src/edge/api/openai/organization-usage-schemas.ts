@@ -17,7 +17,7 @@ function listParameter<Name extends string, T extends string = string>(name: Nam
       const items = [given].flat();
       const right = items.filter(isKnown);
       if (right.length === items.length) return right;
-      context.addIssue({ code: 'custom', message: `must be some of ${known?.join(', ')}` });
+      context.addIssue({ code: 'custom', message: `must be one or more of ${known?.join(', ')}` });
       return z.NEVER;
     })
     .optional()
@@ -50,7 +50,7 @@ const shared = {
   limit,
   page: z
     .string()
-    .regex(/^page_\d{1,12}$/, 'must be the next_page of the page before')
+    .regex(/^page_\d{1,12}$/, 'must be the next_page of the previous page')
     .optional()
     .openapi({ description: '`next_page` of the previous page' }),
   ...listParameter('project_ids'),

@@ -52,7 +52,7 @@ export function endTimeOf(
   clock: Pick<Clock, 'now'>,
 ): number {
   const now = Math.floor(clock.now() / 1000) + 1;
-  if (endTime === undefined && startTime >= now) throw problem('start_time', 'is in the future: name an end_time, too');
+  if (endTime === undefined && startTime >= now) throw problem('start_time', 'is in the future: send end_time, too');
   return endTime ?? now;
 }
 
@@ -148,12 +148,12 @@ async function readRows(history: Pick<History, 'summarize'>, asked: BucketsAsked
     groupsMax,
   });
   if (summary.kind === 'too_many_groups') {
-    const message = `These buckets have more than ${groupsMax} groups: ask for fewer with "limit", or group by less.`;
+    const message = `These buckets have more than ${groupsMax} groups. Lower "limit", or group by fewer fields.`;
     throw new AppError('invalid_request_error', { message, param: 'limit' });
   }
   if (summary.kind === 'before_retention') {
     const kept = new Date(summary.keptFromMs).toISOString();
-    const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
+    const message = `must be a whole hour: before ${kept}, only hourly sums are kept`;
     throw problem(from % hourSeconds === 0 ? 'end_time' : 'start_time', message);
   }
   return summary.rows.filter((row) => row.requests > 0 && (counts?.(String(row.group.model)) ?? true));

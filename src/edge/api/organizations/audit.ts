@@ -92,9 +92,7 @@ function actorAsked(text: string | undefined): AuditFilter['actor'] {
   if (keyId !== null) return { keyId };
   const serviceAccountId = parseId('svc_acct', text);
   if (serviceAccountId !== null) return { serviceAccountId };
-  throw new ValidationError([
-    { field: 'actor_id', message: 'must be the id of a user, of a service account or of a key' },
-  ]);
+  throw new ValidationError([{ field: 'actor_id', message: 'must be the id of a user, service account or key' }]);
 }
 
 type Entry = z.infer<typeof entrySchema>;
@@ -130,7 +128,9 @@ function toEntry(change: AuditedChange): Entry {
 async function organizationAsked(context: HttpContext, guards: Guards, isOfAll: boolean): Promise<string | null> {
   if (!isOfAll) return guards.organizationOf(context);
   if (context.req.query('organization_id') !== undefined) {
-    throw new ValidationError([{ field: 'all_organizations', message: 'leaves out "organization_id"' }]);
+    throw new ValidationError([
+      { field: 'all_organizations', message: 'excludes "organization_id": send only one of them' },
+    ]);
   }
   if (context.get('extent') !== 'any') throw new AppError('insufficient_scope', { message: needsPlatformAdmin });
   return null;

@@ -48,7 +48,7 @@ const invitationSchema = z.object(fields).openapi('Invitation');
 const madeSchema = z.object({ ...fields, link: linkText }).openapi('CreatedInvitation');
 
 const anotherLink = {
-  instead: 'Its link was in that answer or in a mail: inviting the address again makes another one.',
+  instead: 'Its link was returned or mailed only once: invite the address again to create a new one.',
 };
 
 const createSchema = z

@@ -20,7 +20,7 @@ const keysMax = 1_000_000;
 const limitsFields = {
   max_active_keys: z
     .int()
-    .min(1, 'must be 1 or more; null is as the gateway is set')
+    .min(1, 'must be 1 or more; null is the setting of the gateway')
     .max(keysMax, `must be at most ${keysMax}`)
     .nullable()
     .openapi({ description: 'Maximum number of active keys; null is `HEADGATE_MAX_ACTIVE_KEYS`' }),
@@ -85,7 +85,7 @@ export const patchSchema = z
       .optional(),
     alert_emails: z
       .array(z.enum(chosenTypes))
-      .max(100, 'must have at most 100 kinds')
+      .max(100, 'must have at most 100 event types')
       .nullable()
       .optional()
       .openapi({ description: 'Event types sent by mail; [] is none, null is the default' }),

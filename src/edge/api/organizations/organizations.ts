@@ -46,7 +46,7 @@ export interface OrganizationRoutesParts {
   readonly catalog: Pick<Catalog, 'find'>;
 }
 
-const anotherKey = { instead: 'Its management key was in that answer only: "POST /v1/keys" makes another one.' };
+const anotherKey = { instead: 'Its management key was returned only once: "POST /v1/keys" creates a new one.' };
 const idParams = z.object({ id: idText('org') });
 
 function found(organization: Organization | null): Organization {
@@ -115,7 +115,7 @@ function requireFields(caller: Caller, body: PatchOrganization): void {
   if (extentOf(caller, 'organizations') === 'any') return;
   const field = operatorsFields.find((name) => body[name] !== undefined);
   if (field === undefined) return;
-  const message = `${field}: this takes a management key of a platform administrator.`;
+  const message = `${field}: requires a management key of a platform administrator.`;
   throw new AppError('insufficient_scope', { message, param: field });
 }
 

@@ -68,7 +68,7 @@ export function registerUserIdentityRoutes(
     const id = requireId('user', context.req.valid('param').id);
     const { issuer, subject } = context.req.valid('query');
     const removed = await users.identities.remove(id, { issuer, subject }, await editorOf(guards, context));
-    if (!removed) throw new AppError('not_found', { message: 'This user has no such link.' });
+    if (!removed) throw new AppError('not_found', { message: 'This user has no such identity.' });
     return context.body(null, 204);
   });
 }

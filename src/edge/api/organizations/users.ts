@@ -72,7 +72,7 @@ export async function editorOf(guards: Guards, context: HttpContext): Promise<Us
 /** @throws AppError insufficient_scope */
 export function requireGiven(context: HttpContext, role: OrganizationRole): void {
   if (rolesGivenBy(context.get('caller')).includes(role)) return;
-  const message = `The role "${role}" is given by an owner of the organization, or by a platform administrator.`;
+  const message = `Only an owner of the organization or a platform administrator can assign the role "${role}".`;
   throw new AppError('insufficient_scope', { message, param: 'role' });
 }
 

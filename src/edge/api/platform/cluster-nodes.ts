@@ -25,7 +25,7 @@ export interface ClusterNodeRoutesParts {
   readonly announceAddresses: () => Promise<void>;
 }
 
-const isListed = { instead: 'GET /v1/clusters/{id} has it among its nodes.' };
+const isListed = { instead: 'GET /v1/clusters/{id} lists it.' };
 const path = '/v1/clusters/{id}/nodes';
 const clusterParams = z.object({ id: idText('cluster') });
 const nodeParams = z.object({

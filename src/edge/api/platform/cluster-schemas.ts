@@ -140,7 +140,7 @@ export const createClusterSchema = z
     access: access.default('public'),
     nodes: z
       .array(newNodeSchema)
-      .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; further ones are added by themselves`)
+      .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; add further nodes one by one`)
       .superRefine(differentNames)
       .default([]),
     access_identity: z
@@ -153,7 +153,8 @@ export const createClusterSchema = z
 function differentNames(nodes: readonly { readonly name: string }[], context: z.RefinementCtx): void {
   const seen = new Set<string>();
   for (const [index, { name }] of nodes.entries()) {
-    if (seen.has(name)) context.addIssue({ code: 'custom', path: [index, 'name'], message: 'is there twice' });
+    if (seen.has(name))
+      context.addIssue({ code: 'custom', path: [index, 'name'], message: 'must be unique in the cluster' });
     seen.add(name);
   }
 }

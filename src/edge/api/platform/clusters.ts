@@ -139,7 +139,7 @@ function apartFromGateway<T extends string | null | undefined>(
   { isOwnSite }: Pick<Exposures, 'isOwnSite'>,
 ): T {
   if (typeof domain !== 'string' || !isOwnSite(domain)) return domain;
-  const message = "must be a domain apart from the gateway's own host (HEADGATE_OWN_HOSTS)";
+  const message = 'must not share a domain with the gateway (HEADGATE_OWN_HOSTS)';
   throw new ValidationError([{ field: 'public_domain', message }]);
 }
 

@@ -28,7 +28,7 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
   const known = declared.map(({ name }) => name).join(', ');
   const problems: Problem[] = unknown.map((name) => ({
     field: `inputs.${name}`,
-    message: known === '' ? 'is not known: this stack has no inputs' : `is not known: this stack has ${known}`,
+    message: known === '' ? 'is not an input: this stack has none' : `is not an input: this stack has ${known}`,
   }));
   const inputs = new Map<string, InputValue>();
   for (const { name, type, required, default: otherwise, isModuleDefault = false, sensitive } of declared) {
@@ -43,7 +43,7 @@ export function checkInputs({ version }: Stack, given: Readonly<Record<string, I
   return { inputs: Object.fromEntries(inputs), problems };
 }
 
-const tooShort = `is sensitive and has fewer than ${secretCharsMin} characters: logs cannot hide it without hiding half of what they say`;
+const tooShort = `is sensitive and must have at least ${secretCharsMin} characters, so that it can be hidden in logs`;
 
 /** True if a secret is too short to hide in logs. An empty value is not a secret. */
 function isTooShort(value: InputValue): boolean {
@@ -56,7 +56,7 @@ function valueProblems(type: StackInput['type'], value: InputValue): string[] {
   return [...(fits(type, value) ? [] : [`must be a ${type}`]), ...(hasLostDigits(value) ? [lostDigits] : [])];
 }
 
-const lostDigits = 'has a number with more digits than JSON numbers keep: send that number as a string';
+const lostDigits = 'contains a number with more digits than JSON can store: send it as a string';
 
 /** True if a value contains a whole number that JSON parsing may have changed. */
 function hasLostDigits(value: InputValue): boolean {
@@ -70,7 +70,7 @@ export function checkTarget(stack: Stack, cluster: ClusterWithNodes, node: strin
   if (nodes.length === 0) {
     const names = cluster.nodes.map(({ name }) => name).join(', ');
     const message =
-      names === '' ? 'cannot be chosen: the cluster has no nodes yet' : `is none of the cluster's nodes: ${names}`;
+      names === '' ? 'cannot be used: the cluster has no nodes yet' : `must be a node of the cluster: ${names}`;
     return [{ field: node === null ? 'cluster_id' : 'node', message }];
   }
   const { applicableProfiles } = stack.version.metadata;
@@ -78,6 +78,6 @@ export function checkTarget(stack: Stack, cluster: ClusterWithNodes, node: strin
   const others = nodes.filter(({ hardwareProfile }) => !applicableProfiles.includes(hardwareProfile));
   return others.map(({ name, hardwareProfile }) => ({
     field: node === null ? 'cluster_id' : 'node',
-    message: `has the node ${name} of profile ${hardwareProfile}; the stack is for ${applicableProfiles.join(', ')}`,
+    message: `has the node ${name} with the profile ${hardwareProfile}; the stack supports only ${applicableProfiles.join(', ')}`,
   }));
 }

@@ -101,23 +101,20 @@ function started(result: StartResult): Run {
     case 'state_not_saved':
       throw new AppError('conflict', { message: `${stateNotSaved(formatId('run', result.runId))}.` });
     case 'stack_gone':
-      throw new AppError('conflict', { message: 'This version of the stack is not there any more.' });
+      throw new AppError('conflict', { message: 'This version of the stack was deleted. Apply the stack again.' });
     case 'cluster_gone':
       throw new AppError('conflict', { message: 'The cluster was deleted.' });
     case 'node_gone':
       throw new AppError('conflict', {
-        message:
-          'The node that the run was for was taken out of the cluster: nothing is known to be there. ' +
-          'Apply the stack to another node.',
+        message: 'The node of this run was removed from the cluster. Apply the stack to another node.',
       });
     case 'cluster_moved':
       throw new AppError('conflict', {
-        message:
-          'The cluster became another organization’s. What was asked for there is not run again: apply the stack.',
+        message: 'The cluster was moved to another organization, so this run cannot be retried. Apply the stack again.',
       });
     case 'organization_inactive':
       throw new AppError('conflict', {
-        message: `The organization of the cluster is ${result.status}: nothing is applied for it. What it has can be destroyed.`,
+        message: `The organization of the cluster is ${result.status}, so stacks cannot be applied. Applied stacks can be destroyed.`,
       });
     case 'not_found':
       throw notFound('run');
@@ -190,7 +187,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
 /** Rejects private stacks of others, which administrators may see but not run. @throws AppError insufficient_scope */
 function requireOwn({ visibility, ownerUserId }: Stack, { userId }: StackViewer): void {
   if (visibility !== 'private' || ownerUserId === userId) return;
-  throw new AppError('insufficient_scope', { message: 'A private stack is applied by its owner alone.' });
+  throw new AppError('insufficient_scope', { message: 'Only its owner can apply a private stack.' });
 }
 
 /**
@@ -210,7 +207,7 @@ async function requireApplicable(viewer: StackViewer, parts: RunRoutesParts, run
 }
 
 const hiddenProblem =
-  'this installation cannot run OpenTofu or Terraform; its operator finds the reason in the log of the gateway and with headgate doctor';
+  'this installation cannot run OpenTofu or Terraform; its operator finds the reason in the gateway log and with headgate doctor';
 
 /** Returns why stacks cannot be applied; null if they can. Only operators see names of settings, folders and hosts. */
 async function readProblem(context: HttpContext, runs: Runs): Promise<string | null> {
@@ -221,8 +218,7 @@ async function readProblem(context: HttpContext, runs: Runs): Promise<string | n
 /** @throws AppError runner_unavailable, so that no run is queued that cannot run here */
 async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
   const problem = await readProblem(context, runs);
-  if (problem !== null)
-    throw new AppError('runner_unavailable', { message: `Nothing can be applied here: ${problem}.` });
+  if (problem !== null) throw new AppError('runner_unavailable', { message: `Stacks cannot be applied: ${problem}.` });
 }
 
 const runnerSchema = z

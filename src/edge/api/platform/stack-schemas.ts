@@ -171,5 +171,5 @@ export const stackPatchSchema = z
     icon: icon.nullish(),
     visibility: z.enum(stackVisibilities).optional().openapi({ description: 'Only platform administrators change it' }),
   })
-  .refine((patch) => Object.keys(patch).length > 0, 'must change something')
+  .refine((patch) => Object.keys(patch).length > 0, 'is empty: send at least one field to change')
   .openapi('PatchStack');

@@ -137,7 +137,8 @@ function registerIcon(app: ApiApp, { guards, stacks }: StackRoutesParts): void {
   app.openapi(route, async (context) => {
     await guards.stayOpen(context, 'stacks.read');
     const image = await stacks.icon(viewerOf(context), context.req.valid('param').name);
-    if (image === null) throw new AppError('not_found', { message: 'The stack has no image that can be shown.' });
+    if (image === null)
+      throw new AppError('not_found', { message: 'The stack has no icon image, or the image could not be loaded.' });
     return context.body(new Uint8Array(image.bytes), 200, {
       'content-type': image.type,
       'content-security-policy': "default-src 'none'; sandbox",

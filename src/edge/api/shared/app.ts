@@ -41,7 +41,7 @@ function withKnownQuery<R extends RouteConfig>(route: R): R {
 export function toProblems(error: z.ZodError): Problem[] {
   const problems = error.issues.flatMap((issue): Problem[] => {
     if (issue.code === 'unrecognized_keys') {
-      return issue.keys.map((key) => ({ field: [...issue.path, key].join('.'), message: 'is not known here' }));
+      return issue.keys.map((key) => ({ field: [...issue.path, key].join('.'), message: 'is not a known field' }));
     }
     return [{ field: issue.path.length === 0 ? 'body' : issue.path.join('.'), message: sentence(issue) }];
   });

@@ -159,7 +159,7 @@ function organizationOf(accounts: GuardParts['accounts']): Guards['organizationO
     const inQuery = context.req.query('organization_id');
     if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
       throw new ValidationError([
-        { field: 'organization_id', message: 'is another one in the body than in the query' },
+        { field: 'organization_id', message: 'must be the same in the body and in the query' },
       ]);
     }
     const named = inBody ?? inQuery;

@@ -30,7 +30,7 @@ export function toCursorPage<T extends { readonly id: string }>(data: T[], more:
 }
 
 const notLastId = (): ValidationError =>
-  new ValidationError([{ field: 'after', message: 'must be the last_id of the page before' }]);
+  new ValidationError([{ field: 'after', message: 'must be the last_id of the previous page' }]);
 
 /** Returns the UUID in `after`; null for the first page. @throws ValidationError */
 export function readAfter(prefix: IdPrefix, after: string | undefined): string | null {

@@ -69,7 +69,7 @@ export const onceHeaders = z.object({
 
 /** The repeated answer for API keys. */
 export const anotherSecret: Repeats = {
-  instead: 'Its secret was in that answer only: "POST /v1/keys/{id}/rotate" gives it another one.',
+  instead: 'Its secret was returned only once: "POST /v1/keys/{id}/rotate" creates a new one.',
 };
 
 export function createOnceGuards(
@@ -109,7 +109,7 @@ export function createOnceGuards(
     const found = await read(context, path, repeats.namesOrganization === true ? organizationIn(context) : null);
     // The client can retry if the resource cannot be read now.
     if (found.status === 429 || found.status >= 500) return found;
-    if (!found.ok) throw wasCreated(creates, id, `GET ${path} answers ${found.status}.`);
+    if (!found.ok) throw wasCreated(creates, id, `GET ${path} returns ${found.status}.`);
     const body = (await found.json()) as object;
     return context.json({ ...body, ...repeats.beside }, repeats.status);
   };
@@ -191,12 +191,12 @@ function hashOf(context: HttpContext, content: string): Buffer {
 
 const otherRequest = (): AppError =>
   new AppError('unprocessable', {
-    message: 'This Idempotency-Key stands for another request; use a new one for each request.',
+    message: 'This Idempotency-Key was used for another request. Use a new one for each request.',
     param: 'Idempotency-Key',
   });
 
 /** Rejects a repetition that cannot be answered as the first request was. */
 function wasCreated(creates: IdPrefix, id: string, instead: string): AppError {
-  const message = `The ${nounOf(creates)} ${id} was created with this Idempotency-Key before, and nothing was done now. ${instead}`;
+  const message = `The ${nounOf(creates)} ${id} was already created with this Idempotency-Key; nothing was changed. ${instead}`;
   return new AppError('conflict', { message, param: 'Idempotency-Key' });
 }

@@ -27,7 +27,7 @@ export function longText(lengthMax: number) {
 
 /** Refines a body of PUT, which may leave out some fields but not all. */
 export const someFields = (body: object): boolean => Object.keys(body).length > 0;
-export const noFields = 'is empty: send the fields that are to change';
+export const noFields = 'is empty: send at least one field to change';
 
 /** Seconds since the Unix epoch, for all times except those of the generic API. */
 export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });

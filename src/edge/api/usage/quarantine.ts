@@ -73,13 +73,15 @@ function shownRecord(text: string): unknown {
 }
 
 const notThere = (): AppError =>
-  new AppError('not_found', { message: 'There is no such record in quarantine; somebody may have decided on it.' });
+  new AppError('not_found', {
+    message: 'There is no such record in quarantine. It may have been retried or discarded already.',
+  });
 
 const alreadyBooked = (): AppError =>
   new AppError('conflict', {
     message:
-      'The record is in the books already and cannot be given up. Retry it: that charges nothing more ' +
-      'and takes it out of quarantine.',
+      'The request is already recorded and cannot be discarded. Retry it: that charges nothing more and removes it ' +
+      'from quarantine.',
   });
 
 const idParams = z.object({ id: z.string() });

@@ -121,7 +121,7 @@ function readSpan(query: { from?: number | undefined; to?: number | undefined },
   const fromMs = query.from ?? Math.max(0, toMs - dayMs);
   if (query.to === undefined && fromMs >= nowMs) refuse('from', 'must not be in the future');
   if (fromMs >= toMs) refuse('to', 'must be after "from"');
-  if (toMs - fromMs > spanMsMax) refuse('from', 'must be at most 31 days before "to": ask for the span in parts');
+  if (toMs - fromMs > spanMsMax) refuse('from', 'must be at most 31 days before "to": use several shorter spans');
   return { fromMs, toMs };
 }
 

@@ -131,7 +131,7 @@ function readMonth(text: string, nowMs: number): Month {
   if (year === undefined || Number(year) < 1970) return fail('must be a month such as 2026-10');
   const fromMs = Date.UTC(Number(year), Number(month) - 1);
   const toMs = Date.UTC(Number(year), Number(month));
-  return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs + settlingMs <= nowMs } : fail('has not begun');
+  return fromMs <= nowMs ? { fromMs, toMs, isOver: toMs + settlingMs <= nowMs } : fail('must not be in the future');
 }
 
 /** Fields of an answer that are not from the ledger. */
@@ -228,7 +228,7 @@ export function registerStatementRoutes(app: ApiApp, { guards, history, signer, 
   });
 
   app.openapi(keyRoute, (context) => {
-    if (signer === null) throw new AppError('not_found', { message: 'Statements are not signed here.' });
+    if (signer === null) throw new AppError('not_found', { message: 'This gateway does not sign statements.' });
     return context.json(keySchema.parse(signer.publicKey), 200);
   });
 }

@@ -50,7 +50,8 @@ const deleteRoute = (guards: Guards) =>
     responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
   });
 
-const nothingKept = (): AppError => new AppError('not_found', { message: 'Nothing is kept of such a request.' });
+const nothingKept = (): AppError =>
+  new AppError('not_found', { message: 'There is no stored content of this request.' });
 
 async function refOf({ guards, keys }: UsageContentParts, context: HttpContext, text: string): Promise<ContentRef> {
   const requestId = text.toLowerCase();

@@ -32,7 +32,7 @@ export function readExportFormat(context: Context): ExportFormat | null {
   const format = formats[accepts(context, { header: 'Accept', supports, default: 'application/json' })] ?? null;
   const paging = ['limit', 'cursor'].find((name) => context.req.query(name) !== undefined);
   if (format === null || paging === undefined) return format;
-  const message = 'is for pages of JSON: an export has everything from "from" until "to"';
+  const message = 'is only for pages of JSON: an export contains everything from "from" until "to"';
   throw new ValidationError([{ field: paging, message }]);
 }
 

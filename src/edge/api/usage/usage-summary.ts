@@ -96,7 +96,7 @@ function anyOf(read: (text: string) => string | null, problem: string, descripti
       const items = [given].flat();
       const known = items.flatMap((text) => read(text) ?? []);
       if (known.length === items.length && items.length <= repeatedMax) return known;
-      const message = known.length === items.length ? `may be given ${repeatedMax} times at most` : problem;
+      const message = known.length === items.length ? `must be sent at most ${repeatedMax} times` : problem;
       context.addIssue({ code: 'custom', message });
       return z.NEVER;
     })
@@ -166,7 +166,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
     const dimensions = query.group_by ?? [];
     const span = readSpan(query, clock.now());
     if (dimensions.includes('hour') && span.toMs - span.fromMs > hourlyDaysMax * dayMs) {
-      throw tooMuch(`Grouped by hour, a summary spans at most ${hourlyDaysMax} days: narrow "from" and "to".`);
+      throw tooMuch(`A summary by hour covers at most ${hourlyDaysMax} days. Use a shorter span of "from" and "to".`);
     }
     const own = await keysSeen(keys, context);
     const summary = await history.summarize({
@@ -179,7 +179,9 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
       groupsMax,
     });
     if (summary.kind === 'too_many_groups') {
-      throw tooMuch(`This summary has more than ${groupsMax} groups: narrow "from" and "to", or group by less.`);
+      throw tooMuch(
+        `This summary has more than ${groupsMax} groups. Use a shorter span of "from" and "to", or group by fewer fields.`,
+      );
     }
     if (summary.kind === 'before_retention') throw cutsHour(span, summary.keptFromMs);
     const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row) }));
@@ -193,7 +195,7 @@ const tooMuch = (message: string): AppError => new AppError('invalid_request_err
 /** Rejects a span that cuts an hour: for requests that are no longer kept, only sums of whole hours are known. */
 function cutsHour({ fromMs }: { readonly fromMs: number }, keptFromMs: number): ValidationError {
   const kept = new Date(keptFromMs).toISOString();
-  const message = `must be a whole hour: requests from before ${kept} are no longer kept one by one`;
+  const message = `must be a whole hour: before ${kept}, only hourly sums are kept`;
   return new ValidationError([{ field: fromMs % hourMs === 0 ? 'to' : 'from', message }]);
 }
 

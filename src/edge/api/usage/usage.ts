@@ -364,7 +364,7 @@ function registerRequestRoutes(app: ApiApp, { guards, keys, catalog, history }: 
     const own = await keysSeen(keys, context);
     const found = isUuid(id) ? await history.readRecord({ organizationId, keyId: null, id }) : null;
     if (found === null || own?.includes(found.record.keyId) === false)
-      throw new AppError('not_found', { message: 'There is no such request in the books.' });
+      throw new AppError('not_found', { message: 'There is no record of this request.' });
     return context.json(toDetail(found, await catalog.priceVersion(found.record.priceVersionId)), 200);
   });
 }

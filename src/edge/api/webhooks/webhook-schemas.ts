@@ -17,7 +17,7 @@ const urlText = z
   .string()
   .max(2048, 'must have at most 2048 characters')
   // `URL` would ignore these characters; a list of webhooks, also in a terminal, shows the URL as it was sent.
-  .refine((text) => !/[\s\p{C}]/u.test(text), 'must not have blanks or control characters in it')
+  .refine((text) => !/[\s\p{C}]/u.test(text), 'must not contain spaces or control characters')
   .openapi({
     example: 'https://example.com/headgate',
     description: 'https URL on port 443 or 8443 with a public address, or a host of `HEADGATE_WEBHOOK_HOSTS`',
@@ -25,8 +25,8 @@ const urlText = z
 
 const eventsText = z
   .array(z.enum(chosenTypes))
-  .min(1, 'must name a kind of events; null is all')
-  .max(100, 'must have at most 100 kinds')
+  .min(1, 'must contain an event type; null is all')
+  .max(100, 'must have at most 100 event types')
   .nullable()
   .openapi({
     description: 'Event types; null is all, including types of later versions',
@@ -40,7 +40,7 @@ export const rotateSchema = z
     grace_seconds: z
       .int()
       .min(0, 'must be 0 or more')
-      .max(graceMax, `must be at most ${graceMax}: a week`)
+      .max(graceMax, `must be at most ${graceMax}: one week`)
       .default(86_400)
       .openapi({ description: 'Seconds that the current secret also signs; 0 ends it immediately' }),
     secret_rotated_at: z

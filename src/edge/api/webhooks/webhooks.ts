@@ -38,7 +38,7 @@ export interface WebhookRoutesParts {
 }
 
 const anotherWebhookSecret = {
-  instead: 'Its secret was in that answer only: "POST /v1/webhooks/{id}/rotate" gives it another one.',
+  instead: 'Its secret was returned only once: "POST /v1/webhooks/{id}/rotate" creates a new one.',
 };
 const collection = '/v1/webhooks';
 const one = `${collection}/{id}`;
