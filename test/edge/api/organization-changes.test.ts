@@ -26,7 +26,7 @@ describe('an organization cannot be changed', () => {
     [{ status: 'closed' }, 'status', 'active, suspended'],
     [{ status: null }, 'status', 'active, suspended'],
     [{ default_limits: { requests_per_minute: 0 } }, 'default_limits.requests_per_minute', '1 or more'],
-    [{ default_limits: { rpm: 1 } }, 'default_limits.rpm', 'not known'],
+    [{ default_limits: { rpm: 1 } }, 'default_limits.rpm', 'not a known field'],
     [{ default_limits: 5 }, 'default_limits', 'object'],
     [{ max_active_keys: 0 }, 'max_active_keys', '1 or more'],
     [{ max_active_keys: 1.5 }, 'max_active_keys', 'integer'],
@@ -36,7 +36,7 @@ describe('an organization cannot be changed', () => {
     [{ wallet_alert_below: 5 }, 'wallet_alert_below', 'a JSON number may lose digits'],
     [{ wallet_alert_below: '0' }, 'wallet_alert_below', 'above 0'],
     [{ wallet_alert_below: '-1' }, 'wallet_alert_below', 'above 0'],
-    [{ balance: '5' }, 'balance', 'not known'],
+    [{ balance: '5' }, 'balance', 'not a known field'],
   ])('by %j', async (body, param, text) => {
     const { id } = await api().organization();
     const answer = await change(id, body);

@@ -100,9 +100,7 @@ describe('the wallet over HTTP', () => {
     }
     expect((await ask('/v1/wallet', { key })).body.balance).toBe('1');
     const unknown = await ask('/v1/pricing?organization_id=org_1');
-    expect(unknown.body.error.message).toBe(
-      'organization_id: is unknown; this endpoint has no query parameters',
-    );
+    expect(unknown.body.error.message).toBe('organization_id: is unknown; this endpoint has no query parameters');
   });
 
   it('answers 422 to another amount under a reference', async () => {

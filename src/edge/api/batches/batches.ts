@@ -50,24 +50,39 @@ const metadata = z
 
 const newBatchSchema = z
   .strictObject({
-    input_file_id: z.string().openapi({ example: 'file_019ab1c2d3e47f008a1b2c3d4e5f6071' }),
-    endpoint: z.enum(batchEndpoints),
-    completion_window: z.literal('24h', 'must be 24h'),
-    metadata: metadata.nullish(),
+    input_file_id: z.string().openapi({
+      example: 'file_019ab1c2d3e47f008a1b2c3d4e5f6071',
+      description: 'File from `POST /v1/files` with the requests',
+    }),
+    endpoint: z.enum(batchEndpoints).openapi({ description: 'Path of every request in the file' }),
+    completion_window: z
+      .literal('24h', 'must be 24h')
+      .openapi({ description: 'Time after which requests that have not run expire' }),
+    metadata: metadata.nullish().openapi({
+      description: 'Up to 16 pairs of your own: names of up to 64 characters, values of up to 512',
+    }),
     output_expires_after: z
       .strictObject({
         anchor: z.literal('created_at', 'must be created_at'),
-        seconds: z.int().min(3600, 'must be at least 3600').max(2_592_000),
+        seconds: z
+          .int()
+          .min(3600, 'must be at least 3600')
+          .max(2_592_000)
+          .openapi({ description: 'Seconds after `anchor`' }),
       })
-      .optional(),
+      .optional()
+      .openapi({ description: 'When output files are deleted; default is the time that the operator has set' }),
   })
   .openapi('NewBatch');
 
 const errorSchema = z.object({
   code: z.string(),
   message: z.string(),
-  param: textOrNull(z.string()),
-  line: z.int().nullable().openapi({ description: 'Line of the input file, counted from 1' }),
+  param: textOrNull(z.string()).openapi({ description: 'Field that is wrong; null if the error concerns no field' }),
+  line: z
+    .int()
+    .nullable()
+    .openapi({ description: 'Line of the input file, counted from 1; null if the error concerns no line' }),
 });
 
 const batchSchema = z
@@ -75,13 +90,22 @@ const batchSchema = z
     id: idText('batch'),
     object: z.literal('batch'),
     endpoint: z.enum(batchEndpoints),
-    model: textOrNull(z.string()),
-    errors: orNull(z.object({ object: z.literal('list'), data: z.array(errorSchema) }).openapi('BatchErrors')),
+    model: textOrNull(z.string()).openapi({ description: 'Model of all requests; null before validation' }),
+    errors: orNull(z.object({ object: z.literal('list'), data: z.array(errorSchema) }).openapi('BatchErrors')).openapi({
+      description: 'Why the batch failed; null without errors',
+    }),
     input_file_id: idText('file'),
     completion_window: z.literal('24h'),
-    status: z.enum(batchStatuses),
-    output_file_id: textOrNull(z.string()),
-    error_file_id: textOrNull(z.string()).openapi({ description: 'File with the requests that failed' }),
+    status: z.enum(batchStatuses).openapi({
+      description:
+        '`validating`: the file is checked. `in_progress`: requests run or wait. `finalizing`, `cancelling`: the ' +
+        'output files are written. `failed`: the file is wrong, or its key or model can no longer be used. ' +
+        '`expired`: 24 hours passed before all requests ran',
+    }),
+    output_file_id: textOrNull(z.string()).openapi({ description: 'File with the responses; null until it exists' }),
+    error_file_id: textOrNull(z.string()).openapi({
+      description: 'File with the requests that failed; null until it exists',
+    }),
     created_at: unixSeconds,
     in_progress_at: unixSecondsOrNull,
     expires_at: unixSeconds,
@@ -91,10 +115,12 @@ const batchSchema = z
     expired_at: unixSecondsOrNull,
     cancelling_at: unixSecondsOrNull,
     cancelled_at: unixSecondsOrNull,
-    request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+    request_counts: z
+      .object({ total: z.int(), completed: z.int(), failed: z.int() })
+      .openapi({ description: 'Numbers of requests' }),
     metadata: orNull(z.record(z.string(), z.string())),
     waiting_for: textOrNull(z.string()).openapi({
-      description: 'Error code that pauses the batch, such as insufficient_funds; null while it runs',
+      description: 'Error code of the reason why the batch waits; null if it does not wait',
       example: 'insufficient_funds',
     }),
   })

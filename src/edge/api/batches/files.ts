@@ -4,6 +4,7 @@ import type { FileRef, Files, StoredFile } from '#core/files/files.ts';
 import {
   type ApiApp,
   bearerSecurity,
+  creationOrder,
   cursorPageOf,
   type Guards,
   idText,
@@ -35,10 +36,12 @@ const fileSchema = z
     bytes: z.int().min(0).openapi({ description: 'Size in bytes' }),
     created_at: unixSeconds,
     expires_at: unixSeconds.openapi({
-      description: 'The file is deleted then, or earlier if the operator keeps files for less time',
+      description: 'When the file is deleted, in Unix seconds; earlier if the operator keeps files for less time',
     }),
     filename: z.string(),
-    purpose: z.enum(['batch', 'batch_output']),
+    purpose: z
+      .enum(['batch', 'batch_output'])
+      .openapi({ description: '`batch`: input of a batch. `batch_output`: written by a batch' }),
     status: z.literal('processed'),
     status_details: z.null(),
   })
@@ -61,8 +64,8 @@ const listQuery = z.strictObject({
     .refine((limit) => limit <= limitMax, `must be at most ${limitMax}`)
     .default(limitMax)
     .openapi({ type: 'integer', minimum: 1, maximum: limitMax, default: limitMax, description: 'Items per page' }),
-  order: z.enum(['asc', 'desc']).default('desc'),
-  purpose: z.string().optional().openapi({ example: 'batch' }),
+  order: creationOrder,
+  purpose: z.string().optional().openapi({ example: 'batch', description: 'Only files with this purpose' }),
 });
 
 const idRequest = { params: z.object({ id: idText('file') }), query: z.strictObject(organizationQuery) };
@@ -107,7 +110,12 @@ function registerUpload(app: ApiApp, parts: FileRoutesParts): void {
       file: { type: 'string' as const, format: 'binary', description: 'JSON Lines, at most 100 MiB' },
       purpose: { type: 'string' as const, enum: ['batch'] },
       'expires_after[anchor]': { type: 'string' as const, enum: ['created_at'] },
-      'expires_after[seconds]': { type: 'integer' as const, minimum: 3600, maximum: 2_592_000 },
+      'expires_after[seconds]': {
+        type: 'integer' as const,
+        minimum: 3600,
+        maximum: 2_592_000,
+        description: 'Seconds after creation until the file is deleted',
+      },
     },
   };
   const route = createRoute({

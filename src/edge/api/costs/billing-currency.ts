@@ -29,7 +29,7 @@ const currencySchema = z
     currency: z
       .string()
       .nullable()
-      .openapi({ example: 'EUR', description: 'Null shows costs in the currencies of the rate cards' }),
+      .openapi({ example: 'EUR', description: 'ISO 4217 code; null shows costs in the currencies of the rate cards' }),
   })
   .openapi('BillingCurrency');
 

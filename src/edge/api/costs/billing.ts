@@ -35,7 +35,7 @@ const currencySchema = z
     code: z.string().openapi({ example: 'EUR', description: 'ISO 4217 code' }),
     name: z.string(),
     symbol: z.string(),
-    minor_units: z.int().openapi({ description: 'Decimal places of amounts' }),
+    minor_units: z.int().openapi({ description: 'Number of decimal places of amounts' }),
   })
   .openapi('Currency');
 

@@ -19,8 +19,8 @@ export interface ConversionRateRoutesParts {
 }
 
 const shown = {
-  from: z.string().openapi({ example: 'USD' }),
-  to: z.string().openapi({ example: 'EUR' }),
+  from: z.string().openapi({ example: 'USD', description: 'ISO 4217 code' }),
+  to: z.string().openapi({ example: 'EUR', description: 'ISO 4217 code' }),
   rate: z.string().openapi({ example: '0.92345', description: 'Value of one unit of `from` in `to`, exact decimal' }),
 };
 

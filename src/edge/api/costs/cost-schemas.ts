@@ -16,9 +16,9 @@ const hourFields = {
 };
 
 const amountFields = {
-  currency: z.string().openapi({ example: 'USD' }),
-  amount: decimal('Rounded to the minor unit of the currency; totals are sums of rounded lines'),
-  amount_exact: decimal('Ten decimal places; adds up across reports').openapi({ example: '130.0000000000' }),
+  currency: z.string().openapi({ example: 'USD', description: 'ISO 4217 code' }),
+  amount: decimal('Decimal, rounded to the minor unit of the currency; totals are sums of rounded lines'),
+  amount_exact: decimal('Decimal with ten places; adds up across reports').openapi({ example: '130.0000000000' }),
 };
 
 export const amountSchema = z.object(amountFields).openapi('CostAmount');
@@ -27,23 +27,38 @@ const amounts = z.array(amountSchema).openapi({ description: 'One entry per curr
 const price = z
   .string()
   .nullable()
-  .openapi({ example: '2.49', description: 'Price per hour, exact decimal; null is not priced' });
+  .openapi({ example: '2.49', description: 'Price per hour in `currency`, exact decimal; null is not priced' });
 
 const lineSchema = z
   .object({
     hardware_profile: z.string(),
-    rate_card_id: idText('rate').nullable(),
-    from: z.iso.datetime(),
-    to: z.iso.datetime(),
+    rate_card_id: idText('rate').nullable().openapi({ description: 'Rate card that applies; null if unrated' }),
+    from: z.iso.datetime().openapi({ description: 'Start, inclusive' }),
+    to: z.iso.datetime().openapi({ description: 'End, exclusive' }),
     node_hours: hours,
     gpu_hours: hours,
-    rated: z.boolean(),
-    unrated_reason: z.enum(['no_rate_card', 'ambiguous_rate', 'no_gpu_price']).nullable(),
-    native: z.object({ ...amountFields, node_hour_price: price, gpu_hour_price: price }).nullable(),
-    billed: orNull(amountSchema),
-    conversion: z.enum(['none', 'converted', 'skipped_missing_rate']),
-    conversion_rate: z.string().nullable(),
-    estimated: z.boolean().openapi({ description: 'An end in this interval is estimated' }),
+    rated: z.boolean().openapi({ description: 'true if a rate card sets a price' }),
+    unrated_reason: z
+      .enum(['no_rate_card', 'ambiguous_rate', 'no_gpu_price'])
+      .nullable()
+      .openapi({
+        description:
+          '`no_rate_card`: no rate card is in effect. `ambiguous_rate`: several are, in different currencies. ' +
+          '`no_gpu_price`: the rate card has no price per GPU-hour. Null if rated',
+      }),
+    native: z
+      .object({ ...amountFields, node_hour_price: price, gpu_hour_price: price })
+      .nullable()
+      .openapi({ description: 'Cost in the currency of the rate card; null if unrated' }),
+    billed: orNull(amountSchema).openapi({ description: 'Cost in the billing currency; null if unrated' }),
+    conversion: z.enum(['none', 'converted', 'skipped_missing_rate']).openapi({
+      description: '`skipped_missing_rate`: no conversion rate is in effect, so `billed` is not converted',
+    }),
+    conversion_rate: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Value of one unit of the native currency, exact decimal; null if not converted' }),
+    estimated: z.boolean().openapi({ description: 'true if an end in this interval is estimated' }),
   })
   .openapi('CostLine');
 
@@ -55,9 +70,9 @@ const clusterSchema = z
       .enum(['node', 'replica'])
       .openapi({ description: '`node`: nodes of a cluster; `replica`: replicas of an engine' }),
     started_at: z.iso.datetime(),
-    ended_at: isoOrNull,
-    running: z.boolean(),
-    estimated: z.boolean(),
+    ended_at: isoOrNull.openapi({ description: 'Null while hours are counted' }),
+    running: z.boolean().openapi({ description: 'true while hours are counted' }),
+    estimated: z.boolean().openapi({ description: 'true if an end is estimated' }),
     ...hourFields,
     amounts,
     line_items: z.array(lineSchema),
@@ -68,7 +83,10 @@ const organizationSchema = z
   .object({
     id: idText('org'),
     name: z.string(),
-    billing_currency: z.string().nullable(),
+    billing_currency: z
+      .string()
+      .nullable()
+      .openapi({ description: 'ISO 4217 code; null shows costs in the currencies of the rate cards' }),
     ...hourFields,
     amounts,
     clusters: z.array(clusterSchema),
@@ -77,11 +95,19 @@ const organizationSchema = z
 
 const warningSchema = z
   .object({
-    code: z.enum(['CONVERSION_RATE_MISSING', 'RATE_CARD_MISSING', 'AMBIGUOUS_RATE', 'GPU_PRICE_MISSING']),
-    from: z.string().optional().openapi({ description: 'Only for CONVERSION_RATE_MISSING', example: 'USD' }),
-    to: z.string().optional().openapi({ description: 'Only for CONVERSION_RATE_MISSING', example: 'EUR' }),
-    hardware_profile: z.string().optional().openapi({ description: 'For all other codes' }),
-    organization_ids: z.array(idText('org')),
+    code: z.enum(['CONVERSION_RATE_MISSING', 'RATE_CARD_MISSING', 'AMBIGUOUS_RATE', 'GPU_PRICE_MISSING']).openapi({
+      description: '`CONVERSION_RATE_MISSING`: costs are shown unconverted. All others: hours are unrated',
+    }),
+    from: z
+      .string()
+      .optional()
+      .openapi({ description: 'Currency of the rate card, for `CONVERSION_RATE_MISSING`', example: 'USD' }),
+    to: z
+      .string()
+      .optional()
+      .openapi({ description: 'Billing currency, for `CONVERSION_RATE_MISSING`', example: 'EUR' }),
+    hardware_profile: z.string().optional().openapi({ description: 'Profile of the hours, for all other codes' }),
+    organization_ids: z.array(idText('org')).openapi({ description: 'Affected organizations' }),
   })
   .openapi('CostWarning');
 

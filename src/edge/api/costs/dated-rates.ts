@@ -60,7 +60,7 @@ export function currencyText() {
       context.addIssue({ code: 'custom', message: 'must be a currency of GET /v1/billing/currencies, such as EUR' });
       return z.NEVER;
     })
-    .openapi({ type: 'string', description: 'ISO 4217', example: 'EUR' });
+    .openapi({ type: 'string', description: 'ISO 4217 code', example: 'EUR' });
 }
 
 const retroactive = z.boolean().default(false).openapi({
@@ -70,7 +70,7 @@ const retroactive = z.boolean().default(false).openapi({
 /** Dates in the body that creates a rate. */
 const datesOfNew = {
   effective_from: momentText('Start, inclusive; default is now').optional(),
-  effective_to: textOrNull(momentText('End, exclusive; absent or null is no end')).optional(),
+  effective_to: textOrNull(momentText('End, exclusive; null or absent is no end')).optional(),
   retroactive,
 };
 
@@ -107,8 +107,8 @@ const always = { when: ({ value }: { value: unknown }) => typeof value === 'obje
 
 /** Dates in an answer. */
 const datesShown = {
-  effective_from: z.iso.datetime(),
-  effective_to: z.iso.datetime().nullable().openapi({ description: 'End of the period; null if open' }),
+  effective_from: z.iso.datetime().openapi({ description: 'Start, inclusive' }),
+  effective_to: z.iso.datetime().nullable().openapi({ description: 'End, exclusive; null if there is none' }),
   created_at: z.iso.datetime(),
 };
 

@@ -39,7 +39,8 @@ interface Span {
 const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
 const usdOrNull = usd.nullable().openapi({ description: 'USD; null if it cannot be computed' });
 const perMillion = z.string().openapi({ example: '0.15', description: 'USD per million tokens' });
-const ratio = z.number().openapi({ description: 'Six decimal places' });
+const ratio = z.number().openapi({ description: 'Ratio with six decimal places' });
+const count = z.int().openapi({ description: 'Number of tokens' });
 const hours = z.number().openapi({ description: 'GPU-hours with six decimal places' });
 const unknownHours = hours.nullable().openapi({ description: 'GPU-hours; null if requests are no longer kept' });
 
@@ -52,38 +53,47 @@ const priceFields = {
 const marginFields = {
   revenue: usd.openapi({ description: 'USD charged for requests' }),
   cost: usd.openapi({ description: 'USD for GPU-hours at the rate cards; a lower bound if `complete` is false' }),
-  complete: z.boolean().openapi({ description: 'Every GPU-hour has a price in USD or a conversion rate' }),
-  margin: usdOrNull,
+  complete: z
+    .boolean()
+    .openapi({ description: 'true if every GPU-hour has a price in USD, or a conversion rate to USD' }),
+  margin: usdOrNull.openapi({ description: '`revenue` minus `cost` in USD; null if `complete` is false' }),
 };
 
 const modelSchema = z
   .object({
     model: z.string(),
     requests: z.int(),
-    tokens: z.object({ input: z.int(), cached_input: z.int(), output: z.int() }).openapi({
+    tokens: z.object({ input: count, cached_input: count, output: count }).openapi({
       description: '`input` excludes `cached_input`',
     }),
     ...marginFields,
-    margin_ratio: ratio.nullable().openapi({ description: 'Margin divided by revenue' }),
+    margin_ratio: ratio
+      .nullable()
+      .openapi({ description: '`margin` divided by `revenue`; null if it cannot be computed' }),
     unconverted: z.array(amountSchema).openapi({ description: 'Costs in currencies without a conversion rate to USD' }),
-    gpu_hours: z.object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours }),
+    gpu_hours: z
+      .object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours })
+      .openapi({ description: '`held` is the sum of `busy`, `idle` and `starting`; `unrated` has no price' }),
     shares: z.object({ busy: ratio, idle: ratio, starting: ratio }).nullable().openapi({
-      description: 'Shares of the GPU-hours held; their sum is 1',
+      description: 'Shares of the GPU-hours held, whose sum is 1; null if they are unknown',
     }),
-    cost_per_million_tokens: usdOrNull,
+    cost_per_million_tokens: usdOrNull.openapi({ description: 'USD; null if it cannot be computed' }),
     prices: z.object(priceFields).nullable().openapi({
-      description: 'Current prices; null if adapters have other prices than their base',
+      description: 'Current prices; null if the adapters of the model have other prices',
     }),
     break_even: z
       .object({ factor: ratio.nullable(), ...priceFields })
       .nullable()
-      .openapi({ description: 'Prices, in current proportions, at which the same tokens would have covered the cost' }),
+      .openapi({
+        description:
+          'Prices at which the same tokens would have covered the cost: current prices times `factor`; null if unknown',
+      }),
   })
   .openapi('ModelMargin');
 
 const warningSchema = z
   .object({
-    code: z.enum(['REQUESTS_NOT_KEPT']),
+    code: z.enum(['REQUESTS_NOT_KEPT']).openapi({ description: 'Requests of a part of the window are no longer kept' }),
     kept_from: z.iso.datetime().openapi({ description: 'Before this time, busy hours are unknown' }),
   })
   .openapi('MarginWarning');

@@ -29,20 +29,20 @@ export interface RateCardRoutesParts {
 const hour = z
   .string()
   .nullable()
-  .openapi({ example: '2.49', description: 'Price per hour, exact decimal; null is not priced' });
+  .openapi({ example: '2.49', description: 'Price per hour in `currency`, exact decimal; null is not priced' });
 
 const shown = {
-  hardware_profile: z.string(),
-  currency: z.string().openapi({ example: 'USD' }),
+  hardware_profile: z.string().openapi({ description: 'Hardware profile of nodes, or of the GPUs of engines' }),
+  currency: z.string().openapi({ example: 'USD', description: 'ISO 4217 code' }),
   node_hour: hour,
   gpu_hour: hour,
 };
 
 const created = {
-  hardware_profile: nameText(100),
+  hardware_profile: nameText(100).openapi({ description: 'Hardware profile of nodes, or of the GPUs of engines' }),
   currency: currencyText(),
-  node_hour: textOrNull(scaledText('Price per node-hour')).optional(),
-  gpu_hour: textOrNull(scaledText('Price per GPU-hour')).optional(),
+  node_hour: textOrNull(scaledText('Price per node-hour in `currency`, exact decimal; null is not priced')).optional(),
+  gpu_hour: textOrNull(scaledText('Price per GPU-hour in `currency`, exact decimal; null is not priced')).optional(),
 };
 
 function isUnpriced({ node_hour: node, gpu_hour: gpu }: Readonly<Record<string, unknown>>): Problem | null {
@@ -71,7 +71,10 @@ export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardR
     shown,
     created,
     between: isUnpriced,
-    filters: { hardware_profile: longText(100).optional(), currency: currencyText().optional() },
+    filters: {
+      hardware_profile: longText(100).optional().openapi({ description: 'Only rate cards of this profile' }),
+      currency: currencyText().optional(),
+    },
   });
   app.openapi(routes.list, async (context) => {
     const {

@@ -60,7 +60,7 @@ export function registerDocs(app: ApiApp): void {
   app.openAPIRegistry.registerComponent('securitySchemes', 'bearer', {
     type: 'http',
     scheme: 'bearer',
-    description: 'An API key: "Authorization: Bearer sk-hg-…"',
+    description: 'API key, sent as "Authorization: Bearer sk-hg-…"',
   });
   let document: Buffer | null = null;
   app.get('/openapi.json', (context) => {

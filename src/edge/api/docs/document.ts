@@ -7,20 +7,26 @@ const info = {
   title: 'Headgate',
   version: '1',
   description:
-    'An OpenAI-compatible gateway. Times are Unix seconds and money is a decimal string in USD, except for users, ' +
-    'projects, clusters, stacks, runs and billing, whose times are ISO 8601 and whose errors have `details`.',
+    'An OpenAI-compatible gateway. Money is a decimal string, in USD except for billing. Times are Unix seconds. For ' +
+    'users, projects, clusters, stacks, runs and billing, times are ISO 8601 and errors have `details`.',
 };
 
 /** Server of the API: the gateway that serves the document. */
 const servers = [{ url: '/' }];
+
+const stableCode = z.string().openapi({ description: 'Code of the error, which does not change' });
+const wrongField = z
+  .string()
+  .nullable()
+  .openapi({ description: 'Field or header that is wrong; null if the error concerns none' });
 
 const openaiError = z
   .object({
     error: z.object({
       message: z.string(),
       type: z.string(),
-      code: z.string(),
-      param: z.string().nullable(),
+      code: stableCode,
+      param: wrongField,
     }),
   })
   .openapi('Error');
@@ -31,8 +37,8 @@ const anthropicError = z
     error: z.object({
       type: z.string(),
       message: z.string(),
-      code: z.string(),
-      param: z.string().nullable(),
+      code: stableCode,
+      param: wrongField,
     }),
   })
   .openapi('AnthropicError');
@@ -40,9 +46,11 @@ const anthropicError = z
 const genericError = z
   .object({
     error: z.object({
-      code: z.string().openapi({ example: 'VALIDATION_ERROR' }),
+      code: stableCode.openapi({ example: 'VALIDATION_ERROR' }),
       message: z.string(),
-      details: z.array(z.object({ field: z.string(), message: z.string() })),
+      details: z
+        .array(z.object({ field: z.string(), message: z.string() }))
+        .openapi({ description: 'All wrong fields; empty for most errors' }),
     }),
   })
   .openapi('GenericError');

@@ -30,10 +30,11 @@ const unserved = [
 const model = z
   .string()
   .openapi({ description: 'Catalog id, display name, Hugging Face id or alias (case-insensitive)' });
-const stream = z.boolean().default(false);
+const stream = z.boolean().default(false).openapi({ description: '`true` returns server-sent events' });
+const outputMax = z.int().optional().openapi({ description: 'Maximum number of output tokens per choice' });
 const tier = z.string().optional().openapi({
   example: 'flex',
-  description: '`flex` is cheaper and waits while the engine is full. All other values are forwarded to the engine.',
+  description: '`flex` is cheaper and waits while the engine is full. All other values are forwarded to the engine',
 });
 
 const usage = z.looseObject({
@@ -53,7 +54,7 @@ const chatRequest = z
       .looseObject({ include: z.boolean().optional() })
       .optional()
       .openapi({ description: '`{"include": true}` adds `usage` with `usage.cost` to the response, streamed or not' }),
-    max_completion_tokens: z.int().optional(),
+    max_completion_tokens: outputMax,
     service_tier: tier,
   })
   .openapi('ChatCompletionRequest', {
@@ -66,7 +67,7 @@ const completionRequest = z
     model,
     prompt: z.union([z.string(), z.array(z.unknown())]),
     stream,
-    max_tokens: z.int().optional(),
+    max_tokens: outputMax,
     service_tier: tier,
   })
   .openapi('CompletionRequest');
@@ -77,9 +78,9 @@ const responseRequest = z
     input: z.union([z.string(), z.array(z.looseObject({}))]),
     instructions: z.string().optional(),
     stream,
-    max_output_tokens: z.int().optional(),
+    max_output_tokens: outputMax,
     store: z.boolean().optional().openapi({
-      description: 'Responses are not stored: `true` returns 400 unless the engine file allows it',
+      description: 'Headgate stores no responses: `true` returns 400, unless the engine file allows it',
     }),
     service_tier: tier,
   })
@@ -106,7 +107,12 @@ const messageFields = {
   tools: z.array(z.looseObject({ name: z.string() })).optional(),
 };
 const messageRequest = z
-  .looseObject({ ...messageFields, max_tokens: z.int(), stream, service_tier: tier })
+  .looseObject({
+    ...messageFields,
+    max_tokens: z.int().openapi({ description: 'Maximum number of output tokens' }),
+    stream,
+    service_tier: tier,
+  })
   .openapi('MessageRequest', { description: "Request of Anthropic's Messages API, as far as vLLM supports it" });
 const countTokensRequest = z.looseObject(messageFields).openapi('CountTokensRequest');
 
@@ -127,9 +133,15 @@ const tokenizeRequest = z
   .looseObject({ model, prompt: z.string().optional(), messages: z.array(z.looseObject({})).optional() })
   .openapi('TokenizeRequest', { description: 'Either `prompt`, or the `messages` of a chat' });
 const tokenizeAnswer = z
-  .looseObject({ count: z.int(), max_model_len: z.int(), tokens: z.array(z.int()) })
+  .looseObject({
+    count: z.int().openapi({ description: 'Number of tokens' }),
+    max_model_len: z.int().openapi({ description: 'Context length in tokens' }),
+    tokens: z.array(z.int()).openapi({ description: 'Token ids' }),
+  })
   .openapi('Tokens');
-const detokenizeRequest = z.looseObject({ model, tokens: z.array(z.int()) }).openapi('DetokenizeRequest');
+const detokenizeRequest = z
+  .looseObject({ model, tokens: z.array(z.int()).openapi({ description: 'Token ids' }) })
+  .openapi('DetokenizeRequest');
 const detokenizeAnswer = z.looseObject({ prompt: z.string() }).openapi('Detokenized');
 
 const embeddingRequest = z
@@ -141,14 +153,19 @@ const rerankRequest = z
     model,
     query: z.union([z.string(), z.looseObject({})]),
     documents: z.array(z.union([z.string(), z.looseObject({})])),
-    top_n: z.int().optional(),
+    top_n: z.int().optional().openapi({ description: 'Maximum number of results' }),
   })
   .openapi('RerankRequest');
 
 const rerankAnswer = z
   .looseObject({
     model: z.string(),
-    results: z.array(z.looseObject({ index: z.int(), relevance_score: z.number() })),
+    results: z.array(
+      z.looseObject({
+        index: z.int().openapi({ description: 'Position in `documents`, counted from 0' }),
+        relevance_score: z.number(),
+      }),
+    ),
     usage,
   })
   .openapi('Rerank');
@@ -164,20 +181,23 @@ const answer = (object: string, list: 'choices' | 'data', name: string) =>
 
 const modelRecord = z
   .object({
-    id: z.string(),
+    id: z.string().openapi({ description: 'Catalog id, as requests send it in `model`' }),
     object: z.literal('model'),
     created: unixSeconds,
     owned_by: z.string(),
     parent: z.string().nullable().openapi({ description: 'Base model of a LoRA adapter; else null' }),
-    name: z.string(),
+    name: z.string().openapi({ description: 'Display name' }),
     aliases: z.array(z.string()).openapi({ description: 'Other names that requests may use' }),
     fallbacks: z.array(z.string()).openapi({
       description: 'Fallback models by id, in order, among those that the key may use',
     }),
     hugging_face_id: z.string().nullable(),
     task_type: z.enum(taskTypes),
-    context_length: z.int(),
-    max_output_length: z.int().nullable().openapi({ description: 'Tokens; null for models that generate no text' }),
+    context_length: z.int().openapi({ description: 'Maximum number of tokens, input and output together' }),
+    max_output_length: z
+      .int()
+      .nullable()
+      .openapi({ description: 'Maximum number of output tokens; null for models that generate no text' }),
     input_modalities: z.array(z.enum(['text', 'image'])),
     supported_parameters: z
       .array(z.string())
@@ -185,20 +205,24 @@ const modelRecord = z
     pricing: z
       .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
       .nullable()
-      .openapi({ description: 'USD per token' }),
-    status: z.enum(['ready', 'cold', 'starting', 'failed']),
+      .openapi({ description: 'Prices in USD per token, exact decimals; null if there is no price' }),
+    status: z
+      .enum(['ready', 'cold', 'starting', 'failed'])
+      .openapi({ description: '`cold`: the next request starts the engine. `failed`: the engine does not start' }),
     expected_cold_start_seconds: z.number().nullable().openapi({
-      description: 'Expected start time of the engine: the last one, or the configured maximum. Null while it runs',
+      description:
+        'Expected start time of the engine: the last one, or the configured maximum; null while the engine runs',
     }),
   })
   .openapi('Model');
 
 const modelList = z.object({ object: z.literal('list'), data: z.array(modelRecord) }).openapi('ModelList');
 
+const usdPerMillion = z.string().openapi({ description: 'USD per million tokens, exact decimal' });
 const perMillion = {
-  input_per_million: z.string(),
-  output_per_million: z.string(),
-  cached_input_per_million: z.string(),
+  input_per_million: usdPerMillion,
+  output_per_million: usdPerMillion,
+  cached_input_per_million: usdPerMillion,
 };
 
 const price = z
@@ -311,13 +335,17 @@ const inference: readonly RouteConfig[] = [
   {
     method: 'get',
     path: '/v1/models',
-    request: { query: z.object({ task_type: z.enum(taskTypes).optional() }) },
+    request: {
+      query: z.object({
+        task_type: z.enum(taskTypes).optional().openapi({ description: 'Only models with this task' }),
+      }),
+    },
     responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
   },
   {
     method: 'get',
     path: '/v1/models/{id}',
-    request: { params: z.object({ id: z.string() }) },
+    request: { params: z.object({ id: model }) },
     responses: { 200: { ...jsonAnswer(modelRecord, 'The model'), headers: listingAnswerHeaders }, ...errors },
   },
 ];

@@ -9,12 +9,19 @@ const bytesOrNull = z.int().nullable();
 const replicaSchema = z
   .object({
     id: z.string(),
-    state: z.enum(['creating', 'starting', 'checking', 'ready', 'draining', 'stopping', 'asleep', 'waking']),
-    since: unixSeconds,
-    host: z.string(),
-    gpus: z.array(z.string()).openapi({ description: 'Devices of the replica' }),
-    progress: z.string().nullable().openapi({ example: 'pulling vllm/vllm-openai:v0.29.0 43 %' }),
-    running: z.int().openapi({ description: 'Running requests of this gateway' }),
+    state: z.enum(['creating', 'starting', 'checking', 'ready', 'draining', 'stopping', 'asleep', 'waking']).openapi({
+      description:
+        '`starting`: the model loads. `checking`: the canary runs. `draining`: running requests finish, and no new ' +
+        'ones start. `asleep`: the GPU memory is released',
+    }),
+    since: unixSeconds.openapi({ description: 'Start of this state in Unix seconds' }),
+    host: z.string().openapi({ description: 'Name of the host' }),
+    gpus: z.array(z.string()).openapi({ description: 'Ids of the GPUs of the replica' }),
+    progress: z.string().nullable().openapi({
+      example: 'pulling vllm/vllm-openai:v0.29.0 43 %',
+      description: 'Progress of the start; null if there is none to report',
+    }),
+    running: z.int().openapi({ description: 'Number of running requests of this gateway' }),
     healthy: z
       .boolean()
       .nullable()
@@ -27,50 +34,75 @@ export const engineSchema = z
     id: z.string(),
     object: z.literal('engine'),
     name: z.string(),
-    driver: z.enum(['process', 'docker', 'swarm', 'external']),
-    file: z.string().openapi({ example: 'engines/llama.yaml' }),
+    driver: z
+      .enum(['process', 'docker', 'swarm', 'external'])
+      .openapi({ description: '`external`: Headgate does not start or stop the engine' }),
+    file: z.string().openapi({ example: 'engines/llama.yaml', description: 'Path of the engine file' }),
     adapters: z.array(z.string()).openapi({ description: 'Ids of LoRA adapters on the same replicas' }),
     state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).openapi({
-      description: '`retrying`: the last start failed and the gateway tries again; `failed`: it no longer tries',
+      description:
+        '`retrying`: the last start failed and the gateway tries again. `failed`: it no longer tries. `held`: ' +
+        'stopped by a command',
     }),
-    since: unixSecondsOrNull.openapi({ description: 'Start of this state; null if disabled' }),
+    since: unixSecondsOrNull.openapi({ description: 'Start of this state in Unix seconds; null if disabled' }),
     held: z.boolean().openapi({ description: 'Stopped by a command until start, restart or reset' }),
     last_failure: z
       .object({
         message: z.string(),
-        detail: z.string().nullable(),
-        retry_at: unixSecondsOrNull,
+        detail: z.string().nullable().openapi({ description: 'Details, such as lines of the engine log' }),
+        retry_at: unixSecondsOrNull.openapi({
+          description: 'Next automatic start in Unix seconds; null if only a request or a command starts the engine',
+        }),
         failures: z.int().openapi({ description: 'Consecutive failures; after five the gateway stops trying' }),
       })
       .nullable()
-      .openapi({ description: 'Last failure that still counts, and the time of the next automatic start' }),
+      .openapi({
+        description: 'Why the engine does not run; null if it runs, or was only stopped because it was idle',
+      }),
     rollout: z
       .object({ state: z.enum(['checking', 'refused']), message: z.string() })
       .nullable()
       .openapi({
-        description: 'Changed engine file that is not serving yet: its new replica is being checked or was rejected',
+        description:
+          'Rollout of a changed engine file: its new replica is being checked, or was rejected (`refused`); null if ' +
+          'none',
       }),
     replicas: z.array(replicaSchema),
-    replicas_min: z.int(),
-    replicas_max: z.int(),
-    pinned: z.boolean(),
+    replicas_min: z.int().openapi({ description: 'Minimum number of replicas' }),
+    replicas_max: z.int().openapi({ description: 'Maximum number of replicas' }),
+    pinned: z.boolean().openapi({ description: 'true: never stopped to make room for another model' }),
     hosts: z.array(z.string()).openapi({ description: 'Hosts of the replicas' }),
-    gpus: z.array(z.string()).openapi({ description: 'Devices of the replicas' }),
+    gpus: z.array(z.string()).openapi({ description: 'Ids of the GPUs of the replicas' }),
     gpus_needed: z
-      .object({ count: z.int(), memory_bytes: bytesOrNull, profile: z.string().nullable() })
+      .object({
+        count: z.int().openapi({ description: 'Number of GPUs' }),
+        memory_bytes: bytesOrNull.openapi({ description: 'Minimum memory of each GPU in bytes; null accepts any' }),
+        profile: z
+          .string()
+          .nullable()
+          .openapi({ description: 'Part of the product name, such as `H100`; null accepts any' }),
+      })
       .nullable()
       .openapi({ description: 'GPUs per replica; null is none' }),
     memory_needed_bytes: bytesOrNull.openapi({
-      description: 'Host memory per replica; null if the file does not set it',
+      description: 'Host memory per replica in bytes; null if the file does not set it',
     }),
     group: z
-      .object({ name: z.string(), swap: z.boolean(), exclusive: z.boolean(), persistent: z.boolean() })
+      .object({
+        name: z.string(),
+        swap: z.boolean().openapi({ description: 'true: only one engine of the group runs at a time' }),
+        exclusive: z.boolean().openapi({ description: 'true: a start stops the engines outside the group' }),
+        persistent: z.boolean().openapi({ description: 'true: engines outside the group do not stop this engine' }),
+      })
       .nullable()
-      .openapi({ description: 'Group of processes that exclude each other' }),
-    queue: z.object({ running: z.int(), waiting: z.int() }).openapi({ description: 'Requests of this gateway' }),
-    start_times_ms: z
-      .array(milliseconds)
-      .openapi({ description: 'Recent start times, newest last: from the start request to the first request served' }),
+      .openapi({ description: 'Group of engines that must not run together; null if there is none' }),
+    queue: z
+      .object({ running: z.int(), waiting: z.int() })
+      .openapi({ description: 'Numbers of requests of this gateway' }),
+    start_times_ms: z.array(milliseconds).openapi({
+      description:
+        'Recent start times in milliseconds, newest last: from the start request to the first request served',
+    }),
   })
   .openapi('Engine');
 
@@ -156,21 +188,26 @@ export const hostSchema = z
     object: z.literal('host'),
     reachable: z.boolean(),
     trouble: z.string().nullable().openapi({ description: 'Why the host is unreachable, or what is unknown about it' }),
-    pools: z.array(z.string()),
+    pools: z.array(z.string()).openapi({ description: 'Pools of hosts that engine files can name' }),
     gpus: z.array(
       z.object({
         id: z.string(),
-        memory_bytes: bytesOrNull,
-        profile: z.string().nullable(),
+        memory_bytes: bytesOrNull.openapi({ description: 'Memory of the GPU in bytes; null if unknown' }),
+        profile: z.string().nullable().openapi({ description: 'Product name; null if unknown' }),
         used_by: z
           .object({ engine: z.string().nullable(), replica: z.string().nullable(), stranger: z.string().nullable() })
           .nullable()
-          .openapi({ description: 'Replica, or name of an entry of `strangers`; null is free' }),
+          .openapi({ description: 'Replica, or name of an entry in `strangers`; null if the GPU is free' }),
       }),
     ),
-    memory_bytes: bytesOrNull.openapi({ description: 'Memory for all processes; null if none run' }),
+    memory_bytes: bytesOrNull.openapi({ description: 'Memory for all processes in bytes; null if the host runs none' }),
     replicas: z.array(
-      z.object({ engine: z.string(), replica: z.string(), state: z.string(), memory_bytes: bytesOrNull }),
+      z.object({
+        engine: z.string(),
+        replica: z.string(),
+        state: z.string(),
+        memory_bytes: bytesOrNull.openapi({ description: 'Reserved host memory in bytes; null if none is set' }),
+      }),
     ),
     strangers: z
       .array(
@@ -178,13 +215,16 @@ export const hostSchema = z
           name: z.string(),
           engine: z.string().nullable(),
           gpus: z.array(z.string()),
-          ended_by: z.string().openapi({ example: 'docker rm --force headgate-old-1' }),
+          ended_by: z.string().openapi({
+            example: 'docker rm --force headgate-old-1',
+            description: 'Command that ends it, for a shell on the host',
+          }),
         }),
       )
       .openapi({
         description:
-          'Orphaned containers and processes without an engine file. They keep their devices until ' +
-          'the file returns, or until someone runs `ended_by` on that host',
+          'Orphaned containers and processes, whose engine file was deleted. They keep their GPUs until the file ' +
+          'exists again, or until `ended_by` runs on the host',
       }),
   })
   .openapi('Host');

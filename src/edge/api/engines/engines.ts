@@ -44,9 +44,9 @@ const idParams = z.object({
 const reloadSchema = z
   .object({
     object: z.literal('engines.reload'),
-    added: z.array(z.string()),
-    changed: z.array(z.string()),
-    removed: z.array(z.string()),
+    added: z.array(z.string()).openapi({ description: 'Ids of added engines' }),
+    changed: z.array(z.string()).openapi({ description: 'Ids of changed engines' }),
+    removed: z.array(z.string()).openapi({ description: 'Ids of removed engines' }),
   })
   .openapi('EnginesReload');
 
@@ -56,25 +56,27 @@ const engineListSchema = z
     data: z.array(engineSchema),
     files: z
       .object({
-        read_at: unixSeconds,
+        read_at: unixSeconds.openapi({ description: 'When the files in effect were read, in Unix seconds' }),
         refused: z
           .object({ at: unixSeconds, problems: z.array(z.string()) })
           .nullable()
-          .openapi({ description: 'Later reload that was rejected; null if there was none' }),
+          .openapi({ description: 'Last reload, if it was rejected; null if not' }),
       })
       .openapi({ description: 'Engine files in effect on this gateway' }),
     differences: z
       .array(
         z.object({
-          kind: z.string().openapi({ example: 'engine file' }),
+          kind: z.string().openapi({ example: 'engine file', description: 'What differs' }),
           name: z.string().openapi({ example: 'llama-70b' }),
           seconds: z.int().openapi({ description: 'Seconds since this gateway noticed the difference' }),
-          overdue: z.boolean().openapi({ description: 'The difference is older than HEADGATE_ROLLOUT_SECONDS' }),
-          values: z.array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) })),
+          overdue: z.boolean().openapi({ description: 'true if it is older than `HEADGATE_ROLLOUT_SECONDS`' }),
+          values: z
+            .array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) }))
+            .openapi({ description: 'Each value with its gateways; null if they have none' }),
         }),
       )
       .openapi({
-        description: 'Differences between gateways that must be equal; empty with one gateway',
+        description: 'Files and settings that differ between gateways; empty with one gateway',
       }),
     pending_prices: z.array(z.string()).openapi({
       description: 'Models whose price is pending because another gateway has another price',
@@ -82,7 +84,12 @@ const engineListSchema = z
   })
   .openapi('EngineList');
 
-const logLineSchema = z.object({ replica: z.string().nullable(), line: z.string() }).openapi('EngineLogLine');
+const logLineSchema = z
+  .object({
+    replica: z.string().nullable().openapi({ description: 'Id of the replica; null if unknown' }),
+    line: z.string(),
+  })
+  .openapi('EngineLogLine');
 
 const logQuery = z.strictObject({
   follow: z
@@ -95,7 +102,13 @@ const logQuery = z.strictObject({
     .transform(Number)
     .refine((lines) => lines <= logLinesMax, `must be at most ${logLinesMax}`)
     .default(logLinesDefault)
-    .openapi({ type: 'integer', minimum: 0, maximum: logLinesMax, default: logLinesDefault }),
+    .openapi({
+      type: 'integer',
+      minimum: 0,
+      maximum: logLinesMax,
+      default: logLinesDefault,
+      description: 'Number of lines at the end of the log',
+    }),
   replica: z.string().max(256).optional().openapi({ description: 'Only this replica; default is all' }),
 });
 

@@ -27,9 +27,12 @@ export function limitField(max: number, description: string) {
 /** Limits of a key, and default limits of an organization's new keys. */
 export const limitFields = {
   requests_per_minute: limitField(int4Max, 'Requests per minute'),
-  max_concurrency: limitField(int4Max, 'Requests at once'),
-  tokens_per_minute: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per minute'),
-  monthly_token_limit: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per calendar month'),
+  max_concurrency: limitField(int4Max, 'Number of concurrent requests'),
+  tokens_per_minute: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per minute, input and output together'),
+  monthly_token_limit: limitField(
+    Number.MAX_SAFE_INTEGER,
+    'Tokens per calendar month in UTC, input and output together',
+  ),
 };
 
 export const someLimits = z.strictObject(limitFields).partial();
@@ -43,16 +46,20 @@ export const modelList = z
   .max(modelsMax, `must have at most ${modelsMax} models`)
   .nullable();
 
+const allowedModels = modelList.openapi({
+  description: 'Allowed models by id; null is all models of the organization',
+});
+
 /** The setting `confined`, in answers and in bodies. */
 export const confinedField = z
   .boolean()
   .nullable()
   .openapi({
     description:
-      'true: the key works only for its own project, `X-Project-ID` of another project returns 403, and ' +
-      'a management key acts as a member. false: it works for any project that its user sees. null: ' +
-      '`X-Project-ID` returns 403 while its project has a hard budget. Always true for a key of a ' +
-      'service account',
+      '`true`: the key works only for its own project. `X-Project-ID` of another project returns 403, and a ' +
+      'management key acts as a member. `false`: it works for any project that its user sees. `null`: ' +
+      '`X-Project-ID` of another project returns 403 while the own project has a hard budget. Always `true` for a ' +
+      'key of a service account',
   });
 
 /**
@@ -62,19 +69,23 @@ export const confinedField = z
 export const isConfined = ({ serviceAccountId, confined }: KeyRecord): boolean | null =>
   serviceAccountId === null ? confined : true;
 
+const scope = z
+  .enum(['inference', 'management'])
+  .openapi({ description: '`inference`: calls models. `management`: also administers the organization' });
+const storeRequests = z.boolean().openapi({ description: 'Stores the bodies of requests and responses' });
+const cacheResponses = z.boolean().openapi({ description: 'Answers identical requests from the response cache' });
+
 const keyFields = {
   id: idText('key'),
   object: z.literal('api_key'),
   name: z.string(),
-  prefix: z.string().openapi({ example: 'sk-hg-8a1b2c3d4e5f' }),
-  last4: z.string().openapi({ example: 'x7Qd' }),
-  scope: z
-    .enum(['inference', 'management'])
-    .openapi({ description: '`inference` calls models, `management` also administers the organization' }),
+  prefix: z.string().openapi({ example: 'sk-hg-8a1b2c3d4e5f', description: 'Start of every secret of this key' }),
+  last4: z.string().openapi({ example: 'x7Qd', description: 'Last 4 characters of the current secret' }),
+  scope,
   held: z.boolean().openapi({
     description:
-      'The gateway itself uses this key for its user, as in the playground; it has no known secret ' +
-      'and counts against no limit of keys',
+      'true if the gateway itself uses the key for its user, as in the playground. Such a key has no known secret ' +
+      'and does not count toward the limit of active keys',
   }),
   project_id: idText('proj'),
   user_id: idText('user')
@@ -83,22 +94,20 @@ const keyFields = {
   service_account_id: idText('svc_acct').nullable().openapi({ description: 'Service account that the key acts for' }),
   status: z.enum(['active', 'revoked', 'expired']),
   created_at: unixSeconds,
-  expires_at: unixSecondsOrNull,
-  last_used_at: unixSecondsOrNull,
-  revoked_at: unixSecondsOrNull,
+  expires_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if the key does not expire' }),
+  last_used_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if the key was never used' }),
+  revoked_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if the key is not revoked' }),
   rotated_at: unixSecondsOrNull.openapi({
-    description: 'When the current secret was created; null if it is the first one',
+    description: 'When the current secret was created, in Unix seconds; null if it is the first one',
   }),
   former_secrets_end_at: unixSecondsOrNull.openapi({
-    description: 'When the last former secret stops working; null if none works',
+    description: 'When the last former secret stops working, in Unix seconds; null if none works',
   }),
   ...limitFields,
-  store_requests: z.boolean().openapi({ description: 'Stores the bodies of requests and responses' }),
-  cache_responses: z.boolean().openapi({ description: 'Answers identical requests from the response cache' }),
+  store_requests: storeRequests,
+  cache_responses: cacheResponses,
   confined: confinedField,
-  models: modelList.openapi({
-    description: 'Allowed models by id; null is all models of the organization',
-  }),
+  models: allowedModels,
 };
 
 export const keySchema = z.object(keyFields).openapi('ApiKey');
@@ -113,33 +122,36 @@ export const createdKeySchema = z
 export const createKeySchema = z
   .strictObject({
     name: nameText().default('API key'),
-    scope: z.enum(['inference', 'management']).default('inference'),
+    scope: scope.default('inference'),
     ...organizationQuery,
     project_id: z
       .string()
       .optional()
-      .openapi({ description: 'Project of the organization; default is the project of the calling key' }),
+      .openapi({ description: 'Project of the key; default is the project of the calling key' }),
     service_account_id: idText('svc_acct').optional().openapi({
       description:
         'Service account that the key acts for, in its project and with scope `inference`; default is the caller',
     }),
-    expiry: z.enum(['never', '7d', '30d', '90d', '1y']).optional().openapi({ default: 'never' }),
+    expiry: z
+      .enum(['never', '7d', '30d', '90d', '1y'])
+      .optional()
+      .openapi({ default: 'never', description: 'Lifetime of the key; excludes `expires_at`' }),
     expires_at: unixSeconds
       .max(expiresAtMax, 'must be in seconds, and before the year 10000')
       .nullable()
       .optional()
       .openapi({ description: 'Unix seconds in the future; excludes `expiry`' }),
     ...someLimits.shape,
-    store_requests: z.boolean().default(defaultKeyToggles.storeRequests),
-    cache_responses: z.boolean().default(defaultKeyToggles.cacheResponses),
+    store_requests: storeRequests.default(defaultKeyToggles.storeRequests),
+    cache_responses: cacheResponses.default(defaultKeyToggles.cacheResponses),
     confined: confinedField.default(defaultKeyToggles.confined),
-    models: modelList.default(null),
+    models: allowedModels.default(null),
   })
   .openapi('CreateApiKey', { description: 'An absent limit is the default limit of the organization' });
 
 export type CreateKey = z.infer<typeof createKeySchema>;
 
-/** Schema of fields that cannot be changed, so that the error can say so instead of "not known here". */
+/** Schema of fields that cannot be changed, so that the error can say so instead of "is not a known field". */
 const fixed = z
   .unknown()
   .refine((value) => value === undefined, 'cannot be changed; create a new key')
@@ -150,10 +162,10 @@ export const patchKeySchema = z
   .strictObject({
     name: nameText().optional(),
     ...someLimits.shape,
-    store_requests: z.boolean().optional(),
-    cache_responses: z.boolean().optional(),
+    store_requests: storeRequests.optional(),
+    cache_responses: cacheResponses.optional(),
     confined: confinedField.optional(),
-    models: modelList.optional(),
+    models: allowedModels.optional(),
     scope: fixed,
     project_id: fixed,
     service_account_id: fixed,
@@ -178,8 +190,8 @@ export const rotateKeySchema = z
       .optional()
       .openapi({
         description:
-          '`last4` of the secret to replace: if the key has another secret by now, the API returns 409 ' +
-          'and changes nothing, so that a repeated request rotates once',
+          '`last4` of the secret to replace. If the key has another secret by now, the API returns 409 and changes ' +
+          'nothing, so that a repeated request rotates once',
       }),
   })
   .openapi('RotateApiKey');
@@ -189,16 +201,25 @@ export type PatchKey = z.infer<typeof patchKeySchema>;
 export const keyQuery = z.strictObject({
   ...organizationQuery,
   ...listQuery,
-  status: z.enum(['active', 'revoked', 'expired']).optional(),
-  project_id: idText('proj').optional(),
-  user_id: idText('user').optional().openapi({ description: 'Keys of this user' }),
-  service_account_id: idText('svc_acct').optional().openapi({ description: 'Keys of this service account' }),
+  status: z.enum(['active', 'revoked', 'expired']).optional().openapi({ description: 'Only keys with this status' }),
+  project_id: idText('proj').optional().openapi({ description: 'Only keys of this project' }),
+  user_id: idText('user').optional().openapi({ description: 'Only keys of this user' }),
+  service_account_id: idText('svc_acct').optional().openapi({ description: 'Only keys of this service account' }),
 });
 
 export const reportSchema = z
-  .strictObject({ secret: z.string().min(1, 'must not be empty').max(512, 'must have at most 512 characters') })
+  .strictObject({
+    secret: z
+      .string()
+      .min(1, 'must not be empty')
+      .max(512, 'must have at most 512 characters')
+      .openapi({ description: 'Leaked secret' }),
+  })
   .openapi('ReportApiKey');
 
 export const reportedSchema = z
-  .object({ object: z.literal('key_report'), revoked: z.boolean() })
+  .object({
+    object: z.literal('key_report'),
+    revoked: z.boolean().openapi({ description: 'true if this report ended a working secret' }),
+  })
   .openapi('ApiKeyReport');

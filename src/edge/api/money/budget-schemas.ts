@@ -16,7 +16,13 @@ import {
 const percentsMax = 10;
 const percentMax = 1000;
 
-const scopeType = z.enum(scopeTypes);
+const scopeType = z.enum(scopeTypes).openapi({
+  description: 'What is limited: a project, an API key, or an end user (`user`), as requests name it',
+});
+const period = z.enum(budgetPeriods).openapi({ description: 'A day or a month in UTC' });
+const mode = z
+  .enum(budgetModes)
+  .openapi({ description: '`hard`: rejects requests over the budget. `soft`: only sends alerts' });
 const scopeId = longText(256).refine((text) => text !== '', 'must not be empty');
 
 const percents = z
@@ -49,18 +55,18 @@ export const createBudgetSchema = z
           'null for every end user without a budget',
       }),
     }),
-    period: z.enum(budgetPeriods),
+    period,
     amount: amountUsd,
-    mode: z.enum(budgetModes).default('hard'),
+    mode: mode.default('hard'),
     alert_percents: percents.default([80, 100]),
-    organization_id: idText('org').optional(),
+    organization_id: cursorListQuery.organization_id,
   })
   .openapi('CreateBudget');
 
 export const patchBudgetSchema = z
   .strictObject({
     amount: amountUsd.optional(),
-    mode: z.enum(budgetModes).optional(),
+    mode: mode.optional(),
     alert_percents: percents.optional(),
   })
   .refine(someFields, noFields)
@@ -78,21 +84,31 @@ export const budgetSchema = z
       id: z
         .string()
         .nullable()
-        .openapi({ type: ['string', 'null'] }),
+        .openapi({
+          type: ['string', 'null'],
+          description: 'Id of the project or API key, or name of the end user; null is every end user without a budget',
+        }),
     }),
-    period: z.enum(budgetPeriods),
-    mode: z.enum(budgetModes),
-    amount: usd,
-    alert_percents: z.array(z.int()),
-    /** Null for a budget of every end user, unless the query names one. */
-    spent: usdOrNull,
+    period,
+    mode,
+    amount: usd.openapi({ description: 'USD per period, exact decimal' }),
+    alert_percents: z
+      .array(z.int())
+      .openapi({ description: 'Percentages of the amount at which owners and admins are notified' }),
+    spent: usdOrNull.openapi({
+      type: ['string', 'null'],
+      description: 'USD spent in this period; null for a budget of every end user, unless the query names one',
+    }),
     held: usdOrNull.openapi({
       type: ['string', 'null'],
       description: 'USD held by running requests; null for a soft budget, and while it is unknown',
     }),
-    remaining: usdOrNull,
-    period_start: unixSeconds,
-    resets_at: unixSeconds,
+    remaining: usdOrNull.openapi({
+      type: ['string', 'null'],
+      description: 'USD left: `amount` minus `spent` and `held`, at least 0; null if `spent` is null',
+    }),
+    period_start: unixSeconds.openapi({ description: 'Start of this period in Unix seconds' }),
+    resets_at: unixSeconds.openapi({ description: 'Start of the next period in Unix seconds' }),
     created_at: unixSeconds,
   })
   .openapi('Budget');
@@ -112,5 +128,7 @@ export const budgetQuery = z.strictObject({ organization_id: cursorListQuery.org
 export const listBudgetsQuery = z.strictObject({
   ...cursorListQuery,
   scope_type: scopeType.optional(),
-  scope_id: scopeId.optional().openapi({ description: 'Requires `scope_type`' }),
+  scope_id: scopeId
+    .optional()
+    .openapi({ description: 'Only budgets of this project, API key or end user; requires `scope_type`' }),
 });

@@ -35,7 +35,9 @@ const holdSchema = z
     key_id: idText('key'),
     gateway_id: z.string().openapi({ description: 'Stopped gateway that admitted the request' }),
     held: heldText,
-    spooled: z.boolean().openapi({ description: 'The usage is on the disk of that gateway and not yet recorded' }),
+    spooled: z
+      .boolean()
+      .openapi({ description: 'true if the usage is in the spool of that gateway, not in PostgreSQL' }),
     created_at: unixSeconds,
   })
   .openapi('Hold');
@@ -93,8 +95,10 @@ export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesPar
     method: 'post',
     path: '/v1/admin/holds/{id}/release',
     request: {
-      params: z.object({ id: z.string() }),
-      body: jsonRequest(z.strictObject({ reason: nameText(1000) })),
+      params: z.object({ id: z.string().openapi({ description: 'Id of the request' }) }),
+      body: jsonRequest(
+        z.strictObject({ reason: nameText(1000).openapi({ description: 'Reason for the audit log' }) }),
+      ),
     },
     responses: { 200: jsonAnswer(releasedSchema, 'The hold was released') },
   });

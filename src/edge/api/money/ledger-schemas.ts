@@ -11,15 +11,17 @@ export const entrySchema = z
   .object({
     id: idText('le'),
     object: z.literal('ledger_entry'),
-    type: z.enum(['credit', 'usage', 'adjustment']),
-    amount: decimal.openapi({ description: 'USD added to the balance; negative for usage' }),
-    balance_after: decimal,
-    request_id: z.string().nullable(),
+    type: z
+      .enum(['credit', 'usage', 'adjustment'])
+      .openapi({ description: '`usage`: charge for a request. `adjustment`: correction by a platform administrator' }),
+    amount: decimal.openapi({ description: 'USD added to the balance, exact decimal; negative for usage' }),
+    balance_after: decimal.openapi({ description: 'Balance after this entry in USD, exact decimal' }),
+    request_id: z.string().nullable().openapi({ description: 'Id of the charged request; null for other entries' }),
     requests: z.int().nullable().openapi({
-      description: 'Number of requests of a usage entry: 1, or more if their records are no longer kept',
+      description: 'Number of charged requests: 1, or more if their records are no longer kept; null for other entries',
     }),
-    reference: z.string().nullable(),
-    note: z.string().nullable(),
+    reference: z.string().nullable().openapi({ description: 'Your reference, unique in the wallet; null for usage' }),
+    note: z.string().nullable().openapi({ description: 'Note of a credit, or reason of an adjustment' }),
     created_at: unixSeconds,
   })
   .openapi('LedgerEntry');

@@ -31,6 +31,10 @@ const organizationId = organizationQuery.organization_id;
 /** The organization may be named in the body or in the query. */
 const query = z.strictObject(organizationQuery);
 
+const reference = nameText().openapi({
+  description: 'Your reference, unique in the wallet: repeated with the same amount, it adds nothing',
+});
+
 /** A repeated reference adds no entry. */
 const byReference = { again: true } as const;
 
@@ -56,7 +60,7 @@ const creditRoute = (guards: Guards) =>
             example: '25.00',
             description: 'USD above 0, a decimal with at most 12 places',
           }),
-          reference: nameText(),
+          reference,
           note: longText(1000).nullable().optional(),
         }),
       ),
@@ -81,8 +85,8 @@ const adjustmentRoute = (guards: Guards) =>
             example: '-2.50',
             description: 'USD added to the balance, negative to subtract: a decimal with at most 12 places, not 0',
           }),
-          reason: nameText(1000),
-          reference: nameText(),
+          reason: nameText(1000).openapi({ description: 'Reason, stored as the `note` of the entry' }),
+          reference,
         }),
       ),
     },

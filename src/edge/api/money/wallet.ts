@@ -28,8 +28,8 @@ const walletSchema = z
   .object({
     object: z.literal('wallet'),
     balance: decimal,
-    held: decimal.openapi({ description: 'USD held for running requests' }),
-    available: decimal.openapi({ description: '`balance` minus `held`' }),
+    held: decimal.openapi({ description: 'USD held for running requests, exact decimal' }),
+    available: decimal.openapi({ description: '`balance` minus `held` in USD, exact decimal' }),
     currency: z.literal('USD'),
   })
   .openapi('Wallet');
@@ -44,13 +44,15 @@ const walletRoute = (guards: Guards) =>
     responses: { 200: jsonAnswer(walletSchema, 'The wallet') },
   });
 
+const entryType = entrySchema.shape.type.optional().openapi({ description: 'Only entries of this type' });
+
 const ledgerRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
     path: '/v1/wallet/ledger',
     security: bearerSecurity,
     middleware: guards.may('wallet.read'),
-    request: { query: z.strictObject({ type: entrySchema.shape.type.optional(), ...organizationQuery, ...listQuery }) },
+    request: { query: z.strictObject({ type: entryType, ...organizationQuery, ...listQuery }) },
     responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page') },
   });
 

@@ -63,8 +63,8 @@ export const absentUsage: readonly string[] = [
 
 const listQuery = z.strictObject({
   ...cursorListQuery,
-  before: z.string().optional(),
-  order: z.enum(['asc', 'desc']).optional(),
+  before: z.string().optional().openapi({ description: 'Accepted and ignored' }),
+  order: z.enum(['asc', 'desc']).optional().openapi({ description: 'Accepted and ignored' }),
 });
 
 const emptyList = cursorPageOf(z.strictObject({ id: z.string() }), 'OrganizationEmptyPage')

@@ -14,6 +14,7 @@ import {
   anotherSecret,
   type ApiApp,
   bearerSecurity,
+  creationOrder,
   cursorListQuery,
   cursorPageOf,
   type Guards,
@@ -43,13 +44,13 @@ export interface OrganizationKeyParts {
   readonly clock: Clock;
 }
 
-const adminListQuery = z.strictObject({ ...cursorListQuery, order: z.enum(['asc', 'desc']).default('desc') });
+const adminListQuery = z.strictObject({ ...cursorListQuery, order: creationOrder });
 const projectListQuery = z.strictObject({
   ...cursorListQuery,
   owner_project_access: z
     .enum(['active', 'inactive', 'any'])
     .default('active')
-    .openapi({ description: 'Owners of active keys always have access; `inactive` returns an empty list' }),
+    .openapi({ description: 'Owners of active keys always have access, so `inactive` returns an empty list' }),
 });
 
 const secondsMax = 315_360_000;
@@ -60,7 +61,8 @@ const createAdminKey = z
       .int()
       .min(1, 'must be 1 or more')
       .max(secondsMax, `must be at most ${secondsMax}: ten years`)
-      .optional(),
+      .optional()
+      .openapi({ description: 'Lifetime of the key in seconds; it does not expire if absent' }),
     confined: confinedField.default(defaultKeyToggles.confined),
   })
   .openapi('CreateOrganizationAdminApiKey');

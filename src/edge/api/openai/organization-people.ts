@@ -38,7 +38,7 @@ const userSchema = z
     name: z.string(),
     email: z.string(),
     role: z.enum(roles),
-    added_at: unixSeconds.openapi({ description: 'When the account was created' }),
+    added_at: unixSeconds.openapi({ description: 'When the account was created, in Unix seconds' }),
   })
   .openapi('OrganizationUser');
 
@@ -47,12 +47,14 @@ const inviteSchema = z
     object: z.literal('organization.invite'),
     id: idText('inv'),
     email: z.string(),
-    role: z.enum(['owner', 'reader']).openapi({ description: '`owner`, or `reader` for all other roles' }),
+    role: z.enum(['owner', 'reader']).openapi({ description: '`reader` stands for the roles `admin` and `member`' }),
     status: z.literal('pending'),
     created_at: unixSeconds,
     expires_at: unixSeconds,
     accepted_at: z.null(),
-    projects: z.array(z.strictObject({ id: idText('proj'), role: z.string() })),
+    projects: z
+      .array(z.strictObject({ id: idText('proj'), role: z.string() }))
+      .openapi({ description: 'Always empty' }),
   })
   .openapi('OrganizationInvite');
 

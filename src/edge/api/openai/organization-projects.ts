@@ -49,7 +49,10 @@ const projectSchema = z
 
 const listQuery = z.strictObject({
   ...cursorListQuery,
-  include_archived: z.enum(['true', 'false']).default('false'),
+  include_archived: z
+    .enum(['true', 'false'])
+    .default('false')
+    .openapi({ description: 'true: archived projects are listed, too' }),
 });
 
 const createSchema = z.strictObject({ name: nameText(100) }).openapi('CreateOrganizationProject');

@@ -33,7 +33,9 @@ const path = '/v1/organization/projects/{id}/rate_limits';
 const listParams = z.object({ id: idText('proj') });
 /** OpenAI's ids of rate limits also contain the name of the model. */
 const idPrefix = 'rl-';
-const rateLimitId = z.string().openapi({ example: `${idPrefix}qwen3-32b` });
+const rateLimitId = z
+  .string()
+  .openapi({ example: `${idPrefix}qwen3-32b`, description: `\`${idPrefix}\`, followed by the id of the model` });
 const params = z.object({ id: idText('proj'), rate_limit: rateLimitId });
 
 const limitFields = {
@@ -66,7 +68,13 @@ const updateSchema = z
 
 const listQuery = z.strictObject({
   ...cursorListQuery,
-  limit: cursorListQuery.limit.prefault('100').openapi({ type: 'integer', minimum: 1, maximum: 100, default: 100 }),
+  limit: cursorListQuery.limit.prefault('100').openapi({
+    type: 'integer',
+    minimum: 1,
+    maximum: 100,
+    default: 100,
+    description: 'Items per page',
+  }),
   before: z.string().optional().openapi({ description: '`first_id` of the current page: returns the page before it' }),
   order: z.enum(['asc', 'desc']).default('asc').openapi({ description: 'Order by model id' }),
 });

@@ -57,7 +57,7 @@ const expiresInSeconds = z
 const createSchema = z
   .strictObject({
     name: nameText(100),
-    create_service_account_only: z.boolean().nullable().optional().openapi({ description: 'Creates no key' }),
+    create_service_account_only: z.boolean().nullable().optional().openapi({ description: 'true: no key is created' }),
     expires_in_seconds: expiresInSeconds,
   })
   .openapi('CreateServiceAccount');
@@ -73,7 +73,11 @@ const createKeySchema = z
   .strictObject({
     name: nameText().optional().openapi({ description: 'Default is the name of the service account' }),
     expires_in_seconds: expiresInSeconds,
-    scopes: z.array(z.string()).max(0, 'must be empty: a key has the rights of its service account').optional(),
+    scopes: z
+      .array(z.string())
+      .max(0, 'must be empty: a key has the rights of its service account')
+      .optional()
+      .openapi({ description: 'Only [] is accepted: a key has the rights of its service account' }),
   })
   .openapi('CreateServiceAccountApiKey');
 
@@ -97,7 +101,12 @@ const keySchema = z
   })
   .openapi('ServiceAccountApiKey');
 
-const createdSchema = z.object({ ...fields, api_key: orNull(keySchema) }).openapi('CreatedServiceAccount');
+const createdSchema = z
+  .object({
+    ...fields,
+    api_key: orNull(keySchema).openapi({ description: 'First key; null with `create_service_account_only`' }),
+  })
+  .openapi('CreatedServiceAccount');
 
 const deletedObject = 'organization.project.service_account.deleted';
 const deletedSchema = z

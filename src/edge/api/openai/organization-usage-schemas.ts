@@ -9,7 +9,11 @@ type Several<T extends string> = z.ZodType<readonly T[] | undefined>;
  * Returns the schemas of a list parameter. OpenAI's SDKs write a list as `name[]`, one parameter for each item; other
  * clients repeat the name.
  */
-function listParameter<Name extends string, T extends string = string>(name: Name, known: readonly T[] | null = null) {
+function listParameter<Name extends string, T extends string = string>(
+  name: Name,
+  description: string,
+  known: readonly T[] | null = null,
+) {
   const isKnown = (text: string): text is T => known === null || known.some((one) => one === text);
   const list: Several<T> = z
     .union([z.string(), z.array(z.string())])
@@ -21,7 +25,7 @@ function listParameter<Name extends string, T extends string = string>(name: Nam
       return z.NEVER;
     })
     .optional()
-    .openapi({ type: 'array', items: { type: 'string', ...(known !== null && { enum: [...known] }) } });
+    .openapi({ type: 'array', items: { type: 'string', ...(known !== null && { enum: [...known] }) }, description });
   return { [name]: list, [`${name}[]`]: list } as Record<Name | `${Name}[]`, Several<T>>;
 }
 
@@ -53,48 +57,56 @@ const shared = {
     .regex(/^page_\d{1,12}$/, 'must be the next_page of the previous page')
     .optional()
     .openapi({ description: '`next_page` of the previous page' }),
-  ...listParameter('project_ids'),
-  ...listParameter('api_key_ids'),
+  ...listParameter('project_ids', 'Only these projects'),
+  ...listParameter('api_key_ids', 'Only these API keys'),
 };
+
+const bucketWidth = z.enum(['1d', '1h']).default('1d').openapi({ description: 'UTC days or hours' });
+const users = listParameter('user_ids', 'Only keys that act for these users');
+const grouping = 'Fields to group by; without it, each bucket has one result';
 
 export const usageQuery = z.strictObject({
   ...shared,
-  bucket_width: z.enum(['1d', '1h']).default('1d'),
-  ...listParameter('models'),
-  ...listParameter('user_ids'),
-  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'model']),
+  bucket_width: bucketWidth,
+  ...listParameter('models', 'Only these models, by catalog id'),
+  ...users,
+  ...listParameter('group_by', grouping, ['project_id', 'user_id', 'api_key_id', 'model']),
 });
+
+const ignored = 'Accepted and ignored';
 
 /** Query for usage that does not exist here: any grouping is accepted, and returns nothing. */
 export const absentUsageQuery = z.strictObject({
   ...shared,
-  bucket_width: z.enum(['1d', '1h']).default('1d'),
-  batch: z.enum(['true', 'false']).optional(),
-  ...listParameter('models'),
-  ...listParameter('user_ids'),
-  ...listParameter('sources'),
-  ...listParameter('sizes'),
-  ...listParameter('context_levels'),
-  ...listParameter('vector_store_ids'),
-  ...listParameter('group_by'),
+  bucket_width: bucketWidth,
+  batch: z.enum(['true', 'false']).optional().openapi({ description: ignored }),
+  ...listParameter('models', ignored),
+  ...listParameter('user_ids', ignored),
+  ...listParameter('sources', ignored),
+  ...listParameter('sizes', ignored),
+  ...listParameter('context_levels', ignored),
+  ...listParameter('vector_store_ids', ignored),
+  ...listParameter('group_by', ignored),
 });
 
 export const costsQuery = z.strictObject({
   ...shared,
-  bucket_width: z.enum(['1d']).default('1d'),
-  ...listParameter('line_items'),
-  ...listParameter('user_ids'),
-  ...listParameter('group_by', ['project_id', 'user_id', 'api_key_id', 'line_item']),
+  bucket_width: z.enum(['1d']).default('1d').openapi({ description: 'UTC days' }),
+  ...listParameter('line_items', 'Only these models, by catalog id'),
+  ...users,
+  ...listParameter('group_by', grouping, ['project_id', 'user_id', 'api_key_id', 'line_item']),
 });
 
-const named = z.string().nullable();
+const named = z.string().nullable().openapi({ description: 'Null unless usage is grouped by this field' });
 const count = z.int().min(0);
 
 const usageFields = {
   input_tokens: count,
-  num_model_requests: count,
+  num_model_requests: count.openapi({ description: 'Number of requests' }),
   project_id: named,
-  user_id: named.openapi({ description: 'User that the key acts for; null for a service account' }),
+  user_id: named.openapi({
+    description: 'User that the key acts for; null for a service account, and unless usage is grouped by this field',
+  }),
   api_key_id: named,
   model: named,
 };
@@ -104,7 +116,7 @@ export const completionsResult = z
     object: z.literal('organization.usage.completions.result'),
     ...usageFields,
     output_tokens: count,
-    input_cached_tokens: count,
+    input_cached_tokens: count.openapi({ description: 'Part of `input_tokens` that was cached' }),
     batch: z.null(),
     service_tier: z.null(),
   })
@@ -118,10 +130,12 @@ export const costsResult = z
   .object({
     object: z.literal('organization.costs.result'),
     amount: z.object({
-      value: z.number().openapi({ description: 'USD as the nearest JSON number; `/v1/usage/summary` is exact' }),
+      value: z
+        .number()
+        .openapi({ description: 'USD, as the nearest JSON number; `/v1/usage/summary` has the exact amount' }),
       currency: z.literal('usd'),
     }),
-    line_item: named.openapi({ description: 'Model' }),
+    line_item: named.openapi({ description: 'Id of the model; null unless costs are grouped by this field' }),
     project_id: named,
     user_id: named,
     api_key_id: named,
@@ -133,11 +147,16 @@ export const costsResult = z
 export function bucketPageOf<T extends z.ZodType>(result: T, name: string) {
   const bucket = z.object({
     object: z.literal('bucket'),
-    start_time: unixSeconds,
-    end_time: unixSeconds,
+    start_time: unixSeconds.openapi({ description: 'Start in Unix seconds, inclusive' }),
+    end_time: unixSeconds.openapi({ description: 'End in Unix seconds, exclusive' }),
     results: z.array(result),
   });
   return z
-    .object({ object: z.literal('page'), data: z.array(bucket), has_more: z.boolean(), next_page: named })
+    .object({
+      object: z.literal('page'),
+      data: z.array(bucket),
+      has_more: z.boolean(),
+      next_page: z.string().nullable().openapi({ description: '`page` of the next page; null on the last page' }),
+    })
     .openapi(name);
 }

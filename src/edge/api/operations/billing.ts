@@ -80,13 +80,13 @@ const modelMargin = {
 const operators = 'Requires a management key of a platform administrator.';
 const readers = 'Requires a management key.';
 const sees = 'Any API key sees its own organization; a platform administrator sees all.';
-const undated = '`effective_from` is now unless given; a time in the past requires `retroactive: true`.';
+const undated = '`effective_from` defaults to now; a time in the past requires `retroactive: true`.';
 
 export const billing: Tag = {
   name: 'Billing',
   description:
-    'What nodes and GPUs cost: rate cards, currencies, cost reports and margins. Amounts are exact decimal strings, times ' +
-    'are ISO 8601.',
+    'Costs of nodes and GPUs: rate cards, currencies, cost reports and margins. Amounts are exact decimal strings, ' +
+    'times are ISO 8601.',
   operations: {
     'GET /v1/billing/currencies': {
       operationId: 'listCurrencies',
@@ -104,8 +104,8 @@ export const billing: Tag = {
       operationId: 'updateBillingCurrency',
       summary: 'Update the billing currency',
       description:
-        'Shows an organization its costs in another currency, past costs included. `null` shows them in the currencies ' +
-        'of the rate cards. Requires a management key of the organization.',
+        'Shows an organization its costs in another currency, past costs included. `null` shows them in the ' +
+        'currencies of the rate cards. Requires a management key of the organization.',
       request: { currency: 'EUR' },
       answer: billingCurrency,
     },
@@ -119,7 +119,7 @@ export const billing: Tag = {
       operationId: 'createRateCard',
       summary: 'Create a rate card',
       description:
-        'Sets the price of an hour of a hardware profile in one currency, and ends the rate card that it follows. ' +
+        'Sets the price per hour of a hardware profile in one currency, and ends the previous rate card. ' +
         `${undated} ${operators}`,
       request: { hardware_profile: rateCard.hardware_profile, currency: 'USD', gpu_hour: '2.49' },
       answer: { ...rateCard, follows: null },
@@ -143,7 +143,7 @@ export const billing: Tag = {
       operationId: 'createConversionRate',
       summary: 'Create a conversion rate',
       description:
-        'Sets what one unit of `from` is worth in `to`, in one direction, and ends the rate that it follows. ' +
+        'Sets the value of one unit of `from` in `to`, in this direction only, and ends the previous rate. ' +
         `${undated} ${operators}`,
       request: { from: 'USD', to: 'EUR', rate: '0.92345' },
       answer: { ...conversionRate, follows: null },
@@ -176,7 +176,7 @@ export const billing: Tag = {
       operationId: 'retrieveMargins',
       summary: 'Report margins by model',
       description:
-        'Returns the revenue of each model and the costs of the GPU-hours of its replicas, in USD. LoRA adapters count ' +
+        'Returns the revenue of each model and the cost of the GPU-hours of its replicas, in USD. LoRA adapters count ' +
         `with their base model. ${operators}`,
       answer: { window, currency: 'USD', totals: margin, models: [modelMargin], warnings: [] },
     },

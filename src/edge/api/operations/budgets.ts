@@ -45,8 +45,8 @@ export const budgets: Tag = {
       operationId: 'retrieveBudget',
       summary: 'Retrieve a budget',
       description:
-        'Returns a budget with its spending in the current period. For a budget of every end user, `user` selects whose ' +
-        `spending is shown. ${sees}`,
+        'Returns a budget with its spending in the current period. For a budget of every end user, `user` selects the ' +
+        `end user whose spending is returned. ${sees}`,
       answer: budget,
     },
     'PATCH /v1/budgets/{id}': {

@@ -47,7 +47,7 @@ const allocation = { generation: 1, allocated_at: isoTime, released_at: null, es
 
 const operators = 'Requires a management key of a platform administrator.';
 const sees = 'Any API key sees the clusters of its organization; a platform administrator sees all.';
-const repeated = 'Sending an event again changes nothing and returns the recorded one.';
+const repeated = 'A repeated event changes nothing and returns the recorded one.';
 
 export const clusters: Tag = {
   name: 'Clusters',
@@ -56,14 +56,14 @@ export const clusters: Tag = {
     'GET /v1/clusters': {
       operationId: 'listClusters',
       summary: 'List clusters',
-      description: `Returns a page of clusters, oldest first, without archived ones unless \`status\` asks for them. ${sees}`,
+      description: `Returns a page of clusters, oldest first; archived ones only with \`status\`. ${sees}`,
       answer: numberedPage(summary),
     },
     'POST /v1/clusters': {
       operationId: 'createCluster',
       summary: 'Create a cluster',
       description:
-        'Creates a cluster with at most 64 nodes. Add `access_identity.public_key` of the answer to `authorized_keys` of ' +
+        'Creates a cluster with up to 64 nodes. Add `access_identity.public_key` of the response to `authorized_keys` of ' +
         `each node, so that runs can log in. ${operators}`,
       request: {
         name: cluster.name,
@@ -84,7 +84,7 @@ export const clusters: Tag = {
       operationId: 'updateCluster',
       summary: 'Update a cluster',
       description:
-        'Changes name, domain or access, or moves the cluster to another organization, which is metered from now on. ' +
+        'Changes name, domain or access, or moves the cluster to another organization, which pays its hours from then on. ' +
         `Returns 409 for a move while runs are pending or active. ${operators}`,
       request: { access: 'public' },
       answer: { ...cluster, access: 'public' },
@@ -154,7 +154,8 @@ export const clusters: Tag = {
       operationId: 'recordClusterNodeHeartbeat',
       summary: 'Record a heartbeat of a node',
       description:
-        'Records that a node is alive. It undoes an estimated release after `HEADGATE_NODE_SILENCE_SECONDS` of silence. ' +
+        'Records that a node is alive. A heartbeat undoes a release that was estimated after ' +
+        '`HEADGATE_NODE_SILENCE_SECONDS` without heartbeats. ' +
         operators,
     },
   },

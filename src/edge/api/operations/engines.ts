@@ -56,7 +56,7 @@ const host = {
 };
 
 const operators = 'Requires a management key of a platform administrator.';
-const command = `All gateways apply it once this returns, or the answer comes after five seconds. ${operators}`;
+const command = `Returns when all gateways apply the command, or after five seconds. ${operators}`;
 
 function commanded(operationId: string, summary: string, effect: string, answer: object): Operation {
   return { operationId, summary, description: `${effect} ${command}`, answer: { ...engine, ...answer } };
@@ -97,7 +97,7 @@ export const engines: Tag = {
     'POST /v1/admin/engines/{id}/start': commanded(
       'startEngine',
       'Start an engine',
-      'Starts an engine now, also one that was stopped by command.',
+      'Starts an engine, even if a command stopped it.',
       { state: 'starting', replicas: [], hosts: [], gpus: [], queue: { running: 0, waiting: 0 } },
     ),
     'POST /v1/admin/engines/{id}/stop': commanded(
@@ -109,13 +109,14 @@ export const engines: Tag = {
     'POST /v1/admin/engines/{id}/restart': commanded(
       'restartEngine',
       'Restart an engine',
-      'Replaces every replica, each once its successor is ready if there is room for both; external engines return 409.',
+      'Replaces every replica. If there is room for both, the old one stops when the new one is ready. An external ' +
+        'engine returns 409.',
       {},
     ),
     'POST /v1/admin/engines/{id}/reset': commanded(
       'resetEngine',
       'Reset a failed engine',
-      'Clears the failures of an engine and releases it if it was stopped by command; the next request starts it.',
+      'Clears the failures of an engine and a stop by command; the next request starts the engine.',
       { state: 'stopped', replicas: [], hosts: [], gpus: [], queue: { running: 0, waiting: 0 } },
     ),
     'GET /v1/admin/engines/{id}/logs': {

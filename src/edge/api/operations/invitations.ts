@@ -35,7 +35,7 @@ export const invitations: Tag = {
     'DELETE /v1/invitations/{id}': {
       operationId: 'deleteInvitation',
       summary: 'Revoke an invitation',
-      description: `The link of the invitation no longer works. Only owners and platform administrators revoke invitations of owners. ${who}`,
+      description: `Revokes an invitation, whose link no longer works. Only owners and platform administrators revoke invitations of owners. ${who}`,
       answer: invitation,
     },
   },

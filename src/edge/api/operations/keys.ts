@@ -40,8 +40,8 @@ export const keys: Tag = {
       operationId: 'createKey',
       summary: 'Create an API key',
       description:
-        `${who} Only this answer contains the \`secret\`. Limits that are absent are the default limits of the ` +
-        'organization; all fields are optional.',
+        'Creates an API key. Only this response contains the `secret`. All fields are optional; absent limits are the ' +
+        `default limits of the organization. ${who}`,
       request: { name: 'Nightly jobs', expiry: '90d', requests_per_minute: 60 },
       answer: { ...key, expires_at: created + 7_776_000, secret },
     },
@@ -69,14 +69,14 @@ export const keys: Tag = {
     'DELETE /v1/keys/{id}': {
       operationId: 'deleteKey',
       summary: 'Revoke an API key',
-      description: `The key fails on its next request. ${streamsEnd} The revoked key stays readable. ${who}`,
+      description: `Revokes a key, which fails on its next request. ${streamsEnd} A revoked key can still be read. ${who}`,
       answer: { ...key, status: 'revoked', revoked_at: created + 3600 },
     },
     'POST /v1/keys/{id}/rotate': {
       operationId: 'rotateKey',
       summary: 'Rotate the secret of an API key',
       description:
-        'Creates a new secret, which only this answer contains. The current secret works for another `grace_seconds` ' +
+        'Creates a new secret, which only this response contains. The current secret works for another `grace_seconds` ' +
         `(default one day, at most 30 days). ${who}`,
       request: { grace_seconds: 86_400, last4: 'x7Qd' },
       answer: {
@@ -91,8 +91,8 @@ export const keys: Tag = {
       operationId: 'reportKey',
       summary: 'Report a leaked secret',
       description:
-        'Revokes the key of a leaked secret immediately; a former secret ends without its key. No API key is required. ' +
-        '`revoked` is true only if this report ended a working secret.',
+        'Revokes the key of a leaked secret immediately; for a former secret, only that secret ends. No API key is ' +
+        'required. `revoked` is true only if this report ended a working secret.',
       request: { secret },
       answer: { object: 'key_report', revoked: true },
     },

@@ -26,7 +26,7 @@ const operators = 'Requires a management key of a platform administrator.';
 
 export const maintenance: Tag = {
   name: 'Maintenance',
-  description: 'Repair and verify the books: quarantined usage records, orphaned wallet holds and reconciliation.',
+  description: 'Verify and repair the ledger and usage records: quarantine, orphaned wallet holds and reconciliation.',
   operations: {
     'GET /v1/admin/quarantine': {
       operationId: 'listQuarantinedRecords',
@@ -46,7 +46,7 @@ export const maintenance: Tag = {
       operationId: 'retryQuarantinedRecord',
       summary: 'Record and charge a quarantined request',
       description:
-        'Records the usage and charges the wallet once; what the balance does not cover is written off. Returns 409 with ' +
+        'Records the usage and charges the wallet once. An amount that the balance does not cover is written off. Returns 409 with ' +
         `the reason if PostgreSQL rejects it again. ${operators}`,
       answer: { id: requestId, object: 'quarantined_record', booked: true, charged: '0.00042' },
     },
@@ -64,7 +64,7 @@ export const maintenance: Tag = {
       summary: 'List orphaned wallet holds',
       description:
         'Returns wallet holds of requests whose gateway stopped, newest first. A hold is released when that gateway, or ' +
-        `another one with its data folder, starts again. ${operators}`,
+        `another one with its data folder, starts. ${operators}`,
       answer: cursorList(hold),
     },
     'POST /v1/admin/holds/{id}/release': {
@@ -80,7 +80,7 @@ export const maintenance: Tag = {
       operationId: 'retrieveReconciliation',
       summary: 'Reconcile ledger, usage and engine counters',
       description:
-        'Compares, by hour and model, what the ledger charged, what usage records contain and what engines counted, and ' +
+        'Compares, by hour and model, the charges in the ledger, the usage records and the counters of engines, and ' +
         'explains differences. The span is the last 24 hours by default, at most 31 days. ' +
         operators,
       answer: {

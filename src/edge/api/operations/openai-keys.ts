@@ -55,7 +55,7 @@ const projectKeys: Operations = {
   'DELETE /v1/organization/projects/{id}/api_keys/{key}': {
     operationId: 'delete-project-api-key',
     summary: 'Revoke an API key of a project',
-    description: `The key fails on its next request. ${streamsEnd} ${who}`,
+    description: `Revokes a key, which fails on its next request. ${streamsEnd} ${who}`,
     answer: { object: 'organization.project.api_key.deleted', id: key.id, deleted: true },
   },
 };
@@ -70,7 +70,7 @@ const adminKeys: Operations = {
   'POST /v1/organization/admin_api_keys': {
     operationId: 'admin-api-keys-create',
     summary: 'Create a management key',
-    description: `Creates a management key. Only this answer contains its secret, in \`value\`. ${who}`,
+    description: `Creates a management key. Only this response contains its secret, in \`value\`. ${who}`,
     request: { name: key.name, expires_in_seconds: 7_776_000 },
     answer: { ...adminKey, expires_at: created + 7_776_000, value: secret },
   },
@@ -83,7 +83,7 @@ const adminKeys: Operations = {
   'DELETE /v1/organization/admin_api_keys/{id}': {
     operationId: 'admin-api-keys-delete',
     summary: 'Revoke a management key',
-    description: `The key fails on its next request. ${who}`,
+    description: `Revokes a key, which fails on its next request. ${who}`,
     answer: { object: 'organization.admin_api_key.deleted', id: key.id, deleted: true },
   },
 };
@@ -116,7 +116,7 @@ const serviceAccounts: Operations = {
     operationId: 'create-project-service-account',
     summary: 'Create a service account',
     description:
-      'Creates a service account, with an API key unless `create_service_account_only` is true. Only this answer ' +
+      'Creates a service account, with an API key unless `create_service_account_only` is true. Only this response ' +
       `contains the secret, in \`value\` of \`api_key\`. ${who}`,
     request: { name: account.name },
     answer: { ...account, api_key: accountKey },
@@ -143,7 +143,7 @@ const serviceAccounts: Operations = {
   [`POST ${accounts}/{account}/api_keys`]: {
     operationId: 'CreateanAPIkeyforaserviceaccount',
     summary: 'Create an API key for a service account',
-    description: `Creates another key of a service account. Only this answer contains its secret, in \`value\`. ${who}`,
+    description: `Creates another key of a service account. Only this response contains its secret, in \`value\`. ${who}`,
     request: { name: 'nightly-2', expires_in_seconds: 7_776_000 },
     answer: { ...accountKey, name: 'nightly-2', expires_at: created + 7_776_000 },
   },

@@ -44,7 +44,7 @@ const projects: Operations = {
   'POST /v1/organization/projects/{id}/archive': {
     operationId: 'archive-project',
     summary: 'Archive a project of the organization',
-    description: `An archived project accepts no requests and no new keys, and has no service accounts. ${who}`,
+    description: `Archives a project, which then accepts no requests and no new keys; its service accounts are deleted. ${who}`,
     answer: { ...project, status: 'archived' },
   },
 };
@@ -69,7 +69,7 @@ const rateLimits: Operations = {
     operationId: 'update-project-rate-limits',
     summary: 'Update a rate limit of a project',
     description:
-      'Sets how many requests and tokens all keys of a project together may use of one model. `null` removes a limit, ' +
+      'Sets the limits of requests and tokens that all keys of a project share for one model. `null` removes a limit, ' +
       `and absent fields stay as they are; all gateways apply the limits once this returns. ${who}`,
     request: { max_requests_per_1_minute: 120 },
     answer: { ...rateLimit, max_requests_per_1_minute: 120 },
@@ -157,7 +157,7 @@ const usage: Operations = {
     operationId: 'usage-costs',
     summary: 'Get costs of requests',
     description:
-      'Returns what requests were charged in USD, in buckets of UTC days (7 by default, at most 180); a line item is a ' +
+      'Returns the charges for requests in USD, in buckets of UTC days (7 by default, at most 180); a line item is a ' +
       `model. Costs of clusters are in \`/v1/billing/costs\`. ${who}`,
     answer: bucketPage({
       object: 'organization.costs.result',

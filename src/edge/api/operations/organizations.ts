@@ -31,7 +31,7 @@ export const organizations: Tag = {
       operationId: 'createOrganization',
       summary: 'Create an organization',
       description:
-        'Creates an organization with a project, a wallet and a management key. Only this answer contains ' +
+        'Creates an organization with a project, a wallet and a management key. Only this response contains ' +
         `\`management_key\`, the secret of that key. ${operators}`,
       request: { name: organization.name },
       answer: { ...organization, management_key: 'sk-hg-8a1b2c3d4e5f-7c1f0d9e8b7a6f5e4d3c2b1a0x7Qd' },
@@ -46,7 +46,7 @@ export const organizations: Tag = {
       operationId: 'retrieveOrganization',
       summary: 'Retrieve an organization',
       description:
-        'Returns the organization of a management key. Management keys of platform administrators retrieve any organization.',
+        'Returns one organization. Requires a management key of the organization, or of a platform administrator.',
       answer: organization,
     },
     'PATCH /v1/organizations/{id}': {
@@ -54,8 +54,9 @@ export const organizations: Tag = {
       summary: 'Update an organization',
       description:
         'Changes the fields that are sent; all gateways apply them once this returns. A management key of the ' +
-        'organization may change `name`, `wallet_alert_below` and `alert_emails`; all other fields require a platform ' +
-        'administrator. Returns 409 for a closed organization, and for suspending the first organization of the platform.',
+        'organization may change `name`, `wallet_alert_below` and `alert_emails`; all other fields require a ' +
+        'platform administrator. Returns 409 for a closed organization, and for suspending the first organization of ' +
+        'the platform.',
       request: { status: 'suspended' },
       answer: { ...organization, status: 'suspended' },
     },

@@ -53,7 +53,7 @@ export const projects: Tag = {
     'POST /projects/{id}/archive': {
       operationId: 'archiveProject',
       summary: 'Archive a project',
-      description: `An archived project accepts no requests and no new keys. \`archived: false\` restores it. ${who}`,
+      description: `Archives a project, which then accepts no requests and no new keys. To restore it, send \`archived: false\` with PATCH. ${who}`,
       answer: { ...project, archived: true },
     },
   }),

@@ -55,8 +55,9 @@ export const stacks: Tag = {
       operationId: 'createStack',
       summary: 'Upload a stack or a new version',
       description:
-        'Takes a zip of at most 10 MiB with a Terraform module, as a form or by URL; an existing name gets a new version. ' +
-        'Stacks of platform administrators are global, all others private to their owner. Requires a management key.',
+        'Uploads a Terraform module as a zip of at most 10 MiB, in a form or by URL. An existing name gets a new ' +
+        'version. Stacks of platform administrators are global, all others private to their owner. Requires a ' +
+        'management key.',
       answer: { ...stack, outcome: 'new_version' },
     },
     'GET /v1/stacks/{name}': {

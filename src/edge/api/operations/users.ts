@@ -46,8 +46,8 @@ export const users: Tag = {
         operationId: 'updateUser',
         summary: 'Update a user',
         description:
-          'Changes the fields that are sent, and ignores unknown and read-only fields. Inference keys change only their ' +
-          'own user; changing your own email or password requires `current_password`. Returns 409 if the last ' +
+          'Changes the fields that are sent, and ignores unknown and read-only fields. Inference keys change only ' +
+          'their own user; changing your own email or password requires `current_password`. Returns 409 if the last ' +
           'administrator of an organization would lose the role.',
         request: { name: 'Ada King' },
         answer: { ...user, name: 'Ada King' },
@@ -56,9 +56,9 @@ export const users: Tag = {
         operationId: 'deleteUser',
         summary: 'Remove a user from the organization',
         description:
-          'Removes the user from the organization, and deletes the account if it belongs to no other. Its keys fail on ' +
-          'their next request; usage, ledger and audit log stay. Requires a management key; returns 409 for the last ' +
-          'administrator.',
+          'Removes the user from the organization, and deletes the account if it belongs to no other. Its keys fail ' +
+          'on their next request; usage, ledger and audit log stay. Requires a management key; returns 409 for the ' +
+          'last administrator.',
       },
       'POST /users/{id}/reset-link': {
         operationId: 'createUserResetLink',
@@ -83,8 +83,8 @@ export const users: Tag = {
       operationId: 'deleteUserIdentity',
       summary: 'Unlink a single sign-on identity',
       description:
-        'The identity can no longer sign in as this user; open sessions continue. An identity with the email address of ' +
-        'the account is linked again when it signs in. Inference keys change only their own user.',
+        'Unlinks an identity, which can no longer sign in as this user; open sessions continue. An identity with the ' +
+        'email address of the account is linked again when it signs in. Inference keys change only their own user.',
     },
   },
 };

@@ -25,24 +25,24 @@ export const wallet: Tag = {
       operationId: 'retrieveWallet',
       summary: 'Retrieve the wallet balance',
       description:
-        'Returns the balance of the organization in USD, the part that running requests hold, and the rest. Any API key ' +
-        'of the organization may call it.',
+        'Returns the balance of the organization in USD, the part held for running requests, and the available rest. ' +
+        'Any API key of the organization may call it.',
       answer: { object: 'wallet', balance: '9.99958', held: '0.5', available: '9.49958', currency: 'USD' },
     },
     'GET /v1/wallet/ledger': {
       operationId: 'listLedgerEntries',
       summary: 'List ledger entries',
       description:
-        'Returns credits, adjustments and charges of the organization, newest first. Charges of requests whose records ' +
-        'are no longer kept are combined. Any API key of the organization may call it.',
+        'Returns credits, adjustments and charges of the organization, newest first. Charges of requests whose ' +
+        'records are no longer kept are combined. Any API key of the organization may call it.',
       answer: cursorList(credit),
     },
     'POST /v1/wallet/credits': {
       operationId: 'createCredit',
       summary: 'Add credit to a wallet',
       description:
-        'Adds USD to the wallet of an organization that is not closed. The same `reference` and amount again return 200 ' +
-        `and add nothing; another amount returns 422. ${operators}`,
+        'Adds USD to the wallet of an organization that is not closed. Repeating `reference` and amount returns 200 and ' +
+        `adds nothing; another amount returns 422. ${operators}`,
       request: { organization_id: exampleId('org'), amount: '25.00', reference },
       answer: credit,
     },
@@ -67,8 +67,8 @@ export const wallet: Tag = {
       summary: 'Retrieve a monthly statement',
       description:
         'Returns the statement of a UTC month in USD, as JSON or, with `Accept: text/csv`, as CSV. The header ' +
-        '`x-headgate-signature` is a detached JWS (EdDSA, RFC 7515 appendix F) of the body, or `unsigned`. Requires a ' +
-        'management key of the organization.',
+        '`x-headgate-signature` is a detached JWS (EdDSA, RFC 7515 appendix F) of the body, or `unsigned`. Requires ' +
+        'a management key of the organization.',
       answer: {
         object: 'wallet.statement',
         organization_id: exampleId('org'),
@@ -102,8 +102,8 @@ export const wallet: Tag = {
       operationId: 'retrieveStatementKey',
       summary: 'Retrieve the public key of statements',
       description:
-        'Returns the public key that verifies statements, as a JWK. No API key is required. Returns 404 if the gateway ' +
-        'does not sign statements.',
+        'Returns the public key that verifies statements, as a JWK. No API key is required. Returns 404 if the ' +
+        'gateway does not sign statements.',
       answer: {
         kty: 'OKP',
         crv: 'Ed25519',

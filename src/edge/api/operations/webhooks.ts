@@ -64,7 +64,7 @@ export const webhooks: Tag = {
     'POST /v1/webhooks': {
       operationId: 'createWebhook',
       summary: 'Create a webhook',
-      description: `Sends the chosen events to a URL. Only this answer contains the signing \`secret\`. ${who}`,
+      description: `Sends the chosen events to a URL. Only this response contains the signing \`secret\`. ${who}`,
       request: { url: webhook.url, description: webhook.description, events: webhook.events },
       answer: { ...webhook, secret },
     },
@@ -91,7 +91,7 @@ export const webhooks: Tag = {
       operationId: 'rotateWebhookSecret',
       summary: 'Rotate the secret of a webhook',
       description:
-        'Creates a new signing secret, which only this answer contains. The current secret also signs for another ' +
+        'Creates a new signing secret, which only this response contains. The current secret also signs for another ' +
         `\`grace_seconds\` (default one day, at most one week); an older one ends now. ${who}`,
       request: { grace_seconds: 86_400 },
       answer: { ...webhook, secret_rotated_at: created, former_secret_ends_at: created + 86_400, secret },

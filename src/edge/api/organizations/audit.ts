@@ -33,19 +33,23 @@ const entrySchema = z
     object: z.literal('audit.entry'),
     created_at: unixSeconds,
     organization_id: idText('org'),
-    action: z.string().openapi({ example: 'api_key.revoked' }),
-    target_type: z.string().openapi({ example: 'api_key' }),
-    target_id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }),
+    action: z.string().openapi({ example: 'api_key.revoked', description: 'Type of the change' }),
+    target_type: z.string().openapi({ example: 'api_key', description: 'Type of the changed object' }),
+    target_id: z
+      .string()
+      .openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071', description: 'Id of the changed object' }),
     actor: z
       .object({
-        type: z.enum(['key', 'user', 'system']),
+        type: z
+          .enum(['key', 'user', 'system'])
+          .openapi({ description: '`key`: an API key. `user`: a person on the pages. `system`: the gateway itself' }),
         id: z.string().nullable().openapi({ description: 'Id of the key or user; null for the gateway itself' }),
         user_id: idText('user').nullable().openapi({ description: 'User that the key acts for' }),
         service_account_id: idText('svc_acct').nullable().openapi({
           description: 'Service account that the key acts for',
         }),
       })
-      .openapi({ description: 'Who made the change; an operator may belong to another organization' }),
+      .openapi({ description: 'Who made the change; a platform administrator may belong to another organization' }),
     before: view.openapi({ description: 'State before the change; null for a creation' }),
     after: view.openapi({ description: 'State after the change; null for a deletion' }),
     request_id: z.string().nullable().openapi({ description: '`x-request-id` of the response' }),
@@ -67,7 +71,9 @@ const route = (guards: Guards) =>
           .enum(['true', 'false'])
           .optional()
           .openapi({ description: 'true: entries of all organizations, for platform administrators only' }),
-        action: longText(200).optional().openapi({ example: 'api_key.revoked' }),
+        action: longText(200)
+          .optional()
+          .openapi({ example: 'api_key.revoked', description: 'Only changes of this type' }),
         target_id: longText(200)
           .optional()
           .openapi({ description: 'Id of the changed object, such as `key_…`, `org_…` or an engine id' }),

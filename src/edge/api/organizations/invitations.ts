@@ -37,9 +37,9 @@ const fields = {
   id: idText('inv'),
   organization_id: idText('org'),
   email: z.string(),
-  role: z.enum(roles),
+  role: z.enum(roles).openapi({ description: 'Role in the organization once accepted' }),
   invited_by: textOrNull(z.string()).openapi({
-    description: 'User that sent the invitation; null if no person did',
+    description: 'Id of the user who sent the invitation; null if no user did',
   }),
   created_at: unixSeconds,
   expires_at: unixSeconds,
@@ -57,7 +57,7 @@ const createSchema = z
     role: z
       .enum(roles)
       .default('member')
-      .openapi({ description: 'Role in the organization; owners are invited by owners and platform administrators' }),
+      .openapi({ description: 'Role in the organization; only owners and platform administrators invite owners' }),
   })
   .openapi('CreateInvitation');
 

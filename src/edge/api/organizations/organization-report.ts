@@ -40,11 +40,11 @@ type SortField = (typeof sorts)[number];
 const reportedSchema = z
   .object({
     ...organizationSchema.shape,
-    balance: decimal,
-    spent_month: decimal.openapi({ description: 'USD since the start of the UTC month' }),
-    spent_30_days: decimal.openapi({ description: 'USD in the last 30 UTC days, including today' }),
-    requests_30_days: z.int(),
-    active_keys: z.int(),
+    balance: decimal.openapi({ description: 'Wallet balance in USD, exact decimal' }),
+    spent_month: decimal.openapi({ description: 'USD spent since the start of the UTC month, exact decimal' }),
+    spent_30_days: decimal.openapi({ description: 'USD spent in the last 30 UTC days including today, exact decimal' }),
+    requests_30_days: z.int().openapi({ description: 'Number of requests in the last 30 UTC days' }),
+    active_keys: z.int().openapi({ description: 'Number of active keys' }),
   })
   .openapi('ReportedOrganization');
 
@@ -59,7 +59,9 @@ const route = (guards: Guards) =>
         ...pageQuery,
         sort: sortQuery(sorts),
         search: longText(200).optional().openapi({ description: 'Part of the name (case-insensitive), or the id' }),
-        status: organizationSchema.shape.status.optional(),
+        status: organizationSchema.shape.status
+          .optional()
+          .openapi({ description: 'Only organizations with this status' }),
       }),
     },
     responses: { 200: jsonAnswer(pageOf(reportedSchema, 'OrganizationReport'), 'A page of organizations') },

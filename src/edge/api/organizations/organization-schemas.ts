@@ -31,13 +31,16 @@ const organizationFields = {
   id: idText('org'),
   object: z.literal('organization'),
   name: z.string(),
-  status: z.enum(['active', 'suspended', 'closed']),
+  status: z.enum(['active', 'suspended', 'closed']).openapi({
+    description: '`suspended`: its keys return 403 until it is active again. `closed`: permanent, its keys are revoked',
+  }),
   created_at: unixSeconds,
-  closed_at: unixSecondsOrNull,
+  closed_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if it is not closed' }),
   default_limits: z.object(limitFields).openapi({ description: 'Default limits of new keys' }),
   ...limitsFields,
   wallet_alert_below: z.string().nullable().openapi({
-    description: 'USD: owners and admins are notified when the balance falls below this amount; null sends no alert',
+    description:
+      'USD, decimal: owners and admins are notified when the balance falls below this amount; null sends no alert',
     example: '5',
   }),
   alert_emails: z
@@ -45,11 +48,11 @@ const organizationFields = {
     .nullable()
     .openapi({
       type: ['array', 'null'],
-      description: `Kinds of events that its owners and admins get by mail; null: ${mailedTypes.join(', ')}`,
+      description: `Event types that owners and admins get by mail; null is the default: ${mailedTypes.join(', ')}`,
       example: ['wallet.low_balance'],
     }),
   wallet_alerted_at: unixSecondsOrNull.openapi({
-    description: 'When the alert was sent; null while the balance is not below `wallet_alert_below`',
+    description: 'When the alert was sent, in Unix seconds; null while the balance is not below `wallet_alert_below`',
   }),
 };
 
@@ -71,7 +74,8 @@ export const patchSchema = z
       description: 'Keys of a suspended organization return 403 `organization_suspended`, and its running streams end',
     }),
     default_limits: someLimits.nullable().optional().openapi({
-      description: 'Default limits of new keys; absent limits stay, null restores the defaults of the gateway',
+      description:
+        'Default limits of new keys. Absent limits stay as they are; null restores the defaults of the gateway',
     }),
     max_active_keys: limitsFields.max_active_keys.optional(),
     models: limitsFields.models.optional(),
@@ -79,7 +83,8 @@ export const patchSchema = z
       isSigned: false,
       example: '5',
       description:
-        'USD: owners and admins get one mail each time the balance falls below this amount; null sends no alert',
+        'USD, decimal: owners and admins are notified once each time the balance falls below this amount; null sends ' +
+        'no alert',
     })
       .nullable()
       .optional(),

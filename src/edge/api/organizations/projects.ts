@@ -39,20 +39,22 @@ export interface ProjectRoutesParts {
   readonly accounts: Accounts;
 }
 
+const visibility = z
+  .enum(projectVisibilities)
+  .openapi({ description: '`public`: all members see the project. `private`: only administrators and its own keys' });
+
 const projectSchema = z
   .object({
     id: idText('proj'),
     name: z.string(),
     description: z.string(),
-    visibility: z.enum(projectVisibilities),
-    archived: z.boolean(),
+    visibility,
+    archived: z.boolean().openapi({ description: 'true: accepts no requests and no new keys' }),
     created_at: z.iso.datetime(),
   })
   .openapi('Project');
 
 const projectPageSchema = pageOf(projectSchema, 'ProjectPage');
-
-const visibility = z.enum(projectVisibilities);
 
 const createSchema = z
   .strictObject({
@@ -66,7 +68,7 @@ const patchFields = {
   name: nameText(100).optional(),
   description: longText(1000).optional(),
   visibility: visibility.optional(),
-  archived: z.boolean().optional().openapi({ description: 'false restores an archived project' }),
+  archived: z.boolean().optional().openapi({ description: 'true archives the project, false restores it' }),
 };
 
 const patchSchema = z.strictObject(patchFields).openapi('PatchProject');

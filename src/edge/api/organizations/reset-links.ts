@@ -20,12 +20,12 @@ export interface ResetLinkRoutesParts {
 }
 
 export const linkText = textOrNull(z.string()).openapi({
-  description: 'Null if the link was sent by mail; a path of the gateway without HEADGATE_PUBLIC_URL',
+  description: 'URL, or a path of the gateway if `HEADGATE_PUBLIC_URL` is not set; null if the link was sent by mail',
 });
 
 const resetLinkSchema = z
   .object({
-    email: z.string().openapi({ description: 'Email of the account' }),
+    email: z.string().openapi({ description: 'Email address of the account' }),
     link: linkText,
     expires_at: z.iso.datetime(),
   })

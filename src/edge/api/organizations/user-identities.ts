@@ -30,6 +30,11 @@ const identitySchema = z
 const listSchema = z.object({ data: z.array(identitySchema) }).openapi('UserIdentityList');
 const params = z.object({ id: idText('user') });
 const named = longText(1024).min(1, 'must not be empty');
+const identityQuery = z.strictObject({
+  issuer: named.openapi({ description: 'Issuer URL of the OpenID provider' }),
+  subject: named.openapi({ description: 'Id of the person at the provider' }),
+  ...organizationQuery,
+});
 const path = '/v1/users/{id}/identities';
 
 /** Registers the routes for identities at OpenID providers with which a user signs in. */
@@ -61,7 +66,7 @@ export function registerUserIdentityRoutes(
     path,
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
-    request: { params, query: z.strictObject({ issuer: named, subject: named, ...organizationQuery }) },
+    request: { params, query: identityQuery },
     responses: { 204: { description: 'The identity was unlinked' } },
   });
   app.openapi(remove, async (context) => {

@@ -10,10 +10,11 @@ export const userSchema = z
     id: idText('user'),
     name: z.string(),
     email: z.string(),
-    platform_role: z.enum(['admin', 'user']).openapi({ description: '`admin` is a platform administrator' }),
-    memberships: z
-      .array(z.object({ organization_id: idText('org'), role: z.enum(roles) }))
-      .openapi({ description: 'Membership in the organization; platform administrators see all memberships' }),
+    platform_role: z.enum(['admin', 'user']).openapi({ description: '`admin`: platform administrator' }),
+    memberships: z.array(z.object({ organization_id: idText('org'), role: z.enum(roles) })).openapi({
+      description:
+        'Memberships that the caller may see: all for platform administrators, else that of the organization',
+    }),
     created_at: z.iso.datetime(),
   })
   .openapi('User');
@@ -30,7 +31,7 @@ export const email = z
     format: 'email',
     maxLength: 254,
     example: 'ada@example.com',
-    description: 'Belongs to at most one account, in any case',
+    description: 'Email address; case-insensitive, and used by at most one account',
   });
 
 const password = z
@@ -43,7 +44,7 @@ const password = z
     format: 'password',
     minLength: passwordCharacters.min,
     maxLength: passwordCharacters.max,
-    description: 'Never returned',
+    description: 'New password, which is never returned',
   });
 
 const role = z.enum(roles);
@@ -65,7 +66,7 @@ export const createSchema = z
     password,
     role: role
       .default('member')
-      .openapi({ description: 'Role in the organization; owners are created by owners and platform administrators' }),
+      .openapi({ description: 'Role in the organization; only owners and platform administrators create owners' }),
   })
   .superRefine(refineSignIn)
   .openapi('CreateUser');
@@ -75,12 +76,11 @@ export const putSchema = z
     name: nameText(100).optional(),
     email: email.optional(),
     password: password.optional(),
-    role: role.optional().openapi({ description: 'Role in the organization; your own role is ignored' }),
-    current_password: z
-      .string()
-      .max(1024, 'must have at most 1024 characters')
-      .optional()
-      .openapi({ format: 'password', description: 'Required to change your own email or password' }),
+    role: role.optional().openapi({ description: 'Role in the organization; ignored for your own user' }),
+    current_password: z.string().max(1024, 'must have at most 1024 characters').optional().openapi({
+      format: 'password',
+      description: 'Your current password, required to change your own email address or password',
+    }),
   })
   .refine(someFields, noFields)
   .superRefine(refineSignIn)

@@ -48,7 +48,7 @@ const isAddress = (text: string): boolean =>
 const address = z
   .string()
   .refine(isAddress, 'must be an IPv4 address, an IPv6 address, or a host name in lower case')
-  .openapi({ example: '10.0.0.7' });
+  .openapi({ example: '10.0.0.7', description: 'IP address or host name that runs connect to' });
 
 /** Reports the error of a parser, which never quotes its input. */
 function parsedBy<T>(parse: (text: string) => T) {
@@ -92,18 +92,18 @@ const gpusMax = 1024;
 const nodeFields = {
   name: labelText.openapi({ example: 'gpu-1' }),
   address,
-  private_address: address.nullable(),
+  private_address: address.nullable().openapi({ description: 'Address within the cluster; null if there is none' }),
   ssh_port: z.int().min(1).max(portMax),
   ssh_user: z
     .string()
-    .regex(/^[a-z_][a-z0-9_-]{0,31}$/, 'must be a user name of a-z, 0-9, "_" and "-", 32 at most')
-    .openapi({ example: 'root' }),
+    .regex(/^[a-z_][a-z0-9_-]{0,31}$/, 'must be a user name of at most 32 of a-z, 0-9, "_" and "-"')
+    .openapi({ example: 'root', description: 'User that runs log in as' }),
   host_key: hostKey.nullable(),
   hardware_profile: z
     .string()
     .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/, 'must be 1 to 63 letters, digits, ".", "_" and "-"')
-    .openapi({ example: 'h100-8x', description: 'Name in rate cards' }),
-  gpus: z.int().min(0).max(gpusMax),
+    .openapi({ example: 'h100-8x', description: 'Hardware profile, by which rate cards set prices' }),
+  gpus: z.int().min(0).max(gpusMax).openapi({ description: 'Number of GPUs' }),
 };
 
 export const newNodeSchema = z
@@ -127,7 +127,11 @@ const organizationId = z
     context.addIssue({ code: 'custom', message: 'must be the id of an organization: org_…' });
     return z.NEVER;
   })
-  .openapi({ type: 'string', example: 'org_019ab1c2d3e47f008a1b2c3d4e5f6071' });
+  .openapi({
+    type: 'string',
+    example: 'org_019ab1c2d3e47f008a1b2c3d4e5f6071',
+    description: 'Organization that owns the cluster',
+  });
 
 /** Most nodes in one request: a larger body would exceed the bound of members. Further nodes are added one by one. */
 const nodesAtOnceMax = 64;
@@ -166,7 +170,8 @@ export const patchClusterSchema = z
     access: access.optional(),
     organization_id: organizationId.optional().openapi({
       type: 'string',
-      description: 'Moves the cluster: allocated nodes are metered for this organization from now on',
+      description:
+        'Organization to move the cluster to; its allocated nodes are metered for that organization from now on',
     }),
   })
   .openapi('PatchCluster');
@@ -185,7 +190,7 @@ const moment = z
   .openapi({
     type: 'string',
     format: 'date-time',
-    description: 'Time of the event; default is now, not in the future',
+    description: 'Time of the event, not in the future; default is now',
   });
 
 export const nodeEventSchema = z
@@ -208,10 +213,10 @@ const moments = z.iso.datetime();
 
 const allocationSchema = z
   .object({
-    generation: z.int(),
-    allocated_at: moments.nullable(),
-    released_at: moments.nullable(),
-    estimated: z.boolean().openapi({ description: 'The release was inferred from missing heartbeats' }),
+    generation: z.int().openapi({ description: 'Number of the allocation of the node, counted from 1' }),
+    allocated_at: moments.nullable().openapi({ description: 'Null if only the release was reported' }),
+    released_at: moments.nullable().openapi({ description: 'Null while the node is allocated' }),
+    estimated: z.boolean().openapi({ description: 'true if the release is estimated from missing heartbeats' }),
   })
   .openapi('NodeAllocation');
 
@@ -223,12 +228,14 @@ export const nodeSchema = z
     private_address: z.string().nullable(),
     ssh_port: z.int(),
     ssh_user: z.string(),
-    host_key: z.string().nullable(),
+    host_key: z.string().nullable().openapi({ description: 'SSH host key; null if it is not verified' }),
     hardware_profile: z.string(),
-    gpus: z.int(),
-    status: z.enum(['registered', 'allocated', 'released']),
+    gpus: z.int().openapi({ description: 'Number of GPUs' }),
+    status: z.enum(['registered', 'allocated', 'released']).openapi({
+      description: '`registered`: never allocated. `allocated`: metered now. `released`: no longer metered',
+    }),
     allocation: allocationSchema.nullable().openapi({ description: 'Current allocation, or the last one' }),
-    last_seen_at: moments.nullable(),
+    last_seen_at: moments.nullable().openapi({ description: 'Last heartbeat; null if there was none' }),
     created_at: moments,
   })
   .openapi('ClusterNode');
@@ -245,23 +252,25 @@ const clusterFields = {
   id: idText('cluster'),
   name: z.string(),
   organization_id: idText('org'),
-  public_domain: z.string().nullable(),
+  public_domain: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Domain of web addresses of runs; null if there is none' }),
   access,
-  status: z.enum(['active', 'archived']),
+  status: z.enum(['active', 'archived']).openapi({ description: '`archived`: deleted; its costs are kept' }),
   access_identity: z.object({
-    public_key: z.string().openapi({ description: 'Line for authorized_keys of the nodes' }),
-    fingerprint: z.string(),
-    origin: z.enum(['generated', 'given']),
-    encrypted_with: z
-      .string()
-      .nullable()
-      .openapi({ description: 'Fingerprint of the platform key; null if that key is no longer available' }),
-    changed_at: moments,
+    public_key: z.string().openapi({ description: 'Line for `authorized_keys` of the nodes' }),
+    fingerprint: z.string().openapi({ description: 'SHA-256 fingerprint of the public key' }),
+    origin: z.enum(['generated', 'given']).openapi({ description: '`given`: the private key was sent in a request' }),
+    encrypted_with: z.string().nullable().openapi({
+      description: 'Fingerprint of the platform key that encrypts the private key; null if there is no private key',
+    }),
+    changed_at: moments.openapi({ description: 'When the key was created or rotated' }),
   }),
-  nodes_total: z.int(),
-  nodes_allocated: z.int(),
+  nodes_total: z.int().openapi({ description: 'Number of nodes' }),
+  nodes_allocated: z.int().openapi({ description: 'Number of nodes that are metered now' }),
   created_at: moments,
-  archived_at: moments.nullable(),
+  archived_at: moments.nullable().openapi({ description: 'Null while the cluster is active' }),
 };
 
 export const clusterSummarySchema = z.object(clusterFields).openapi('ClusterSummary');

@@ -60,7 +60,8 @@ const listQuery = z.strictObject({
   org: z
     .string()
     .refine((text) => parseId('org', text) !== null, 'must be the id of an organization: org_…')
-    .optional(),
+    .optional()
+    .openapi({ description: 'Only clusters of this organization' }),
   status: z
     .enum(['active', 'archived', 'all'])
     .default('active')

@@ -18,19 +18,19 @@ const seq = z
 const query = z.strictObject({
   after: seq
     .default(0)
-    .openapi({ type: 'integer', minimum: 0, default: 0, description: '`seq` of the last line received' }),
+    .openapi({ type: 'integer', minimum: 0, default: 0, description: 'Returns lines after this `seq`' }),
   limit: seq
     .default(1000)
     .transform((limit) => Math.min(Math.max(limit, 1), 10_000))
-    .openapi({ type: 'integer', minimum: 1, maximum: 10_000, default: 1000 }),
+    .openapi({ type: 'integer', minimum: 1, maximum: 10_000, default: 1000, description: 'Number of lines' }),
 });
 
 const answerSchema = z
   .object({
     data: z.array(logLineSchema),
     next_after: z.int().openapi({ description: '`after` for the next request' }),
-    expired: z.boolean().openapi({ description: 'The lines were deleted 90 days after the run ended' }),
-    complete: z.boolean().openapi({ description: 'The run has ended and these are its last lines' }),
+    expired: z.boolean().openapi({ description: 'true if the lines were deleted, 90 days after the run ended' }),
+    complete: z.boolean().openapi({ description: 'true if the run has ended and these are its last lines' }),
   })
   .openapi('RunLog');
 

@@ -8,10 +8,12 @@ import { idText, pageOf } from '#edge/api/shared/shared.ts';
 
 const changesSchema = z
   .object({
-    operation: z.enum(['plan', 'apply', 'destroy']),
-    add: z.int(),
-    change: z.int(),
-    remove: z.int(),
+    operation: z
+      .enum(['plan', 'apply', 'destroy'])
+      .openapi({ description: '`plan`: the numbers are planned. `apply`, `destroy`: the changes were made' }),
+    add: z.int().openapi({ description: 'Number of resources to create, or created' }),
+    change: z.int().openapi({ description: 'Number of resources to change, or changed' }),
+    remove: z.int().openapi({ description: 'Number of resources to remove, or removed' }),
   })
   .openapi('RunChanges');
 
@@ -20,46 +22,58 @@ export const runSchema = z
     id: idText('run'),
     cluster_id: idText('cluster'),
     organization_id: idText('org'),
-    stack: z.string(),
+    stack: z.string().openapi({ description: 'Name of the stack' }),
     stack_id: idText('stack'),
     node: z.string().nullable().openapi({ description: 'Name of the node; null is the whole cluster' }),
     operation: z.enum(runOperations),
-    status: z.enum(runStatuses),
-    phase: z.enum(['init', 'plan', 'apply']).nullable(),
+    status: z.enum(runStatuses).openapi({
+      description:
+        '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `APPLIED`: the resources exist. ' +
+        '`SUPERSEDED`: a later run of the same stack on the cluster is `APPLIED`',
+    }),
+    phase: z
+      .enum(['init', 'plan', 'apply'])
+      .nullable()
+      .openapi({ description: 'Phase that runs now, or ran last; null before the start' }),
     failure_code: z
       .enum(failureCodes)
       .nullable()
       .openapi({
         description:
-          'Why the run failed. ORGANIZATION_INACTIVE: the organization was suspended or closed before ' +
-          'the start; retry when it is active. STATE_NOT_SAVED: the state of an earlier run, named in ' +
-          'failure_message, was not saved',
+          'Why the run failed; null if it did not. `ORGANIZATION_INACTIVE`: the organization was suspended or closed ' +
+          'before the start; retry when it is active. `STATE_NOT_SAVED`: the state of an earlier run, named in ' +
+          '`failure_message`, was not saved',
       }),
-    failure_message: z.string().nullable(),
+    failure_message: z.string().nullable().openapi({ description: 'Why the run failed, in words; null if it did not' }),
     overtaken: z.boolean().openapi({
       description:
-        'The run was lost with its machine, and a later run replaced its state: forgetting it deletes ' +
-        'only its own leftovers',
+        'true if the run was lost with its machine and a later run replaced its state: forgetting it deletes only ' +
+        'its own leftovers',
     }),
-    retry_of: z.string().nullable(),
-    created_by: z.string().nullable().openapi({ description: 'Id of the user or API key' }),
+    retry_of: z.string().nullable().openapi({ description: 'Id of the run that this run repeats; null if none' }),
+    created_by: z.string().nullable().openapi({ description: 'Id of the API key, or of the user on the pages' }),
     created_at: z.iso.datetime(),
-    started_at: z.iso.datetime().nullable(),
-    ended_at: z.iso.datetime().nullable(),
-    changes: changesSchema.nullable().openapi({ description: 'Planned changes, then the changes made' }),
+    started_at: z.iso.datetime().nullable().openapi({ description: 'Null while pending' }),
+    ended_at: z.iso.datetime().nullable().openapi({ description: 'Null until the run ends' }),
+    changes: changesSchema
+      .nullable()
+      .openapi({ description: 'Planned changes, then the changes made; null before the plan' }),
     outputs: z
       .record(z.string(), z.object({ sensitive: z.boolean(), value: z.unknown().optional() }))
       .nullable()
-      .openapi({ description: 'Outputs; sensitive outputs have no value' }),
+      .openapi({ description: 'Outputs by name, of which sensitive ones have no value; null if there are none' }),
     access: z
       .enum(runAccess)
       .openapi({ description: 'Who may open the web address; the cluster may restrict it further' }),
     url: z.string().nullable().openapi({ description: 'Web address; null if there is none' }),
     url_status: z.enum(['pending', 'ready', 'unreachable']).nullable().openapi({
-      description: 'Whether the web address responds',
+      description: '`ready`: the web address responds. `unreachable`: it does not. Null without a web address',
     }),
-    url_problem: z.string().nullable().openapi({ description: 'Why the declared web port is not usable' }),
-    log_lines: z.int(),
+    url_problem: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Why the declared web port cannot be used; null if it can' }),
+    log_lines: z.int().openapi({ description: 'Number of lines in the log' }),
   })
   .openapi('Run');
 
@@ -69,7 +83,7 @@ export const logLineSchema = z
   .object({
     seq: z.int().openapi({ description: 'Line number, counted from 1 without gaps' }),
     at: z.iso.datetime(),
-    phase: z.string(),
+    phase: z.string().openapi({ description: '`init`, `plan` or `apply`' }),
     level: z.enum(['info', 'warn', 'error']),
     type: z.string().openapi({ description: '`type` of the Terraform message; `text` for other output' }),
     message: z.string(),

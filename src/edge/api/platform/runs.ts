@@ -134,7 +134,7 @@ const applySchema = z
   .strictObject({
     cluster_id: idText('cluster'),
     node: nameText(100).nullish().openapi({ description: 'Name of a node; default is the whole cluster' }),
-    inputs: inputsSchema.default({}),
+    inputs: inputsSchema.default({}).openapi({ description: 'Inputs of the stack, by name' }),
     access: z.enum(runAccess).default('public').openapi({
       description: 'Who may open the web address of the run: everyone, or members who may see the run',
     }),
@@ -153,7 +153,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       headers: onceHeaders,
       body: jsonRequest(applySchema),
     },
-    responses: { 202: jsonAnswer(runSchema, 'The run, which begins when its cluster is free') },
+    responses: { 202: jsonAnswer(runSchema, 'The run, which starts when its cluster is free') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
@@ -223,7 +223,7 @@ async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
 
 const runnerSchema = z
   .object({
-    available: z.boolean(),
+    available: z.boolean().openapi({ description: 'true if stacks can be applied' }),
     problem: z
       .string()
       .nullable()
@@ -250,9 +250,10 @@ const listQuery = z.strictObject({
   cluster_id: z
     .string()
     .refine((text) => parseId('cluster', text) !== null, 'must be the id of a cluster: cluster_…')
-    .optional(),
-  stack: nameText(100).optional(),
-  status: z.enum(runStatuses).optional(),
+    .optional()
+    .openapi({ description: 'Only runs on this cluster' }),
+  stack: nameText(100).optional().openapi({ description: 'Only runs of the stack with this name' }),
+  status: z.enum(runStatuses).optional().openapi({ description: 'Only runs with this status' }),
 });
 
 function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRoutesParts): void {
@@ -316,7 +317,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       security: bearerSecurity,
       middleware: [guards.may('runs'), guards.once('run', asRun)],
       request: { params: idParams, headers: onceHeaders },
-      responses: { 202: jsonAnswer(runSchema, 'The new run, or the one already doing it') },
+      responses: { 202: jsonAnswer(runSchema, 'The new run, or the run that already does this') },
     });
     app.openapi(route, async (context) => {
       const before = await visibleRun(context, parts);

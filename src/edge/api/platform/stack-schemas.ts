@@ -24,11 +24,14 @@ const inputSchema = z
   .object({
     name: z.string(),
     type: z.enum(inputTypes),
-    type_expression: z.string().nullable().openapi({ description: 'Type in the module, such as `list(string)`' }),
+    type_expression: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Type in the module, such as `list(string)`; null if there is none' }),
     description: z.string(),
     required: z.boolean(),
     default: z.unknown().openapi({ description: 'Default value; null if there is none' }),
-    sensitive: z.boolean(),
+    sensitive: z.boolean().openapi({ description: 'true: the value is hidden in logs' }),
   })
   .openapi('StackInput');
 
@@ -49,7 +52,7 @@ const versionSchema = z
     number: z.int().openapi({ description: 'Version number, counted from 1' }),
     sha256: z.string().openapi({ description: 'SHA-256 of the zip' }),
     size: z.int().openapi({ description: 'Size of the zip in bytes' }),
-    files: z.int(),
+    files: z.int().openapi({ description: 'Number of files in the zip' }),
     created_at: z.iso.datetime(),
   })
   .openapi('StackVersion');
@@ -58,16 +61,16 @@ const webSchema = z
   .object({
     port: z.int().nullable().openapi({ description: 'Null if the run sets it with its output `web_port`' }),
     node: z.string().nullable().openapi({ description: 'Name of a node; null is the first node' }),
-    path: z.string().nullable(),
+    path: z.string().nullable().openapi({ description: 'Path that the link to a run opens; null is `/`' }),
   })
   .openapi('StackWebPort');
 
 const providerSchema = z
   .object({
     source: z.string().openapi({ example: 'hashicorp/aws' }),
-    version: z.string().nullable().openapi({ description: 'Version constraint, such as `>= 1.0`' }),
+    version: z.string().nullable().openapi({ description: 'Version constraint, such as `>= 1.0`; null is any' }),
     in_mirror: z.boolean().nullable().openapi({
-      description: 'Whether the provider mirror has a version of it; null if providers come from registries',
+      description: 'true if the provider mirror has a version of it; null if providers come from registries',
     }),
   })
   .openapi('StackProvider');
@@ -79,17 +82,23 @@ export const stackSchema = z
     title: z.string(),
     description: z.string(),
     category: z.string().nullable(),
-    icon: z.string().nullable().openapi({ description: 'Emoji, or URL of an image' }),
-    visibility: z.enum(stackVisibilities),
-    builtin: z.boolean().openapi({ description: 'Included in Headgate' }),
-    owner_id: idText('user').nullable().openapi({ description: 'Visible to the owner and platform administrators' }),
+    icon: z.string().nullable().openapi({ description: 'Emoji, or URL of an image; null if there is none' }),
+    visibility: z
+      .enum(stackVisibilities)
+      .openapi({ description: '`global`: for all organizations. `private`: for its owner' }),
+    builtin: z.boolean().openapi({ description: 'true if it is included in Headgate' }),
+    owner_id: idText('user')
+      .nullable()
+      .openapi({ description: 'Id of the owner; null for a built-in stack, and for callers who may not see it' }),
     inputs: z.array(inputSchema),
     applicable_profiles: z
       .array(z.string())
       .nullable()
       .openapi({ description: 'Supported hardware profiles; null is all' }),
     web: webSchema.nullable().openapi({ description: 'Web port of a run; null if there is none' }),
-    required_versions: z.array(z.string()).openapi({ description: 'Required Terraform versions; all must match' }),
+    required_versions: z
+      .array(z.string())
+      .openapi({ description: 'Version constraints for Terraform or OpenTofu; all must match' }),
     providers: z
       .array(providerSchema)
       .openapi({ description: 'Providers of the module; modules that it calls may need more' }),
@@ -102,7 +111,9 @@ export const stackSchema = z
 
 export const pushedStackSchema = stackSchema
   .extend({
-    outcome: z.enum(pushOutcomes).openapi({ description: 'Result of the upload; `unchanged` is not in the audit log' }),
+    outcome: z
+      .enum(pushOutcomes)
+      .openapi({ description: 'Result of the upload; `unchanged` creates no version and no audit log entry' }),
   })
   .openapi('PushedStack');
 
@@ -152,11 +163,15 @@ export function toStackAnswer(
 }
 
 const category = nameText(categoryCharsMax).transform(toCategory);
-const icon = z.string().refine(isIcon, iconRule);
+const icon = z.string().refine(isIcon, iconRule).openapi({
+  description: 'One emoji, an https URL of an image, or a `data:` URL of a PNG or WebP of at most 32 KiB',
+});
 
 /** Fields that a client may send with a package, which override the manifest. */
 export const stackFields = {
-  name: z.string().regex(stackNamePattern, stackNameRule).optional(),
+  name: z.string().regex(stackNamePattern, stackNameRule).optional().openapi({
+    description: 'Name of the stack; default is the name in the manifest, else one derived from the package',
+  }),
   title: nameText(titleCharsMax).optional(),
   description: longText(descriptionCharsMax).optional(),
   category: category.optional(),

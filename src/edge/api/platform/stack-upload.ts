@@ -23,7 +23,7 @@ export const uploadSchema = z.strictObject({ file, ...stackFields }).openapi('Up
 export const fetchSchema = z
   .strictObject({
     url: z.string().max(2048, 'must have at most 2048 characters').openapi({
-      description: 'https URL with a public address; fetched once',
+      description: 'https URL of a zip of at most 10 MiB, at a public address; fetched once',
       example: 'https://example.org/queue.zip',
     }),
     ...stackFields,

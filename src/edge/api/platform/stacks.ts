@@ -65,7 +65,7 @@ function registerList(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): 
       query: z.strictObject({
         ...pageQuery,
         search: nameText(200).optional().openapi({ description: 'Text in name, title or description' }),
-        category: nameText(200).optional(),
+        category: nameText(200).optional().openapi({ description: 'Only stacks of this category' }),
       }),
     },
     responses: { 200: jsonAnswer(stackPageSchema, 'A page of stacks') },

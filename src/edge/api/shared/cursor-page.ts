@@ -17,10 +17,22 @@ export const cursorListQuery = {
   after: z.string().optional().openapi({ description: '`last_id` of the previous page' }),
 };
 
+/** Query parameter of lists that can also be read from the oldest item on. */
+export const creationOrder = z
+  .enum(['asc', 'desc'])
+  .default('desc')
+  .openapi({ description: 'Order by creation; `desc` is newest first' });
+
 export function cursorPageOf<T extends z.ZodType>(item: T, name: string) {
   const id = z.string().nullable();
   return z
-    .object({ object: z.literal('list'), data: z.array(item), first_id: id, last_id: id, has_more: z.boolean() })
+    .object({
+      object: z.literal('list'),
+      data: z.array(item),
+      first_id: id,
+      last_id: id.openapi({ description: '`after` for the next page; null if this page is empty' }),
+      has_more: z.boolean(),
+    })
     .openapi(name);
 }
 

@@ -22,7 +22,7 @@ export const pageQuery = {
       type: 'integer',
       minimum: 1,
       default: limitDefault,
-      description: `Items per page; values above ${limitMax} count as ${limitMax}`,
+      description: `Items per page, at most ${limitMax}; larger values are lowered to ${limitMax}`,
     }),
 };
 
@@ -32,7 +32,12 @@ const wholeListMax = 1000;
 export const wholeListLimit = pageNumber
   .default(wholeListMax)
   .transform((limit) => Math.min(limit, wholeListMax))
-  .openapi({ type: 'integer', minimum: 1, default: wholeListMax, description: 'Default is the whole list' });
+  .openapi({
+    type: 'integer',
+    minimum: 1,
+    default: wholeListMax,
+    description: 'Items per page; default is the whole list',
+  });
 
 export interface Sort<Field> {
   readonly by: Field;
@@ -51,7 +56,12 @@ export function sortQuery<const Field extends string>(fields: readonly Field[]) 
       return z.NEVER;
     })
     .default({ by: fields[0] as Field, descending: false })
-    .openapi({ type: 'string', enum: names, default: fields[0], description: 'Sort field; `-` sorts descending' });
+    .openapi({
+      type: 'string',
+      enum: names,
+      default: fields[0],
+      description: 'Field to sort by; `-` before it sorts in descending order',
+    });
 }
 
 /** Returns the schema of a page; `name` is its name in the OpenAPI document. */
@@ -59,7 +69,12 @@ export function pageOf<T extends z.ZodType>(item: T, name: string) {
   return z
     .object({
       data: z.array(item),
-      pagination: z.object({ page: z.int(), limit: z.int(), total: z.int(), pages: z.int() }),
+      pagination: z.object({
+        page: z.int(),
+        limit: z.int(),
+        total: z.int().openapi({ description: 'Number of items on all pages' }),
+        pages: z.int().openapi({ description: 'Number of pages' }),
+      }),
     })
     .openapi(name);
 }

@@ -50,9 +50,10 @@ export function idText(prefix: IdPrefix) {
 
 /** Query parameter of routes for an organization's resources; see `organizationOf` of the guards. */
 export const organizationQuery = {
-  organization_id: idText('org')
-    .optional()
-    .openapi({ description: 'Organization of the key if absent; platform administrators may name any organization' }),
+  organization_id: idText('org').optional().openapi({
+    description:
+      'Organization to act in; default is that of the key. Only platform administrators may name another one',
+  }),
 };
 
 /**

@@ -1,7 +1,15 @@
 export { amountText } from './amount-text.ts';
 export { type ApiApp, createApiApp } from './app.ts';
 export { createGuards, type Guards } from './auth.ts';
-export { cursorListQuery, cursorPageOf, numberedLimit, readAfter, readNumbered, toCursorPage } from './cursor-page.ts';
+export {
+  creationOrder,
+  cursorListQuery,
+  cursorPageOf,
+  numberedLimit,
+  readAfter,
+  readNumbered,
+  toCursorPage,
+} from './cursor-page.ts';
 export { listOf, listQuery, readCursor, toListPage } from './list.ts';
 export { readModelList } from './model-list.ts';
 export { anotherSecret, createOnceGuards, createReadAgain, onceHeaders } from './once.ts';

@@ -29,9 +29,9 @@ const listedFields = {
   id: z.string().openapi({ description: 'Id of the request' }),
   object: z.literal('quarantined_record'),
   organization_id: idText('org').nullable(),
-  error: z.string().openapi({ description: 'Error of PostgreSQL' }),
-  sql_state: z.string().nullable(),
-  created_at: unixSeconds.openapi({ description: 'When PostgreSQL rejected the record' }),
+  error: z.string().openapi({ description: 'Error message of PostgreSQL' }),
+  sql_state: z.string().nullable().openapi({ description: 'SQLSTATE of the error; null if there is none' }),
+  created_at: unixSeconds.openapi({ description: 'When PostgreSQL rejected the record, in Unix seconds' }),
 };
 
 const listedSchema = z.object(listedFields).openapi('QuarantinedRecord');
@@ -45,7 +45,7 @@ const bookedSchema = z
     id: z.string(),
     object: z.literal('quarantined_record'),
     booked: z.literal(true),
-    charged: z.string().openapi({ example: '0.00042', description: 'USD, exact decimal' }),
+    charged: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
   })
   .openapi('BookedQuarantinedRecord');
 
@@ -84,7 +84,8 @@ const alreadyBooked = (): AppError =>
       'from quarantine.',
   });
 
-const idParams = z.object({ id: z.string() });
+const idParams = z.object({ id: z.string().openapi({ description: 'Id of the request' }) });
+const reason = nameText(1000).openapi({ description: 'Reason for the audit log' });
 
 function decisionOf(context: HttpContext, text: string) {
   const id = text.toLowerCase();
@@ -157,7 +158,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     method: 'post',
     path: '/v1/admin/quarantine/{id}/discard',
     middleware: [guards.may('books'), guards.jsonBody],
-    request: { params: idParams, body: jsonRequest(z.strictObject({ reason: nameText(1000) })) },
+    request: { params: idParams, body: jsonRequest(z.strictObject({ reason })) },
     responses: { 200: jsonAnswer(discardedSchema, 'The record was discarded') },
   });
   app.openapi(discard, async (context) => {

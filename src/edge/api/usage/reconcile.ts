@@ -15,42 +15,52 @@ import { ValidationError } from '#edge/http/http.ts';
 
 const dayMs = 86_400_000;
 
-const hourBound = z.int().openapi({ description: 'Start in Unix seconds', example: 1_790_000_400 });
+const hourBound = z.int().openapi({ description: 'Start of an hour in Unix seconds', example: 1_790_000_400 });
 const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
-const tokens = z.int();
+const tokens = z.int().openapi({ description: 'Number of tokens' });
+const requests = z.int().openapi({ description: 'Number of requests' });
 const tokenFields = { prompt_tokens: tokens, completion_tokens: tokens };
 
 const explanationSchema = z
   .object({
-    kind: z.enum(explanationKinds),
-    count: z.int().openapi({ description: 'Number of requests, or 1 for the end of a run' }),
-    prompt_tokens: tokens.nullable().openapi({ description: 'Upper bound; null if unbounded' }),
-    completion_tokens: tokens.nullable().openapi({ description: 'At most; null where there is no bound' }),
-    detail: z.string().nullable(),
+    kind: z
+      .enum(explanationKinds)
+      .openapi({ description: 'Type of the explanation; the chapter on reconciling describes each' }),
+    count: z.int().openapi({ description: 'Number of requests; 1 if a gateway or replica ended' }),
+    prompt_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),
+    completion_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),
+    detail: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Replica or gateway, and how it ended; null if there is none' }),
   })
   .openapi('ReconcileExplanation');
 
 const hourSchema = z
   .object({
     hour: hourBound,
-    model: z.string().nullable().openapi({ description: 'Null for ledger entries without a usage record' }),
-    state: z.enum(['balanced', 'explained', 'unexplained']),
-    open: z.boolean().openapi({ description: 'The hour is not over yet' }),
-    ledger: z.object({ cost: usd }),
-    usage: z.object({ requests: z.int(), cache_hits: z.int(), cost: usd, ...tokenFields }),
-    sums: z.object({ requests: z.int(), cost: usd, ...tokenFields }).openapi({ description: 'Hourly sums' }),
+    model: z.string().nullable().openapi({ description: 'Catalog id; null for ledger entries without a usage record' }),
+    state: z
+      .enum(['balanced', 'explained', 'unexplained'])
+      .openapi({ description: '`explained`: there are differences, and `explanations` covers all of them' }),
+    open: z.boolean().openapi({ description: 'true while the hour is not over' }),
+    ledger: z.object({ cost: usd }).openapi({ description: 'Charges in the ledger' }),
+    usage: z
+      .object({ requests, cache_hits: requests, cost: usd, ...tokenFields })
+      .openapi({ description: 'Sums of usage records' }),
+    sums: z.object({ requests, cost: usd, ...tokenFields }).openapi({ description: 'Stored hourly sums' }),
     expected: z.object(tokenFields).openapi({
-      description: 'Expected counts of engines: a prompt once per choice, including canaries, probes and retries',
+      description: 'Tokens that engines should have counted: prompts once per choice, and canaries, probes and retries',
     }),
     engines: z
-      .object({ requests: z.int(), ...tokenFields })
+      .object({ requests, ...tokenFields })
       .nullable()
       .openapi({ description: 'Counters of engines; null if none was read' }),
     difference: z
       .object({ cost: usd, ...tokenFields })
-      .openapi({ description: 'Ledger minus usage, and engines minus expected' }),
-    unexplained: z.object(tokenFields),
-    problem: z.string().nullable(),
+      .openapi({ description: 'Cost: `ledger` minus `usage`. Tokens: `engines` minus `expected`' }),
+    unexplained: z.object(tokenFields).openapi({ description: 'Part of `difference` that is not explained' }),
+    problem: z.string().nullable().openapi({ description: 'What is wrong; null unless `state` is `unexplained`' }),
     explanations: z.array(explanationSchema),
   })
   .openapi('ReconciledHour');
@@ -58,12 +68,12 @@ const hourSchema = z
 const differenceSchema = z
   .object({
     organization_id: idText('org'),
-    entry_id: idText('le').nullable(),
+    entry_id: idText('le').nullable().openapi({ description: 'Ledger entry; null if there is none' }),
     request_id: z.string(),
     hour: hourBound,
-    model: z.string().nullable(),
-    ledger: z.object({ requests: z.int(), cost: usd }),
-    usage: z.object({ requests: z.int(), cost: usd }),
+    model: z.string().nullable().openapi({ description: 'Catalog id; null without a usage record' }),
+    ledger: z.object({ requests, cost: usd }),
+    usage: z.object({ requests, cost: usd }),
   })
   .openapi('LedgerDifference');
 
@@ -72,10 +82,12 @@ const reconciliationSchema = z
     object: z.literal('reconciliation'),
     from: hourBound,
     to: hourBound,
-    balanced: z.boolean().openapi({ description: 'true if every difference is explained' }),
-    unexplained: z.int().openapi({ description: 'Number of unexplained entries' }),
+    balanced: z.boolean().openapi({ description: 'true if there is no unexplained difference' }),
+    unexplained: z.int().openapi({ description: 'Number of entries in `data` with the state `unexplained`' }),
     data: z.array(hourSchema),
-    ledger_differences: z.array(differenceSchema).openapi({ description: 'The first 1,000' }),
+    ledger_differences: z
+      .array(differenceSchema)
+      .openapi({ description: 'Ledger entries that differ from their usage records, at most 1,000' }),
   })
   .openapi('Reconciliation');
 

@@ -33,47 +33,55 @@ const statementSchema = z
   .object({
     object: z.literal('wallet.statement'),
     organization_id: idText('org'),
-    month: z.string().openapi({ example: '2026-10' }),
+    month: z.string().openapi({ example: '2026-10', description: 'Month in UTC' }),
     status: z.enum(['final', 'open']).openapi({
       description:
         '`open` until one day after the month. A later spooled request is still added to `usage`; ' +
         'balances and charges no longer change',
     }),
     currency: z.literal('USD'),
-    opening_balance: decimal,
-    credits: decimal,
-    adjustments: decimal,
-    charges: decimal.openapi({ description: 'USD charged for requests in this month' }),
-    closing_balance: decimal,
+    opening_balance: decimal.openapi({ description: 'USD at the start of the month, exact decimal' }),
+    credits: decimal.openapi({ description: 'USD credited in this month, exact decimal' }),
+    adjustments: decimal.openapi({ description: 'Sum of adjustments in USD, exact decimal; may be negative' }),
+    charges: decimal.openapi({ description: 'USD charged for requests in this month, exact decimal' }),
+    closing_balance: decimal.openapi({ description: 'USD at the end of the month, exact decimal' }),
     written_off: decimal
       .nullable()
-      .openapi({ description: 'USD used and not charged; null if requests of the month are no longer kept' }),
-    requests: z.int().openapi({ description: 'Requests admitted in this month' }),
-    bookings: z.array(
-      z.object({
-        id: idText('le'),
-        type: z.enum(['credit', 'adjustment']),
-        amount: decimal,
-        reference: z.string().nullable(),
-        note: z.string().nullable(),
-        created_at: unixSeconds,
-      }),
-    ),
+      .openapi({ description: 'Write-offs in USD, exact decimal; null if requests of the month are no longer kept' }),
+    requests: z.int().openapi({ description: 'Number of requests admitted in this month' }),
+    bookings: z
+      .array(
+        z.object({
+          id: idText('le'),
+          type: z.enum(['credit', 'adjustment']),
+          amount: decimal,
+          reference: z.string().nullable(),
+          note: z.string().nullable(),
+          created_at: unixSeconds,
+        }),
+      )
+      .openapi({ description: 'Credits and adjustments of this month' }),
     usage: z
       .array(
         z.object({
-          day: z.string().openapi({ example: '2026-10-03' }),
+          day: z.string().openapi({ example: '2026-10-03', description: 'UTC day' }),
           key_id: idText('key'),
           model: z.string(),
-          requests: z.int(),
+          requests: z.int().openapi({ description: 'Number of requests' }),
           input_tokens: z.int(),
           output_tokens: z.int(),
           cost: decimal,
         }),
       )
-      .openapi({ description: 'By UTC day of admission; a request that ends in the next month is charged there' }),
+      .openapi({
+        description:
+          'Usage by UTC day of admission, key and model. A request that ends in the next month is charged there',
+      }),
     ledger: z
-      .object({ entries: z.int(), head: z.string().nullable() })
+      .object({
+        entries: z.int().openapi({ description: 'Number of entries' }),
+        head: z.string().nullable().openapi({ description: 'Hash of the last entry in hex; null without entries' }),
+      })
       .openapi({ description: 'Ledger at the end of the month, for `headgate verify-books --expect`' }),
     signing_key: z.string().nullable().openapi({ description: '`kid` of the signing key; null if unsigned' }),
   })
@@ -83,7 +91,7 @@ type StatementBody = z.infer<typeof statementSchema>;
 
 const keySchema = z
   .object({ kty: z.string(), crv: z.string(), x: z.string(), kid: z.string(), alg: z.string(), use: z.string() })
-  .openapi('StatementKey');
+  .openapi('StatementKey', { description: 'Public key as a JWK (RFC 8037)' });
 
 const signatureHeader = 'x-headgate-signature';
 
@@ -94,7 +102,7 @@ const statementRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.may('wallet.statements'),
     request: {
-      params: z.object({ month: z.string().openapi({ example: '2026-10' }) }),
+      params: z.object({ month: z.string().openapi({ example: '2026-10', description: 'Month in UTC' }) }),
       query: z.strictObject(organizationQuery),
     },
     responses: {

@@ -21,7 +21,7 @@ const contentSchema = z
     object: z.literal('usage.content'),
     request: body,
     response: body,
-    truncated: z.boolean().openapi({ description: 'A body was longer than the stored part' }),
+    truncated: z.boolean().openapi({ description: 'true if a body was longer than the stored part' }),
   })
   .openapi('UsageContent');
 
@@ -33,7 +33,10 @@ const shared = (guards: Guards) => ({
   path: '/v1/usage/requests/{id}/content' as const,
   security: bearerSecurity,
   middleware: guards.may('usage.contents', 'own'),
-  request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
+  request: {
+    params: z.object({ id: z.string().openapi({ description: 'Id of the request, its `x-request-id`' }) }),
+    query: z.strictObject(organizationQuery),
+  },
 });
 
 const readRoute = (guards: Guards) =>

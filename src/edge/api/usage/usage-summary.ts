@@ -28,17 +28,19 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const hourlyDaysMax = 400;
 
-const tokens = z.int().min(0);
+const tokens = z.int().min(0).openapi({ description: 'Number of tokens' });
 
 const sumFields = {
-  num_model_requests: z.int().openapi({ description: 'Admitted requests with any outcome' }),
-  outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }),
-  refusals: z.record(z.string(), z.int()).openapi({ description: 'Rejected requests by error code' }),
+  num_model_requests: z.int().openapi({ description: 'Number of admitted requests with any outcome' }),
+  outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }).openapi({
+    description: 'Numbers of admitted requests by outcome. `aborted`: the client left. `ended`: by the gateway',
+  }),
+  refusals: z.record(z.string(), z.int()).openapi({ description: 'Numbers of rejected requests by error code' }),
   input_tokens: tokens,
-  input_cached_tokens: tokens,
+  input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens` that engines had cached' }),
   output_tokens: tokens,
-  output_reasoning_tokens: tokens,
-  cost: z.string().openapi({ example: '12.5', description: 'USD, exact decimal' }),
+  output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens` that was reasoning' }),
+  cost: z.string().openapi({ example: '12.5', description: 'USD charged, exact decimal' }),
 };
 
 const sumsSchema = z.object(sumFields).openapi('UsageSums');
@@ -52,7 +54,7 @@ const groupSchema = z
       .optional()
       .openapi({ description: 'Null for requests rejected before the model was known' }),
     project_id: idText('proj').optional(),
-    day: z.string().optional().openapi({ example: '2026-11-21' }),
+    day: z.string().optional().openapi({ example: '2026-11-21', description: 'UTC day' }),
     hour: z.int().optional().openapi({ description: 'Start of the hour in Unix seconds' }),
     ...sumFields,
   })
@@ -81,7 +83,11 @@ const groupBy = z
     return z.NEVER;
   })
   .optional()
-  .openapi({ type: 'string', example: 'key_id,day', description: `Any of ${summaryDimensions.join(', ')}` });
+  .openapi({
+    type: 'string',
+    example: 'key_id,day',
+    description: `Comma-separated list of ${summaryDimensions.join(', ')}; without it, all is one group`,
+  });
 
 const repeatedMax = 100;
 
@@ -108,7 +114,7 @@ const anyId = (prefix: IdPrefix, what: string) =>
   anyOf(
     (text) => parseId(prefix, text),
     `is not the id of ${what}, which begins with "${prefix}_"`,
-    `Filters by ${what}; repeat for several`,
+    `Only requests of ${what}; repeat for several`,
   );
 
 const modelMax = 512;
@@ -129,7 +135,7 @@ const summaryRoute = (guards: Guards) =>
         model: anyOf(
           (text) => (text === '' || text.length > modelMax || text.includes('\0') ? null : text),
           `must be a catalog id of 1 to ${modelMax} characters, without NUL characters`,
-          'Only this model, by catalog id; repeat for several',
+          'Only requests of this model, by catalog id; repeat for several',
         ),
         ...organizationQuery,
       }),

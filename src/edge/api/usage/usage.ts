@@ -57,7 +57,7 @@ export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void 
 }
 
 const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
-const tokens = z.int().min(0);
+const tokens = z.int().min(0).openapi({ description: 'Number of tokens' });
 
 const requestSchema = z
   .object({
@@ -70,37 +70,45 @@ const requestSchema = z
     fallback_for: z.string().nullable().openapi({
       description: 'Requested model if `model` answered as a fallback; else null',
     }),
-    endpoint: z.string().openapi({ example: '/v1/chat/completions' }),
-    stream: z.boolean(),
+    endpoint: z.string().openapi({ example: '/v1/chat/completions', description: 'Path of the request' }),
+    stream: z.boolean().openapi({ description: 'true if the response was streamed' }),
     service_tier: z.enum(['default', 'flex']).openapi({ description: 'Service tier whose price applies' }),
     status: z.int().openapi({ description: 'HTTP status of the response' }),
     outcome: z.enum(outcomes).openapi({
-      description: '`aborted`: the client disconnected. `ended`: the gateway ended the request, see `reason`.',
+      description:
+        '`aborted`: the client disconnected. `ended`: the gateway ended the request, see `reason`. `failed`: the ' +
+        'engine failed',
     }),
     reason: z
       .string()
       .nullable()
       .openapi({
         description:
-          'Error code that ended the request. For completed requests: `repeated_idempotency_key` if ' +
-          'another request with the same Idempotency-Key was charged, `no_finish_reason` if the engine ' +
-          'sent none',
+          'Error code that ended the request; null if none did. For completed requests: `repeated_idempotency_key` ' +
+          'if another request with the same Idempotency-Key was charged, `no_finish_reason` if the engine sent none',
       }),
-    cache_hit: z.boolean().openapi({ description: 'The response cache answered; nothing was charged' }),
+    cache_hit: z.boolean().openapi({ description: 'true if the response cache answered; nothing was charged' }),
     input_tokens: tokens,
-    input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens`' }),
+    input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens` that the engine had cached' }),
     output_tokens: tokens,
-    output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens`' }),
-    usage_source: z
-      .enum(usageSources)
-      .openapi({ description: 'Origin of the token counts; `none` if nothing was counted' }),
+    output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens` that was reasoning' }),
+    usage_source: z.enum(usageSources).openapi({
+      description:
+        'Origin of the token counts. `engine`: final count of the engine. `last_seen`: an earlier or partial one. ' +
+        '`counted`: estimated from the text. `none`: nothing was counted',
+    }),
     cost: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
-    written_off: z
-      .string()
-      .openapi({ description: 'USD not charged: beyond the hold or the balance, or charged with another request' }),
+    written_off: z.string().openapi({
+      description: 'USD not charged, exact decimal: beyond the hold or the balance, or charged with another request',
+    }),
     currency: z.string().openapi({ example: 'USD' }),
-    timings_ms: z.object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() }),
-    client_request_id: z.string().nullable().openapi({ description: '`X-Client-Request-Id` of the request' }),
+    timings_ms: z
+      .object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() })
+      .openapi({ description: 'Milliseconds; `first_byte` is null if the engine sent none' }),
+    client_request_id: z
+      .string()
+      .nullable()
+      .openapi({ description: '`X-Client-Request-Id` of the request; null if it had none' }),
   })
   .openapi('UsageRequest');
 
@@ -110,7 +118,7 @@ const leftOf = (what: string) =>
     .int()
     .min(0)
     .nullable()
-    .openapi({ description: `${what}; null without that limit` });
+    .openapi({ description: `${what}; null if there is no such limit` });
 
 const timelineSchema = z
   .object({
@@ -148,7 +156,7 @@ const detailSchema = requestSchema
       })
       .nullable()
       .openapi({
-        description: 'Price in USD per million tokens; tokens times price is `cost` plus `written_off`',
+        description: 'USD per million tokens, exact decimals; tokens times price is `cost` plus `written_off`',
       }),
     replica: z
       .object({
@@ -276,7 +284,11 @@ function idFilter(prefix: IdPrefix, what: string) {
       return z.NEVER;
     })
     .optional()
-    .openapi({ type: 'string', example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071` });
+    .openapi({
+      type: 'string',
+      example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071`,
+      description: `Only requests of ${what}`,
+    });
 }
 
 const listRoute = (guards: Guards) =>
@@ -290,20 +302,22 @@ const listRoute = (guards: Guards) =>
         from: timeBound('Admitted at or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Admitted before this date or time'),
         key_id: idFilter('key', 'an API key'),
-        model: longText(512).optional().openapi({ description: 'Catalog id' }),
+        model: longText(512).optional().openapi({ description: 'Only requests of this model, by catalog id' }),
         project_id: idFilter('proj', 'a project'),
-        outcome: z.enum(outcomes).optional(),
+        outcome: z.enum(outcomes).optional().openapi({ description: 'Only requests with this outcome' }),
         ...organizationQuery,
         ...listQuery,
       }),
     },
     responses: {
       200: {
-        description: 'One page, or all of it',
+        description: 'One page, or the whole export',
         content: { ...jsonAnswer(listOf(requestSchema, 'UsageRequestList'), '').content, ...exportContent },
       },
     },
   });
+
+const requestParams = z.object({ id: z.string().openapi({ description: 'Id of the request, its `x-request-id`' }) });
 
 const readRoute = (guards: Guards) =>
   createRoute({
@@ -311,7 +325,7 @@ const readRoute = (guards: Guards) =>
     path: '/v1/usage/requests/{id}',
     security: bearerSecurity,
     middleware: guards.may('usage.read', 'own'),
-    request: { params: z.object({ id: z.string() }), query: z.strictObject(organizationQuery) },
+    request: { params: requestParams, query: z.strictObject(organizationQuery) },
     responses: { 200: jsonAnswer(detailSchema, 'The request') },
   });
 

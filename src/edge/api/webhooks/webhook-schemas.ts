@@ -42,15 +42,15 @@ export const rotateSchema = z
       .min(0, 'must be 0 or more')
       .max(graceMax, `must be at most ${graceMax}: one week`)
       .default(86_400)
-      .openapi({ description: 'Seconds that the current secret also signs; 0 ends it immediately' }),
+      .openapi({ description: 'Seconds for which the current secret also signs; 0 ends it immediately' }),
     secret_rotated_at: z
       .int()
       .nullable()
       .optional()
       .openapi({
         description:
-          '`secret_rotated_at` of the webhook: if it was rotated since, the API returns 409 and changes ' +
-          'nothing, so that a repeated request rotates once',
+          '`secret_rotated_at` of the webhook in Unix seconds. If it was rotated since, the API returns 409 and ' +
+          'changes nothing, so that a repeated request rotates once',
       }),
   })
   .openapi('RotateWebhookSecret');
@@ -60,7 +60,7 @@ export const createSchema = z
     url: urlText,
     description: longText(500).default(''),
     events: eventsText.default(null),
-    enabled: z.boolean().default(true),
+    enabled: z.boolean().default(true).openapi({ description: 'false: no events are sent' }),
   })
   .openapi('CreateWebhook');
 
@@ -69,7 +69,7 @@ export const patchSchema = z
     url: urlText.optional(),
     description: longText(500).optional(),
     events: eventsText.optional(),
-    enabled: z.boolean().optional().openapi({ description: 'false: pending events are not sent' }),
+    enabled: z.boolean().optional().openapi({ description: 'false: no events are sent, pending ones included' }),
   })
   .openapi('PatchWebhook');
 
@@ -85,14 +85,14 @@ const fields = {
   enabled: z.boolean(),
   disabled_reason: textOrNull(z.enum(['failing', 'gone'])).openapi({
     description:
-      'Why the gateway disabled the webhook: `failing` after three days without a delivery, `gone` ' +
-      'after a 410. Null if it did not',
+      'Why the gateway disabled the webhook; null if it did not. `failing`: no delivery succeeded for three days. ' +
+      '`gone`: the receiver returned 410',
   }),
-  failing_since: unixSecondsOrNull.openapi({ description: 'Null if the last delivery succeeded' }),
+  failing_since: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if the last delivery succeeded' }),
   created_at: unixSeconds,
-  secret_rotated_at: unixSecondsOrNull,
+  secret_rotated_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if it was never rotated' }),
   former_secret_ends_at: unixSecondsOrNull.openapi({
-    description: 'When the former secret stops signing',
+    description: 'When the former secret stops signing, in Unix seconds; null if none signs',
   }),
 };
 
@@ -114,21 +114,23 @@ export const deliverySchema = z
     id: idText('dlv'),
     object: z.literal('webhook.delivery'),
     event_id: idText('evt').openapi({ description: '`webhook-id` of every attempt' }),
-    type: z.string().openapi({ example: alertTypes[0] }),
+    type: z.string().openapi({ example: alertTypes[0], description: 'Event type' }),
     data: z.record(z.string(), z.unknown()).openapi({ description: 'Data of the event' }),
-    status: z.enum(['pending', 'delivered', 'failed']),
-    attempts: z.int(),
+    status: z
+      .enum(['pending', 'delivered', 'failed'])
+      .openapi({ description: '`failed`: there is no further attempt' }),
+    attempts: z.int().openapi({ description: 'Number of attempts so far' }),
     last_status: z
       .int()
       .nullable()
       .openapi({ description: 'HTTP status of the last attempt; null if there was no response', example: 200 }),
     last_error: textOrNull(z.string()).openapi({
       description:
-        '`status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, `address`, ' +
-        '`secret` or `disabled`; null after a success',
+        'Why the last attempt failed: `status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, ' +
+        '`address`, `secret` or `disabled`; null after a success',
     }),
     last_attempt_at: unixSecondsOrNull,
-    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Null if there is no further attempt' }),
+    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if there is no further attempt' }),
     created_at: unixSeconds,
   })
   .openapi('WebhookDelivery');
