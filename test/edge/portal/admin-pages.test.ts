@@ -181,11 +181,11 @@ it('a page that removes a person tells of no other organization, neither by a wo
   const person = { name: 'Both', email: 'both@example.com', password: passwordOf };
   const both = await json<{ id: string }>('/v1/users', { key: tenant.management_key, body: person });
   const path = `/portal/users/${both.id}/remove?organization_id=${tenant.id}`;
-  expect((await admin.get(path)).text).toContain('and the account is deleted: it is in no other organization');
+  expect((await admin.get(path)).text).toContain('and the account is deleted, because it is in no other organization');
   const { sql } = gateway.db;
   await sql`insert into memberships (user_id, organization_id, role, created_at)
     select user_id, ${parseId('org', other.id)}, 'member', now() from memberships where user_id = ${parseId('user', both.id)}`;
-  expect((await admin.get(path)).text).toContain('and stays in the others');
+  expect((await admin.get(path)).text).toContain('but stays in the others');
   const boss = { name: 'Boss', email: 'boss@example.com', password: passwordOf, role: 'admin' };
   await json('/v1/users', { key: tenant.management_key, body: boss });
   const { text } = await (await signInPerson(gateway, boss.email)).get(path);
@@ -314,7 +314,7 @@ describe('service accounts of a project', () => {
     expect((await admin.post(ending)).headers.location).toBe(`${path}?notice=account_deleted`);
     expect((await gateway.request('/v1/models', { key: secret })).status).toBe(401);
     expect((await admin.get(ending)).status).toBe(404);
-    expect((await admin.get(`${path}?notice=account_deleted`)).text).toContain('The service account is deleted.');
+    expect((await admin.get(`${path}?notice=account_deleted`)).text).toContain('Service account deleted.');
     expect((await admin.get('/portal/audit')).text).toMatch(/deleted the service account/);
     expect((await admin.get(keyPath)).text).toMatch(/Owner[^]*svc_acct_/);
   });
@@ -334,7 +334,7 @@ describe('pages of administrators', () => {
     ]) {
       expect([path, (await admin.get(path)).status]).toEqual([path, 400]);
     }
-    expect((await admin.get('/portal/organizations?page=99999')).text).toContain('None found');
+    expect((await admin.get('/portal/organizations?page=99999')).text).toContain('No organizations found');
   });
 
   it('say what is not there', async () => {

@@ -23,7 +23,7 @@ it('has what operators did to a tenant, whose own entries stand in no other log,
   const visitor = await signInPerson(gateway, person.email);
   expect((await visitor.get('/portal/audit')).text).not.toContain('name="organizations"');
   // Whoever asks for all is shown what is his own.
-  expect((await visitor.get(`${path}gateway.nothing`)).text).toContain('No change fits');
+  expect((await visitor.get(`${path}gateway.nothing`)).text).toContain('No changes found');
 
   await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });
   const credit = { amount: '7', reference: 'of-all', organization_id: id };
@@ -73,10 +73,10 @@ it('shows days that are asked for whole, the last one too, in the zone that its 
   // One, unless a day has ended since this file began.
   for (const day of new Set(all)) {
     const { text } = await admin.get(`/portal/audit?from=${day}&until=${day}`);
-    expect(text).toContain('Days and times are of UTC');
+    expect(text).toContain('Days and times are in UTC');
     expect(daysIn(text)).toEqual(all.filter((one) => one === day));
   }
-  expect((await admin.get('/portal/audit?until=2020-01-01')).text).toContain('No change fits');
+  expect((await admin.get('/portal/audit?until=2020-01-01')).text).toContain('No changes found');
   expect((await admin.get('/portal/audit?until=tomorrow')).status).toBe(400);
 });
 

@@ -54,7 +54,7 @@ it('makes a budget by the name of a project or a key, offers these, and lists it
   expect(list).toContain(`<a href="/portal/projects/${project.id}" title="${project.id}">night &lt;b&gt;shift</a>`);
   expect(list).toContain(`<a href="/portal/keys/${key.id}" title="${key.id}">laptop</a>`);
   expect((await admin.get(`/portal/keys/${key.id}`)).text).toContain(`title="${key.id}">laptop</a>`);
-  expect((await admin.get('/portal/audit?action=budget.created')).text).toContain('made the budget');
+  expect((await admin.get('/portal/audit?action=budget.created')).text).toContain('created the budget');
 });
 
 it('does not name to a member what he may not list', async () => {

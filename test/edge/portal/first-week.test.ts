@@ -295,7 +295,7 @@ describe('a form that came twice', () => {
     expect(first.status).toBe(200);
     const again = await admin.post('/portal/organizations', fields);
     expect(again.status).toBe(409);
-    expect(textOf(again)).toContain('has opened its organization before');
+    expect(textOf(again)).toContain('already created an organization');
     const { data }: Body = await (await bench.gateway.request('/v1/organizations')).json();
     const made = data.filter(({ name }: Body) => name === fields.name);
     expect(made).toHaveLength(1);

@@ -82,7 +82,7 @@ describe('a changed file', () => {
     await admin.post('/portal/engines-reload', { engine: 'chat' });
     await eventually(async () => !/new version rejected|checking new version/.test(await show('/portal/engines/chat')));
     const page = await show('/portal/engines/chat');
-    expect(page).toContain('read the engine files again');
+    expect(page).toContain('reloaded the engine files');
     await ask();
   });
 });

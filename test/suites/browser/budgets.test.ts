@@ -62,7 +62,7 @@ it('the limits of a project for a model are shown, refused where they are none, 
   await page.getByLabel('Requests per minute').fill('1,200');
   await page.getByLabel('Tokens per minute').fill('9007199254740991');
   await page.getByRole('button', { name: 'Save' }).click();
-  await page.getByText('The limits are changed').waitFor();
+  await page.getByText('Limits changed').waitFor();
   await expectPresentable(page, 'project-limits-changed');
   const row = page.locator('tr', { hasText: 'standin-chat' });
   expect(await row.locator('td').allTextContents()).toEqual(expect.arrayContaining([expect.stringContaining('1,200')]));
@@ -70,6 +70,6 @@ it('the limits of a project for a model are shown, refused where they are none, 
   await page.getByLabel('Requests per minute').fill('');
   await page.getByLabel('Tokens per minute').fill('');
   await page.getByRole('button', { name: 'Save' }).click();
-  await page.getByText('The limits are changed').waitFor();
+  await page.getByText('Limits changed').waitFor();
   expect(await row.getByText('unlimited').count()).toBe(3);
 });

@@ -141,12 +141,12 @@ it('forms and questions that no other test looks at are presentable, light and d
 it('links that somebody is handed, a run that failed and another organization’s usage are presentable, too', async () => {
   const { page } = person;
   await page.goto(`${gateway.url}/portal/invitations`);
-  await page.getByLabel('E-mail address').fill('somebody@example.com');
+  await page.getByLabel('Email address').fill('somebody@example.com');
   await page.getByRole('button', { name: 'Invite' }).click();
   await page.getByText('/invitation?token=').first().waitFor();
   await expectPresentable(page, 'invitation-made');
   await page.goto(`${gateway.url}/portal/users/${furnished.userId}`);
-  await page.getByRole('button', { name: 'Make a link' }).click();
+  await page.getByRole('button', { name: 'Create reset link' }).click();
   await page.getByText('/reset-password?token=').first().waitFor();
   await expectPresentable(page, 'reset-link-made');
   await page.goto(`${gateway.url}/portal/runs/${furnished.runId}`);

@@ -18,9 +18,9 @@ it('a session that is ended elsewhere ends: the next click there asks to sign in
   await signIn(here.page, gateway);
   await signIn(there.page, gateway);
   await here.page.getByRole('link', { name: 'Sessions' }).click();
-  await here.page.getByText('this one').waitFor();
-  await here.page.getByRole('button', { name: 'End all others' }).click();
-  await here.page.getByText('Ended: the next page there asks to sign in').waitFor();
+  await here.page.getByText('this session').waitFor();
+  await here.page.getByRole('button', { name: 'End all other sessions' }).click();
+  await here.page.getByText('Ended. A browser whose session has ended must sign in again').waitFor();
   await there.page.getByRole('link', { name: 'Keys', exact: true }).click();
   await there.page.getByRole('heading', { name: 'How to get in' }).waitFor();
   await here.page.getByRole('link', { name: 'Wallet' }).click();

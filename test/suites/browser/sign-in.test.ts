@@ -26,7 +26,7 @@ afterAll(async () => {
 
 async function enter({ page }: Person, email: string, password: string): Promise<void> {
   await page.goto(gateway.url);
-  await page.getByLabel('E-mail address').fill(email);
+  await page.getByLabel('Email address').fill(email);
   await page.getByLabel('Password').fill(password);
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
 }
@@ -38,11 +38,11 @@ it('signing in: a wrong password is told, the right one leads to where one wante
   const person = await browsers.open();
   const { page } = person;
   await page.goto(`${gateway.url}/portal/account`);
-  await page.getByLabel('E-mail address').fill(email);
+  await page.getByLabel('Email address').fill(email);
   await page.getByLabel('Password').fill('not the password');
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
   await page.getByRole('alert').waitFor();
-  expect(await page.getByLabel('E-mail address').inputValue()).toBe(email);
+  expect(await page.getByLabel('Email address').inputValue()).toBe(email);
   expect(await page.getByLabel('Password').inputValue()).toBe('');
   await expectPresentable(page, 'sign-in-wrong');
   await page.getByLabel('Password').fill(passwordOf);
@@ -63,7 +63,7 @@ it('a forgotten password: the link comes by mail, sets a new one, and ends the s
   await page.getByRole('link', { name: 'Forgotten?' }).click();
   await page.getByRole('button', { name: 'Send a link' }).waitFor();
   await expectPresentable(page, 'forgot');
-  await page.getByLabel('E-mail address').fill(email);
+  await page.getByLabel('Email address').fill(email);
   await page.getByRole('button', { name: 'Send a link' }).click();
   await page.getByRole('heading', { name: 'Look into your mail' }).waitFor();
   await expectPresentable(page, 'forgot-sent');
@@ -89,7 +89,7 @@ it('an invitation: by mail, accepted by somebody new, then to a second organizat
   await signIn(admin.page, gateway);
   await admin.page.getByRole('link', { name: 'Invitations' }).click();
   await expectPresentable(admin.page, 'invitations-empty');
-  await admin.page.getByLabel('E-mail address').fill(email);
+  await admin.page.getByLabel('Email address').fill(email);
   await admin.page.getByLabel('Role').selectOption('admin');
   await admin.page.getByRole('button', { name: 'Invite' }).click();
   await admin.page.getByText(`was sent to ${email}`).waitFor();

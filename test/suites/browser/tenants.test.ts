@@ -25,7 +25,7 @@ async function enter(email: string): Promise<Person> {
   const person = await browsers.open();
   const { page } = person;
   await page.goto(gateway.url);
-  await page.getByLabel('E-mail address').fill(email);
+  await page.getByLabel('Email address').fill(email);
   await page.getByLabel('Password').fill(passwordOf);
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
@@ -46,7 +46,7 @@ async function work({ person: { page }, own }: Tenant, colour: string): Promise<
   await page.getByRole('link', { name: 'Projects', exact: true }).click();
   await page.getByRole('link', { name: 'New project' }).click();
   await page.getByLabel('Name').fill(`${colour} project`);
-  await page.getByRole('button', { name: 'Make the project' }).click();
+  await page.getByRole('button', { name: 'Create project' }).click();
   await page.getByRole('link', { name: `${colour} project` }).click();
   own.push(new URL(page.url()).pathname);
   await page.getByRole('link', { name: 'Keys', exact: true }).click();

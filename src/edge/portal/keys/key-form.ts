@@ -33,7 +33,7 @@ export const limitFields = [
 
 /** Choices of the form for the API's `confined`. */
 export const confinements = [
-  { value: 'budget', label: 'While its project has a hard budget' },
+  { value: 'budget', label: 'While its project has a budget that blocks' },
   { value: 'yes', label: 'Always' },
   { value: 'no', label: 'Not confined' },
 ] as const;

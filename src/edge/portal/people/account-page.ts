@@ -29,10 +29,10 @@ interface Refused {
 }
 
 const notices: Readonly<Record<string, string>> = {
-  name: 'Your name is changed.',
-  email: 'Your address is changed: sign in with it from now on. Links to a new password that were open are void.',
-  identity: 'The link is removed: this account of the provider opens yours no more.',
-  password: 'Your password is set: sign in with it and your address from now on. Your other sessions have ended.',
+  name: 'Name changed.',
+  email: 'Email address changed. Sign in with the new address from now on; open password reset links no longer work.',
+  identity: 'Link removed. The provider account can no longer sign in to your account.',
+  password: 'Password set. Sign in with your email address and the new password; your other sessions have ended.',
 };
 
 /** Returns null for an account without a password, such as the account of the first start. */
@@ -64,10 +64,10 @@ async function identitiesSection(visit: Visit) {
   const { data } = await visit.get<{ readonly data: readonly IdentityAnswer[] }>(identitiesOf(visit));
   if (data.length === 0) return null;
   return html`<section aria-labelledby="identities-title">
-    <h2 id="identities-title">Sign-in with a provider</h2>
+    <h2 id="identities-title">Linked sign-in providers</h2>
     ${table({
-      caption: 'Accounts of a provider that open this one',
-      columns: [{ title: 'Provider' }, { title: 'Subject' }, { title: 'Since' }, { title: 'Action' }],
+      caption: 'Provider accounts that sign in to this account',
+      columns: [{ title: 'Provider' }, { title: 'Subject' }, { title: 'Linked' }, { title: 'Action' }],
       rows: data.map(({ issuer, subject, linked_at: linkedAt }) => [
         html`<span class="wrap">${issuer}</span>`,
         html`<code class="wrap">${subject}</code>`,
@@ -116,15 +116,15 @@ async function accountPageOf(visit: Visit, { name, email }: Typed, last: Refused
     value: '',
     type: 'password',
     autocomplete: 'new-password',
-    hint: 'Of 8 characters or more; a sentence does well. Every other session of yours ends.',
+    hint: 'At least 8 characters; a sentence works well. All your other sessions end.',
     refusal: refusalOf('password'),
     isRequired: true,
     maxLength: 1024,
   });
   const body = html`${said === undefined ? null : notice('good', said)}
-  ${form('name', 'Name', field({ name: 'name', label: 'Name', value: name, refusal: refusalOf('name'), isRequired: true, autocomplete: 'name', maxLength: 100 }), 'Change the name')}
-  ${form('email', 'Address', [field({ name: 'email', label: 'E-mail address', value: email, type: 'email', refusal: refusalOf('email'), isRequired: true, autocomplete: 'email', maxLength: 254 }), currentPassword(visit, 'email', refusalOf('email'))], 'Change the address')}
-  ${form('password', 'Password', [password, currentPassword(visit, 'password', refusalOf('password'))], `${visit.signedIn.member.hasPassword ? 'Change' : 'Set'} the password`)}
+  ${form('name', 'Name', field({ name: 'name', label: 'Name', value: name, refusal: refusalOf('name'), isRequired: true, autocomplete: 'name', maxLength: 100 }), 'Change name')}
+  ${form('email', 'Email address', [field({ name: 'email', label: 'Email address', value: email, type: 'email', refusal: refusalOf('email'), isRequired: true, autocomplete: 'email', maxLength: 254 }), currentPassword(visit, 'email', refusalOf('email'))], 'Change email address')}
+  ${form('password', 'Password', [password, currentPassword(visit, 'password', refusalOf('password'))], `${visit.signedIn.member.hasPassword ? 'Change' : 'Set'} password`)}
   ${await identitiesSection(visit)}`;
   return page(visit, { title: 'Account', body, status: last === null ? 200 : statusOf(last.refusal) });
 }

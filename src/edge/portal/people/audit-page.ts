@@ -68,7 +68,7 @@ export async function auditPage(visit: Visit): Promise<Response> {
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
   const strangers = list.ok ? await strangerNames(visit, list.body.data, people) : [];
   const named = new Map([...people, ...strangers]);
-  const body = html`<p class="lead">Who changed what, newest first; never a secret. Days and times are of UTC.</p>
+  const body = html`<p class="lead">All changes, newest first, without secrets. Days and times are in UTC.</p>
     ${form(visit, filters, named)}
     ${list.ok ? entries(list.body, filters, { people: named, owners }) : notice('bad', list.refusal.message)}`;
   return page(visit, { title: 'Audit log', body, status: list.ok ? 200 : statusOf(list.refusal) });
@@ -107,8 +107,8 @@ async function organizationNames(visit: Visit): Promise<ReadonlyMap<string, stri
 }
 
 const extents: readonly Choice[] = [
-  { value: '', label: 'Your own' },
-  { value: 'all', label: 'All of them' },
+  { value: '', label: 'Your organization' },
+  { value: 'all', label: 'All organizations' },
 ];
 
 function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<string, string>): Html {
@@ -120,22 +120,22 @@ function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<strin
   const isOfPlatform = viewed === null && may('organizations');
   return html`<form class="filters" method="get" action="/portal/audit">
     ${isOfPlatform ? select('organizations', 'Organization', extents, filters.organizations) : null}
-    ${select('action', 'What', withChosen([{ value: '', label: 'Everything' }, ...actions], filters.action), filters.action)}
-    ${select('actor_id', 'By', withChosen([{ value: '', label: 'Anybody' }, ...actors], filters.actor_id), filters.actor_id)}
-    ${text('target_id', 'Of (an id)', filters.target_id)} ${text('from', 'From (UTC)', filters.from, 'date')}
+    ${select('action', 'Action', withChosen([{ value: '', label: 'All actions' }, ...actions], filters.action), filters.action)}
+    ${select('actor_id', 'Actor', withChosen([{ value: '', label: 'All actors' }, ...actors], filters.actor_id), filters.actor_id)}
+    ${text('target_id', 'Target id', filters.target_id)} ${text('from', 'From (UTC)', filters.from, 'date')}
     ${text('until', 'Until (UTC)', filters.until, 'date')} <button>Show</button>
   </form>`;
 }
 
 function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owners }: Names): MaybeHtml {
-  if (list.data.length === 0) return empty('Nothing here', 'No change fits what was asked for.');
+  if (list.data.length === 0) return empty('No changes found', 'Change or clear the filters.');
   const next = list.next_cursor === null ? null : pathWith('/portal/audit', { ...filters, after: list.next_cursor });
   // Entries about changes that an operator made to a tenant have that organization as their target.
   const names = owners === null ? people : new Map([...people, ...owners]);
   return html`${table({
     caption: 'Changes, newest first',
     columns: [
-      { title: 'What', isWide: true },
+      { title: 'Change', isWide: true },
       ...(owners === null ? [] : [{ title: 'Organization' }]),
       { title: 'Time (UTC)' },
       { title: 'Details', isWide: true },
@@ -183,7 +183,7 @@ function details(entry: AuditAnswer): Html {
       )}
       <dt>action</dt>
       <dd><code>${action}</code></dd>
-      <dt>of</dt>
+      <dt>target</dt>
       <dd><code>${target}</code></dd>
       ${
         requestId === null

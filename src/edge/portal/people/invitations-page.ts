@@ -53,7 +53,8 @@ interface Typed {
 const roles = (['member', 'admin', 'owner'] as const).map((value) => ({ value, label: roleWords[value] }));
 
 export function invitationsPage(visit: Visit): Promise<Response> {
-  const said = visit.takeNotice() === 'revoked' ? notice('good', 'Revoked: its link no longer works.') : null;
+  const said =
+    visit.takeNotice() === 'revoked' ? notice('good', 'Invitation revoked. The link no longer works.') : null;
   return show(visit, { said });
 }
 
@@ -75,12 +76,12 @@ async function show(visit: Visit, { said = null, typed, refusal, resetRefusal, r
   const next = open.next_cursor === null ? null : pathWith('/portal/invitations', { cursor: open.next_cursor });
   const body = html`${said}
     <section aria-labelledby="invite-title">
-      <h2 id="invite-title">Invite somebody</h2>
+      <h2 id="invite-title">Invite user</h2>
       ${inviteForm(visit, typed ?? { email: '', role: 'member' }, refusal ?? null)}
     </section>
     <section aria-labelledby="open-title">
       <h2 id="open-title">Open invitations</h2>
-      ${open.data.length === 0 ? empty('Nobody is invited', 'An invitation stands here until its link is used, or for a week.') : invitationTable(visit, open.data)}
+      ${open.data.length === 0 ? empty('No open invitations', 'Invite a user above. An invitation is listed until its link is used, for up to a week.') : invitationTable(visit, open.data)}
       ${older(next)}
     </section>
     ${resetSection(visit, members, resetRefusal ?? null)}`;
@@ -93,7 +94,7 @@ function inviteForm(visit: Visit, { email, role }: Typed, refusal: Refusal | nul
   return html`<form class="form" method="post" action="/portal/invitations">
     ${formToken(visit)} ${refused(refusal)}
     <div class="grid">
-      ${field({ name: 'email', label: 'E-mail address', value: email, type: 'email', refusal, isRequired: true, maxLength: 254 })}
+      ${field({ name: 'email', label: 'Email address', value: email, type: 'email', refusal, isRequired: true, maxLength: 254 })}
       ${select(
         'role',
         'Role',
@@ -108,14 +109,14 @@ function inviteForm(visit: Visit, { email, role }: Typed, refusal: Refusal | nul
 function invitationTable(visit: Visit, list: readonly InvitationAnswer[]): Html {
   return table({
     caption: 'Open invitations, newest first',
-    columns: [{ title: 'Address' }, { title: 'Role' }, { title: 'Since' }, { title: 'Until' }, { title: 'Action' }],
+    columns: [{ title: 'Email' }, { title: 'Role' }, { title: 'Created' }, { title: 'Expires' }, { title: 'Action' }],
     rows: list.map(({ id, email, role, created_at, expires_at }) => [
       html`<span class="wrap">${email}</span>`,
       badge('plain', roleWords[role]),
       timeOf(created_at, ''),
       timeOf(expires_at, ''),
       html`<form method="post" action="/portal/invitations/${id}/revoke">
-        ${formToken(visit)}<button class="plain" aria-label="Revoke the invitation of ${email}">Revoke</button>
+        ${formToken(visit)}<button class="plain" aria-label="Revoke invitation of ${email}">Revoke</button>
       </form>`,
     ]),
   });
@@ -124,14 +125,14 @@ function invitationTable(visit: Visit, list: readonly InvitationAnswer[]): Html 
 function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Refusal | null): Html {
   const choices = members.map(({ id, name, email }) => ({ value: id, label: `${name} (${email})` }));
   return html`<section aria-labelledby="reset-title">
-    <h2 id="reset-title">A member has lost the password</h2>
+    <h2 id="reset-title">Password reset</h2>
     <form class="form" method="post" action="/portal/reset-links">
       ${formToken(visit)} ${refused(refusal)} ${select('user_id', 'Member', choices, '')}
       <p class="hint">
-        A link sets a new one, once, within an hour. Somebody who is in several organizations asks for it at the
-        sign-in.
+        The reset link works once, within an hour. Members of several organizations must request the link on the sign-in
+        page.
       </p>
-      <p class="buttons"><button>Make a link</button></p>
+      <p class="buttons"><button>Create reset link</button></p>
     </form>
   </section>`;
 }
@@ -142,7 +143,9 @@ function madeNotice(visit: Visit, { email, link }: MadeAnswer, what: string): Ht
   const shown = new URL(link, visit.origin).href;
   return notice(
     'good',
-    html`<p>Send this to <strong>${email}</strong>: it is shown only once, and whoever has it can use it.</p>
+    html`<p>
+        Send this link to <strong>${email}</strong>. The link is shown only once, and anyone who has it can use it.
+      </p>
       ${copyable('made-link', shown)}`,
   );
 }
@@ -164,5 +167,5 @@ export async function makeResetLink(visit: Visit, form: Form): Promise<Response>
   const path = `/v1/users/${encodeURIComponent(form.text('user_id'))}/reset-link`;
   const made = await visit.send<MadeAnswer>('POST', path);
   if (!made.ok) return show(visit, { resetRefusal: made.refusal });
-  return show(visit, { said: madeNotice(visit, made.body, 'A link'), returnTo: '/portal/invitations' });
+  return show(visit, { said: madeNotice(visit, made.body, 'The reset link'), returnTo: '/portal/invitations' });
 }

@@ -45,10 +45,10 @@ import {
 const shownMax = 10;
 
 const notices: Readonly<Record<string, string>> = {
-  saved: 'Saved. It holds from the next request on.',
-  suspended: 'The organization is suspended: its keys are refused, and its running streams have ended.',
-  active: 'The organization is taken up again: its keys work as before.',
-  closed: 'The organization is closed.',
+  saved: 'Saved. Changes apply from the next request.',
+  suspended: 'Organization suspended. Its keys are rejected, and its running streams have ended.',
+  active: 'Organization reactivated. Its keys work again.',
+  closed: 'Organization closed.',
 };
 
 type Texts = Readonly<Record<string, string>>;
@@ -94,21 +94,21 @@ async function organizationPageOf(visit: Visit, parts: PortalParts, shown: Shown
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
-      ${organizationBadge(organization.status)} <code>${organization.id}</code>, since
+      ${organizationBadge(organization.status)} <code>${organization.id}</code>, created
       ${timeOf(organization.created_at, '')}
     </p>
     ${reported === null ? null : numbers(reported, parts)}
     ${section(
       'look',
-      'Look at it',
-      html`<p>Its own pages, with your rights as platform administrator.</p>
+      'Organization pages',
+      html`<p>View the pages of this organization with your rights as platform administrator.</p>
         ${viewButtons(visit, organization.id)}`,
     )}
     ${organization.status === 'closed' ? null : section('limits', 'Name and limits', limitsForm(visit, parts, { organization, typed: typed ?? textsOf(organization), form, refusal }))}
     ${section('keys', 'Active keys', keyTable(keys.data))}
-    ${moreOf(reported?.active_keys ?? 0, keys.data.length, 'by “Keys” above')}
+    ${moreOf(reported?.active_keys ?? 0, keys.data.length, 'see “Keys” above')}
     ${section('users', 'Users', userTable(users.data, organization.id))}
-    ${moreOf(users.pagination.total, users.data.length, 'by “Users” above')}`;
+    ${moreOf(users.pagination.total, users.data.length, 'see “Users” above')}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: organization.name, actions: actions(visit, organization), body, status });
 }
@@ -118,10 +118,10 @@ function numbers(one: ReportedOrganization, { maxActiveKeys }: PortalParts): Htm
     {
       label: 'Balance',
       value: usd(one.balance),
-      note: one.balance === '0' ? 'requests are refused with 402' : 'credits less what was used',
+      note: one.balance === '0' ? 'requests return 402' : 'credits minus charges',
     },
     { label: 'Last 30 days', value: usd(one.spent_30_days), note: counted(one.requests_30_days, 'request') },
-    { label: 'This month', value: usd(one.spent_month), note: 'months by UTC' },
+    { label: 'This month', value: usd(one.spent_month), note: 'calendar month in UTC' },
     { label: 'Active keys', value: count(one.active_keys), note: `of ${count(one.max_active_keys ?? maxActiveKeys)}` },
   ]);
 }
@@ -132,7 +132,7 @@ function actions(visit: Visit, { id, status }: FullOrganization): MaybeHtml {
   if (status === 'active')
     return html`<a class="button danger" href="${pagePath(id, '/suspend')}">Suspend</a> ${close}`;
   return html`<form method="post" action="${pagePath(id, '/status')}">
-      ${formToken(visit)}<button class="primary" name="status" value="active">Take it up again</button>
+      ${formToken(visit)}<button class="primary" name="status" value="active">Reactivate</button>
     </form>
     ${close}`;
 }
@@ -162,16 +162,18 @@ function limitsForm(visit: Visit, { prices, maxActiveKeys }: PortalParts, shown:
   return html`<form class="form" method="post" action="${pagePath(organization.id)}">
     ${formToken(visit)} ${beganWith(toPatch(textsOf(organization)), shown.form)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: typed['name'] ?? '', refusal, isRequired: true, maxLength: 200 })}
-    ${field({ name: 'max_active_keys', label: 'Active keys at most', value: typed['max_active_keys'] ?? '', hint: `Empty: ${maxActiveKeys}, as the gateway is set (HEADGATE_MAX_ACTIVE_KEYS).`, refusal, inputMode: 'numeric', maxLength: 20 })}
+    ${field({ name: 'max_active_keys', label: 'Maximum active keys', value: typed['max_active_keys'] ?? '', hint: `Empty means ${maxActiveKeys}, the setting HEADGATE_MAX_ACTIVE_KEYS of this gateway.`, refusal, inputMode: 'numeric', maxLength: 20 })}
     <fieldset class="limits">
-      <legend>Limits of its new keys</legend>
-      <p class="hint">What a key gets that says nothing else. Keys that are there keep theirs. Empty is unlimited.</p>
+      <legend>Default key limits</legend>
+      <p class="hint">
+        Applied to new keys without limits of their own. Existing keys keep their limits. Empty means unlimited.
+      </p>
       <div class="grid">
         ${limitFields.map((limit) => field({ ...limit, value: typed[limit.name] ?? '', refusal, inputMode: 'numeric', maxLength: 20, placeholder: 'unlimited' }))}
       </div>
     </fieldset>
     <div class="field">
-      <label for="models">Models that it may use</label>
+      <label for="models">Allowed models</label>
       <textarea
         id="models"
         name="models"
@@ -181,22 +183,23 @@ function limitsForm(visit: Visit, { prices, maxActiveKeys }: PortalParts, shown:
       >
 ${typed['models'] ?? ''}</textarea>
       <p class="hint" id="models-hint">
-        One id a line; empty: all. There are: ${known.length === 0 ? 'none yet' : known.join(', ')}.
+        One model id per line. Empty allows all models. Available:
+        ${known.length === 0 ? 'none yet' : known.join(', ')}.
       </p>
-      ${problem === null ? null : html`<p class="problem" id="models-problem">Models ${problem}</p>`}
+      ${problem === null ? null : html`<p class="problem" id="models-problem">Allowed models ${problem}</p>`}
     </div>
     <p class="buttons"><button class="primary">Save</button></p>
   </form>`;
 }
 
 function keyTable(keys: readonly KeyAnswer[]): Html {
-  if (keys.length === 0) return empty('No active key', 'None of its programs can ask for anything.');
+  if (keys.length === 0) return empty('No active keys', 'Programs of this organization need a key to call models.');
   return table({
-    caption: 'Its active keys, newest first',
-    columns: [{ title: 'Key', isWide: true }, { title: 'It may' }, { title: 'Last used' }, { title: 'Expires' }],
+    caption: 'Active keys, newest first',
+    columns: [{ title: 'Key', isWide: true }, { title: 'Scope' }, { title: 'Last used' }, { title: 'Expires' }],
     rows: keys.map(({ name, prefix, last4, scope, last_used_at: used, expires_at: expires }) => [
       html`${name}<br /><code class="quiet">${prefix}…${last4}</code>`,
-      scope === 'management' ? 'manage' : 'use models',
+      scope,
       timeOf(used, 'never'),
       timeOf(expires, 'never'),
     ]),
@@ -209,10 +212,10 @@ function roleIn({ memberships }: UserAnswer, id: string): string {
 }
 
 function userTable(users: readonly UserAnswer[], id: string): Html {
-  if (users.length === 0) return empty('No users', 'Nobody signs in for it.');
+  if (users.length === 0) return empty('No users', 'Invite a user with “Invitations” above.');
   return table({
-    caption: 'Its users',
-    columns: [{ title: 'Name' }, { title: 'E-mail' }, { title: 'Role' }],
+    caption: 'Users of the organization',
+    columns: [{ title: 'Name' }, { title: 'Email' }, { title: 'Role' }],
     rows: users.map((user) => [
       html`<a href="/portal/users/${user.id}">${user.name}</a>`,
       html`<span class="wrap">${user.email}</span>`,
@@ -250,11 +253,11 @@ export async function changeOrganization(visit: Visit, parts: PortalParts, id: s
 const ends = {
   suspend: {
     title: 'Suspend',
-    says: 'Its keys answer 403 from now on, its people see nothing more, and its running streams end. Nothing is lost: taken up again, everything is as it was.',
+    says: 'Requests with its keys will return 403, its users lose access, and its running streams end. No data is deleted; reactivating the organization restores everything.',
   },
   close: {
     title: 'Close',
-    says: 'Its keys end for good, its people see nothing more, and its running streams end. There is no way back. Wallet, usage and audit log stay readable for platform administrators.',
+    says: 'Its keys are revoked permanently, its users lose access, and its running streams end. This cannot be undone. Wallet, usage and audit log stay readable for platform administrators.',
   },
 } as const;
 
@@ -264,12 +267,12 @@ export async function endOrganizationPage(visit: Visit, id: string, how: keyof t
   const { title, says } = ends[how];
   const body = html`<div class="confirm">
     <p><strong>${organization.name}</strong>: ${says}</p>
-    ${reported === null ? null : html`<p>It has <strong>${counted(reported.active_keys, 'active key')}</strong>, made ${counted(reported.requests_30_days, 'request')} in the last 30 days, and has ${usd(reported.balance)} left.</p>`}
+    ${reported === null ? null : html`<p>The organization has <strong>${counted(reported.active_keys, 'active key')}</strong>, sent ${counted(reported.requests_30_days, 'request')} in the last 30 days, and has a balance of ${usd(reported.balance)}.</p>`}
     <form method="post" action="${pagePath(organization.id, how === 'close' ? '/close' : '/status')}">
       ${formToken(visit)} <input type="hidden" name="status" value="suspended" />
       <p class="buttons">
         <button class="danger">${title} ${organization.name}</button>
-        <a href="${pagePath(organization.id)}">Leave it as it is</a>
+        <a href="${pagePath(organization.id)}">Cancel</a>
       </p>
     </form>
   </div>`;

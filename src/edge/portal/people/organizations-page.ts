@@ -68,9 +68,9 @@ export async function organizationsPage(visit: Visit): Promise<Response> {
   const query = { search, status, sort };
   const path = pathWith('/v1/admin/organizations', { ...query, limit: pageSize, page: queryOf(context, 'page') });
   const list = await visit.get<PageAnswer<ReportedOrganization>>(path);
-  const body = html`<p class="lead">What each has left and spends, in USD. Months and days are those of UTC.</p>
+  const body = html`<p class="lead">Balance and spending of each organization, in USD. Days and months are in UTC.</p>
     ${filters(search, status, sort)}
-    ${list.data.length === 0 ? empty('None found', 'No organization fits what was asked for.') : organizationTable(list.data, query)}
+    ${list.data.length === 0 ? empty('No organizations found', 'Change or clear the filters.') : organizationTable(list.data, query)}
     ${pager('/portal/organizations', query, list.pagination)}`;
   const actions = html`<a class="button primary" href="/portal/organizations/new">New organization</a>`;
   return page(visit, { title: 'Organizations', actions, body });
@@ -100,7 +100,7 @@ interface ListQuery {
 function organizationTable(list: readonly ReportedOrganization[], { search, status, sort }: ListQuery): Html {
   const sorted = { path: '/portal/organizations', query: { search, status }, sort };
   return table({
-    caption: 'Organizations and what they spend',
+    caption: 'Organizations and their spending',
     columns: [
       { ...sortColumn(sorted, 'name', 'Organization'), isWide: true },
       sortColumn(sorted, 'status', 'Status'),
@@ -108,7 +108,7 @@ function organizationTable(list: readonly ReportedOrganization[], { search, stat
       sortColumn(sorted, 'spent_month', 'This month', true),
       sortColumn(sorted, 'balance', 'Balance', true),
       sortColumn(sorted, 'active_keys', 'Keys', true),
-      sortColumn(sorted, 'created_at', 'Since'),
+      sortColumn(sorted, 'created_at', 'Created'),
     ],
     rows: list.map((one) => [
       html`<a href="/portal/organizations/${one.id}">${one.name}</a>`,
@@ -137,9 +137,9 @@ interface Typed {
 async function newOrganizationPageOf(visit: Visit, { name, once }: Typed, refusal: Refusal | null): Promise<Response> {
   const body = html`<form class="form" method="post" action="/portal/organizations">
     ${formToken(visit)} <input type="hidden" name="once" value="${once}" /> ${refused(refusal)}
-    ${field({ name: 'name', label: 'Name', value: name, hint: 'It gets a project, a wallet without credit, and a management key of its own.', refusal, isRequired: true, maxLength: 200 })}
+    ${field({ name: 'name', label: 'Name', value: name, hint: 'Creates the organization with a project, an empty wallet and a management key.', refusal, isRequired: true, maxLength: 200 })}
     <p class="buttons">
-      <button class="primary">Open the organization</button> <a href="/portal/organizations">Cancel</a>
+      <button class="primary">Create organization</button> <a href="/portal/organizations">Cancel</a>
     </p>
   </form>`;
   return page(visit, { title: 'New organization', body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -156,26 +156,23 @@ export async function createOrganization(visit: Visit, form: Form): Promise<Resp
       : openedBefore(visit, before);
   }
   const { id, name: given, management_key: secret } = made.body;
-  const body = html`${notice('good', html`<p><strong>This is the only time that its management key is shown.</strong> Who has it makes keys, users and projects of this organization.</p>`)}
-    ${copyable('secret', secret, 'Copy the key')}
-    <p>
-      It has no credit yet: the first request is refused with 402 until there is some. Its people come in by an
-      invitation.
-    </p>
+  const body = html`${notice('good', html`<p><strong>Copy the management key now: it is shown only once.</strong> Anyone who has the key can create keys, users and projects of this organization.</p>`)}
+    ${copyable('secret', secret, 'Copy key')}
+    <p>The wallet is empty: requests return 402 until you add credit. Invite users so that they can sign in.</p>
     ${viewButtons(visit, id, ['/portal/wallet?open=credits', '/portal/invitations'])}
-    <p><a href="/portal/organizations/${id}">To the organization</a></p>`;
+    <p><a href="/portal/organizations/${id}">View organization</a></p>`;
   return page(visit, { title: given, body, returnTo: `/portal/organizations/${id}` });
 }
 
 /** Answers a form that was sent twice, because its answer was lost (the gateway ended) or somebody resent it. */
 function openedBefore(visit: Visit, id: string): Response | Promise<Response> {
-  const body = html`${notice('plain', html`<p><strong>This form has opened its organization before, and nothing was done now.</strong> Its management key was in that answer alone.</p>`)}
-    <p>If you have not seen the key, look at the organization and make another one there.</p>
+  const body = html`${notice('plain', html`<p><strong>This form already created an organization. No second organization was created.</strong> The management key was shown only in the first response.</p>`)}
+    <p>If you did not see the key, view the organization and create another management key there.</p>
     <p class="buttons">
-      <a class="button" href="/portal/organizations/${id}">To the organization</a>
-      <a href="/portal/organizations/new">Open another one</a>
+      <a class="button" href="/portal/organizations/${id}">View organization</a>
+      <a href="/portal/organizations/new">Create another organization</a>
     </p>`;
-  return page(visit, { title: 'Opened before', body, status: 409, returnTo: '/portal/organizations' });
+  return page(visit, { title: 'Organization already created', body, status: 409, returnTo: '/portal/organizations' });
 }
 
 /** Shows how many entries the page leaves out, and where they are. */

@@ -32,7 +32,7 @@ async function ownOrganizationPageOf(
 ): Promise<Response> {
   const organization = (await readOrganization(visit)) as FullOrganization;
   const said = visit.takeNotice() === 'saved';
-  const body = html`${said ? notice('good', 'It is kept.') : null}
+  const body = html`${said ? notice('good', 'Organization saved.') : null}
   ${visit.may('organization.rename') ? ownForm(visit, organization, wrong) : null}
   ${section('limits', 'Limits', limits(visit, organization, maxActiveKeys))}`;
   return page(visit, { title: organization.name, body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
@@ -65,25 +65,25 @@ function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | 
   return html`<form class="form" method="post" action="/portal/organization">
     ${formToken(visit)} ${beganWith(toBody(typedOf(organization)), form)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
-    ${field({ name: 'wallet_alert_below', label: 'Write when the balance falls below (USD)', value: alertBelow, refusal, hint: 'One e-mail to each owner and administrator, where this gateway sends any. Empty: none.', maxLength: 40 })}
+    ${field({ name: 'wallet_alert_below', label: 'Low-balance alert (USD)', value: alertBelow, refusal, hint: 'Sends one email to each owner and administrator when the balance falls below this amount, if this gateway sends mail. Empty means no alert.', maxLength: 40 })}
     <p class="buttons"><button class="primary">Save</button></p>
-    ${visit.may('webhooks') ? html`<p class="hint">What else they are told of, and where events are sent to: <a href="/portal/webhooks">webhooks and mails</a>.</p>` : null}
+    ${visit.may('webhooks') ? html`<p class="hint">Other alerts and event delivery: <a href="/portal/webhooks">webhooks and email alerts</a>.</p>` : null}
   </form>`;
 }
 
 function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: number): Html {
   const { default_limits: defaults, max_active_keys: max, models, id } = organization;
   const whose = visit.may('organizations')
-    ? html`You set them on <a href="/portal/organizations/${id}">its page among the organizations</a>.`
-    : 'They are set by the administrators of the platform.';
-  return html`<p class="quiet">${whose} A key that is made may have lower or higher limits of its own.</p>
+    ? html`Change these limits on <a href="/portal/organizations/${id}">the platform page of this organization</a>.`
+    : 'Platform administrators set these limits.';
+  return html`<p class="quiet">${whose} Each key can have lower or higher limits.</p>
     ${facts([
-      ['Active keys', `${count(max ?? maxActiveKeys)} at most`],
+      ['Maximum active keys', count(max ?? maxActiveKeys)],
       ...limitFields.map(({ name, label }) => {
         const limit = defaults[name];
-        return [`${label}, of new keys`, limit === null ? 'unlimited' : count(limit)] as const;
+        return [`${label} (new keys)`, limit === null ? 'unlimited' : count(limit)] as const;
       }),
-      ['Models', models === null ? 'all' : models.join(', ')],
+      ['Allowed models', models === null ? 'all' : models.join(', ')],
     ])}`;
 }
 

@@ -53,13 +53,13 @@ interface Typed {
 }
 
 const notices: Readonly<Record<string, string>> = {
-  made: 'The project is made. Keys are put into it when they are made.',
-  saved: 'The project is changed.',
-  archived: 'The project is archived: its keys are refused, and it takes no new ones.',
-  limits_saved: 'The limits are changed: every request from now on goes by them.',
-  restored: 'The project is taken up again: its keys work as before, and service accounts are made anew.',
+  made: 'Project created. Choose this project when you create a key.',
+  saved: 'Project saved.',
+  archived: 'Project archived. Its keys are rejected, and it accepts no new keys.',
+  limits_saved: 'Limits changed, in effect from the next request.',
+  restored: 'Project unarchived. Its keys work again; its former service accounts stay deleted.',
   account_deleted:
-    'The service account is deleted. Requests with its keys are refused from now on, and those that ran have ended.',
+    'Service account deleted. Requests with its keys now return 401, and running requests stop within one second.',
 };
 
 const visibilities = [
@@ -67,7 +67,7 @@ const visibilities = [
   { value: 'public', label: 'Public' },
 ] as const;
 const visibilityHint =
-  'A private project is seen by who administers the organization and by its own keys; a public one by everybody in the organization.';
+  'Administrators of the organization and the keys of the project see a private project. Everyone in the organization sees a public project.';
 
 export async function projectsPage(visit: Visit): Promise<Response> {
   const { context } = visit;
@@ -77,28 +77,28 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const sorted = { path: '/portal/projects', query: {}, sort };
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
-    <p class="lead">A project keeps the keys and the usage of one thing together, such as a product or a team.</p>
+    <p class="lead">A project groups keys and usage, for example of a product or a team.</p>
     ${
       list.data.length === 0
-        ? empty('No project here', 'None is seen by you on this page of the list.')
+        ? empty('No projects', 'This page of the list has no project that you can see.')
         : table({
             caption: 'Projects',
             columns: [
               { ...sortColumn(sorted, 'name', 'Project'), isWide: true },
-              { title: 'Seen by' },
+              { title: 'Visibility' },
               ...(keys === null ? [] : [{ title: 'Active keys', isNumber: true }]),
-              sortColumn(sorted, 'created_at', 'Since'),
-              { title: 'State' },
+              sortColumn(sorted, 'created_at', 'Created'),
+              { title: 'Status' },
             ],
             rows: list.data.map((project) => [
               html`<a href="/portal/projects/${project.id}">${project.name}</a
                 >${project.description === '' ? null : html`<br /><span class="quiet clipped">${project.description}</span>`}`,
-              project.visibility === 'public' ? 'everybody here' : 'administrators',
+              project.visibility,
               ...(keys === null
                 ? []
                 : [count(keys.filter(({ project_id, held }) => project_id === project.id && !held).length)]),
               time(Date.parse(project.created_at)),
-              project.archived ? badge('plain', 'archived') : badge('good', 'open'),
+              project.archived ? badge('plain', 'archived') : badge('good', 'active'),
             ]),
           })
     }
@@ -116,9 +116,9 @@ async function activeKeys(visit: Visit, projectId?: string): Promise<readonly Ke
 
 function fields({ name, description, visibility }: Typed, refusal: Refusal | null): Html {
   return html`${refused(refusal)}
-  ${field({ name: 'name', label: 'Name', value: name, hint: 'One of its kind in the organization.', refusal, isRequired: true, maxLength: 100 })}
+  ${field({ name: 'name', label: 'Name', value: name, hint: 'Must be unique in the organization.', refusal, isRequired: true, maxLength: 100 })}
   ${field({ name: 'description', label: 'Description', value: description, refusal, maxLength: 1000 })}
-  ${radios({ name: 'visibility', legend: 'Seen by', choices: visibilities, chosen: visibility, hint: visibilityHint })}`;
+  ${radios({ name: 'visibility', legend: 'Visibility', choices: visibilities, chosen: visibility, hint: visibilityHint })}`;
 }
 
 const typedOf = (form: Form): Typed => ({
@@ -134,7 +134,7 @@ export function newProjectPage(visit: Visit): Promise<Response> {
 async function newProjectPageOf(visit: Visit, typed: Typed, refusal: Refusal | null): Promise<Response> {
   const body = html`<form class="form" method="post" action="/portal/projects">
     ${formToken(visit)} ${fields(typed, refusal)}
-    <p class="buttons"><button class="primary">Make the project</button> <a href="/portal/projects">Cancel</a></p>
+    <p class="buttons"><button class="primary">Create project</button> <a href="/portal/projects">Cancel</a></p>
   </form>`;
   return page(visit, { title: 'New project', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -173,13 +173,13 @@ async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: Sh
       </form>`
     : facts([
         ['Description', project.description === '' ? html`<span class="quiet">none</span>` : project.description],
-        ['Seen by', project.visibility === 'public' ? 'everybody here' : 'administrators'],
+        ['Visibility', project.visibility],
       ]);
   const body = html`${said === undefined ? null : notice('good', said)}
-  ${project.archived ? notice('plain', 'This project is archived: its keys are refused, and it takes no new ones.') : null}
+  ${project.archived ? notice('plain', 'This project is archived: its keys are rejected, and it accepts no new keys.') : null}
   ${form} ${await budgetSection(visit, 'project', project.id)} ${await rateLimitSection(visit, project)}
   ${await serviceAccountSection(visit, project, keys ?? [])}
-  ${keys === null ? null : section('keys', 'Active keys in it', keyTable(keys))}`;
+  ${keys === null ? null : section('keys', 'Active keys', keyTable(keys))}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   return page(visit, { title: project.name, actions: actions(visit, project), body, status });
 }
@@ -192,13 +192,13 @@ function actions(visit: Visit, { id, archived }: FullProject): MaybeHtml {
   if (!archived) return html`${usage} <a class="button danger" href="/portal/projects/${id}/archive">Archive</a>`;
   return html`${usage}
     <form method="post" action="/portal/projects/${id}/archive">
-      ${formToken(visit)}<button class="primary" name="archived" value="no">Take it up again</button>
+      ${formToken(visit)}<button class="primary" name="archived" value="no">Unarchive</button>
     </form>`;
 }
 
 function keyTable(keys: readonly KeyAnswer[]): Html {
   if (keys.length === 0) {
-    return empty('No active key', html`<a href="/portal/keys/new">Make one</a>, and choose this project.`);
+    return empty('No active keys', html`<a href="/portal/keys/new">Create a key</a> and choose this project.`);
   }
   return table({
     caption: 'Active keys of the project',
@@ -230,20 +230,20 @@ export async function archivePage(visit: Visit, id: string): Promise<Response> {
   const keys = (await activeKeys(visit, project.id)) ?? [];
   const body = html`<div class="confirm">
     <p>
-      The project <strong>${project.name}</strong> takes no new requests and no new keys until it is taken up again. Its
-      usage stays. Its service accounts end for good, with their keys.
+      The project <strong>${project.name}</strong> rejects requests and new keys until it is unarchived. Its usage is
+      kept. Its service accounts and their keys are deleted permanently.
     </p>
     ${
       keys.length === 0
-        ? html`<p>No active key is in it.</p>`
-        : html`<p><strong>These keys are refused from then on:</strong></p>
+        ? html`<p>This project has no active keys.</p>`
+        : html`<p><strong>These keys will be rejected:</strong></p>
             ${keyTable(keys)}`
     }
     <form method="post" action="/portal/projects/${project.id}/archive">
       ${formToken(visit)}
       <p class="buttons">
         <button class="danger" name="archived" value="yes">Archive ${project.name}</button>
-        <a href="/portal/projects/${project.id}">Keep it open</a>
+        <a href="/portal/projects/${project.id}">Cancel</a>
       </p>
     </form>
   </div>`;

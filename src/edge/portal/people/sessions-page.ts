@@ -28,14 +28,14 @@ export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Pro
   const others =
     list.length > 1
       ? html`<form method="post" action="/portal/sessions/end">
-          ${formToken(visit)}<button name="which" value="others">End all others</button>
+          ${formToken(visit)}<button name="which" value="others">End all other sessions</button>
         </form>`
       : null;
-  const body = html`${said ? notice('good', 'Ended: the next page there asks to sign in.') : null}
-    <p class="lead">A session ends after 12 hours without use, after 7 days in any case, and when you end it.</p>
+  const body = html`${said ? notice('good', 'Ended. A browser whose session has ended must sign in again.') : null}
+    <p class="lead">A session ends after 12 hours without use, after 7 days at the latest, or when you end it.</p>
     ${records({
       caption: 'Your sessions',
-      columns: ['Begun', 'Last seen', 'Address', 'Browser', 'Action'],
+      columns: ['Started', 'Last seen', 'IP address', 'Browser', 'Action'],
       rows: list
         .slice((at - 1) * pageSize, at * pageSize)
         .map(({ id, createdAtMs, lastSeenAtMs, address, userAgent }) => [
@@ -44,7 +44,7 @@ export async function sessionsPage(visit: Visit, { sessions }: PortalParts): Pro
           html`<code>${address}</code>`,
           html`<span class="wrap" title="${userAgent}">${browserName(userAgent) ?? userAgent}</span>`,
           id === session.id
-            ? badge('good', 'this one')
+            ? badge('good', 'this session')
             : html`<form method="post" action="/portal/sessions/end">
                 ${formToken(visit)}<button class="plain" name="which" value="${formatId('session', id)}">End</button>
               </form>`,

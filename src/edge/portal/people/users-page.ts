@@ -6,6 +6,7 @@ import {
   beganWith,
   changesIn,
   type Choice,
+  counted,
   empty,
   facts,
   field,
@@ -41,15 +42,15 @@ const pageSize = 25;
 const sorts = ['created_at', 'name', 'email'] as const;
 
 const roleHints = {
-  member: 'uses models with keys',
-  admin: 'makes keys and projects, and other administrators and members',
-  owner: 'makes owners, too',
+  member: 'calls models with API keys',
+  admin: 'manages keys and projects, and adds administrators and members',
+  owner: 'can also add owners',
 } as const;
 
 const notices: Readonly<Record<string, string>> = {
-  made: 'The account is made: who has it can sign in with the address and the password.',
-  changed: 'The role is changed. It counts from the next request on.',
-  removed: 'Removed: the keys and sessions of this person here have ended.',
+  made: 'User created. The user can sign in with the email address and the password.',
+  changed: 'Role changed, in effect from the next request.',
+  removed: 'User removed. The keys and sessions of this user in the organization have ended.',
 };
 
 const withOrganization = (path: string, organizationId: string): string =>
@@ -88,18 +89,18 @@ export async function usersPage(visit: Visit): Promise<Response> {
   ${may('organizations') && viewed === null ? whose(seesAll) : null}
   ${
     list.data.length === 0
-      ? empty('Nobody here', 'There is nobody on this page of the list.')
+      ? empty('No users', 'This page of the list is empty. Go back to the first page.')
       : table({
           caption: 'Users',
           columns: [
             { ...sortColumn(sorted, 'name', 'Name'), isWide: true },
-            { ...sortColumn(sorted, 'email', 'E-mail'), isWide: true },
+            { ...sortColumn(sorted, 'email', 'Email'), isWide: true },
             { title: seesAll ? 'Organizations' : 'Role' },
-            sortColumn(sorted, 'created_at', 'Since'),
+            sortColumn(sorted, 'created_at', 'Created'),
           ],
           rows: list.data.map((user) => [
             html`<a href="/portal/users/${user.id}">${user.name}</a
-              >${user.platform_role === 'admin' ? html` ${badge('busy', 'platform')}` : null}`,
+              >${user.platform_role === 'admin' ? html` ${badge('busy', 'platform administrator')}` : null}`,
             html`<span class="wrap">${user.email}</span>`,
             seesAll ? String(user.memberships.length) : roleOf(user, organizationId),
             time(Date.parse(user.created_at)),
@@ -108,16 +109,16 @@ export async function usersPage(visit: Visit): Promise<Response> {
   }
   ${pager('/portal/users', query, list.pagination)}`;
   const actions = may('users.manage')
-    ? html`${viewed === null ? html`<a class="button" href="/portal/invitations">Invite somebody</a>` : null}
+    ? html`${viewed === null ? html`<a class="button" href="/portal/invitations">Invite user</a>` : null}
         <a class="button primary" href="/portal/users/new">New user</a>`
     : null;
   return page(visit, { title: 'Users', actions, body });
 }
 
 function whose(seesAll: boolean): Html {
-  return html`<nav class="tabs" aria-label="Whose users">
-    <a href="/portal/users" ${seesAll ? null : html`aria-current="true"`}>Of this organization</a>
-    <a href="/portal/users?of=all" ${seesAll ? html`aria-current="true"` : null}>Of all</a>
+  return html`<nav class="tabs" aria-label="Users by organization">
+    <a href="/portal/users" ${seesAll ? null : html`aria-current="true"`}>This organization</a>
+    <a href="/portal/users?of=all" ${seesAll ? html`aria-current="true"` : null}>All organizations</a>
   </nav>`;
 }
 
@@ -137,10 +138,10 @@ async function newUserPageOf(visit: Visit, { name, email, role }: Typed, refusal
     ${formToken(visit)} ${refused(refusal)}
     <div class="grid">
       ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 100 })}
-      ${field({ name: 'email', label: 'E-mail', value: email, refusal, isRequired: true, maxLength: 254 })}
+      ${field({ name: 'email', label: 'Email', value: email, refusal, isRequired: true, maxLength: 254 })}
     </div>
     <div class="field">
-      <label for="password">First password</label>
+      <label for="password">Initial password</label>
       <input
         type="password"
         id="password"
@@ -152,11 +153,13 @@ async function newUserPageOf(visit: Visit, { name, email, role }: Typed, refusal
         aria-describedby="password-hint${problem === null ? '' : ' password-problem'}"
         ${problem === null ? null : html`aria-invalid="true"`}
       />
-      <p class="hint" id="password-hint">8 to 128 characters. Hand it over by a safe way: it is not shown again.</p>
+      <p class="hint" id="password-hint">
+        8 to 128 characters. Send the password to the user in a secure way; it is not shown again.
+      </p>
       ${problem === null ? null : html`<p class="problem" id="password-problem">Password ${problem}</p>`}
     </div>
     ${select('role', 'Role', choices(visit), role)}
-    <p class="buttons"><button class="primary">Make the account</button> <a href="/portal/users">Cancel</a></p>
+    <p class="buttons"><button class="primary">Create user</button> <a href="/portal/users">Cancel</a></p>
   </form>`;
   return page(visit, { title: 'New user', body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -193,12 +196,12 @@ async function userPageOf(visit: Visit, id: string, refusal: Refusal | null): Pr
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
   ${facts([
-    ['E-mail', user.email],
-    ['Since', time(Date.parse(user.created_at))],
-    ...(user.platform_role === 'admin' ? [['Platform', badge('busy', 'administers the platform')] as const] : []),
+    ['Email', user.email],
+    ['Created', time(Date.parse(user.created_at))],
+    ...(user.platform_role === 'admin' ? [['Platform role', badge('busy', 'platform administrator')] as const] : []),
   ])}
   ${section('roles', 'Roles', roles(visit, user, { names, isSelf }))}
-  ${mayResetPassword(visit, user) ? section('password', 'Lost password', resetForm(visit, user)) : null}
+  ${mayResetPassword(visit, user) ? section('password', 'Password reset', resetForm(visit, user)) : null}
   ${visit.may('keys') ? section('keys', 'Keys', await keysOf(visit, user)) : null}`;
   return page(visit, { title: user.name, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
@@ -214,8 +217,8 @@ function mayResetPassword(visit: Visit, user: UserAnswer): boolean {
 function resetForm(visit: Visit, { id }: UserAnswer): Html {
   return html`<form method="post" action="/portal/reset-links">
     ${formToken(visit)} <input type="hidden" name="user_id" value="${id}" />
-    <p class="hint">A link sets a new password, once, within an hour. All sessions of this person end with it.</p>
-    <p class="buttons"><button>Make a link</button></p>
+    <p class="hint">The reset link works once, within an hour. A new password ends all sessions of this user.</p>
+    <p class="buttons"><button>Create reset link</button></p>
   </form>`;
 }
 
@@ -226,7 +229,8 @@ function roles(
   { id, memberships, platform_role: platformRole }: UserAnswer,
   { names, isSelf }: { readonly names: ReadonlyMap<string, string>; readonly isSelf: boolean },
 ): MaybeHtml {
-  if (memberships.length === 0) return empty('In no organization', 'This person sees nothing here.');
+  if (memberships.length === 0)
+    return empty('No organizations', 'This user cannot see anything. Invite the user to an organization.');
   const given = choices(visit);
   return memberships.map(({ organization_id: organizationId, role }) => {
     const name = names.get(organizationId) ?? visit.signedIn.member.organization.name;
@@ -235,7 +239,7 @@ function roles(
     if (!mayChange) {
       return html`<p>
         <strong>${name}</strong>:
-        ${roleWords[role]}${isSelf ? html` <span class="quiet">(one’s own role is changed by somebody else)</span>` : null}
+        ${roleWords[role]}${isSelf ? html` <span class="quiet">(another administrator must change your role)</span>` : null}
       </p>`;
     }
     return html`<form class="filters" method="post" action="/portal/users/${id}">
@@ -248,7 +252,7 @@ function roles(
         </select>
       </div>
       <p class="buttons">
-        <button>Change the role</button>
+        <button>Change role</button>
         <a class="button danger" href="/portal/users/${id}/remove?organization_id=${organizationId}">Remove</a>
       </p>
     </form>`;
@@ -258,7 +262,7 @@ function roles(
 async function keysOf(visit: Visit, { id, memberships }: UserAnswer): Promise<MaybeHtml> {
   const lists = await Promise.all(memberships.map((one) => activeKeys(visit, id, one.organization_id)));
   const keys = lists.flat();
-  if (keys.length === 0) return empty('No active keys', 'No key acts for this person.');
+  if (keys.length === 0) return empty('No active keys', 'Active API keys of this user appear here.');
   return keyNames(keys);
 }
 
@@ -274,11 +278,11 @@ async function activeKeys(visit: Visit, userId: string, organizationId: string):
 
 function keyNames(keys: readonly KeyAnswer[]): Html {
   return table({
-    caption: 'Active keys that act for this person',
-    columns: [{ title: 'Key', isWide: true }, { title: 'It may' }, { title: 'Last used' }],
+    caption: 'Active keys of this user',
+    columns: [{ title: 'Key', isWide: true }, { title: 'Scope' }, { title: 'Last used' }],
     rows: keys.map(({ name, prefix, last4, scope, last_used_at: used }) => [
       html`${name}<br /><code class="quiet">${prefix}…${last4}</code>`,
-      scope === 'management' ? 'manage' : 'use models',
+      scope,
       timeOf(used, 'never'),
     ]),
   });
@@ -298,9 +302,9 @@ export async function changeUser(visit: Visit, id: string, form: Form): Promise<
  * whether the account is in others.
  */
 function whatBecomes(visit: Visit, { memberships }: UserAnswer): string {
-  if (memberships.length > 1) return ' and stays in the others';
+  if (memberships.length > 1) return ', but stays in the others';
   return visit.may('organizations')
-    ? ', and the account is deleted: it is in no other organization'
+    ? ', and the account is deleted, because it is in no other organization'
     : ', and the account is deleted unless it is in another organization';
 }
 
@@ -312,22 +316,22 @@ export async function removeUserPage(visit: Visit, id: string): Promise<Response
   const name = names.get(organizationId) ?? 'the organization';
   const body = html`<div class="confirm">
     <p>
-      <strong>${user.name}</strong> (${user.email}) leaves <strong>${name}</strong>${whatBecomes(visit, user)}. What was
-      used stays in the books and in the audit log.
+      <strong>${user.name}</strong> (${user.email}) will leave <strong>${name}</strong>${whatBecomes(visit, user)}.
+      Usage, charges and audit log entries are kept.
     </p>
     ${
       keys.length === 0
-        ? html`<p>No active key acts for this person here.</p>`
+        ? html`<p>This user has no active keys in this organization.</p>`
         : html`<p>
-              <strong>These ${String(keys.length)} keys end at once</strong>, and what runs with them is cut off within
-              a second:
+              <strong>${counted(keys.length, 'active key')} will be revoked</strong>, and running requests stop within
+              one second:
             </p>
             ${keyNames(keys)}`
     }
     <form method="post" action="/portal/users/${user.id}/remove">
       ${formToken(visit)} <input type="hidden" name="organization_id" value="${organizationId}" />
       <p class="buttons">
-        <button class="danger">Remove ${user.name}</button> <a href="/portal/users/${user.id}">Keep this person</a>
+        <button class="danger">Remove ${user.name}</button> <a href="/portal/users/${user.id}">Cancel</a>
       </p>
     </form>
   </div>`;

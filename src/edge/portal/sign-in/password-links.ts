@@ -29,7 +29,7 @@ function forgotPage(
     ${copyable('welcome-command', welcomeCommand)}`;
   const form = html`<form class="form sign-in" method="post" action="/sign-in/forgot">
     ${refusal === null ? null : notice('bad', refusal.message)}
-    ${field({ name: 'email', label: 'E-mail address', value: '', type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
+    ${field({ name: 'email', label: 'Email address', value: '', type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
     <p class="buttons"><button class="primary">Send a link</button> <a href="/">Back</a></p>
   </form>`;
   const body = letters.areSent

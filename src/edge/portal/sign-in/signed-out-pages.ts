@@ -44,7 +44,7 @@ function signInForm({ email, next, refusal, providerName, end = null }: SignInFo
   return html`<form class="form sign-in" method="post" action="/sign-in">
     ${end === null ? null : notice('plain', ends[end])} ${refusal === null ? null : notice('bad', refusal.message)}
     <input type="hidden" name="next" value="${next}" />
-    ${field({ name: 'email', label: 'E-mail address', value: email, type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
+    ${field({ name: 'email', label: 'Email address', value: email, type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
     ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'current-password', isRequired: true, maxLength: 1024 })}
     <p class="buttons"><button class="primary">Sign in</button> <a href="/sign-in/forgot">Forgotten?</a></p>
     ${
