@@ -5,23 +5,24 @@ import { openPage, statusOf } from '#edge/portal/frame/frame.ts';
 import { html, type Refusal, RefusedError, retryAfterOf } from '#edge/portal/ui/ui.ts';
 
 const titles: Readonly<Record<number, string>> = {
-  403: 'You may not do this',
-  404: 'There is nothing here',
-  429: 'Too much at once',
-  503: 'Not just now',
+  403: 'Not allowed',
+  404: 'Not found',
+  429: 'Too many requests',
+  503: 'Temporarily unavailable',
 };
 
 /** The API's message about keys. Signed-in visitors have none, so they get a message about roles. */
 const ofKeys = new AppError('insufficient_scope').message;
-const ofRoles = 'Your role in this organization does not allow this: ask one of its owners or administrators.';
+const ofRoles =
+  'Your role in this organization does not allow this. Ask an owner or administrator of the organization.';
 
 const forPeople: ReadonlyMap<string, string> = new Map([
   [ofKeys, ofRoles],
   [
     new AppError('outcome_unknown').message,
-    'The outcome is unknown: the database did not confirm this change in time, and it may have been made. Look for it before you send the form again.',
+    'The outcome is unknown: the database did not confirm this change in time. Check whether the change was made before you send the form again.',
   ],
-  [needsPlatformAdmin, 'This is for administrators of the platform: your role in this organization does not allow it.'],
+  [needsPlatformAdmin, 'Only platform administrators can do this. Your role in this organization does not allow it.'],
 ]);
 
 /** Shows an error as a page: the problem, the next action, and the request id for failures of the gateway. */
@@ -31,19 +32,19 @@ export function failurePage(error: unknown, context: HttpContext, log: Log): Res
   const message = forPeople.get(refusal.message) ?? refusal.message;
   const body = html`<p class="lead">${message}</p>
     ${whenAgain(status, retryAfter)}
-    ${status >= 500 ? html`<p>The log of the gateway has it under <code>${context.get('requestId')}</code>.</p>` : null}
-    <p class="buttons"><a class="button" href="/">To the overview</a></p>`;
+    ${status >= 500 ? html`<p>The gateway log has the cause under <code>${context.get('requestId')}</code>.</p>` : null}
+    <p class="buttons"><a class="button" href="/">Go to overview</a></p>`;
   if (retryAfter !== null) context.header('retry-after', String(retryAfter));
-  const title = titles[status] ?? (status >= 500 ? 'Something went wrong' : 'That did not work');
+  const title = titles[status] ?? (status >= 500 ? 'Something went wrong' : 'Request failed');
   return openPage(context, { title, body, status: statusOf(refusal) });
 }
 
 /** Suggests a retry. For errors of the server it suggests reloading, not resending: the change may have been made. */
 function whenAgain(status: number, seconds: number | null) {
   if (seconds !== null) {
-    return html`<p>Try it again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.</p>`;
+    return html`<p>Try again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.</p>`;
   }
-  return status >= 500 ? html`<p>Loading the page again may help in a moment.</p>` : null;
+  return status >= 500 ? html`<p>Reload the page in a moment.</p>` : null;
 }
 
 function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
@@ -54,7 +55,7 @@ function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
   context.set('failureReason', reason);
   if (status >= 500) {
     const fields = { requestId: context.get('requestId'), method: context.req.method, code };
-    log.error({ ...fields, err: failure.cause ?? failure }, 'a page was answered with 5xx; err is its cause');
+    log.error({ ...fields, err: failure.cause ?? failure }, 'a page failed with 5xx; err is its cause');
   }
   for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
   return { status, message, problems: new Map(), retryAfter: retryAfterOf(new Headers(failure.headers)) };

@@ -220,7 +220,7 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   app.post('/portal/playground/chat', (context) => serveChat(context, parts, () => ownVisitOf(context, parts)));
   app.get('/portal', (context) => context.redirect('/', 303));
   app.all('/portal/*', () => {
-    throw new AppError('not_found', { message: 'There is no such page.' });
+    throw new AppError('not_found', { message: 'Page not found.' });
   });
   return app;
 }

@@ -220,7 +220,7 @@ describe('looking at another organization', () => {
       '/portal/organization',
     ]) {
       const { status, text } = await admin.get(path, { cookie });
-      expect([path, status, text.includes('You look at')]).toEqual([path, 200, true]);
+      expect([path, status, text.includes('You are viewing')]).toEqual([path, 200, true]);
     }
     // A person is the same in all organizations: links to one lead there whatever is looked at.
     const { data: people } = await json<{ data: { id: string }[] }>('/v1/users?limit=1');
@@ -255,11 +255,11 @@ describe('looking at another organization', () => {
     const planted = [view, `${name}=${tenant.id}`, `${name}=${tenant.id}.${value.split('.')[1]?.toUpperCase()}`];
     for (const one of planted) {
       const { status, text } = await other.get('/portal/keys', { cookie: `${other.cookie}; ${one}` });
-      expect([one, status, text.includes('You look at')]).toEqual([one, 200, false]);
+      expect([one, status, text.includes('You are viewing')]).toEqual([one, 200, false]);
     }
     await withRole('owner', async (visitor) => {
       const { text } = await visitor.get('/portal/keys', { cookie: `${visitor.cookie}; ${view}` });
-      expect(text).not.toContain('You look at');
+      expect(text).not.toContain('You are viewing');
     });
   });
 });

@@ -172,7 +172,7 @@ describe('a link that signs in', () => {
     const { status, headers } = await useLink(gateway.url, token, { host, origin: `http://${host}` });
     expect([status, headers['set-cookie']]).toEqual([403, undefined]);
     const shown = await send(`${gateway.url}/`, { headers: { accept: 'text/html', host } });
-    expect(shown.text).toContain('Signing in takes TLS');
+    expect(shown.text).toContain('Sign-in requires HTTPS');
   });
 });
 

@@ -76,7 +76,7 @@ function expectAway(path: string, shown: Shown): void {
   expect([path, Number(shown.headers['retry-after'])]).toEqual([path, expect.any(Number)]);
   expect(Number(shown.headers['retry-after'])).toBeGreaterThan(0);
   expect(shown.text).toContain('<html lang="en">');
-  expect(shown.text).toMatch(/Try it again in (?:a second|\d+ seconds)\./);
+  expect(shown.text).toMatch(/Try again in (?:a second|\d+ seconds)\./);
   expect(shown.text).not.toMatch(/postgres|ECONN|SQLSTATE|127\.0\.0\.1:/i);
   expect(shown.headers['set-cookie']).toBeUndefined();
 }

@@ -14,8 +14,8 @@ beforeAll(async () => {
 
 afterAll(() => gateway.stop());
 
-const ended = 'Your session was ended';
-const lapsed = 'Your session is over';
+const ended = 'You were signed out';
+const lapsed = 'Your session expired';
 const page = { accept: 'text/html' };
 
 it('a stranger is told nothing of sessions, and neither is a token of none', async () => {

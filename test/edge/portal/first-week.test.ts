@@ -162,11 +162,11 @@ describe('an account', () => {
   it('that has no password is asked for none, and one that has is', async () => {
     const without = await admin.get('/portal/account');
     expect(without.text).not.toContain('current-password');
-    expect(textOf(without)).toContain('Set the password');
+    expect(textOf(without)).toContain('Set password');
     const { owner } = await openOwned();
     const having = await owner.get('/portal/account');
     expect(having.text.match(/autocomplete="current-password"/g)).toHaveLength(2);
-    expect(textOf(having)).toContain('Change the password');
+    expect(textOf(having)).toContain('Change password');
   });
 });
 
@@ -176,7 +176,7 @@ describe('what only administrators of the platform may see', () => {
     for (const path of ['/portal/engines', '/portal/organizations']) {
       const page = await owner.get(path);
       expect([path, page.status]).toEqual([path, 403]);
-      expect(textOf(page)).toContain('administrators of the platform');
+      expect(textOf(page)).toContain('Only platform administrators can do this');
       expect(textOf(page)).not.toMatch(/API key|management key/);
     }
   });

@@ -308,7 +308,7 @@ describe('who comes from the provider', () => {
       },
     );
     expect(asked.status).toBe(503);
-    expect(asked.text).toContain('does not answer');
+    expect(asked.text).toContain('is unavailable. Try again later');
     expect(jar.size).toBe(0);
     const shown = await sendForm(open.url, '/sign-in', { email: other.email, password: passwordOf });
     expect(shown.status).toBe(303);

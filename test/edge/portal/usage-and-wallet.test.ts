@@ -257,7 +257,7 @@ describe('the wallet', () => {
     expect(await balanceOf(id)).toBe('5.5');
     const shown = await admin.get(`/portal/wallet?organization_id=${id}&type=adjustment`);
     expect(shown.text).toMatch(/adjustment[\s\S]*ticket-7[\s\S]*counted twice[\s\S]*−\$1\.50/);
-    expect(shown.text).toContain(`This is the organization <code>${id}</code>`);
+    expect(shown.text).toContain(`You are viewing the organization <code>${id}</code>`);
   });
 
   it('warns, on the overview too, before the pace of the last seven days has used it up', async () => {

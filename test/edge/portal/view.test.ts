@@ -48,8 +48,8 @@ describe('the tables of what a path means under a view', () => {
   const viewed = { id: 'org_1', name: 'One' };
 
   it('refuse a path that is in neither, and say nothing without a view', () => {
-    expect(() => pathFor(viewed, '/v1/new?x=1')).toThrow('/v1/new is in no table');
-    expect(() => pathFor(viewed, '/v1/keysmith')).toThrow('in no table');
+    expect(() => pathFor(viewed, '/v1/new?x=1')).toThrow('/v1/new is missing from the path tables');
+    expect(() => pathFor(viewed, '/v1/keysmith')).toThrow('missing from the path tables');
     expect(pathFor(null, '/v1/new?x=1')).toBe('/v1/new?x=1');
     expect(pathFor(viewed, '/v1/keys?organization_id=org_2')).toBe('/v1/keys?organization_id=org_2');
     expect(pathFor(viewed, '/v1/invitations/inv_1')).toBe('/v1/invitations/inv_1?organization_id=org_1');
@@ -224,7 +224,9 @@ describe('an organization that is looked at', () => {
 
   it('and cannot be read just now gives the page of that error, and never the own pages in its place', async () => {
     const { id, cookie } = await openTenant('Not to be read');
-    expect((await admin.get('/portal/keys', { cookie })).text).toContain('You look at <strong>Not to be read</strong>');
+    expect((await admin.get('/portal/keys', { cookie })).text).toContain(
+      'You are viewing <strong>Not to be read</strong>',
+    );
     for (const [state, status, seconds] of [
       ['57P03', 503, '1'],
       ['22000', 500, undefined],
@@ -244,7 +246,9 @@ describe('an organization that is looked at', () => {
         await mend();
       }
     }
-    expect((await admin.get('/portal/keys', { cookie })).text).toContain('You look at <strong>Not to be read</strong>');
+    expect((await admin.get('/portal/keys', { cookie })).text).toContain(
+      'You are viewing <strong>Not to be read</strong>',
+    );
     expect(JSON.stringify(await read('/v1/keys'))).not.toContain('for the wrong one');
   });
 

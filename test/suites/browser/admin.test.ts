@@ -192,7 +192,7 @@ describe('organizations', () => {
     const tenant = await openOrganization('Looked At');
     await goto(`/portal/organizations/${tenant.id}`);
     await page.getByRole('button', { name: 'Wallet' }).click();
-    await page.getByText('You look at Looked At').waitFor();
+    await page.getByText('You are viewing Looked At').waitFor();
     await page.locator('summary', { hasText: 'Add credit' }).click();
     await page.getByLabel('Amount in USD').first().fill('12.50');
     await page.getByLabel('Reference').first().fill('looked-at-1');
@@ -208,7 +208,7 @@ describe('organizations', () => {
     await page.getByRole('button', { name: 'Create key' }).click();
     const secret = (await page.locator('#secret').textContent()) ?? '';
     expect((await chat('chat', secret)).status).toBe(200);
-    await page.getByRole('button', { name: 'Back to your own' }).click();
+    await page.getByRole('button', { name: 'Back to your organization' }).click();
     await page.getByRole('heading', { name: 'Looked At' }).waitFor();
     await page.getByRole('link', { name: 'Keys', exact: true }).click();
     expect(await page.getByText('made by the operator').count()).toBe(0);

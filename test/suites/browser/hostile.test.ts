@@ -98,7 +98,7 @@ it('a hostile corpus through every field is shown as it was written, and does no
     await expectHarmless(`/portal/organizations/${id}`);
     await page.getByRole('button', { name: 'Keys', exact: true }).click();
     await expectHarmless('/portal/keys');
-    await page.getByRole('button', { name: 'Back to your own' }).click();
+    await page.getByRole('button', { name: 'Back to your organization' }).click();
   }
   await page.goto(`${gateway.url}/portal/keys`);
   const shown = await page.locator('tbody td:first-child a').allTextContents();
@@ -210,7 +210,7 @@ it('in webhooks, budgets, service accounts, corrections, batches and what a key 
   paths.push(`/portal/projects/${project.id}`, '/portal/costs', '/portal/sessions', '/portal/account');
   for (const path of paths) {
     await expectHarmless(path);
-    expect([path, await page.getByRole('heading', { name: 'There is nothing here' }).count()]).toEqual([path, 0]);
+    expect([path, await page.getByRole('heading', { name: 'Not found' }).count()]).toEqual([path, 0]);
   }
   await page.goto(`${gateway.url}/portal/budgets`);
   const shown = (await page.locator('main').textContent()) ?? '';

@@ -66,7 +66,7 @@ it('signs in, goes past the menu, makes a key and deletes it', async () => {
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
   await page.goto(`${gateway.url}/portal/keys`);
   await page.keyboard.press('Tab');
-  expect(await focused(page)).toMatchObject({ text: 'Skip to the page', isSeen: true });
+  expect(await focused(page)).toMatchObject({ text: 'Skip to content', isSeen: true });
   await page.keyboard.press('Enter');
   // The menu is behind it now.
   await page.keyboard.press('Tab');

@@ -22,13 +22,13 @@ it('a session that is ended elsewhere ends: the next click there asks to sign in
   await here.page.getByRole('button', { name: 'End all other sessions' }).click();
   await here.page.getByText('Ended. A browser whose session has ended must sign in again').waitFor();
   await there.page.getByRole('link', { name: 'Keys', exact: true }).click();
-  await there.page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  await there.page.getByRole('heading', { name: 'First sign-in' }).waitFor();
   await here.page.getByRole('link', { name: 'Wallet' }).click();
   await here.page.getByRole('heading', { name: 'Wallet' }).waitFor();
   await here.page.getByRole('button', { name: 'Sign out' }).click();
-  await here.page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  await here.page.getByRole('heading', { name: 'First sign-in' }).waitFor();
   await here.page.goBack();
-  expect(await here.page.getByRole('heading', { name: 'How to get in' }).count()).toBe(1);
+  expect(await here.page.getByRole('heading', { name: 'First sign-in' }).count()).toBe(1);
   expect([...here.complaints, ...there.complaints]).toEqual([]);
 });
 
@@ -42,14 +42,14 @@ it('a tab that was left open shows nothing of the organization that another one 
   const other = await context.newPage();
   await other.goto(new URL(`/portal/organizations/${id}`, gateway.url).href);
   await other.getByRole('button', { name: 'Keys', exact: true }).click();
-  await other.getByText('You look at Looked at meanwhile').waitFor();
+  await other.getByText('You are viewing Looked at meanwhile').waitFor();
   // By a script, it asks for the numbers alone.
   await own.getByLabel('Group by', { exact: true }).selectOption('key');
-  await own.getByText('You look at Looked at meanwhile').waitFor();
-  await other.getByRole('button', { name: 'Back to your own' }).click();
+  await own.getByText('You are viewing Looked at meanwhile').waitFor();
+  await other.getByRole('button', { name: 'Back to your organization' }).click();
   await other.getByRole('heading', { name: 'Looked at meanwhile' }).waitFor();
   await own.getByLabel('Group by', { exact: true }).selectOption('model');
-  await own.getByText('You look at Looked at meanwhile').waitFor({ state: 'detached' });
+  await own.getByText('You are viewing Looked at meanwhile').waitFor({ state: 'detached' });
   expect(await own.getByRole('heading', { name: 'Usage' }).count()).toBe(1);
   expect(complaints).toEqual([]);
 });
@@ -99,7 +99,7 @@ it('times are in the zone of the reader, UTC on hover; a keyboard gets everywher
   expect(await asked.textContent()).toContain(shown.format(new Date(when)));
   expect(await asked.getAttribute('title')).toBe(`${when.slice(0, 19).replace('T', ' ')} UTC`);
   await page.keyboard.press('Tab');
-  expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to the page');
+  expect(await page.evaluate('document.activeElement.textContent')).toBe('Skip to content');
   await page.keyboard.press('Enter');
   await page.waitForURL(({ hash }) => hash === '#main');
 });
@@ -156,6 +156,6 @@ it('the overview shows what happens elsewhere by itself, until its session ends'
   await expect.poll(() => rows.count()).toBe(before + 1);
   expect(await rows.first().locator('time').getAttribute('data-local')).toBe('');
   await gateway.db.sql`update sessions set ended_at = now()`;
-  await page.getByRole('heading', { name: 'How to get in' }).waitFor();
+  await page.getByRole('heading', { name: 'First sign-in' }).waitFor();
   expect(complaints).toEqual([]);
 });

@@ -93,7 +93,7 @@ it('two organizations never see each other: on no page of the menu, and by no ad
     for (const path of other.own) {
       const answer = await page.goto(`${gateway.url}${path}`);
       expect([path, answer?.status()]).toEqual([path, 404]);
-      await page.getByRole('heading', { name: 'There is nothing here' }).waitFor();
+      await page.getByRole('heading', { name: 'Not found' }).waitFor();
     }
     for (const path of [`/portal/wallet?organization_id=${other.id}`, `/portal/organizations/${other.id}`]) {
       const answer = await page.goto(`${gateway.url}${path}`);
@@ -119,7 +119,7 @@ it('a member sees nothing of what a member may not, and is told so where its add
   ]) {
     const answer = await page.goto(`${gateway.url}${path}`);
     expect([path, answer?.status()]).toEqual([path, 403]);
-    await page.getByRole('heading', { name: 'You may not do this' }).waitFor();
+    await page.getByRole('heading', { name: 'Not allowed' }).waitFor();
     expect(await page.getByRole('button').count()).toBe(0);
   }
   // The wallet is there to be read, and has no form to book with.

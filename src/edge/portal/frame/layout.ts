@@ -154,7 +154,7 @@ function heading(title: string, actions: MaybeHtml): Html {
 /** Renders a page for a signed-in visitor. */
 export function page(visit: Visit, options: PageOptions): Response | Promise<Response> {
   const { title, actions = null, body, status = 200 } = options;
-  const content = html`<a class="skip" href="#main">Skip to the page</a>
+  const content = html`<a class="skip" href="#main">Skip to content</a>
     <div class="frame">
       <header class="side">
         ${brand}

@@ -33,7 +33,7 @@ export async function switchOrganization(visit: Visit, parts: PortalParts, form:
   if (id === session.organizationId) return context.redirect('/', 303);
   const author = { actor: principal.actor, requestId: context.get('requestId') };
   const opened = id === null ? null : await parts.sessions.switchOrganization(session, id, author);
-  if (opened === null) throw new AppError('not_found', { message: 'You are in no such organization.' });
+  if (opened === null) throw new AppError('not_found', { message: 'You are not a member of this organization.' });
   handOver(context, parts, opened);
   return context.redirect('/', 303);
 }

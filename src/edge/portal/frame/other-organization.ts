@@ -8,6 +8,8 @@ export function otherOrganization(id: string, ownPath: string): MaybeHtml {
   if (id === '') return null;
   return notice(
     'plain',
-    html`<p>This is the organization <code>${id}</code>. <a href="${ownPath}">Back to your own</a>.</p>`,
+    html`<p>
+      You are viewing the organization <code>${id}</code>. <a href="${ownPath}">Back to your organization</a>.
+    </p>`,
   );
 }

@@ -10,7 +10,7 @@ export function only(action: Action, make: Page): Page {
   return (visit, parts, param) => {
     if (visit.may(action)) return make(visit, parts, param);
     throw new AppError('insufficient_scope', {
-      message: 'Your role here may not do this. Ask somebody who administers the organization or the platform.',
+      message: 'Your role does not allow this. Ask an administrator of the organization or the platform.',
     });
   };
 }

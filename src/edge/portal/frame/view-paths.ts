@@ -166,7 +166,7 @@ export function pathFor(viewed: Viewed | null, path: string): string {
   if (viewed === null) return path;
   const { pathname, searchParams } = new URL(path, 'http://localhost');
   if (ofOthers.test(pathname)) return path;
-  if (!ofOrganization.test(pathname)) throw new Error(`${pathname} is in no table of what it means under a view`);
+  if (!ofOrganization.test(pathname)) throw new Error(`${pathname} is missing from the path tables of view-paths.ts`);
   if (searchParams.has('organization_id') || searchParams.has('all_organizations')) return path;
   searchParams.set('organization_id', viewed.id);
   return `${pathname}?${searchParams.toString()}`;

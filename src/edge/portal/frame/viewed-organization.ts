@@ -65,7 +65,7 @@ export function requireSameView(form: Form, { viewed }: Visit): void {
   if (form.text('viewed') === (viewed?.id ?? '')) return;
   throw new AppError('conflict', {
     message:
-      'This page was about another organization than the one that you look at now: nothing was done. Open it again.',
+      'This page showed another organization than the one that you view now, so nothing was changed. Open the page again.',
   });
 }
 
@@ -121,11 +121,11 @@ export function viewBanner(visit: Visit): MaybeHtml {
   if (visit.viewed === null) return null;
   return html`<div class="view-banner" role="status">
     <p>
-      You look at <strong>${visit.viewed.name}</strong> as platform administrator: keys, usage, batches, wallet,
-      budgets, users, invitations, projects, webhooks and audit log are this organization’s.
+      You are viewing <strong>${visit.viewed.name}</strong> as platform administrator. Keys, usage, batches, wallet,
+      budgets, users, invitations, projects, webhooks and audit log belong to this organization.
     </p>
     <form method="post" action="/portal/view">
-      ${formToken(visit)}<button name="organization_id" value="">Back to your own</button>
+      ${formToken(visit)}<button name="organization_id" value="">Back to your organization</button>
     </form>
   </div>`;
 }

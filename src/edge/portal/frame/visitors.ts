@@ -101,7 +101,7 @@ export function clientOf(
 /** @throws AppError insufficient_scope if somebody on the network could take over the session */
 export function requireSafe(context: HttpContext, { isSecure }: Pick<PortalParts, 'isSecure'>): void {
   if (placeOf(context, isSecure).isSafe) return;
-  throw new AppError('insufficient_scope', { message: 'Signing in takes TLS, or the machine itself.' });
+  throw new AppError('insufficient_scope', { message: 'Sign-in requires HTTPS, or a connection from this machine.' });
 }
 
 /**

@@ -26,16 +26,16 @@ function joinForm(token: string, { signedIn, token: sessionToken }: Known) {
 function newForms(token: string, name: string, refusal: Refusal | null) {
   const next = `/invitation?token=${token}`;
   return html`<section aria-labelledby="new-title">
-      <h2 id="new-title">New here</h2>
+      <h2 id="new-title">New account</h2>
       <form class="form sign-in" method="post" action="/invitation">
         <input type="hidden" name="token" value="${token}" />
         ${field({ name: 'name', label: 'Name', value: name, autocomplete: 'name', refusal, isRequired: true, maxLength: 100 })}
-        ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'new-password', hint: 'Of 8 characters or more; a sentence does well.', refusal, isRequired: true, maxLength: 1024 })}
-        <p class="buttons"><button class="primary" name="as" value="new">Make the account</button></p>
+        ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'new-password', hint: 'At least 8 characters; a sentence works well.', refusal, isRequired: true, maxLength: 1024 })}
+        <p class="buttons"><button class="primary" name="as" value="new">Create account</button></p>
       </form>
     </section>
     <section aria-labelledby="known-title">
-      <h2 id="known-title">With an account</h2>
+      <h2 id="known-title">Existing account</h2>
       <p class="buttons"><a class="button" href="${signInPath(next)}">Sign in and join</a></p>
     </section>`;
 }
@@ -57,13 +57,13 @@ function invitationPage(context: HttpContext, { token, found, visitor, name = ''
     ${refusal === undefined ? null : notice('bad', refusal.message)}
     ${visitor === null ? newForms(token, name, refusal ?? null) : joinForm(token, visitor)}`;
   const status = refusal === undefined ? 200 : refusal.status === 403 ? 403 : refusal.status === 409 ? 409 : 400;
-  return openPage(context, { title: 'An invitation', body, status });
+  return openPage(context, { title: 'Invitation', body, status });
 }
 
 function stalePage(context: HttpContext) {
-  const body = html`<p class="lead">It was used or revoked, or it is older than a week.</p>
-    <p>Who has invited you can make another.</p>
-    <p class="buttons"><a class="button" href="/">To the pages</a></p>`;
+  const body = html`<p class="lead">The invitation was used or revoked, or is older than a week.</p>
+    <p>Ask the person who invited you for another invitation.</p>
+    <p class="buttons"><a class="button" href="/">Go to Headgate</a></p>`;
   return openPage(context, { title: 'This invitation no longer works', body, status: 404 });
 }
 
@@ -79,7 +79,9 @@ function problemsOf(name: string, password: string, email: string): Refusal | nu
     ['password', passwordProblem(password, email)],
   ];
   const problems = all.flatMap(([field, problem]): [string, string][] => (problem === null ? [] : [[field, problem]]));
-  return problems.length === 0 ? null : { status: 400, message: 'No account was made.', problems: new Map(problems) };
+  return problems.length === 0
+    ? null
+    : { status: 400, message: 'The account was not created.', problems: new Map(problems) };
 }
 
 export function registerInvitation(app: Hono<HttpEnv>, parts: PortalParts, takeForm: TakeForm): void {
@@ -115,7 +117,8 @@ export function registerInvitation(app: Hono<HttpEnv>, parts: PortalParts, takeF
       return context.redirect('/', 303);
     } catch (error) {
       if (!(error instanceof AppError) || error.status !== 409) throw error;
-      const message = 'No account was made with this address. If you have one already, sign in with it and join.';
+      const message =
+        'The account was not created. If you already have an account with this address, sign in with it and join.';
       const taken = { status: 409, message, problems: new Map() };
       return invitationPage(context, { token, found, visitor: null, name, refusal: taken });
     }

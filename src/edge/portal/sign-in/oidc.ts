@@ -44,26 +44,34 @@ function takeAttempt(context: HttpContext, place: Place): (OidcSecrets & { reado
 
 function failedPage(context: HttpContext, message: string, status: 403 | 409 | 503) {
   const body = html`<p class="lead">${message}</p>
-    <p>Whoever has a password signs in with it as ever.</p>
-    <p class="buttons"><a class="button" href="/">To the sign-in</a></p>`;
-  return openPage(context, { title: 'That did not work', body, status });
+    <p>You can still sign in with a password, if your account has one.</p>
+    <p class="buttons"><a class="button" href="/">Back to sign-in</a></p>`;
+  return openPage(context, { title: 'Sign-in failed', body, status });
 }
 
 function answerFailure(context: HttpContext, error: unknown, name: string) {
   if (error instanceof AppError && error.status < 500) {
-    return failedPage(context, 'The organization that new people come into takes nobody in.', 409);
+    return failedPage(
+      context,
+      'The organization for new users does not accept you. Ask the administrator of this gateway.',
+      409,
+    );
   }
   if (!(error instanceof OidcError)) throw error;
-  if (error.kind === 'away') return failedPage(context, `${name} does not answer at the moment.`, 503);
-  return failedPage(context, `${name} did not sign you in, or the attempt was not begun here: try again.`, 403);
+  if (error.kind === 'away') return failedPage(context, `${name} is unavailable. Try again later.`, 503);
+  return failedPage(
+    context,
+    `${name} did not sign you in, or the attempt did not start in this browser. Try again.`,
+    403,
+  );
 }
 
 const unseenTls = (origin: string, publicUrl: string): string =>
-  `This request came as one to ${origin}, and HEADGATE_PUBLIC_URL is ${publicUrl}: whoever runs this gateway names the ` +
-  'proxy that ends TLS in HEADGATE_TRUSTED_PROXIES, and has it send X-Forwarded-Proto.';
+  `This request came to ${origin}, but HEADGATE_PUBLIC_URL is ${publicUrl}. The operator must name the TLS proxy in ` +
+  'HEADGATE_TRUSTED_PROXIES and let it send X-Forwarded-Proto.';
 
 const unknown =
-  'You have no account here, or it may not be entered. An administrator of your organization can invite you.';
+  'You have no account here, or your account cannot sign in. An administrator of your organization can invite you.';
 
 export function registerOidc(app: Hono<HttpEnv>, parts: PortalParts, provider: ProviderParts): void {
   const { oidc, name, newPeople, publicUrl } = provider;
@@ -89,7 +97,8 @@ export function registerOidc(app: Hono<HttpEnv>, parts: PortalParts, provider: P
   app.get(callbackPath, async (context) => {
     requireSafe(context, parts);
     const attempt = takeAttempt(context, placeOf(context, isSecure));
-    if (attempt === null) return failedPage(context, 'This attempt is too old, or was not begun in this browser.', 403);
+    if (attempt === null)
+      return failedPage(context, 'This sign-in attempt expired, or did not start in this browser. Try again.', 403);
     try {
       const person = await oidc.finish(new URL(context.req.url).search, attempt);
       const userId = await accounts.users.identities.findOrLink(person, newPeople, authorOf(context));

@@ -23,21 +23,21 @@ function forgotPage(
   refusal: { message: string; status: 429 | 503 } | null,
 ) {
   const otherwise = html`<p>
-      An administrator of your organization can make a link for you. On the machine that the gateway runs on, this signs
-      its administrator in:
+      An administrator of your organization can create a reset link for you. To sign in as the administrator of the
+      gateway, run this on the gateway's machine:
     </p>
     ${copyable('welcome-command', welcomeCommand)}`;
   const form = html`<form class="form sign-in" method="post" action="/sign-in/forgot">
     ${refusal === null ? null : notice('bad', refusal.message)}
     ${field({ name: 'email', label: 'Email address', value: '', type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
-    <p class="buttons"><button class="primary">Send a link</button> <a href="/">Back</a></p>
+    <p class="buttons"><button class="primary">Send reset link</button> <a href="/">Back</a></p>
   </form>`;
   const body = letters.areSent
-    ? html`<p class="lead">A link to set a new one comes by mail. It works once, for an hour.</p>
+    ? html`<p class="lead">You get a reset link by email. The link works once, for an hour.</p>
         ${form}${otherwise}`
-    : html`<p class="lead">This gateway sends no mail.</p>
+    : html`<p class="lead">This gateway sends no email.</p>
         ${otherwise}`;
-  return openPage(context, { title: 'A new password', body, status: refusal?.status ?? 200 });
+  return openPage(context, { title: 'Reset password', body, status: refusal?.status ?? 200 });
 }
 
 /** Sends links in the background: neither the answer nor its timing reveals whether the account exists. */
@@ -56,12 +56,12 @@ export function createSending(users: Pick<Accounts['users'], 'resetLinks'>, lett
   return {
     send(email, author) {
       if (running >= sendingMax) {
-        log.warn('a link to a new password was asked for and not sent: too many are being sent');
+        log.warn('a password reset link was requested and not sent: too many are being sent');
         return;
       }
       running += 1;
       void send(email, author)
-        .catch((error: unknown) => log.error({ err: error }, 'a link to a new password was not sent'))
+        .catch((error: unknown) => log.error({ err: error }, 'a password reset link was not sent'))
         .finally(() => {
           running -= 1;
         });
@@ -70,19 +70,19 @@ export function createSending(users: Pick<Accounts['users'], 'resetLinks'>, lett
 }
 
 function passwordPage(context: HttpContext, token: string, refusal: Refusal | null) {
-  const body = html`<p class="lead">This sets a new password, once. All sessions of the account end.</p>
+  const body = html`<p class="lead">This link sets a new password once. All sessions of the account end.</p>
     <form class="form sign-in" method="post" action="/reset-password">
       <input type="hidden" name="token" value="${token}" />
       ${refusal === null ? null : notice('bad', refusal.message)}
-      ${field({ name: 'password', label: 'New password', value: '', type: 'password', autocomplete: 'new-password', hint: 'Of 8 characters or more; a sentence does well.', refusal, isRequired: true, maxLength: 1024 })}
-      <p class="buttons"><button class="primary">Set the password</button></p>
+      ${field({ name: 'password', label: 'New password', value: '', type: 'password', autocomplete: 'new-password', hint: 'At least 8 characters; a sentence works well.', refusal, isRequired: true, maxLength: 1024 })}
+      <p class="buttons"><button class="primary">Set password</button></p>
     </form>`;
-  return openPage(context, { title: 'A new password', body, status: refusal === null ? 200 : 400 });
+  return openPage(context, { title: 'New password', body, status: refusal === null ? 200 : 400 });
 }
 
 function stalePage(context: HttpContext) {
-  const body = html`<p class="lead">It was used, it is older than an hour, or the password was changed since.</p>
-    <p class="buttons"><a class="button" href="/sign-in/forgot">Ask for another</a></p>`;
+  const body = html`<p class="lead">The link was used, is older than an hour, or the password changed since.</p>
+    <p class="buttons"><a class="button" href="/sign-in/forgot">Request another link</a></p>`;
   return openPage(context, { title: 'This link no longer works', body, status: 404 });
 }
 
@@ -100,12 +100,10 @@ export function registerPasswordLinks(app: Hono<HttpEnv>, parts: PortalParts, ta
       return forgotPage(context, parts, asRefusal(context, error));
     }
     sending.send(form.text('email').trim(), authorOf(context));
-    const body = html`<p class="lead">
-        If there is an account with this address, a link to set a new password is on its way to it.
-      </p>
-      <p>It works once, for an hour. Three are sent in an hour at most.</p>
+    const body = html`<p class="lead">If this address has an account, a reset link is on its way to it.</p>
+      <p>The link works once, for an hour. At most three links are sent per hour.</p>
       <p class="buttons"><a class="button" href="/">Back</a></p>`;
-    return openPage(context, { title: 'Look into your mail', body });
+    return openPage(context, { title: 'Check your email', body });
   });
   // Opening a link must not use it up: mail programs and chats open links for a preview.
   app.get('/reset-password', async (context) => {
@@ -118,7 +116,11 @@ export function registerPasswordLinks(app: Hono<HttpEnv>, parts: PortalParts, ta
     const [token, password] = [form.text('token'), form.text('password')];
     const problem = passwordProblem(password);
     if (problem !== null) {
-      const refusal = { status: 400, message: 'Nothing was changed.', problems: new Map([['password', problem]]) };
+      const refusal = {
+        status: 400,
+        message: 'The password was not changed.',
+        problems: new Map([['password', problem]]),
+      };
       return (await resetLinks.isOpen(token)) ? passwordPage(context, token, refusal) : stalePage(context);
     }
     const before = await visitorOf(context, parts);

@@ -12,7 +12,7 @@ import { signedOutPage, staleLinkPage, welcomePage } from './signed-out-pages.ts
 
 export type TakeForm = MiddlewareHandler<HttpEnv>;
 
-const wrong = 'This address and this password do not belong together, or may not sign in here.';
+const wrong = 'Wrong email address or password, or this account cannot sign in here.';
 
 /** Converts an error to a message beside the form, so that the visitor can try again. */
 export function asRefusal(context: HttpContext, error: unknown): { message: string; status: 429 | 503 } {

@@ -12,11 +12,12 @@ function unsafe(host: string) {
   return notice(
     'bad',
     html`<p>
-        <strong>Signing in takes TLS, or the machine itself.</strong> This page came over plain HTTP from ${host}, where
-        everybody on the way could take the session over.
+        <strong>Sign-in requires HTTPS, or a connection from this machine.</strong> This page was loaded over plain HTTP
+        from ${host}, where anyone on the network could take over the session.
       </p>
       <p>
-        Put a proxy with TLS before it and name that in <code>HEADGATE_TRUSTED_PROXIES</code>, or come through a tunnel:
+        Put a TLS proxy in front of the gateway and name it in <code>HEADGATE_TRUSTED_PROXIES</code>, or connect through
+        a tunnel:
       </p>
       ${copyable('tunnel', 'ssh -L 8080:127.0.0.1:8080 user@this-machine')}`,
   );
@@ -35,9 +36,9 @@ export interface SignInForm {
 
 const ends: Readonly<Record<SessionEnd, string>> = {
   ended:
-    'Your session was ended: among the sessions of your account, by another password, or since you left the organization. Sign in again; nothing that was sent after its end was done.',
+    'You were signed out: the session was revoked, your password changed, or you left the organization. Sign in again; forms sent after that were not processed.',
   lapsed:
-    'Your session is over: it lasts 12 hours without use, and 7 days in any case. Sign in again; nothing that was sent after its end was done.',
+    'Your session expired: a session lasts 12 hours without use, and 7 days at most. Sign in again; forms sent after that were not processed.',
 };
 
 function signInForm({ email, next, refusal, providerName, end = null }: SignInForm) {
@@ -46,7 +47,7 @@ function signInForm({ email, next, refusal, providerName, end = null }: SignInFo
     <input type="hidden" name="next" value="${next}" />
     ${field({ name: 'email', label: 'Email address', value: email, type: 'email', autocomplete: 'username', isRequired: true, maxLength: 254 })}
     ${field({ name: 'password', label: 'Password', value: '', type: 'password', autocomplete: 'current-password', isRequired: true, maxLength: 1024 })}
-    <p class="buttons"><button class="primary">Sign in</button> <a href="/sign-in/forgot">Forgotten?</a></p>
+    <p class="buttons"><button class="primary">Sign in</button> <a href="/sign-in/forgot">Forgot password?</a></p>
     ${
       providerName === null
         ? null
@@ -58,29 +59,29 @@ function signInForm({ email, next, refusal, providerName, end = null }: SignInFo
 }
 
 export function signedOutPage(context: HttpContext, place: Place, form: SignInForm): Response | Promise<Response> {
-  const body = html`<p class="lead">OpenAI's API outside, vLLM inside, and books that are right to the token.</p>
+  const body = html`<p class="lead">An OpenAI-compatible API for vLLM models, billed exactly by token.</p>
     ${place.isSafe ? signInForm(form) : unsafe(place.host)}
     <section aria-labelledby="in-title">
-      <h2 id="in-title">How to get in</h2>
+      <h2 id="in-title">First sign-in</h2>
       <p>
-        The first start of the gateway printed a link that signs its administrator in. It works once, for ten minutes.
-        On the machine that the gateway runs on, this makes another:
+        At its first start, the gateway printed a sign-in link for its administrator. The link works once, for ten
+        minutes. To create another link, run this on the gateway's machine:
       </p>
       ${copyable('welcome-command', welcomeCommand)}
     </section>
     <section aria-labelledby="api-title">
-      <h2 id="api-title">Programs come in by their key</h2>
+      <h2 id="api-title">Use an API key for programs</h2>
       ${copyable('api-line', `curl ${place.origin}/v1/models -H "Authorization: Bearer $HEADGATE_API_KEY"`)}
-      <p><a href="/docs">All of the API</a>, with a page to try it.</p>
+      <p><a href="/docs">API reference</a>, with a page to try requests.</p>
     </section>`;
-  return openPage(context, { title: 'Your models, behind one gate', body, status: form.refusal?.status ?? 200 });
+  return openPage(context, { title: 'Sign in', body, status: form.refusal?.status ?? 200 });
 }
 
 /** Opening a link must not use it up: mail programs and chats open links for a preview. */
 export function welcomePage(context: HttpContext, place: Place, token: string | null): Response | Promise<Response> {
   if (token === null) return staleLinkPage(context);
   const body = html`${place.isSafe ? null : unsafe(place.host)}
-    <p class="lead">This link signs you in as the administrator of this gateway, once.</p>
+    <p class="lead">This link signs you in once, as the administrator of this gateway.</p>
     ${
       place.isSafe
         ? html`<form method="post" action="/welcome">
@@ -93,8 +94,8 @@ export function welcomePage(context: HttpContext, place: Place, token: string | 
 }
 
 export function staleLinkPage(context: HttpContext): Response | Promise<Response> {
-  const body = html`<p class="lead">It was used, or it is older than ten minutes.</p>
-    <p>On the machine that the gateway runs on, this makes another:</p>
+  const body = html`<p class="lead">The link was used, or is older than ten minutes.</p>
+    <p>To create another link, run this on the gateway's machine:</p>
     ${copyable('welcome-command', welcomeCommand)}`;
   return openPage(context, { title: 'This link no longer works', body, status: 404 });
 }

@@ -40,7 +40,7 @@ export interface UploadForm extends Form {
  */
 export async function readUpload({ req }: HttpContext): Promise<UploadForm> {
   const fields = await req.formData().catch(() => {
-    throw wrongBody('is no form');
+    throw wrongBody('is not a form');
   });
   return {
     text(name) {
@@ -66,7 +66,8 @@ export async function readForm({ req }: HttpContext): Promise<Form> {
 export function requireFormToken(form: Form, token: string): void {
   if (isFormToken(token, form.text('form_token'))) return;
   throw new AppError('insufficient_scope', {
-    message: 'This form was made for another session: nothing was done. Open the page again and send it from there.',
+    message:
+      'This form belongs to another session, so nothing was changed. Open the page again and send the form from there.',
   });
 }
 

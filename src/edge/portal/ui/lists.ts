@@ -60,8 +60,8 @@ export function pager(path: string, query: Query, { page, pages, total }: Pagina
       ? null
       : html`<a class="button" href="${pathWith(path, { ...query, page: wanted })}">${text}</a>`;
   return html`<nav class="buttons" aria-label="Pages of this list">
-    ${to(page - 1, 'Before')}
-    <span class="quiet">Page ${page} of ${pages}, ${total} in all</span> ${to(page + 1, 'Next')}
+    ${to(page - 1, 'Previous')}
+    <span class="quiet">Page ${page} of ${pages}, ${total} in total</span> ${to(page + 1, 'Next')}
   </nav>`;
 }
 

@@ -68,8 +68,8 @@ export function forgetToken(context: HttpContext, { cookieName, isSecure: secure
 /** Suggests the next action. An origin that differs only in TLS means that the proxy is not a trusted one. */
 function nextStep(sent: string | null, origin: string): string {
   const isTlsHidden = sent !== origin && sent === origin.replace(/^http:/, 'https:');
-  if (!isTlsHidden) return 'Open the page here and send it again.';
-  return 'Where a proxy with TLS stands in front, its address must be in HEADGATE_TRUSTED_PROXIES.';
+  if (!isTlsHidden) return 'Open the page here and send the form again.';
+  return 'If a TLS proxy is in front of the gateway, name its address in HEADGATE_TRUSTED_PROXIES.';
 }
 
 /**
@@ -81,6 +81,6 @@ export function requireOwnOrigin(context: HttpContext, { origin }: Place): void 
   const site = headerOf(context, 'sec-fetch-site') ?? 'same-origin';
   if (headerOf(context, 'origin') === origin && site === 'same-origin') return;
   throw new AppError('insufficient_scope', {
-    message: `This form was not sent by a page of ${origin}: nothing was done. ${nextStep(headerOf(context, 'origin'), origin)}`,
+    message: `This form was not sent by a page of ${origin}, so nothing was changed. ${nextStep(headerOf(context, 'origin'), origin)}`,
   });
 }

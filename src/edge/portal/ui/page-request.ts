@@ -91,7 +91,11 @@ interface ErrorBody {
 
 /** Reads both error formats. OpenAI's format has the first field in `param`, and all fields in the message. */
 export function refusalOf({ status, headers }: Pick<Response, 'status' | 'headers'>, body: unknown): Refusal {
-  const { message = 'Something went wrong on our side.', param = null, details } = (body as ErrorBody).error ?? {};
+  const {
+    message = 'The gateway returned an error without a message.',
+    param = null,
+    details,
+  } = (body as ErrorBody).error ?? {};
   const problems =
     details?.map(({ field, message: text }): [string, string] => [field, text]) ?? fieldsOf(message, param);
   return { status, message, problems: new Map(problems), retryAfter: retryAfterOf(headers) };
