@@ -54,9 +54,9 @@ it('names people and keys of other organizations to operators, and to nobody els
   const asked = await gateway.request('/v1/projects', { key, body: { name: 'by a key' } });
   expect([posted.status, asked.status]).toEqual([303, 201]);
   const all = (await admin.get(`${path}project.created`)).text;
-  expect(all).toMatch(new RegExp(`<strong>${person.email}</strong> made the project`));
+  expect(all).toMatch(new RegExp(`<strong>${person.email}</strong> created the project`));
   expect(all).toMatch(
-    /the key <strong>Management key<\/strong> <span[^>]*>\(of owner@org-\S+\)<\/span> made the project <strong>by a key/,
+    /the key <strong>Management key<\/strong> <span[^>]*>\(of owner@org-\S+\)<\/span> created the project <strong>by a key/,
   );
   // What an operator did to the tenant: its own people are not told who that is.
   await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });

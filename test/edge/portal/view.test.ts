@@ -237,7 +237,7 @@ describe('an organization that is looked at', () => {
           const shown = await admin.get(path, { cookie });
           expect([path, shown.status, shown.text.includes('name="form_token"')]).toEqual([path, status, false]);
           expect(shown.headers['retry-after']).toBe(seconds);
-          expect(shown.text.includes('Try it again in a second')).toBe(seconds === '1');
+          expect(shown.text.includes('Try again in a second')).toBe(seconds === '1');
         }
         const fields = { name: 'for the wrong one', scope: 'inference', expiry: 'never' };
         expect((await admin.post('/portal/keys', fields, { cookie })).status).toBe(status);

@@ -153,7 +153,7 @@ it('links that somebody is handed, a run that failed and another organization’
   await expectPresentable(page, 'run-failed');
   await page.goto(`${gateway.url}/portal/organizations/${furnished.otherOrganizationId}`);
   await page.getByRole('button', { name: 'Usage', exact: true }).click();
-  await page.getByText('You look at Water Works').waitFor();
+  await page.getByText('You are viewing Water Works').waitFor();
   await expectPresentable(page, 'view-usage');
   expect(person.complaints).toEqual([]);
 });
