@@ -65,8 +65,8 @@ describe('the packed package', () => {
     expect((await run(command, ['stacks', 'ls'], asking)).stdout).toMatch(/^scheduler +1 /m);
     // Nothing that a command needs is left out of the package.
     const answers: readonly [words: string, answer: RegExp][] = [
-      ['runs ls', /^no run; "headgate stacks apply" makes one\n$/],
-      ['clusters ls', /^there is no cluster; "headgate clusters create" makes one\n$/],
+      ['runs ls', /^no runs; create one with "headgate stacks apply"\n$/],
+      ['clusters ls', /^no clusters; create one with "headgate clusters create NAME --org ORG"\n$/],
       ['costs', /^[\d: -]+ to [\d: -]+ \(UTC\), as of [\d: -]+\n(?:.*\n)*total: .* GPU-hours, /],
       ['users ls', /^USER +E-MAIL .*\nuser_[0-9a-f]{32} +admin@localhost +admin +owner of org_[0-9a-f]{32} +Admin\n$/],
     ];

@@ -28,7 +28,7 @@ const entry = z.looseObject({
 });
 type Entry = z.output<typeof entry>;
 
-const headings = ['TIME (UTC)', 'ACTION', 'WHAT', 'BY', 'CHANGED'];
+const headings = ['TIME (UTC)', 'ACTION', 'TARGET', 'ACTOR', 'CHANGES'];
 
 type Names = ReadonlyMap<string, string>;
 
@@ -106,8 +106,8 @@ async function list(context: CommandContext): Promise<number> {
   };
   const found = await readCursorList(context, { path: '/v1/audit', item: entry, query, limit, parameter: 'after' });
   const names = context.json ? new Map<string, string>() : await readNames(context, found);
-  const none = 'nothing of this kind was changed';
-  const leaveOut = ['WHAT', 'BY'];
+  const none = 'no matching changes';
+  const leaveOut = ['TARGET', 'ACTOR'];
   if (!isOfAll(context)) return printList(context, found, { headings, row: (one) => row(one, names), none, leaveOut });
   const ofAll = (one: Entry): string[] => [one.organization_id ?? '-', ...row(one, names)];
   return printList(context, found, { headings: ['ORGANIZATION', ...headings], row: ofAll, none, leaveOut });
@@ -116,15 +116,15 @@ async function list(context: CommandContext): Promise<number> {
 export const auditCommand: Command = {
   name: 'audit',
   usage: '[--action ACTION] [--target ID] [--from TIME] [--to TIME] [--limit N] [--org ID|all]',
-  summary: 'List who changed what, newest first.',
+  summary: 'List changes and who made them, newest first.',
   words: { min: 0, max: 0 },
   options: {
-    action: { type: 'string', about: 'of one kind, such as api_key.revoked' },
-    target: { type: 'string', about: 'of one thing, by its id' },
+    action: { type: 'string', about: 'only this action, such as api_key.revoked' },
+    target: { type: 'string', about: 'only this target, by its id' },
     from: { type: 'string', about: 'date or RFC 3339 time' },
-    to: { type: 'string', about: 'until before this' },
-    limit: { type: 'string', about: 'how many; 20 if not said' },
-    org: { type: 'string', about: 'another organization, or all, for platform admins' },
+    to: { type: 'string', about: 'end, exclusive' },
+    limit: { type: 'string', about: 'number of entries; default: 20' },
+    org: { type: 'string', about: 'another organization, or all, for platform administrators' },
   },
   run: list,
 };

@@ -34,7 +34,7 @@ const batchesPath = '/v1/batches';
 const pathOfBatch = (context: CommandContext, rest = ''): string =>
   pathOf(batchesPath, context.words[0]) + rest + queryText(orgQuery(context));
 
-const headings = ['BATCH', 'STATUS', 'DONE', 'FAILED', 'OF', 'MODEL', 'WAITS FOR'];
+const headings = ['BATCH', 'STATUS', 'COMPLETED', 'FAILED', 'TOTAL', 'MODEL', 'WAITING FOR'];
 const row = ({ id, status, request_counts: counts, model, waiting_for: code }: Batch): string[] => [
   id,
   status,
@@ -47,7 +47,11 @@ const row = ({ id, status, request_counts: counts, model, waiting_for: code }: B
 
 async function list(context: CommandContext): Promise<number> {
   const found = await readAfterList(context, { path: batchesPath, item: batch, limit: limitOf(context) });
-  return printList(context, found, { headings, row, none: 'no batch; "headgate batches create FILE" makes one' });
+  return printList(context, found, {
+    headings,
+    row,
+    none: 'no batches; create one with "headgate batches create FILE"',
+  });
 }
 
 /** Creates a batch from a local file, or from the id of an uploaded file. */
@@ -59,7 +63,7 @@ async function create(context: CommandContext): Promise<number> {
   const body = { input_file_id: inputFileId, endpoint, completion_window: '24h' };
   const answer = await context.api.call('POST', batchesPath, { body });
   const { id } = parseAnswer(batch, answer);
-  context.out(context.json ? jsonText(answer) : `${id}: runs now; "headgate batches show ${id}" says how far it is\n`);
+  context.out(context.json ? jsonText(answer) : `${id}: started; "headgate batches show ${id}" shows its progress\n`);
   return exitCodes.ok;
 }
 
@@ -79,8 +83,8 @@ async function output(context: CommandContext): Promise<number> {
   if (wanted !== null && wanted !== undefined) return writeContent(context, wanted);
   const isOpen = ['validating', 'in_progress', 'finalizing', 'cancelling'].includes(status);
   const why = isOpen
-    ? `is ${status}: its files are there at its end`
-    : `is ${status} and has no such file: "headgate batches show ${id}" says why`;
+    ? `is ${status}: its files are available when it has ended`
+    : `is ${status} and has no such file: "headgate batches show ${id}" shows why`;
   throw new FailedError(`${id} ${why}`);
 }
 
@@ -90,7 +94,7 @@ export const batchCommands: readonly Command[] = [
   {
     name: 'batches ls',
     usage: '[--limit N] [--org ID]',
-    summary: 'List batches, newest first, with how far each is.',
+    summary: 'List batches with their progress, newest first.',
     words: { min: 0, max: 0 },
     options: { ...limitOption, ...orgOption },
     run: list,
@@ -98,17 +102,17 @@ export const batchCommands: readonly Command[] = [
   {
     name: 'batches create',
     usage: 'FILE|ID [--endpoint PATH]',
-    summary: 'Run the requests of a file, within 24 hours, at the price of flex.',
+    summary: 'Run the requests of a file within 24 hours, at the flex price.',
     words: { min: 1, max: 1 },
     options: {
-      endpoint: { type: 'string', choices: endpoints, about: `of all requests; ${endpoints[0]} if not said` },
+      endpoint: { type: 'string', choices: endpoints, about: `for all requests; default: ${endpoints[0]}` },
     },
     run: create,
   },
   {
     name: 'batches show',
     usage: 'ID [--org ID]',
-    summary: 'Show a batch: how far it is, what it waits for, what is wrong with its file.',
+    summary: 'Show a batch: progress, what it waits for, errors in its file.',
     words: { min: 1, max: 1 },
     options: orgOption,
     run: show,
@@ -116,7 +120,7 @@ export const batchCommands: readonly Command[] = [
   {
     name: 'batches cancel',
     usage: 'ID [--org ID]',
-    summary: 'Cancel a batch; what is answered stays in its output.',
+    summary: 'Cancel a batch; its output keeps the answers so far.',
     words: { min: 1, max: 1 },
     options: orgOption,
     run: cancel,
@@ -126,7 +130,11 @@ export const batchCommands: readonly Command[] = [
     usage: 'ID [--errors] [--out FILE] [--org ID]',
     summary: 'Print the answers of a batch that has ended, or write them to a file.',
     words: { min: 1, max: 1 },
-    options: { errors: { type: 'boolean', about: 'what failed, in place of the answers' }, ...outOption, ...orgOption },
+    options: {
+      errors: { type: 'boolean', about: 'the failed requests instead of the answers' },
+      ...outOption,
+      ...orgOption,
+    },
     run: output,
   },
 ];

@@ -41,7 +41,7 @@ const pathOf = (context: CommandContext): string =>
 const scopeText = ({ scope: { type, id } }: Budget): string =>
   cleanLine(id === null ? 'each user' : type === 'user' ? `user ${id}` : id);
 
-const headings = ['BUDGET', 'OF', 'PERIOD', 'MODE', 'USD', 'SPENT', 'LEFT', 'RESETS (UTC)', 'ALERTS'];
+const headings = ['BUDGET', 'SCOPE', 'PERIOD', 'MODE', 'USD', 'SPENT', 'REMAINING', 'RESETS (UTC)', 'ALERTS'];
 const row = (one: Budget): string[] => [
   one.id,
   scopeText(one),
@@ -53,7 +53,7 @@ const row = (one: Budget): string[] => [
   timeText(one.resets_at),
   one.alert_percents.map((percent) => `${percent}%`).join(' ') || '-',
 ];
-const none = 'there is no budget; "headgate budgets create" makes one';
+const none = 'no budgets; create one with "headgate budgets create USD"';
 
 async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAfterList(context, { path: collection, item: budget }), { headings, row, none });
@@ -64,7 +64,7 @@ async function scopeOf(context: CommandContext): Promise<{ readonly type: string
   const [key, project, user] = ['key', 'project', 'user'].map((name) => textFlag(context, name));
   const isEach = context.flags['each-user'] === true;
   const named = [key, project, user].filter((word) => word !== null && word !== undefined).length + (isEach ? 1 : 0);
-  if (named !== 1) throw new UsageError('name one of --key, --project, --user and --each-user');
+  if (named !== 1) throw new UsageError('give exactly one of --key, --project, --user and --each-user');
   if (isEach) return { type: 'user', id: null };
   if (typeof key === 'string') return { type: 'api_key', id: await findKeyId(context, key) };
   if (typeof user === 'string') return { type: 'user', id: user };
@@ -78,7 +78,7 @@ function percentsOf(context: CommandContext): readonly number[] | null {
   if (text === 'none') return [];
   const all = text.split(',').map(Number);
   if (all.every((percent) => Number.isInteger(percent) && percent > 0)) return all;
-  throw new UsageError('--alerts takes whole percentages such as 80,100, or none');
+  throw new UsageError('--alerts must be whole percentages such as 80,100, or none');
 }
 
 function fieldsOf(context: CommandContext) {
@@ -88,7 +88,7 @@ function fieldsOf(context: CommandContext) {
 }
 
 function madeText(one: Budget): string {
-  return `${one.id}: ${one.period} ${one.mode} budget of ${scopeText(one)}, ${one.amount} USD\n`;
+  return `${one.id}: ${one.period} ${one.mode} budget for ${scopeText(one)}, ${one.amount} USD\n`;
 }
 
 function show(context: CommandContext, answer: unknown): number {
@@ -105,15 +105,15 @@ async function create(context: CommandContext): Promise<number> {
 async function edit(context: CommandContext): Promise<number> {
   const amount = textFlag(context, 'amount');
   const body = { ...(amount !== null && { amount }), ...fieldsOf(context) };
-  if (Object.keys(body).length === 0) throw new UsageError('name what changes: --amount, --mode or --alerts');
+  if (Object.keys(body).length === 0) throw new UsageError('nothing to change; give --amount, --mode or --alerts');
   return show(context, await context.api.call('PATCH', pathOf(context), { body }));
 }
 
 async function remove(context: CommandContext): Promise<number> {
   const one = parseAnswer(budget, await context.api.call('GET', pathOf(context)));
   await confirm(context, {
-    question: `Delete the ${one.period} ${one.mode} budget of ${scopeText(one)} (${one.id})?`,
-    consequence: 'Nothing is refused for it any more, from the next request on.',
+    question: `Delete the ${one.period} ${one.mode} budget for ${scopeText(one)} (${one.id})?`,
+    consequence: 'It no longer rejects requests, from the next request on.',
     done: 'deleted',
   });
   const answer = await context.api.call('DELETE', pathOf(context));
@@ -121,10 +121,17 @@ async function remove(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const orgOption = { org: { type: 'string', about: 'another organization, for platform administrators' } } as const;
 const changed = {
-  mode: { type: 'string', choices: ['hard', 'soft'], about: 'hard refuses what would pass it, soft only tells of it' },
-  alerts: { type: 'string', about: 'percentages at which owners and admins are told, such as 80,100, or none' },
+  mode: {
+    type: 'string',
+    choices: ['hard', 'soft'],
+    about: 'hard: reject requests over the budget; soft: only send alerts',
+  },
+  alerts: {
+    type: 'string',
+    about: 'percentages at which owners and administrators get a mail, such as 80,100, or none',
+  },
   ...orgOption,
 } as const;
 
@@ -132,7 +139,7 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets ls',
     usage: '[--org ID]',
-    summary: 'List the budgets, with what is spent of each.',
+    summary: 'List the budgets with their spending.',
     words: { min: 0, max: 0 },
     options: orgOption,
     run: list,
@@ -141,14 +148,14 @@ export const budgetCommands: readonly Command[] = [
     name: 'budgets create',
     usage:
       'USD (--key ID|NAME|--project ID|NAME|--user NAME|--each-user) [--period daily|monthly] [--mode hard|soft] [--alerts LIST] [--org ID]',
-    summary: 'Make a budget of a key, a project, an end user, or each end user.',
+    summary: 'Create a budget for a key, a project, an end user, or each end user.',
     words: { min: 1, max: 1 },
     options: {
-      key: { type: 'string', about: 'the key whose spending it bounds' },
-      project: { type: 'string', about: 'the project whose spending it bounds' },
-      user: { type: 'string', about: 'the end user, as requests name him' },
-      'each-user': { type: 'boolean', about: 'each end user that has no budget of his own' },
-      period: { type: 'string', choices: ['daily', 'monthly'], about: 'of UTC; monthly if not said' },
+      key: { type: 'string', about: 'limit the spending of this key' },
+      project: { type: 'string', about: 'limit the spending of this project' },
+      user: { type: 'string', about: 'limit the spending of this end user, as named in requests' },
+      'each-user': { type: 'boolean', about: 'limit the spending of each end user without an own budget' },
+      period: { type: 'string', choices: ['daily', 'monthly'], about: 'in UTC; default: monthly' },
       ...changed,
     },
     run: create,
@@ -156,15 +163,15 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets edit',
     usage: 'ID [--amount USD] [--mode hard|soft] [--alerts LIST] [--org ID]',
-    summary: 'Change a budget, on every gateway at once.',
+    summary: 'Change a budget, on all gateways immediately.',
     words: { min: 1, max: 1 },
-    options: { amount: { type: 'string', about: 'USD of one period' }, ...changed },
+    options: { amount: { type: 'string', about: 'USD per period' }, ...changed },
     run: edit,
   },
   {
     name: 'budgets rm',
     usage: 'ID [--org ID] [--yes]',
-    summary: 'Delete a budget; asks before.',
+    summary: 'Delete a budget; asks first.',
     words: { min: 1, max: 1 },
     options: { ...yesOption, ...orgOption },
     run: remove,

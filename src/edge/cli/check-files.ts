@@ -30,7 +30,7 @@ function loadNamed(words: readonly string[]): EngineFilesResult {
     const hosts = words.filter((word) => basename(word) === hostsFile);
     return withHosts(loadEngineFileList(engines), hosts.map(dirname));
   }
-  if (words.length > 1) throw new UsageError('name one folder, or only files');
+  if (words.length > 1) throw new UsageError('give one folder, or only files');
   return withHosts(loadEngineFiles(folder), [folder]);
 }
 

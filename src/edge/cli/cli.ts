@@ -206,7 +206,7 @@ function tellingOf(error: unknown): Telling {
   }
   // For example an answer that no gateway gives, whose text is in the message.
   const what = error instanceof Error ? error : new Error(String(error));
-  const message = cleanText(`this was not expected, in an answer or in the command itself: ${what.message}`);
+  const message = cleanText(`unexpected error, in an answer or in the command itself: ${what.message}`);
   const trace = cleanText(
     (what.stack ?? '')
       .split('\n')

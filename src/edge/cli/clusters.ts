@@ -50,7 +50,7 @@ function row(one: z.output<typeof summary>): string[] {
 async function list(context: CommandContext): Promise<number> {
   const query = queryOf(context, ['org', 'status']);
   const rows = await readList(context, { path: clustersPath, item: summary, query });
-  const none = 'there is no cluster; "headgate clusters create" makes one';
+  const none = 'no clusters; create one with "headgate clusters create NAME --org ORG"';
   return printList(context, rows, { headings, row, none, leaveOut: ['ORGANIZATION', 'DOMAIN'] });
 }
 
@@ -66,9 +66,9 @@ function readNodes(path: string): unknown {
     if (Array.isArray(value)) return value;
   } catch (error) {
     if (!(error instanceof YAMLParseError)) throw error;
-    throw new UsageError(`${path} is no YAML: ${error.message.split('\n')[0] ?? ''}`);
+    throw new UsageError(`${path} is not valid YAML: ${error.message.split('\n')[0] ?? ''}`);
   }
-  throw new UsageError(`${path} must hold a list of nodes, each with name, address and hardware_profile`);
+  throw new UsageError(`${path} must contain a list of nodes, each with name, address and hardware_profile`);
 }
 
 /** Returns the id of the cluster with this id, or with this name if it is active. @throws FailedError */
@@ -81,7 +81,7 @@ export async function findClusterId(context: CommandContext, text: string): Prom
     throw new FailedError(`there is no cluster ${text}; "headgate clusters ls" lists the clusters`);
   if (others.length === 0) return first.id;
   const ids = [first, ...others].map(({ id, organization_id: organization }) => `${id} of ${organization}`);
-  throw new FailedError(`several clusters have the name ${text}: say which of ${ids.join(', ')}`);
+  throw new FailedError(`several clusters are named ${text}; use an id: ${ids.join(', ')}`);
 }
 
 /** Most clusters that one sentence names. */
@@ -99,9 +99,9 @@ export async function sayUnallocated(context: CommandContext, query: URLSearchPa
     return `${one.nodes_total - one.nodes_allocated} of ${one.nodes_total} nodes of ${cleanLine(one.name)}`;
   });
   const others = waiting.length - named.length;
-  const list = [...named, ...(others === 0 ? [] : [`those of ${others} more clusters`])].join(', ');
+  const list = [...named, ...(others === 0 ? [] : [`nodes of ${others} more clusters`])].join(', ');
   return (
-    `not allocated: ${list}; the hours of a node count from its allocation, which a platform admin tells: ` +
+    `not allocated: ${list}; metering of a node starts when a platform administrator allocates it: ` +
     'headgate clusters allocate CLUSTER NODE'
   );
 }
@@ -126,7 +126,7 @@ export async function readClusterName({ api }: CommandContext, id: string): Prom
 async function create(context: CommandContext): Promise<number> {
   const { api, json, out, words } = context;
   const organization = textFlag(context, 'org');
-  if (organization === null) throw new UsageError('--org is missing: it names the organization, org_…');
+  if (organization === null) throw new UsageError('--org is missing: give the id of the organization, org_…');
   const [domain, nodes, keyFile] = ['domain', 'nodes', 'private-key'].map((name) => textFlag(context, name));
   const body = {
     name: words[0],
@@ -137,7 +137,7 @@ async function create(context: CommandContext): Promise<number> {
   };
   const answer = await api.call('POST', clustersPath, { body });
   const made = parseAnswer(cluster, answer);
-  const line = `for ~/.ssh/authorized_keys of its nodes:\n${made.access_identity.public_key}\n`;
+  const line = `add this key to ~/.ssh/authorized_keys of its nodes:\n${made.access_identity.public_key}\n`;
   out(json ? jsonText(answer) : `${made.id}: ${made.status}; ${line}`);
   return exitCodes.ok;
 }
@@ -149,8 +149,8 @@ async function remove(context: CommandContext): Promise<number> {
   await confirm(context, {
     question: `Archive the cluster "${before.name}" (${before.id})?`,
     consequence:
-      `All ${before.nodes_total} of its nodes are released and no longer counted, ${before.nodes_allocated} of them are ` +
-      'allocated; its runs end as FAILED, their web addresses stop, and what they made stays on the nodes.',
+      `All of its ${before.nodes_total} nodes (${before.nodes_allocated} allocated) are released and no longer metered. ` +
+      'Its runs end as FAILED, their web addresses stop, and their resources stay on the nodes.',
     done: 'archived',
   });
   await api.call('DELETE', path);
@@ -176,31 +176,31 @@ function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promi
     const { node, allocation } = parseAnswer(eventResult, answer);
     const { allocated_at: from, released_at: to } = allocation;
     const times = [from === null ? '' : ` from ${from}`, to === null ? '' : ` to ${to}`].join('');
-    out(json ? jsonText(answer) : `${cleanLine(node.name)}: ${node.status}; held${times}\n`);
+    out(json ? jsonText(answer) : `${cleanLine(node.name)}: ${node.status}; metered${times}\n`);
     return exitCodes.ok;
   };
 }
 
 const one = { min: 1, max: 1 } as const;
 const clusterAndNode = { min: 2, max: 2 } as const;
-const atOption = { at: { type: 'string', about: 'RFC 3339 time, in the past; now if not said' } } as const;
+const atOption = { at: { type: 'string', about: 'RFC 3339 time, in the past; default: now' } } as const;
 
 export const clusterCommands: readonly Command[] = [
   {
     name: 'clusters ls',
     usage: '[--org ORG] [--status active|archived|all]',
-    summary: 'List the clusters: organization, how many of their nodes are allocated, domain.',
+    summary: 'List the clusters: organization, allocated nodes, domain.',
     words: { min: 0, max: 0 },
     options: {
-      org: { type: 'string', about: 'of one organization: org_…' },
-      status: { type: 'string', choices: ['active', 'archived', 'all'], about: 'active if not said' },
+      org: { type: 'string', about: 'only this organization: org_…' },
+      status: { type: 'string', choices: ['active', 'archived', 'all'], about: 'default: active' },
     },
     run: list,
   },
   {
     name: 'clusters show',
     usage: 'CLUSTER',
-    summary: 'Show all that is known of a cluster, by name or id, and of its nodes.',
+    summary: 'Show a cluster and its nodes, by name or id.',
     words: one,
     names: 'clusters',
     options: {},
@@ -210,20 +210,20 @@ export const clusterCommands: readonly Command[] = [
     name: 'clusters create',
     usage: 'NAME --org ORG [--domain DOMAIN] [--nodes FILE] [--private-key FILE]',
     summary:
-      'Make a cluster and print the public key for its nodes; nodes are a list in YAML or JSON, with the fields of the API.',
+      'Create a cluster and print the public key for its nodes; nodes are a list in YAML or JSON, with the fields of the API.',
     words: one,
     options: {
-      org: { type: 'string', about: 'whose it is: org_…' },
-      domain: { type: 'string', about: 'under which its web addresses are' },
-      nodes: { type: 'string', about: 'a file: name, address, hardware_profile of each' },
-      'private-key': { type: 'string', about: 'a file with the key for its nodes; made here if not said' },
+      org: { type: 'string', about: 'organization that owns the cluster: org_…' },
+      domain: { type: 'string', about: 'domain of its web addresses' },
+      nodes: { type: 'string', about: 'a file with name, address and hardware_profile of each node' },
+      'private-key': { type: 'string', about: 'a file with the private key for its nodes; default: a new key' },
     },
     run: create,
   },
   {
     name: 'clusters allocate',
     usage: 'CLUSTER NODE [--at TIME]',
-    summary: 'Begin the hours of a node, by its name or id; until then nothing of it is counted.',
+    summary: 'Start metering a node, by its name or id; its hours count from then on.',
     words: clusterAndNode,
     names: 'clusters',
     options: atOption,
@@ -232,7 +232,7 @@ export const clusterCommands: readonly Command[] = [
   {
     name: 'clusters release',
     usage: 'CLUSTER NODE [--at TIME]',
-    summary: 'End the hours of a node.',
+    summary: 'Stop metering a node.',
     words: clusterAndNode,
     names: 'clusters',
     options: atOption,
@@ -241,7 +241,7 @@ export const clusterCommands: readonly Command[] = [
   {
     name: 'clusters rm',
     usage: 'CLUSTER [--yes]',
-    summary: 'Release all nodes of a cluster, end its metering and archive it; asks before.',
+    summary: 'Archive a cluster: release all its nodes and stop metering; asks first.',
     words: one,
     names: 'clusters',
     options: yesOption,

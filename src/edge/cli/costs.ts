@@ -57,7 +57,7 @@ const answerTimeoutMs = 300_000;
 
 async function costs(context: CommandContext): Promise<number> {
   const isCsv = context.flags['csv'] === true;
-  if (isCsv && context.json) throw new UsageError('--csv and --json contradict each other');
+  if (isCsv && context.json) throw new UsageError('give --csv or --json, not both');
   const query = readQuery(context).toString();
   if (isCsv) {
     for await (const text of context.api.text(`/v1/billing/costs.csv?${query}`, { answerTimeoutMs })) context.out(text);
@@ -75,7 +75,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
   if (organizations.length > 0) return '';
   try {
     const hint = await sayUnallocated(context, queryOf(context, ['org']));
-    return `${hint ?? 'costs begin with a cluster whose nodes are in use: "headgate clusters ls" lists the clusters'}\n`;
+    return `${hint ?? 'costs start when the node of a cluster is allocated: "headgate clusters ls" lists the clusters'}\n`;
   } catch (error) {
     if (error instanceof FailedError) return '';
     throw error;
@@ -119,7 +119,7 @@ function textOf(
       ]),
     ),
   );
-  const table = rows.length === 0 ? 'nothing was used\n' : renderTable(headings, rows, columns);
+  const table = rows.length === 0 ? 'no usage\n' : renderTable(headings, rows, columns);
   const cost = sums.length === 0 ? 'no cost' : sums.map(amountText).join(', ');
   const total = `total: ${hoursText(totals.node_hours)} node-hours, ${hoursText(totals.gpu_hours)} GPU-hours, ${cost}\n`;
   return `${head}${table}${total}${warnings.map(warningText).join('')}`;
@@ -133,7 +133,7 @@ const hoursText = (value: number): string => String(value);
 const amountText = ({ amount: value, currency }: z.output<typeof amount>): string => `${value} ${currency}`;
 
 function remark({ rated, estimated }: z.output<typeof line>, running: boolean): string {
-  const words = [running ? 'runs' : '', rated ? '' : 'no price', estimated ? 'end estimated' : ''];
+  const words = [running ? 'running' : '', rated ? '' : 'no price', estimated ? 'end estimated' : ''];
   return words.filter((word) => word !== '').join(', ');
 }
 
@@ -152,23 +152,23 @@ function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: 
   switch (code) {
     case 'CONVERSION_RATE_MISSING':
       return (
-        `costs in ${from} are shown in ${from} where no rate to ${to} is on file for their time; a platform admin adds ` +
-        'one: POST /v1/billing/conversion-rates'
+        `some costs are shown in ${from}, because no conversion rate to ${to} covers their time; a platform ` +
+        'administrator adds one: POST /v1/billing/conversion-rates'
       );
     case 'RATE_CARD_MISSING':
       return (
-        `hours of ${profile} without a price are counted and cost nothing here; a platform admin adds one: ` +
+        `${profile} has hours without a price, which are counted at no cost; a platform administrator adds a rate card: ` +
         'POST /v1/billing/rate-cards'
       );
     case 'AMBIGUOUS_RATE':
       return (
-        `hours of ${profile} have prices in several currencies, none of which is the organization's, and cost nothing ` +
-        'here; its admin chooses one: PATCH /v1/orgs/ID/billing-currency'
+        `${profile} has prices in several currencies but not in the organization's, so its hours are counted at no ` +
+        'cost; an administrator of the organization chooses the currency: PATCH /v1/orgs/ID/billing-currency'
       );
     case 'GPU_PRICE_MISSING':
       return (
-        `GPU-hours of inference on ${profile} are counted and cost nothing here: its rate card has no gpu_hour; a ` +
-        'platform admin adds one that has: POST /v1/billing/rate-cards'
+        `GPU-hours of inference on ${profile} are counted at no cost: its rate card has no gpu_hour; a platform ` +
+        'administrator adds a rate card with it: POST /v1/billing/rate-cards'
       );
     default:
       return code;
@@ -178,15 +178,15 @@ function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: 
 export const costsCommand: Command = {
   name: 'costs',
   usage: '[--month MONTH | --from TIME --to TIME] [--tz ZONE] [--org ID] [--csv]',
-  summary: 'Show what nodes and GPUs were held for and what that costs; this month, where no other time is asked for.',
+  summary: 'Show node-hours and GPU-hours with their cost; default: this month.',
   words: { min: 0, max: 0 },
   options: {
-    month: { type: 'string', about: 'such as 2026-10; this one if not said' },
+    month: { type: 'string', about: 'such as 2026-10; default: this month' },
     from: { type: 'string', about: 'date or RFC 3339 time' },
-    to: { type: 'string', about: 'until before this' },
-    tz: { type: 'string', about: 'the zone of dates, such as Europe/Berlin; UTC if not said' },
-    org: { type: 'string', about: 'of one organization: org_…' },
-    csv: { type: 'boolean', about: 'the columns of FOCUS 1.2' },
+    to: { type: 'string', about: 'end, exclusive' },
+    tz: { type: 'string', about: 'time zone of dates, such as Europe/Berlin; default: UTC' },
+    org: { type: 'string', about: 'only this organization: org_…' },
+    csv: { type: 'boolean', about: 'print CSV with the columns of FOCUS 1.2' },
   },
   run: costs,
 };

@@ -41,14 +41,14 @@ export function remark(one: Engine): string {
   const { id, state, driver, file, last_failure: failure, rollout, replicas } = one;
   if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
   if (rollout?.state === 'refused') {
-    const mended = `mend ${file ?? 'its file'}, then: ${commandText('reload')}`;
-    return sentences(`new version refused: ${rollout.message ?? ''}`, mended);
+    const fix = `fix ${file ?? 'its file'}, then: ${commandText('reload')}`;
+    return sentences(`new version rejected: ${rollout.message ?? ''}`, fix);
   }
   if (failure !== null && failure !== undefined) {
     const text = sentences(failure.message, shortened(failure.detail ?? ''), retryText(state, failure));
     // Headgate cannot fix an external engine, and probes it all the time.
     const isGivenUp = state === 'failed' && driver !== 'external' && (failure.retry_at ?? null) === null;
-    return isGivenUp ? sentences(text, `when it is mended: ${commandText('reset', id)}`) : text;
+    return isGivenUp ? sentences(text, `once it is fixed: ${commandText('reset', id)}`) : text;
   }
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
   if (silent.length > 0) return `does not answer: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
@@ -67,7 +67,7 @@ type Failure = NonNullable<Engine['last_failure']>;
 /** Returns "try 3 of 5 not before 12:01:30 UTC"; empty if there is no retry. */
 function retryText(state: string, { retry_at: retryAt, failures }: Failure): string {
   if (state !== 'retrying' || retryAt === null || retryAt === undefined) return '';
-  const count = failures === null || failures === undefined ? 'tried again' : `try ${failures + 1} of 5`;
+  const count = failures === null || failures === undefined ? 'retry' : `try ${failures + 1} of 5`;
   return `${count} not before ${new Date(retryAt * 1000).toISOString().slice(11, 19)} UTC`;
 }
 

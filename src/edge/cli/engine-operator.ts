@@ -32,8 +32,8 @@ export function operatorCommand(kind: Order, summary: string): Command {
     words: { min: 1, max: 1 },
     names: 'engines',
     options: {
-      timeout: { type: 'string', about: `seconds to wait for what comes of it; ${timeoutSecondsDefault} if not said` },
-      'no-wait': { type: 'boolean', about: 'only give the order' },
+      timeout: { type: 'string', about: `seconds to wait for the result; default: ${timeoutSecondsDefault}` },
+      'no-wait': { type: 'boolean', about: 'send the request, without waiting for the result' },
       ...(kind === 'stop' && yesOption),
     },
     run: (context) => operate(context, kind),
@@ -75,7 +75,7 @@ async function confirmStop(context: CommandContext, { id, queue: { running, wait
   if (running + waiting === 0) return;
   await confirm(context, {
     question: `Stop the engine ${id}?`,
-    consequence: `${running} requests run and ${waiting} wait: they end with an error.`,
+    consequence: `${running} running and ${waiting} waiting requests end with an error.`,
     done: 'stopped',
   });
 }
@@ -155,7 +155,7 @@ function lineOf(now: Engine): string {
 }
 
 const ending = (count: number): string =>
-  count === 0 ? '' : `${count} ${count === 1 ? 'replica ends' : 'replicas end'}, with the requests that it runs`;
+  count === 0 ? '' : `${count} ${count === 1 ? 'replica is' : 'replicas are'} stopping, with the running requests`;
 
 function going(now: Engine): string {
   if (now.state !== 'ready' || now.driver === 'external' || now.rollout?.state === 'refused') return remark(now);
@@ -166,10 +166,10 @@ function going(now: Engine): string {
 function lastLine(now: Engine, verdict: Verdict, timeoutMs: number): string {
   if (verdict === 'on') {
     const seconds = timeoutMs / 1000;
-    return `${lineOf(now)}; not known after ${seconds} seconds what comes of it, see: ${commandText('show', now.id)}`;
+    return `${lineOf(now)}; timed out after ${seconds} seconds, see: ${commandText('show', now.id)}`;
   }
   if (now.state === 'held') return `${now.id}: held, ${remark(now)}`;
   // A retry is due, and the engine's output shows why the start failed.
   const isTried = hasFailed(now.state) && (now.last_failure?.retry_at ?? null) !== null;
-  return isTried ? `${lineOf(now)}; what it printed: ${commandText('logs', now.id)}` : lineOf(now);
+  return isTried ? `${lineOf(now)}; its output: ${commandText('logs', now.id)}` : lineOf(now);
 }

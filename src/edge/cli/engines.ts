@@ -68,12 +68,14 @@ async function list({ api, json, out, err, terminal }: CommandContext): Promise<
   if (refused !== null && !json) {
     const when = `${timeText(refused.at)} UTC`;
     const problems = refused.problems.map((problem) => `  ${cleanLine(problem)}\n`).join('');
-    err(`The engine files were refused at ${when}; the engines go on by those before:\n${problems}`);
+    err(`The engine files were rejected at ${when}; the engines still use the files before:\n${problems}`);
   }
   if (!json && (differences ?? []).length > 0) err(differencesText(differences ?? []));
   if (!json && (pending ?? []).length > 0) {
     const models = (pending ?? []).map(cleanLine).join(', ');
-    err(`Prices in the files of this gateway that do not apply, since other gateways have others: ${models}\n`);
+    err(
+      `Prices in the files of this gateway that are not in effect, since other gateways have other prices: ${models}\n`,
+    );
   }
   return exitCodes.ok;
 }
@@ -82,9 +84,9 @@ type Differences = NonNullable<z.output<typeof engineList>['differences']>;
 
 function differencesText(differences: Differences): string {
   const isLate = differences.some(({ overdue }) => overdue);
-  const head = `The gateways differ${isLate ? ' for longer than a rollout takes' : ''}; give all the same:`;
+  const head = `The gateways differ${isLate ? ' for longer than a rollout takes' : ''}; give all gateways the same values:`;
   const lines = differences.map(({ kind, name, values }) => {
-    const texts = values.map(({ value, gateways }) => `${value ?? 'not there'} on ${gateways.join(', ')}`);
+    const texts = values.map(({ value, gateways }) => `${value ?? 'missing'} on ${gateways.join(', ')}`);
     return cleanLine(`${kind} ${name}: ${texts.join('; ')}`);
   });
   return `${head}\n${lines.map((line) => `  ${line}\n`).join('')}`;
@@ -98,7 +100,7 @@ async function reload({ api, json, out }: CommandContext): Promise<number> {
   const lines = (['added', 'changed', 'removed'] as const).flatMap((kind) =>
     changes[kind].map((id) => `${kind} ${id}\n`),
   );
-  out(json ? jsonText(answer) : lines.length === 0 ? 'nothing has changed\n' : lines.join(''));
+  out(json ? jsonText(answer) : lines.length === 0 ? 'no changes\n' : lines.join(''));
   return exitCodes.ok;
 }
 
@@ -125,7 +127,7 @@ function parseEvent(data: string): z.output<typeof logLine> {
     return parseAnswer(logLine, JSON.parse(data));
   } catch (error) {
     if (error instanceof FailedError) throw error;
-    throw new FailedError('the gateway sent a line of the log that is not JSON');
+    throw new FailedError('the gateway sent a log line that is not JSON');
   }
 }
 
@@ -136,7 +138,7 @@ async function logs(context: CommandContext): Promise<number> {
   if (!/^\d{1,6}$/.test(tailText)) throw new UsageError('--tail must be a number of lines');
   const { driver, id } = parseAnswer(engine, await context.api.call('GET', enginePath(context.words[0])));
   if (driver === 'external') {
-    context.err(`${id} has no log here: somebody else runs it; "${commandText('show', id)}" says how it answers\n`);
+    context.err(`${id} has no log here, because it is external; "${commandText('show', id)}" shows its state\n`);
     return exitCodes.ok;
   }
   const print = createLogPrinter(context);
@@ -185,7 +187,7 @@ function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
 }
 
 function orphanText({ name, ended_by: command }: Host['strangers'][number]): string {
-  return command === undefined || command === null ? name : `${name}, ended there by "${command}"`;
+  return command === undefined || command === null ? name : `${name}, remove it there with "${command}"`;
 }
 
 async function listHosts({ api, json, out, terminal }: CommandContext): Promise<number> {
@@ -199,7 +201,7 @@ async function listHosts({ api, json, out, terminal }: CommandContext): Promise<
     host.pools.join(',') || '-',
     [
       ...(host.trouble ? [host.trouble] : []),
-      ...(host.strangers.length === 0 ? [] : [`not known: ${host.strangers.map(orphanText).join('; ')}`]),
+      ...(host.strangers.length === 0 ? [] : [`orphaned: ${host.strangers.map(orphanText).join('; ')}`]),
     ].join('; '),
   ]);
   const titles = ['HOST', 'STATE', 'FREE GPUS', 'FREE GIB', 'REPLICAS', 'POOLS', ''];
@@ -211,7 +213,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'engines ls',
     usage: '',
-    summary: 'List the engines: state, replicas, where they run, requests that wait, last failure.',
+    summary: 'List the engines: state, replicas, hosts, waiting requests, last failure.',
     words: { min: 0, max: 0 },
     options: {},
     run: list,
@@ -219,39 +221,39 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'engines show',
     usage: 'ID',
-    summary: 'Show all that is known of an engine.',
+    summary: 'Show an engine.',
     words: { min: 1, max: 1 },
     names: 'engines',
     options: {},
     run: show,
   },
-  operatorCommand('start', 'Start an engine, also one that is held, and wait until it is ready.'),
+  operatorCommand('start', 'Start an engine, also a held engine, and wait until it is ready.'),
   operatorCommand(
     'stop',
-    'Stop an engine and wait for its end; it is held until start, restart or reset. Asks before, where requests run.',
+    'Stop an engine and wait for its end; it is held until start, restart or reset. Asks first if requests are running.',
   ),
   operatorCommand(
     'restart',
-    'Start new replicas in place of the running ones, and wait until they serve; external engines are refused.',
+    'Replace the running replicas of an engine, and wait until the new ones serve; not for external engines.',
   ),
-  operatorCommand('reset', 'Forget the failed starts of an engine, so that requests start it again.'),
+  operatorCommand('reset', 'Clear the failed starts of an engine, so that requests start it again.'),
   {
     name: 'engines logs',
     usage: 'ID [-f] [--tail LINES] [--replica REPLICA]',
-    summary: "Print the last lines of an engine's output; -f goes on with what comes.",
+    summary: "Print the last lines of an engine's output; -f prints new lines as they come.",
     words: { min: 1, max: 1 },
     names: 'engines',
     options: {
-      follow: { type: 'boolean', short: 'f', about: 'go on with what comes' },
-      tail: { type: 'string', about: 'how many lines; 200 if not said' },
-      replica: { type: 'string', about: 'of one replica' },
+      follow: { type: 'boolean', short: 'f', about: 'print new lines as they come' },
+      tail: { type: 'string', about: 'number of lines; default: 200' },
+      replica: { type: 'string', about: 'only this replica' },
     },
     run: logs,
   },
   {
     name: 'engines reload',
     usage: '',
-    summary: 'Make the gateway read its engine files again; a file with an error changes nothing.',
+    summary: 'Reload the engine files of the gateway; if a file has an error, nothing changes.',
     words: { min: 0, max: 0 },
     options: {},
     run: reload,
@@ -259,7 +261,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'hosts ls',
     usage: '',
-    summary: 'List the hosts: whether they answer, what is free, replicas, and what no engine file knows.',
+    summary: 'List the hosts: state, free GPUs and memory, replicas, orphaned containers and processes.',
     words: { min: 0, max: 0 },
     options: {},
     run: listHosts,

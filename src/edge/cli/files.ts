@@ -44,10 +44,10 @@ export const orgQuery = (context: CommandContext) => ({ organization_id: textFla
 export function limitOf(context: CommandContext): number {
   const text = textFlag(context, 'limit') ?? '100';
   if (/^[1-9]\d{0,5}$/.test(text)) return Number(text);
-  throw new UsageError('--limit is a whole number of 1 or more');
+  throw new UsageError('--limit must be a whole number of 1 or more');
 }
 
-const headings = ['FILE', 'BYTES', 'PURPOSE', 'UNTIL (UTC)', 'NAME'];
+const headings = ['FILE', 'BYTES', 'PURPOSE', 'EXPIRES (UTC)', 'NAME'];
 const row = ({ id, bytes, purpose, expires_at: until, filename }: StoredFile): string[] => [
   id,
   String(bytes),
@@ -58,14 +58,14 @@ const row = ({ id, bytes, purpose, expires_at: until, filename }: StoredFile): s
 
 async function list(context: CommandContext): Promise<number> {
   const found = await readAfterList(context, { path: filesPath, item: file, limit: limitOf(context) });
-  return printList(context, found, { headings, row, none: 'no file; "headgate files upload" sends one' });
+  return printList(context, found, { headings, row, none: 'no files; upload one with "headgate files upload FILE"' });
 }
 
 /** Uploads a file for a batch. @throws UsageError, FailedError */
 export async function uploadFile({ api }: CommandContext, path: string): Promise<StoredFile> {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined || !stats.isFile()) throw new UsageError(`there is no file ${path}`);
-  if (stats.size > fileBytesMax) throw new FailedError(`${path} has more than 100 MiB: make several files of it`);
+  if (stats.size > fileBytesMax) throw new FailedError(`${path} is larger than 100 MiB; split it into several files`);
   const form = new FormData();
   form.set('purpose', 'batch');
   form.set('file', new File([new Uint8Array(readFileSync(path))], basename(path)));
@@ -83,7 +83,7 @@ async function remove(context: CommandContext): Promise<number> {
   const { id, filename } = parseAnswer(file, await context.api.call('GET', path));
   await confirm(context, {
     question: `Delete the file "${filename}" (${id})?`,
-    consequence: 'Its bytes are gone then.',
+    consequence: 'Its content is deleted permanently.',
     done: 'deleted',
   });
   const answer = await context.api.call('DELETE', path);
@@ -120,19 +120,21 @@ export async function writeContent(context: CommandContext, id: string): Promise
 
 function errorOf(error: unknown, out: string): unknown {
   if (!(error instanceof Error) || !('code' in error) || error instanceof FailedError) return error;
-  if (error.code === 'EEXIST') return new UsageError(`${out} is there already`);
+  if (error.code === 'EEXIST') return new UsageError(`${out} already exists`);
   return new FailedError(`${out} cannot be written (${String(error.code)})`);
 }
 
-export const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
-export const limitOption = { limit: { type: 'string', about: 'how many; 100 if not said' } } as const;
-export const outOption = { out: { type: 'string', about: 'a new file; standard output if not said' } } as const;
+export const orgOption = {
+  org: { type: 'string', about: 'another organization, for platform administrators' },
+} as const;
+export const limitOption = { limit: { type: 'string', about: 'number of entries; default: 100' } } as const;
+export const outOption = { out: { type: 'string', about: 'a new file; default: standard output' } } as const;
 
 export const fileCommands: readonly Command[] = [
   {
     name: 'files ls',
     usage: '[--limit N] [--org ID]',
-    summary: 'List files: those that batches read, and those that they made.',
+    summary: 'List the files of batches: requests, answers and errors.',
     words: { min: 0, max: 0 },
     options: { ...limitOption, ...orgOption },
     run: list,
@@ -148,7 +150,7 @@ export const fileCommands: readonly Command[] = [
   {
     name: 'files get',
     usage: 'ID [--out FILE] [--org ID]',
-    summary: 'Print what is in a file, or write it to one.',
+    summary: 'Print the content of a file, or write it to a local file.',
     words: { min: 1, max: 1 },
     options: { ...outOption, ...orgOption },
     run: get,
@@ -156,7 +158,7 @@ export const fileCommands: readonly Command[] = [
   {
     name: 'files rm',
     usage: 'ID [--org ID] [--yes]',
-    summary: 'Delete a file; asks before.',
+    summary: 'Delete a file; asks first.',
     words: { min: 1, max: 1 },
     options: { ...yesOption, ...orgOption },
     run: remove,

@@ -36,7 +36,7 @@ async function list({ api, out, json, terminal }: CommandContext): Promise<numbe
     cursor = found.next_cursor;
   } while (cursor !== null);
   if (json) out(jsonText(all));
-  else if (all.length === 0) out('no hold was left behind\n');
+  else if (all.length === 0) out('no holds left by stopped gateways\n');
   else out(renderTable(headings, all.map(row), terminal.columns));
   return exitCodes.ok;
 }
@@ -49,11 +49,11 @@ function row(one: z.output<typeof hold>): string[] {
 async function release(context: CommandContext): Promise<number> {
   const reason = textFlag(context, 'reason');
   if (reason === null)
-    throw new UsageError('--reason says why, for the audit log: headgate holds release ID --reason TEXT');
+    throw new UsageError('--reason is missing, the reason for the audit log: headgate holds release ID --reason TEXT');
   const path = `/v1/admin/holds/${encodeURIComponent(context.words[0] ?? '')}/release`;
   const answer = await context.api.call('POST', path, { body: { reason } });
   const { id, held } = parseAnswer(released, answer);
-  context.out(context.json ? jsonText(answer) : `${id}: $${held} given back\n`);
+  context.out(context.json ? jsonText(answer) : `${id}: released $${held}\n`);
   return exitCodes.ok;
 }
 
@@ -61,7 +61,7 @@ export const holdCommands: readonly Command[] = [
   {
     name: 'holds ls',
     usage: '',
-    summary: 'List what requests of gateways that are gone still hold of wallets.',
+    summary: 'List wallet holds left by stopped gateways.',
     words: { min: 0, max: 0 },
     options: {},
     run: list,
@@ -69,9 +69,9 @@ export const holdCommands: readonly Command[] = [
   {
     name: 'holds release',
     usage: 'ID --reason TEXT',
-    summary: 'Give one of them back to its wallet; the audit log keeps the reason.',
+    summary: 'Release a hold of a stopped gateway to its wallet; the audit log keeps the reason.',
     words: { min: 1, max: 1 },
-    options: { reason: { type: 'string', about: 'why, for the audit log' } },
+    options: { reason: { type: 'string', about: 'reason, for the audit log' } },
     run: release,
   },
 ];

@@ -68,7 +68,7 @@ async function list(context: CommandContext): Promise<number> {
     one.name,
   ]);
   const headings = ['KEY', 'SECRET', 'SCOPE', 'STATUS', 'LAST USED (UTC)', 'EXPIRES (UTC)', 'LIMITS', 'NAME'];
-  const none = 'there is no key of this kind; "headgate keys create" makes one\n';
+  const none = 'no keys found; create one with "headgate keys create NAME"\n';
   const leaveOut = ['SECRET', 'EXPIRES (UTC)', 'LIMITS', 'SCOPE', 'STATUS', 'LAST USED (UTC)'];
   const table = found.length === 0 ? none : renderTable(headings, rows, context.terminal.columns, leaveOut);
   context.out(context.json ? jsonText({ data: found }) : table);
@@ -162,8 +162,8 @@ async function create(context: CommandContext): Promise<number> {
   };
   const answer = await context.api.call('POST', '/v1/keys', { body });
   const made = parseAnswer(createdKey, answer);
-  const until = made.expires_at === null ? '' : `, until ${timeText(made.expires_at)} UTC`;
-  const text = `${made.scope} key "${cleanLine(made.name)}" (${made.id})${until}; it is shown this once, so keep it:\n\n  ${made.secret}\n\n`;
+  const until = made.expires_at === null ? '' : `, valid until ${timeText(made.expires_at)} UTC`;
+  const text = `${made.scope} key "${cleanLine(made.name)}" (${made.id})${until}; it is shown only once, so store it now:\n\n  ${made.secret}\n\n`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -185,7 +185,7 @@ function namedOne(name: string, keys: readonly Key[], what: string): Key {
   }
   if (others.length === 0) return first;
   const ids = [first, ...others].map(({ id }) => id).join(', ');
-  throw new FailedError(`${others.length + 1} ${what}s are named ${JSON.stringify(name)}; say which: ${ids}`);
+  throw new FailedError(`${others.length + 1} ${what}s are named ${JSON.stringify(name)}; use an id: ${ids}`);
 }
 
 /**
@@ -206,7 +206,8 @@ const keyPath = (context: CommandContext, id: string): string =>
 async function edit(context: CommandContext): Promise<number> {
   const name = textFlag(context, 'name');
   const body = { ...(name !== null && { name }), ...settingsOf(context) };
-  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate keys edit --help"');
+  if (Object.keys(body).length === 0)
+    throw new UsageError('nothing to change; "headgate keys edit --help" lists the options');
   const { id } = await find(context);
   const answer = await context.api.call('PATCH', keyPath(context, id), { body });
   const changed = parseAnswer(key, answer);
@@ -216,10 +217,10 @@ async function edit(context: CommandContext): Promise<number> {
 
 async function revoke(context: CommandContext): Promise<number> {
   const { id, name, last_used_at: used, status } = await find(context);
-  if (status === 'revoked') throw new FailedError(`${id} "${cleanLine(name)}" is revoked already`);
+  if (status === 'revoked') throw new FailedError(`${id} "${cleanLine(name)}" is already revoked`);
   await confirm(context, {
     question: `Revoke the key "${name}" (${id}; ${used === null ? 'never used' : `last used ${timeText(used)} UTC`})?`,
-    consequence: 'Its requests fail at once, for ever.',
+    consequence: 'Its requests fail immediately and permanently.',
     done: 'revoked',
   });
   const answer = await context.api.call('DELETE', keyPath(context, id));
@@ -234,7 +235,7 @@ function graceSeconds(context: CommandContext): number | null {
   const value = textFlag(context, 'grace');
   if (value === null) return null;
   const [, digits, unit] = /^(\d{1,9})([smhd])$/.exec(value) ?? [];
-  if (digits === undefined) throw new UsageError('--grace must be a time such as 0s, 30m, 24h or 7d');
+  if (digits === undefined) throw new UsageError('--grace must be a duration such as 0s, 30m, 24h or 7d');
   return Number(digits) * graceUnits[unit as keyof typeof graceUnits];
 }
 
@@ -246,9 +247,9 @@ async function rotate(context: CommandContext): Promise<number> {
     body,
   });
   const { secret, former_secrets_end_at: end } = parseAnswer(rotatedKey, answer);
-  const until = end === null ? 'ended' : `works until ${timeText(end)} UTC`;
-  const former = `the secret ${prefix}…${last4} ${until}`;
-  const text = `${id} "${cleanLine(name)}" has a new secret; ${former}. It is shown this once, so keep it:\n\n  ${secret}\n\n`;
+  const until = end === null ? 'has ended' : `works until ${timeText(end)} UTC`;
+  const former = `the former secret ${prefix}…${last4} ${until}`;
+  const text = `${id} "${cleanLine(name)}" has a new secret; ${former}. The new secret is shown only once, so store it now:\n\n  ${secret}\n\n`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -258,22 +259,22 @@ const limit = (what: string): CommandOption => ({ type: 'string', about: `${what
 
 /** Options for the limits of new keys. */
 export const limitOptions: Readonly<Record<keyof typeof limitFlags, CommandOption>> = {
-  'requests-per-minute': limit('requests a minute'),
-  'max-concurrency': limit('requests at once'),
-  'tokens-per-minute': limit('tokens a minute'),
-  'monthly-token-limit': limit('tokens a month (UTC)'),
+  'requests-per-minute': limit('requests per minute'),
+  'max-concurrency': limit('concurrent requests'),
+  'tokens-per-minute': limit('tokens per minute'),
+  'monthly-token-limit': limit('tokens per month (UTC)'),
 };
-const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const orgOption = { org: { type: 'string', about: 'another organization, for platform administrators' } } as const;
 
 const settings: Readonly<Record<string, CommandOption>> = {
   ...limitOptions,
-  'store-requests': toggle('keep what it asks and gets'),
-  'cache-responses': toggle('answer from the cache what was asked before'),
-  models: { type: 'string', about: 'models that it may use, by commas, or all' },
+  'store-requests': toggle('store requests and answers'),
+  'cache-responses': toggle('answer repeated requests from the cache'),
+  models: { type: 'string', about: 'allowed models, separated by commas, or all' },
   confined: {
     type: 'string',
     choices: ['on', 'off', 'auto'],
-    about: 'used for its own project only, and manages nothing; auto: while that project has a hard budget',
+    about: 'limit the key to its own project, without management; auto: while the project has a hard budget',
   },
   ...orgOption,
 };
@@ -282,11 +283,11 @@ export const keyCommands: readonly Command[] = [
   {
     name: 'keys ls',
     usage: '[--status active|revoked|expired] [--service-account ID] [--org ID]',
-    summary: 'List the keys of the organization: what they may, when they were used, how they are limited.',
+    summary: 'List the keys of the organization: scope, status, last use, limits.',
     words: { min: 0, max: 0 },
     options: {
-      status: { type: 'string', choices: ['active', 'revoked', 'expired'], about: 'all if not said' },
-      'service-account': { type: 'string', about: 'those of one: svc_acct_…' },
+      status: { type: 'string', choices: ['active', 'revoked', 'expired'], about: 'default: all' },
+      'service-account': { type: 'string', about: 'only keys of this service account: svc_acct_…' },
       ...orgOption,
     },
     run: list,
@@ -295,17 +296,19 @@ export const keyCommands: readonly Command[] = [
     name: 'keys create',
     usage:
       'NAME [--scope SCOPE] [--expiry never|7d|30d|90d|1y] [--project ID] [--models A,B] [--requests-per-minute N]…',
-    summary:
-      'Make a key and show its secret this once; limits that are not named are the defaults of the organization.',
+    summary: 'Create a key; its secret is shown only once, and its limits default to those of the organization.',
     words: { min: 1, max: 1 },
     options: {
-      scope: { type: 'string', choices: ['inference', 'management'], about: 'inference if not said' },
-      expiry: { type: 'string', choices: ['never', '7d', '30d', '90d', '1y'], about: 'never if not said' },
+      scope: { type: 'string', choices: ['inference', 'management'], about: 'default: inference' },
+      expiry: { type: 'string', choices: ['never', '7d', '30d', '90d', '1y'], about: 'default: never' },
       project: {
         type: 'string',
-        about: 'in which it is: proj_…; the one that the organization began with if not said',
+        about: 'project of the key: proj_…; default: the first project of the organization',
       },
-      'service-account': { type: 'string', about: 'for which it acts, in its project: svc_acct_…; you if not said' },
+      'service-account': {
+        type: 'string',
+        about: 'service account that the key acts for, in its project: svc_acct_…; default: you',
+      },
       ...settings,
     },
     run: create,
@@ -313,25 +316,28 @@ export const keyCommands: readonly Command[] = [
   {
     name: 'keys edit',
     usage: 'ID|NAME [--name NAME] [--models A,B|all] [--requests-per-minute N|none]…',
-    summary: 'Change name, limits, models and toggles of a key.',
+    summary: 'Change name, limits, models and settings of a key.',
     words: { min: 1, max: 1 },
     names: 'keys',
-    options: { name: { type: 'string', about: 'what it is called from now on' }, ...settings },
+    options: { name: { type: 'string', about: 'new name' }, ...settings },
     run: edit,
   },
   {
     name: 'keys rotate',
     usage: 'ID|NAME [--grace 24h]',
-    summary: 'Give a key another secret, shown this once; the one that it has works on for a while.',
+    summary: 'Create a new secret for a key; it is shown only once, and the former secret stays valid for a while.',
     words: { min: 1, max: 1 },
     names: 'keys',
-    options: { grace: { type: 'string', about: 'for how long: 0s, 30m, 24h (if not said), 7d' }, ...orgOption },
+    options: {
+      grace: { type: 'string', about: 'how long the former secret stays valid: 0s, 30m, 24h, 7d; default: 24h' },
+      ...orgOption,
+    },
     run: rotate,
   },
   {
     name: 'keys revoke',
     usage: 'ID|NAME [--yes]',
-    summary: 'End a key for good; asks before.',
+    summary: 'Revoke a key permanently; asks first.',
     words: { min: 1, max: 1 },
     names: 'keys',
     options: { ...yesOption, ...orgOption },

@@ -42,7 +42,7 @@ async function list({ api, words, json, out }: CommandContext): Promise<number> 
 export const namesCommand: Command = {
   name: 'names',
   usage: namedThings.join('|'),
-  summary: 'Print the names that completion offers, a line each.',
+  summary: 'Print names for shell completion, one per line.',
   words: { min: 1, max: 1 },
   choices: namedThings,
   options: {},

@@ -51,8 +51,16 @@ const reported = z.looseObject({
   active_keys: z.number(),
 });
 
-const leaveOut = ['NEW KEYS HAVE', 'KEYS', '$ IN 30 DAYS'];
-const headings = ['ORGANIZATION', 'NAME', 'STATUS', '$ LEFT', '$ IN 30 DAYS', 'KEYS', 'NEW KEYS HAVE'];
+const leaveOut = ['LIMITS OF NEW KEYS', 'KEYS', 'SPENT IN 30 DAYS ($)'];
+const headings = [
+  'ORGANIZATION',
+  'NAME',
+  'STATUS',
+  'BALANCE ($)',
+  'SPENT IN 30 DAYS ($)',
+  'KEYS',
+  'LIMITS OF NEW KEYS',
+];
 
 const row = (one: z.output<typeof reported>): string[] => [
   one.id,
@@ -71,7 +79,12 @@ async function list(context: CommandContext): Promise<number> {
   const query = new URLSearchParams({ sort: '-created_at' });
   const all = await readList(context, { path: '/v1/admin/organizations', item: reported, query });
   const found = all.filter(({ status }) => context.flags['all'] === true || status !== 'closed');
-  return printList(context, found, { headings, row, none: 'no organization', leaveOut });
+  return printList(context, found, {
+    headings,
+    row,
+    none: 'no organizations; create one with "headgate orgs create NAME"',
+    leaveOut,
+  });
 }
 
 /** Returns the path of the organization with this id, or with this name if it is not closed. @throws FailedError */
@@ -81,11 +94,13 @@ async function pathOfNamed(context: CommandContext): Promise<string> {
   const open = (await readAll(context)).filter(({ name, status }) => name === word && status !== 'closed');
   const [first, ...others] = open;
   if (first === undefined) {
-    throw new FailedError(`no organization is named ${JSON.stringify(word)}; "headgate orgs ls" lists them`);
+    throw new FailedError(
+      `no organization is named ${JSON.stringify(word)}; "headgate orgs ls" lists the organizations`,
+    );
   }
   if (others.length === 0) return pathOf(collection, first.id);
   const ids = open.map(({ id }) => id).join(', ');
-  throw new FailedError(`${open.length} organizations are named ${JSON.stringify(word)}; say which: ${ids}`);
+  throw new FailedError(`${open.length} organizations are named ${JSON.stringify(word)}; use an id: ${ids}`);
 }
 
 async function show(context: CommandContext): Promise<number> {
@@ -96,8 +111,8 @@ async function create(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', collection, { body: { name: context.words[0] } });
   const made = parseAnswer(created, answer);
   const text =
-    `organization "${cleanLine(made.name)}" (${made.id}), with an empty wallet: headgate wallet credit USD ` +
-    `--reference TEXT --org ${made.id}\nIts management key is shown this once, so keep it:\n\n  ${made.management_key}\n\n`;
+    `organization "${cleanLine(made.name)}" (${made.id}), with an empty wallet; add credit: headgate wallet credit USD ` +
+    `--reference TEXT --org ${made.id}\nIts management key is shown only once, so store it now:\n\n  ${made.management_key}\n\n`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -115,7 +130,8 @@ async function edit(context: CommandContext): Promise<number> {
     ...(models !== undefined && { models }),
     ...(Object.keys(limits).length > 0 && { default_limits: limits }),
   };
-  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate orgs edit --help"');
+  if (Object.keys(body).length === 0)
+    throw new UsageError('nothing to change; "headgate orgs edit --help" lists the options');
   return change(context, await pathOfNamed(context), body);
 }
 
@@ -126,7 +142,7 @@ async function change(context: CommandContext, path: string, body: object): Prom
 
 function tell({ json, out }: CommandContext, answer: unknown): number {
   const { id, name, status, default_limits: limits, models } = parseAnswer(organization, answer);
-  const text = `${id} "${cleanLine(name)}": ${status}; new keys have ${limitsText({ ...limits, models })}\n`;
+  const text = `${id} "${cleanLine(name)}": ${status}; limits of new keys: ${limitsText({ ...limits, models })}\n`;
   out(json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -143,7 +159,7 @@ interface OrganizationEnding extends Omit<Ending, 'question'> {
 
 async function suspend(context: CommandContext): Promise<number> {
   const path = await pathOfNamed(context);
-  const consequence = 'Its keys are refused and its running streams end, until "headgate orgs resume".';
+  const consequence = 'Its keys are rejected and its running streams end, until "headgate orgs resume".';
   await ask(context, path, { verb: 'Suspend', consequence, done: 'suspended' });
   return change(context, path, { status: 'suspended' });
 }
@@ -155,7 +171,7 @@ async function resume(context: CommandContext): Promise<number> {
 async function close(context: CommandContext): Promise<number> {
   const path = await pathOfNamed(context);
   const consequence =
-    'Its keys are revoked and its running streams end, for good; wallet, usage and audit stay readable.';
+    'Its keys are revoked and its running streams end, permanently. Wallet, usage and audit log stay readable.';
   await ask(context, path, { verb: 'Close', consequence, done: 'closed' });
   return tell(context, await context.api.call('DELETE', path));
 }
@@ -166,16 +182,15 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs ls',
     usage: '[--all]',
-    summary:
-      'List the organizations, newest first: status, what they have left and spent, keys, what new keys are limited to.',
+    summary: 'List the organizations, newest first: status, balance, spending, keys, limits of new keys.',
     words: { min: 0, max: 0 },
-    options: { all: { type: 'boolean', about: 'closed ones too' } },
+    options: { all: { type: 'boolean', about: 'include closed organizations' } },
     run: list,
   },
   {
     name: 'orgs show',
     usage: 'ID|NAME',
-    summary: 'Show all that is known of an organization; its own management key does, by id.',
+    summary: 'Show an organization; its own management key can do this too, by id.',
     words: one,
     options: {},
     run: show,
@@ -183,7 +198,7 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs create',
     usage: 'NAME',
-    summary: 'Make an organization with a project, a wallet and a management key, whose secret is shown this once.',
+    summary: 'Create an organization: with a project, a wallet and a management key, which is shown only once.',
     words: one,
     options: {},
     run: create,
@@ -191,16 +206,19 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs edit',
     usage: 'ID|NAME [--name NAME] [--max-active-keys N|none] [--models A,B|all] [--requests-per-minute N|none]…',
-    summary: 'Rename an organization, and say what its keys may come to; limits are those of new keys.',
+    summary: 'Change an organization: name, models, active keys, wallet alert, limits of new keys.',
     words: one,
     options: {
-      name: { type: 'string', about: 'what it is called from now on' },
+      name: { type: 'string', about: 'new name' },
       'wallet-alert-below': {
         type: 'string',
-        about: 'below this balance in USD its owners and administrators are written to; none ends it',
+        about: 'balance in USD below which owners and administrators get a mail; none turns it off',
       },
-      'max-active-keys': { type: 'string', about: 'active keys: a number, or none for the gateway’s own' },
-      models: { type: 'string', about: 'models that its keys may use, by commas, or all' },
+      'max-active-keys': {
+        type: 'string',
+        about: 'most active keys: a number, or none for the default of the gateway',
+      },
+      models: { type: 'string', about: 'models that its keys may use, separated by commas, or all' },
       ...limitOptions,
     },
     run: edit,
@@ -208,7 +226,7 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs suspend',
     usage: 'ID|NAME [--yes]',
-    summary: 'Refuse the keys of an organization and end its streams, until it is resumed; asks before.',
+    summary: 'Suspend an organization: reject its keys and end its streams until it is resumed; asks first.',
     words: one,
     options: yesOption,
     run: suspend,
@@ -216,7 +234,7 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs resume',
     usage: 'ID|NAME',
-    summary: 'Take up an organization that is suspended.',
+    summary: 'Resume a suspended organization.',
     words: one,
     options: {},
     run: resume,
@@ -224,7 +242,7 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs close',
     usage: 'ID|NAME [--yes]',
-    summary: 'End an organization and its keys for good; asks before.',
+    summary: 'Close an organization and revoke its keys permanently; asks first.',
     words: one,
     options: yesOption,
     run: close,

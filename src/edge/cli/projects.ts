@@ -34,7 +34,7 @@ const firstPage = z.looseObject({ data: z.array(project) });
 const collection = '/v1/projects';
 const queryOfOrg = (context: CommandContext): string => queryText({ organization_id: textFlag(context, 'org') });
 
-const headings = ['PROJECT', 'NAME', 'SEEN BY', 'STATUS', 'DESCRIPTION'];
+const headings = ['PROJECT', 'NAME', 'VISIBLE TO', 'STATUS', 'DESCRIPTION'];
 
 const row = ({ id, name, visibility, archived, description }: Project): string[] => [
   id,
@@ -54,8 +54,8 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), {
     headings,
     row,
-    none: 'there is no project',
-    leaveOut: ['SEEN BY', 'STATUS'],
+    none: 'no projects; create one with "headgate projects create NAME"',
+    leaveOut: ['VISIBLE TO', 'STATUS'],
   });
 }
 
@@ -99,7 +99,8 @@ async function create(context: CommandContext): Promise<number> {
 
 async function edit(context: CommandContext): Promise<number> {
   const body = fieldsOf(context, ['name', 'description', 'visibility']);
-  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate projects edit --help"');
+  if (Object.keys(body).length === 0)
+    throw new UsageError('nothing to change; "headgate projects edit --help" lists the options');
   return tell(context, await context.api.call('PATCH', await pathOfNamed(context), { body }));
 }
 
@@ -109,8 +110,8 @@ async function archive(context: CommandContext): Promise<number> {
   await confirm(context, {
     question: `Archive the project "${name}" (${id})?`,
     consequence:
-      'Requests of its keys are refused and it gets no new ones, until "headgate projects unarchive". Its service ' +
-      'accounts end for good, with their keys.',
+      'Its keys are rejected and it gets no new keys, until "headgate projects unarchive". Its service accounts end ' +
+      'permanently, with their keys.',
     done: 'archived',
   });
   return tell(context, await context.api.call('PATCH', path, { body: { archived: true } }));
@@ -126,14 +127,14 @@ function tell({ json, out }: CommandContext, answer: unknown): number {
   return exitCodes.ok;
 }
 
-const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const orgOption = { org: { type: 'string', about: 'another organization, for platform administrators' } } as const;
 const one = { min: 1, max: 1 } as const;
 const fields = {
-  description: { type: 'string', about: 'what it is for' },
+  description: { type: 'string', about: 'purpose of the project' },
   visibility: {
     type: 'string',
     choices: ['private', 'public'],
-    about: 'public: every key of the organization sees it',
+    about: 'public: visible to every key of the organization',
   },
 } as const;
 
@@ -141,7 +142,7 @@ export const projectCommands: readonly Command[] = [
   {
     name: 'projects ls',
     usage: '[--org ID]',
-    summary: 'List the projects of the organization, in which keys are.',
+    summary: 'List the projects of the organization; each key belongs to one.',
     words: { min: 0, max: 0 },
     options: orgOption,
     run: list,
@@ -149,7 +150,7 @@ export const projectCommands: readonly Command[] = [
   {
     name: 'projects show',
     usage: 'ID|NAME [--org ID]',
-    summary: 'Show all that is known of a project.',
+    summary: 'Show a project.',
     words: one,
     options: orgOption,
     run: show,
@@ -157,7 +158,7 @@ export const projectCommands: readonly Command[] = [
   {
     name: 'projects create',
     usage: 'NAME [--description TEXT] [--visibility private|public] [--org ID]',
-    summary: 'Make a project.',
+    summary: 'Create a project.',
     words: one,
     options: { ...fields, ...orgOption },
     run: create,
@@ -167,13 +168,13 @@ export const projectCommands: readonly Command[] = [
     usage: 'ID|NAME [--name NAME] [--description TEXT] [--visibility private|public] [--org ID]',
     summary: 'Change a project.',
     words: one,
-    options: { name: { type: 'string', about: 'what it is called from now on' }, ...fields, ...orgOption },
+    options: { name: { type: 'string', about: 'new name' }, ...fields, ...orgOption },
     run: edit,
   },
   {
     name: 'projects archive',
     usage: 'ID|NAME [--org ID] [--yes]',
-    summary: 'Let a project take no new requests and no new keys; asks before.',
+    summary: 'Archive a project: it then accepts no requests and no new keys; asks first.',
     words: one,
     options: { ...yesOption, ...orgOption },
     run: archive,
@@ -181,7 +182,7 @@ export const projectCommands: readonly Command[] = [
   {
     name: 'projects unarchive',
     usage: 'ID|NAME [--org ID]',
-    summary: 'Take up a project that is archived.',
+    summary: 'Reopen an archived project.',
     words: one,
     options: orgOption,
     run: unarchive,

@@ -36,7 +36,7 @@ type RateLimit = z.output<typeof rateLimit>;
 const headings = ['MODEL', 'REQUESTS/MIN', 'TOKENS/MIN', 'REQUESTS/DAY'];
 const shown = (limit: number | null): string => (limit === null ? '-' : String(limit));
 const row = (one: RateLimit): string[] => [one.model, ...Object.values(limits).map((field) => shown(one[field]))];
-const none = 'the project may use no model; "headgate models" lists those that there are';
+const none = 'no models are allowed in this project; "headgate models" lists the models of your key';
 
 /** Returns the limits to set; null if there are none. @throws UsageError */
 function changesOf(context: CommandContext): Readonly<Record<string, number | null>> | null {
@@ -51,7 +51,8 @@ function changesOf(context: CommandContext): Readonly<Record<string, number | nu
 async function showOrSet(context: CommandContext): Promise<number> {
   const [word = '', model] = context.words;
   const changes = changesOf(context);
-  if (changes !== null && model === undefined) throw new UsageError('name the model that is to be limited');
+  if (changes !== null && model === undefined)
+    throw new UsageError('the model to limit is missing: headgate projects limits ID|NAME MODEL');
   const path = `/v1/organization/projects/${encodeURIComponent(await projectIdOf(context, word))}/rate_limits`;
   if (changes !== null) {
     const query = queryText({ organization_id: textFlag(context, 'org') });
@@ -71,13 +72,13 @@ export const rateLimitCommands: readonly Command[] = [
   {
     name: 'projects limits',
     usage: 'ID|NAME [MODEL] [--requests-per-minute N|none]… [--org ID]',
-    summary: 'List what a project may ask of each model, or set it for one; "-" is unlimited.',
+    summary: 'List the limits of a project per model, or set those of one model; "-" means unlimited.',
     words: { min: 1, max: 2 },
     options: {
-      'requests-per-minute': option('requests a minute'),
-      'tokens-per-minute': option('tokens a minute'),
-      'requests-per-day': option('requests a day of UTC'),
-      org: { type: 'string', about: 'another organization, for platform admins' },
+      'requests-per-minute': option('requests per minute'),
+      'tokens-per-minute': option('tokens per minute'),
+      'requests-per-day': option('requests per day (UTC)'),
+      org: { type: 'string', about: 'another organization, for platform administrators' },
     },
     run: showOrSet,
   },

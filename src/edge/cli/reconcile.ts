@@ -80,7 +80,9 @@ async function reconcile(context: CommandContext): Promise<number> {
   const answer = await ask(context, `/v1/admin/reconcile?${query.toString()}`);
   const parsed = reconciliation.safeParse(answer);
   if (!parsed.success) {
-    throw new UsageError('the gateway answers in a form that this command does not know: their versions differ');
+    throw new UsageError(
+      "this command cannot read the gateway's answer; install the headgate command of the gateway's version",
+    );
   }
   context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data, context.terminal.columns));
   return parsed.data.balanced ? exitCodes.ok : exitCodes.failed;
@@ -92,15 +94,15 @@ function textOf(
   { balanced, unexplained, data, ledger_differences: ledger }: Reconciliation,
   columns: number | null,
 ): string {
-  const table = data.length === 0 ? 'nothing was used\n' : renderTable(headings, data.map(row), columns);
+  const table = data.length === 0 ? 'no usage\n' : renderTable(headings, data.map(row), columns);
   const shown = ledger.slice(0, differencesShownMax).map((one) => {
     const { entry_id: entry, organization_id: organization, request_id: request } = one;
     const sides = `ledger ${one.ledger.cost} for ${one.ledger.requests}, usage ${one.usage.cost} for ${one.usage.requests}`;
     return `${organization}: ${entry === null ? `no entry for request ${request}` : `entry ${entry}`}: ${sides}\n`;
   });
   const more = ledger.length - shown.length;
-  const rest = more > 0 ? `and ${more} more entries of the ledger; --json has them\n` : '';
-  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines are not explained\n`;
+  const rest = more > 0 ? `and ${more} more ledger entries; --json prints all\n` : '';
+  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines are unexplained\n`;
   return `${table}${shown.join('')}${rest}${verdict}`;
 }
 
@@ -134,21 +136,21 @@ function remark({ state, problem, explanations }: Line): string {
 }
 
 const words: Readonly<Record<string, string>> = {
-  carried: 'under way at its end',
+  carried: 'still running at the end of the hour',
   running: 'running now',
   unsure: 'ended before the last count',
   choices: 'not completed, with several choices',
-  uncounted: 'of our own without a count',
+  uncounted: 'of the gateway itself, without a count',
   replica_ended: 'replica ended uncleanly',
-  replica_found: 'replica taken over',
+  replica_found: 'replica adopted',
   gateway_ended: 'gateway ended uncleanly',
-  adapter_moved: 'of an adapter that got another base',
-  retention: 'records gone by retention',
+  adapter_moved: 'of an adapter whose base model changed',
+  retention: 'records deleted by retention',
   cache_hit: 'answered from the cache',
   canary: 'canary',
   probe: 'probe',
-  retry: 'tried again elsewhere',
-  undelivered: 'made, not delivered, not billed',
+  retry: 'retried on another replica',
+  undelivered: 'generated, not delivered, not billed',
 };
 
 function reasonText({
@@ -172,11 +174,11 @@ export const reconcileCommand: Command = {
   name: 'reconcile',
   usage: '[--from TIME] [--to TIME]',
   summary:
-    'Hold ledger, usage and the engines’ counters against each other, by hour and model; ends with 1 when a difference is not explained, with 2 when the gateway cannot be asked.',
+    'Compare ledger, usage and the counters of engines, by hour and model; exits with 1 if a difference is unexplained, with 2 if the gateway cannot be asked.',
   words: { min: 0, max: 0 },
   options: {
-    from: { type: 'string', about: 'date or RFC 3339 time; 24 hours ago if not said' },
-    to: { type: 'string', about: 'until before this; now if not said' },
+    from: { type: 'string', about: 'date or RFC 3339 time; default: 24 hours ago' },
+    to: { type: 'string', about: 'end, exclusive; default: now' },
   },
   run: reconcile,
 };

@@ -115,7 +115,7 @@ function parseLine(data: string): LogLine {
     return parseAnswer(logLine, JSON.parse(data));
   } catch (error) {
     if (error instanceof FailedError) throw error;
-    throw new FailedError('the gateway sent a line of the log that is not JSON');
+    throw new FailedError('the gateway sent a log line that is not JSON');
   }
 }
 
@@ -130,7 +130,7 @@ function createPatience({ err }: CommandContext) {
     /** @throws the error if a retry cannot help */
     lost(error: unknown): void {
       if (!(error instanceof FailedError && error.isPassing)) throw error;
-      if (!isLost) err(`headgate: ${error.message}; asking again until it answers\n`);
+      if (!isLost) err(`headgate: ${error.message}; retrying until the gateway answers\n`);
       isLost = true;
     },
   };
@@ -164,8 +164,8 @@ function changesText({ changes, ended_at: ended }: Run): string {
 
 /** Remarks on a web address that does not answer. */
 const addressRemarks: Readonly<Record<string, string>> = {
-  pending: ' (nothing answers there yet)',
-  unreachable: ' (nothing answers there)',
+  pending: ' (not reachable yet)',
+  unreachable: ' (unreachable)',
 };
 
 function addressText({ id, access, url, url_status: state, url_problem: problem }: Run): string {

@@ -31,7 +31,7 @@ function readFile(path: string): Record<string, unknown> {
     return z.record(z.string(), z.unknown()).parse(JSON.parse(readText(path)));
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    throw new UsageError(`${path} must hold a JSON object: {"name": value}`);
+    throw new UsageError(`${path} must contain a JSON object: {"name": value}`);
   }
 }
 

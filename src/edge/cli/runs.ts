@@ -59,7 +59,7 @@ async function list(context: CommandContext): Promise<number> {
     leaveOut: ['CREATED (UTC)', 'OPERATION', 'NODE', 'CLUSTER'],
     headings,
     row: (one) => row(one, clusters),
-    none: 'no run; "headgate stacks apply" makes one',
+    none: 'no runs; create one with "headgate stacks apply"',
   });
 }
 
@@ -82,7 +82,7 @@ async function logs(context: CommandContext): Promise<number> {
 async function apply(context: CommandContext): Promise<number> {
   const [stack = ''] = context.words;
   const cluster = textFlag(context, 'cluster');
-  if (cluster === null) throw new UsageError('--cluster is missing: it names the cluster, by name or id');
+  if (cluster === null) throw new UsageError('--cluster is missing: give the name or id of the cluster');
   const node = textFlag(context, 'node');
   const inputs = await readInputs(context, stack);
   const access = textFlag(context, 'access');
@@ -115,16 +115,16 @@ const isCanceled = ({ status }: Run): boolean => status === 'CANCELED';
 /** Confirmations of the orders that end something permanently. */
 const endings: Readonly<Partial<Record<Order, (run: Run, cluster: string) => Ending>>> = {
   destroy: ({ id, stack, node }, cluster) => ({
-    question: `Destroy what ${id} has made?`,
-    consequence: `All that the stack "${stack}" has on ${node ?? 'the cluster'} ${node === null ? cluster : `of ${cluster}`} is removed, and its web address stops.`,
+    question: `Destroy the resources of ${id}?`,
+    consequence: `All resources of the stack "${stack}" on ${node ?? 'the cluster'} ${node === null ? cluster : `of ${cluster}`} are removed, and its web address stops.`,
     done: 'destroyed',
   }),
   forget: ({ id, stack, overtaken }, cluster) => ({
-    question: `Forget what ${id} has ${overtaken === true ? 'left' : 'made'}?`,
+    question: `Forget the ${overtaken === true ? 'leftover ' : ''}resources of ${id}?`,
     consequence:
       overtaken === true
-        ? `What it alone has left is dropped. What later runs of the stack "${stack}" have on ${cluster} stays on record.`
-        : `What the stack "${stack}" has on ${cluster} stays there, and nothing here can remove it any more.`,
+        ? `Only the record of its own leftovers is dropped. Resources of later runs of the stack "${stack}" on ${cluster} stay on record.`
+        : `The resources of the stack "${stack}" stay on ${cluster}, and Headgate can no longer remove them.`,
     done: 'forgotten',
   }),
 };
@@ -150,7 +150,7 @@ async function open(context: CommandContext): Promise<number> {
   const { url, expires_at: expires } = parseAnswer(opened, answer);
   if (context.flags['browser'] === true) await openBrowser(url);
   context.out(context.json ? jsonText(answer) : `${cleanLine(url)}\n`);
-  if (expires !== null && !context.json) context.err(`it works once, until ${expires.slice(11, 19)} UTC\n`);
+  if (expires !== null && !context.json) context.err(`the link works once, until ${expires.slice(11, 19)} UTC\n`);
   return exitCodes.ok;
 }
 
@@ -158,10 +158,13 @@ async function open(context: CommandContext): Promise<number> {
 function openBrowser(url: string): Promise<void> {
   const program = process.platform === 'darwin' ? 'open' : 'xdg-open';
   // Uses no shell, and passes only web addresses, which no program could mistake for an option or a file.
-  if (!/^https?:\/\//.test(url)) throw new FailedError('the gateway answered with an address that is none of the web');
+  if (!/^https?:\/\//.test(url))
+    throw new FailedError('the gateway answered with an address that is not http or https');
   return new Promise((resolve, reject) => {
     const child = spawn(program, [url], { stdio: 'ignore', detached: true });
-    child.on('error', () => reject(new FailedError(`there is no ${program} here: open this by hand: ${url}`)));
+    child.on('error', () =>
+      reject(new FailedError(`there is no ${program} on this machine; open this address yourself: ${url}`)),
+    );
     child.on('spawn', () => {
       child.unref();
       resolve();
@@ -170,27 +173,27 @@ function openBrowser(url: string): Promise<void> {
 }
 
 const one = { min: 1, max: 1 } as const;
-const wait = { wait: { type: 'boolean', about: 'until it has ended, whose status is the exit code' } } as const;
+const wait = { wait: { type: 'boolean', about: 'wait until the run ends; the exit code is its result' } } as const;
 const clusterOption = { type: 'string', names: 'clusters', about: 'by name or id' } as const;
 
 const applyCommand: Omit<Command, 'name'> = {
   usage:
     'STACK --cluster CLUSTER [--node NODE] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--wait]',
   summary:
-    'Apply a stack to a cluster, by name or id; --wait ends with the run, and with 0 only when it is APPLIED. An input ' +
-    'on a command line is seen by others of the machine: secrets go into a file.',
+    'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run is APPLIED. Other users ' +
+    'of the machine can see inputs on a command line: put secrets into a file.',
   words: one,
   names: 'stacks',
   options: {
     ...wait,
     cluster: clusterOption,
-    node: { type: 'string', about: 'one of its nodes; the whole cluster if not said' },
+    node: { type: 'string', about: 'one node of the cluster; default: the whole cluster' },
     inputs: { type: 'string', about: 'a file with a JSON object of inputs' },
-    input: { type: 'string', multiple: true, about: 'one input, NAME=VALUE; several times for more' },
+    input: { type: 'string', multiple: true, about: 'one input, NAME=VALUE; may be repeated' },
     access: {
       type: 'string',
       choices: ['public', 'members'],
-      about: 'who may use its web address; everybody if not said',
+      about: 'who may use its web address; default: public',
     },
   },
   run: apply,
@@ -202,20 +205,20 @@ export const runCommands: readonly Command[] = [
   {
     name: 'runs ls',
     usage: '[--cluster CLUSTER] [--stack NAME] [--status STATUS] [--limit RUNS]',
-    summary: `List runs, the newest first; ${runsShown} of them, where no other number is asked for.`,
+    summary: `List runs, newest first; default: ${runsShown} runs.`,
     words: { min: 0, max: 0 },
     options: {
       cluster: clusterOption,
-      stack: { type: 'string', names: 'stacks', about: 'of one stack' },
+      stack: { type: 'string', names: 'stacks', about: 'only this stack' },
       status: { type: 'string', about: 'such as APPLIED or FAILED' },
-      limit: { type: 'string', about: `how many; ${runsShown} if not said` },
+      limit: { type: 'string', about: `number of runs; default: ${runsShown}` },
     },
     run: list,
   },
   {
     name: 'runs show',
     usage: 'RUN',
-    summary: 'Show all that is known of a run.',
+    summary: 'Show a run.',
     words: one,
     names: 'runs',
     options: {},
@@ -224,20 +227,19 @@ export const runCommands: readonly Command[] = [
   {
     name: 'runs logs',
     usage: 'RUN [-f] [--tail LINES]',
-    summary: "Print a run's log; -f goes on with what comes until the run has ended.",
+    summary: "Print a run's log; -f prints new lines until the run ends.",
     words: one,
     names: 'runs',
     options: {
-      follow: { type: 'boolean', short: 'f', about: 'go on with what comes' },
-      tail: { type: 'string', about: 'the last lines alone: how many' },
+      follow: { type: 'boolean', short: 'f', about: 'print new lines until the run ends' },
+      tail: { type: 'string', about: 'only the last lines: their number' },
     },
     run: logs,
   },
   {
     name: 'runs open',
     usage: 'RUN [--browser]',
-    summary:
-      'Print a link to the web address of a run; where that is for members, it works once, within a minute, and signs in.',
+    summary: 'Print a link to the web address of a run; a link for members works once, within a minute, and signs in.',
     words: one,
     names: 'runs',
     options: { browser: { type: 'boolean', about: 'open it in a browser' } },
@@ -247,8 +249,8 @@ export const runCommands: readonly Command[] = [
     name: 'runs cancel',
     usage: 'RUN [--wait]',
     summary:
-      'End a run: at once when it waits, else as soon as Terraform has written its state; --wait ends with 0 only when ' +
-      'it is CANCELED.',
+      'Cancel a run: a pending run immediately, an active run as soon as Terraform has written its state; with --wait, the ' +
+      'exit code is 0 only if the run is CANCELED.',
     words: one,
     names: 'runs',
     options: wait,
@@ -266,7 +268,8 @@ export const runCommands: readonly Command[] = [
   {
     name: 'runs destroy',
     usage: 'RUN [--wait] [--yes]',
-    summary: 'Remove what a run has made; asks before; --wait ends with 0 only when it is DESTROYED.',
+    summary:
+      'Destroy the resources of a run; asks first; with --wait, the exit code is 0 only if the run is DESTROYED.',
     words: one,
     names: 'runs',
     options: { ...wait, ...yesOption },
@@ -275,7 +278,7 @@ export const runCommands: readonly Command[] = [
   {
     name: 'runs forget',
     usage: 'RUN [--yes]',
-    summary: 'Drop what is known of what a run has made, and leave it where it is; for platform admins; asks before.',
+    summary: 'Forget the resources of a run, which stay where they are; for platform administrators; asks first.',
     words: one,
     names: 'runs',
     options: yesOption,

@@ -35,9 +35,9 @@ async function collectionOf(context: CommandContext): Promise<string> {
   return `/v1/organization/projects/${encodeURIComponent(id)}/service_accounts`;
 }
 
-const headings = ['SERVICE ACCOUNT', 'NAME', 'SINCE (UTC)'];
+const headings = ['SERVICE ACCOUNT', 'NAME', 'CREATED (UTC)'];
 const row = ({ id, name, created_at: since }: Account): string[] => [id, name, timeText(since)];
-const none = 'the project has no service account; "headgate service-accounts create" makes one';
+const none = 'no service accounts in this project; create one with "headgate service-accounts create NAME"';
 
 async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAfterList(context, { path: await collectionOf(context), item: account }), {
@@ -70,10 +70,11 @@ async function create(context: CommandContext): Promise<number> {
 
 function createdText({ id, name, api_key: key }: z.output<typeof createdAccount>): string {
   const made = `service account "${cleanLine(name)}" (${id})`;
-  if (key === null) return `${made}, without a key: "headgate keys create NAME --service-account ${id}" makes one\n`;
+  if (key === null)
+    return `${made}, without a key; create one with "headgate keys create NAME --service-account ${id}"\n`;
   const { expires_at: end } = key;
-  const until = end === null || end === undefined ? '' : `, until ${timeText(end)} UTC`;
-  return `${made} with the key ${key.id}${until}; it is shown this once, so keep it:\n\n  ${key.value}\n\n`;
+  const until = end === null || end === undefined ? '' : `, valid until ${timeText(end)} UTC`;
+  return `${made} with the key ${key.id}${until}; it is shown only once, so store it now:\n\n  ${key.value}\n\n`;
 }
 
 /** Finds a service account by its id, otherwise by its name, which is unique in a project. @throws FailedError */
@@ -81,7 +82,7 @@ function find(word: string, accounts: readonly Account[]): Account {
   const found = accounts.find(({ id }) => id === word) ?? accounts.find(({ name }) => name === word);
   if (found !== undefined) return found;
   throw new FailedError(
-    `no service account of the project is named ${JSON.stringify(word)}; "headgate service-accounts ls" lists them`,
+    `no service account of the project is named ${JSON.stringify(word)}; "headgate service-accounts ls" lists the service accounts`,
   );
 }
 
@@ -90,7 +91,7 @@ async function remove(context: CommandContext): Promise<number> {
   const { id, name } = find(context.words[0] ?? '', await readAfterList(context, { path: collection, item: account }));
   await confirm(context, {
     question: `Delete the service account "${name}" (${id})?`,
-    consequence: 'Requests of its keys fail at once, for ever; usage, ledger and audit stay.',
+    consequence: 'Requests with its keys fail immediately and permanently. Usage, ledger and audit log stay.',
     done: 'deleted',
   });
   const answer = await context.api.call('DELETE', `${collection}/${id}${queryText(org(context))}`);
@@ -99,15 +100,15 @@ async function remove(context: CommandContext): Promise<number> {
 }
 
 const options = {
-  project: { type: 'string', about: 'of which they are; the one that the organization began with if not said' },
-  org: { type: 'string', about: 'another organization, for platform admins' },
+  project: { type: 'string', about: 'project of the account; default: the first project of the organization' },
+  org: { type: 'string', about: 'another organization, for platform administrators' },
 } as const;
 
 export const serviceAccountCommands: readonly Command[] = [
   {
     name: 'service-accounts ls',
     usage: '[--project ID|NAME] [--org ID]',
-    summary: 'List the service accounts of a project, for which programs call.',
+    summary: 'List the service accounts of a project; programs use their keys.',
     words: { min: 0, max: 0 },
     options,
     run: list,
@@ -115,11 +116,11 @@ export const serviceAccountCommands: readonly Command[] = [
   {
     name: 'service-accounts create',
     usage: 'NAME [--project ID|NAME] [--expiry never|7d|30d|90d|1y] [--no-key] [--org ID]',
-    summary: 'Make a service account with a key, and show its secret this once.',
+    summary: 'Create a service account with a key; its secret is shown only once.',
     words: { min: 1, max: 1 },
     options: {
-      expiry: { type: 'string', choices: ['never', ...Object.keys(expirySeconds)], about: 'never if not said' },
-      'no-key': { type: 'boolean', about: 'make no key' },
+      expiry: { type: 'string', choices: ['never', ...Object.keys(expirySeconds)], about: 'default: never' },
+      'no-key': { type: 'boolean', about: 'create no key' },
       ...options,
     },
     run: create,
@@ -127,7 +128,7 @@ export const serviceAccountCommands: readonly Command[] = [
   {
     name: 'service-accounts rm',
     usage: 'ID|NAME [--project ID|NAME] [--org ID] [--yes]',
-    summary: 'Delete a service account, whose keys end at once; asks before.',
+    summary: 'Delete a service account, whose keys end immediately; asks first.',
     words: { min: 1, max: 1 },
     options: { ...yesOption, ...options },
     run: remove,

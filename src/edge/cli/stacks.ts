@@ -40,7 +40,7 @@ type Stack = z.output<typeof stack>;
 const stacksPath = '/v1/stacks';
 export const stackPath = (name: string | undefined): string => pathOf(stacksPath, name);
 
-const headings = ['STACK', 'VERSION', 'SEEN BY', 'CATEGORY', 'TITLE'];
+const headings = ['STACK', 'VERSION', 'VISIBLE TO', 'CATEGORY', 'TITLE'];
 
 const row = ({ name, version, visibility, category, title }: Stack): string[] => [
   name,
@@ -56,7 +56,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, found, {
     headings,
     row,
-    none: 'no stack; "headgate stacks push" uploads one',
+    none: 'no stacks; upload one with "headgate stacks push FOLDER"',
   });
 }
 
@@ -100,7 +100,8 @@ function readFolder(root: string, below = ''): ZippedFile[] {
     const path = below === '' ? entry.name : `${below}/${entry.name}`;
     if (leftOut.test(entry.name)) return [];
     if (entry.isDirectory()) return readFolder(root, path);
-    if (!entry.isFile()) throw new FailedError(`${path} is no file and no folder: a stack has nothing else`);
+    if (!entry.isFile())
+      throw new FailedError(`${path} is neither a file nor a folder; a stack can only contain these`);
     const file = join(root, path);
     return [{ path, bytes: readFileSync(file), isExecutable: (statSync(file).mode & 0o111) !== 0 }];
   });
@@ -137,7 +138,7 @@ async function push(context: CommandContext): Promise<number> {
   });
   const pushed = parseAnswer(stack, answer);
   for (const warning of pushed.warnings) context.err(`headgate: ${cleanLine(warning)}\n`);
-  const seen = pushed.visibility === 'global' ? 'everybody sees it' : 'its owner alone sees it';
+  const seen = pushed.visibility === 'global' ? 'visible to everybody' : 'visible to its owner only';
   const version = `${pushed.outcome === 'unchanged' ? 'unchanged, ' : ''}version ${pushed.version.number}`;
   context.out(context.json ? jsonText(answer) : `${pushed.name}: ${version}; ${seen}\n`);
   return exitCodes.ok;
@@ -156,8 +157,8 @@ async function remove(context: CommandContext): Promise<number> {
   const path = stackPath(words[0]);
   const { name, version, visibility } = parseAnswer(stack, await api.call('GET', path));
   await confirm(context, {
-    question: `Delete the stack "${name}" (version ${version.number}, seen by ${visibility === 'global' ? 'everybody' : 'its owner'})?`,
-    consequence: 'All its versions go; what runs have made of it stays, and can be destroyed.',
+    question: `Delete the stack "${name}" (version ${version.number}, visible to ${visibility === 'global' ? 'everybody' : 'its owner'})?`,
+    consequence: 'All its versions are deleted. Resources that its runs created stay, and can still be destroyed.',
     done: 'deleted',
   });
   await api.call('DELETE', path);
@@ -174,16 +175,16 @@ async function download(context: CommandContext): Promise<number> {
     writeFileSync(target, bytes, { flag: 'wx' });
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-    throw new FailedError(code === 'EEXIST' ? `${target} is there already` : `${target} cannot be written (${code})`);
+    throw new FailedError(code === 'EEXIST' ? `${target} already exists` : `${target} cannot be written (${code})`);
   }
   context.out(context.json ? jsonText({ file: target, bytes: bytes.length }) : `${target}: ${bytes.length} bytes\n`);
   return exitCodes.ok;
 }
 
 const fieldOptions: Readonly<Record<(typeof fieldFlags)[number], CommandOption>> = {
-  name: { type: 'string', about: 'in place of the one of its manifest or folder' },
-  title: { type: 'string', about: 'what people read' },
-  description: { type: 'string', about: 'what it does' },
+  name: { type: 'string', about: 'overrides the name in the manifest, or of the folder' },
+  title: { type: 'string', about: 'title of the stack' },
+  description: { type: 'string', about: 'description of the stack' },
   category: { type: 'string', about: 'Scheduler, Orchestration, ML Framework, Monitoring, or another' },
   icon: { type: 'string', about: 'an emoji, or the https address of an image' },
 };
@@ -197,14 +198,14 @@ export const stackCommands: readonly Command[] = [
     words: { min: 0, max: 0 },
     options: {
       search: { type: 'string', about: 'text in name, title or description' },
-      category: { type: 'string', about: 'of one category' },
+      category: { type: 'string', about: 'only this category' },
     },
     run: list,
   },
   {
     name: 'stacks show',
     usage: 'NAME',
-    summary: 'Show all about one stack: inputs, web port, version.',
+    summary: 'Show a stack: inputs, web port, version.',
     words: one,
     names: 'stacks',
     options: {},
@@ -221,7 +222,7 @@ export const stackCommands: readonly Command[] = [
   {
     name: 'stacks rm',
     usage: 'NAME [--yes]',
-    summary: 'Delete a stack with all its versions; asks before.',
+    summary: 'Delete a stack with all its versions; asks first.',
     words: one,
     names: 'stacks',
     options: yesOption,
@@ -230,10 +231,10 @@ export const stackCommands: readonly Command[] = [
   {
     name: 'stacks download',
     usage: 'NAME [--output FILE]',
-    summary: 'Write the zip of a stack into a file.',
+    summary: 'Download the zip of a stack to a file.',
     words: one,
     names: 'stacks',
-    options: { output: { type: 'string', about: 'the file; NAME.zip here if not said' } },
+    options: { output: { type: 'string', about: 'file to write; default: NAME.zip' } },
     run: download,
   },
 ];

@@ -64,7 +64,15 @@ async function usage(context: CommandContext): Promise<number> {
   ];
   const rows = parsed.data.map((one) => [...by.map((name) => cellOf(one[fields[name]], name)), ...numbers(one)]);
   const total = ['total', ...by.slice(1).map(() => ''), ...numbers(parsed.totals)];
-  const headings = [...by.map((name) => name.toUpperCase()), 'REQUESTS', 'REFUSED', 'INPUT', 'CACHED', 'OUTPUT', 'USD'];
+  const headings = [
+    ...by.map((name) => name.toUpperCase()),
+    'REQUESTS',
+    'REJECTED',
+    'INPUT',
+    'CACHED',
+    'OUTPUT',
+    'USD',
+  ];
   const table = renderTable(headings, [...rows, total], context.terminal.columns);
   context.out(`${timeText(parsed.from)} to ${timeText(parsed.to)} UTC\n${table}`);
   return exitCodes.ok;
@@ -73,7 +81,9 @@ async function usage(context: CommandContext): Promise<number> {
 function dimensionOf(word: string): (typeof dimensions)[number] {
   const found = dimensions.find((one) => one === word);
   if (found !== undefined) return found;
-  throw new UsageError(`--by must be one or more of ${dimensions.join(', ')}, by commas; not ${JSON.stringify(word)}`);
+  throw new UsageError(
+    `--by must be one or more of ${dimensions.join(', ')}, separated by commas; not ${JSON.stringify(word)}`,
+  );
 }
 
 function cellOf(value: unknown, name: string): string {
@@ -109,7 +119,7 @@ async function requests(context: CommandContext): Promise<number> {
   const headings = ['TIME (UTC)', 'REQUEST', 'MODEL', 'STATUS', 'INPUT', 'OUTPUT', 'USD', 'FIRST BYTE', 'TOTAL', ''];
   const { columns } = context.terminal;
   const leaveOut = ['FIRST BYTE', 'REQUEST', 'TOTAL', 'STATUS', 'OUTPUT', 'INPUT'];
-  const text = found.length === 0 ? 'nothing was asked\n' : renderTable(headings, found.map(row), columns, leaveOut);
+  const text = found.length === 0 ? 'no requests\n' : renderTable(headings, found.map(row), columns, leaveOut);
   context.out(context.json ? jsonText({ data: found }) : text);
   return exitCodes.ok;
 }
@@ -117,7 +127,7 @@ async function requests(context: CommandContext): Promise<number> {
 function row(one: z.output<typeof request>): string[] {
   const { first_byte: first, total } = one.timings_ms;
   const end = one.outcome === 'completed' ? '' : [one.outcome, one.reason].filter(Boolean).join(': ');
-  const instead = (one.fallback_for ?? '') === '' ? '' : `in place of ${one.fallback_for}`;
+  const instead = (one.fallback_for ?? '') === '' ? '' : `fallback for ${one.fallback_for}`;
   const remark = [end, instead].filter(Boolean).join(', ');
   const tokens = [String(one.input_tokens), String(one.output_tokens)];
   const times = [first === null ? '-' : `${first} ms`, `${total} ms`];
@@ -125,33 +135,33 @@ function row(one: z.output<typeof request>): string[] {
 }
 
 const span = {
-  from: { type: 'string', about: 'date or RFC 3339 time; the start of this month if not said' },
-  to: { type: 'string', about: 'until before this; now if not said' },
-  org: { type: 'string', about: 'another organization, for platform admins' },
+  from: { type: 'string', about: 'date or RFC 3339 time; default: the start of this month' },
+  to: { type: 'string', about: 'end, exclusive; default: now' },
+  org: { type: 'string', about: 'another organization, for platform administrators' },
 } as const;
 
 export const usageCommands: readonly Command[] = [
   {
     name: 'usage',
     usage: '[--by model,key,project,day,hour] [--from TIME] [--to TIME] [--org ID]',
-    summary: 'Add up requests, tokens and what they cost; this month, by model, where nothing else is asked for.',
+    summary: 'Sum up requests, tokens and cost; default: this month, by model.',
     words: { min: 0, max: 0 },
-    options: { by: { type: 'string', about: 'one or more, by commas; model if not said' }, ...span },
+    options: { by: { type: 'string', about: 'one or more, separated by commas; default: model' }, ...span },
     run: usage,
   },
   {
     name: 'usage requests',
     usage: '[--limit N] [--model ID] [--key KEY] [--outcome OUTCOME] [--from TIME] [--to TIME] [--org ID]',
-    summary: 'List requests, newest first: tokens, cost and how long they took.',
+    summary: 'List requests, newest first: tokens, cost, times.',
     words: { min: 0, max: 0 },
     options: {
-      limit: { type: 'string', about: 'how many; 20 if not said' },
-      model: { type: 'string', names: 'models', about: 'of one model' },
-      key: { type: 'string', names: 'keys', about: 'of one key, by name or id' },
+      limit: { type: 'string', about: 'number of requests; default: 20' },
+      model: { type: 'string', names: 'models', about: 'only this model' },
+      key: { type: 'string', names: 'keys', about: 'only this key, by name or id' },
       outcome: {
         type: 'string',
         choices: ['completed', 'aborted', 'ended', 'failed'],
-        about: 'how they ended; all if not said',
+        about: 'only this outcome; default: all',
       },
       ...span,
     },

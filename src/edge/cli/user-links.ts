@@ -47,9 +47,9 @@ interface MadeLink {
 function linkText({ config }: CommandContext, { email, link, expiresAt }: MadeLink): string {
   const until = `${minuteOf(expiresAt)} UTC`;
   const to = cleanLine(email);
-  if (link === null) return `sent to ${to} by mail; it works once, until ${until}\n`;
+  if (link === null) return `link sent to ${to} by mail; it works once, until ${until}\n`;
   const address = new URL(link, config.url).href;
-  return `send this to ${to}; it works once, until ${until}, for whoever has it, and is shown this once:\n\n  ${address}\n\n`;
+  return `send this link to ${to}; it works once, until ${until}, for anybody who has it, and is shown only once:\n\n  ${address}\n\n`;
 }
 
 async function invite(context: CommandContext): Promise<number> {
@@ -71,11 +71,11 @@ const readAll = (context: CommandContext): Promise<readonly Invitation[]> =>
     parameter: 'cursor',
   });
 
-const headings = ['INVITATION', 'E-MAIL', 'ROLE', 'SINCE (UTC)', 'UNTIL (UTC)'];
+const headings = ['INVITATION', 'E-MAIL', 'ROLE', 'CREATED (UTC)', 'EXPIRES (UTC)'];
 
 async function listInvitations(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), {
-    leaveOut: ['SINCE (UTC)', 'ROLE', 'UNTIL (UTC)'],
+    leaveOut: ['CREATED (UTC)', 'ROLE', 'EXPIRES (UTC)'],
     headings,
     row: ({ id, email, role, created_at: since, expires_at: until }) => [
       id,
@@ -84,7 +84,7 @@ async function listInvitations(context: CommandContext): Promise<number> {
       minuteOf(since),
       minuteOf(until),
     ],
-    none: 'nobody is invited; "headgate users invite" does it',
+    none: 'no open invitations; invite somebody with "headgate users invite E-MAIL"',
   });
 }
 
@@ -93,10 +93,12 @@ async function uninvite(context: CommandContext): Promise<number> {
   const open = await readAll(context);
   const found = open.find(({ id, email }) => id === word || email.toLowerCase() === word.toLowerCase());
   if (found === undefined) {
-    throw new FailedError(`nobody is invited as ${JSON.stringify(word)}; "headgate users invitations" lists who is`);
+    throw new FailedError(
+      `there is no open invitation for ${JSON.stringify(word)}; "headgate users invitations" lists them`,
+    );
   }
   await confirm(context, {
-    question: `Revoke the invitation of ${found.email} (${found.id})?`,
+    question: `Revoke the invitation for ${found.email} (${found.id})?`,
     consequence: 'Its link stops working.',
     done: 'revoked',
   });
@@ -110,7 +112,7 @@ async function makeResetLink(context: CommandContext): Promise<number> {
   const asked = `${path}/reset-link${query === undefined ? '' : `?${query}`}`;
   const answer = await context.api.call('POST', asked);
   const { email, link, expires_at: expiresAt } = parseAnswer(resetLink, answer);
-  const text = `a new password of ${cleanLine(email)}: ${linkText(context, { email, link, expiresAt })}`;
+  const text = `a new password for ${cleanLine(email)}: ${linkText(context, { email, link, expiresAt })}`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -119,15 +121,16 @@ export const userLinkCommands: readonly Command[] = [
   {
     name: 'users invite',
     usage: 'E-MAIL [--role member|admin|owner] [--org ID]',
-    summary: 'Invite somebody to the organization, for a week; the link is mailed, or shown this once to be sent.',
+    summary:
+      'Invite somebody to the organization; the link works for a week and is mailed, or printed once for you to send.',
     words: one,
-    options: { role: { ...roleOption, about: 'in the organization; member if not said' }, ...orgOption },
+    options: { role: { ...roleOption, about: 'role in the organization; default: member' }, ...orgOption },
     run: invite,
   },
   {
     name: 'users invitations',
     usage: '[--org ID]',
-    summary: 'List who is invited and has not come yet, newest first.',
+    summary: 'List the open invitations, newest first.',
     words: { min: 0, max: 0 },
     options: orgOption,
     run: listInvitations,
@@ -135,7 +138,7 @@ export const userLinkCommands: readonly Command[] = [
   {
     name: 'users uninvite',
     usage: 'ID|E-MAIL [--org ID] [--yes]',
-    summary: 'Revoke an invitation, whose link stops working; asks before.',
+    summary: 'Revoke an invitation and its link; asks first.',
     words: one,
     options: { ...yesOption, ...orgOption },
     run: uninvite,
@@ -143,7 +146,7 @@ export const userLinkCommands: readonly Command[] = [
   {
     name: 'users reset-link',
     usage: 'ID|E-MAIL [--org ID]',
-    summary: 'Make a link by which a user sets a new password, once, within an hour; it is mailed, or shown this once.',
+    summary: 'Create a link to set a new password: it works once, within an hour, and is mailed, or printed only once.',
     words: one,
     options: orgOption,
     run: makeResetLink,

@@ -48,7 +48,12 @@ function readAll(context: CommandContext): Promise<readonly User[]> {
 }
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAll(context), { headings, row, none: 'no user', leaveOut });
+  return printList(context, await readAll(context), {
+    headings,
+    row,
+    none: 'no users; create one with "headgate users create E-MAIL --name NAME"',
+    leaveOut,
+  });
 }
 
 /** Returns the path of the user with this id or address, with the organization that was named. @throws FailedError */
@@ -58,7 +63,7 @@ export async function pathOfNamed(context: CommandContext): Promise<string> {
   if (word.startsWith('user_')) return pathOf(collection, word) + query;
   const found = (await readAll(context)).find(({ email }) => email.toLowerCase() === word.toLowerCase());
   if (found !== undefined) return pathOf(collection, found.id) + query;
-  throw new FailedError(`no user has the address ${JSON.stringify(word)}; "headgate users ls" lists the users`);
+  throw new FailedError(`no user has the e-mail address ${JSON.stringify(word)}; "headgate users ls" lists the users`);
 }
 
 async function show(context: CommandContext): Promise<number> {
@@ -78,12 +83,12 @@ async function readPasswords(context: CommandContext, names: readonly string[]):
   }
   const lines = (await terminal.readInput()).replace(/\r?\n$/, '').split(/\r?\n/);
   if (lines.length === names.length && lines.every((line) => line !== '')) return lines;
-  throw new UsageError(`standard input must hold a line for each of: ${names.join(', ')}`);
+  throw new UsageError(`standard input must have one line for each of: ${names.join(', ')}`);
 }
 
 async function create(context: CommandContext): Promise<number> {
   const name = textFlag(context, 'name');
-  if (name === null) throw new UsageError('--name is missing: what the user is called');
+  if (name === null) throw new UsageError('--name is missing: give the name of the user');
   const role = textFlag(context, 'role');
   const [password] = await readPasswords(context, ['Password']);
   const body = { email: context.words[0], name, password, ...(role !== null && { role }) };
@@ -104,7 +109,8 @@ async function edit(context: CommandContext): Promise<number> {
     return value === null ? [] : [[flag, value] as const];
   });
   const secret = Object.entries(passwordFlags).filter(([flag]) => context.flags[flag] === true);
-  if (said.length + secret.length === 0) throw new UsageError('nothing is to be changed: "headgate users edit --help"');
+  if (said.length + secret.length === 0)
+    throw new UsageError('nothing to change; "headgate users edit --help" lists the options');
   const path = await pathOfNamed(context);
   const names = secret.map(([, name]) => name);
   const passwords = secret.length === 0 ? [] : await readPasswords(context, names);
@@ -117,7 +123,7 @@ async function remove(context: CommandContext): Promise<number> {
   const { id, email } = parseAnswer(user, await context.api.call('GET', path));
   await confirm(context, {
     question: `Delete the user ${email} (${id})?`,
-    consequence: 'Keys that act for the user end at once; usage, ledger and audit stay.',
+    consequence: 'Keys that act for the user end immediately. Usage, ledger and audit log stay.',
     done: 'deleted',
   });
   await context.api.call('DELETE', path);
@@ -125,7 +131,9 @@ async function remove(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-export const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+export const orgOption = {
+  org: { type: 'string', about: 'another organization, for platform administrators' },
+} as const;
 export const roleOption = { type: 'string', choices: ['member', 'admin', 'owner'] } as const;
 export const one = { min: 1, max: 1 } as const;
 
@@ -133,7 +141,7 @@ export const userCommands: readonly Command[] = [
   {
     name: 'users ls',
     usage: '[--org ID]',
-    summary: 'List the users of the organization; platform admins see all.',
+    summary: 'List the users of the organization; platform administrators see all users.',
     words: { min: 0, max: 0 },
     options: orgOption,
     run: list,
@@ -141,7 +149,7 @@ export const userCommands: readonly Command[] = [
   {
     name: 'users show',
     usage: 'ID|E-MAIL [--org ID]',
-    summary: 'Show all that is known of a user.',
+    summary: 'Show a user.',
     words: one,
     options: orgOption,
     run: show,
@@ -150,11 +158,11 @@ export const userCommands: readonly Command[] = [
     name: 'users create',
     usage: 'E-MAIL --name NAME [--role member|admin|owner] [--org ID]',
     summary:
-      'Make a user who signs in to the pages; the password is asked for without showing it, or read from standard input.',
+      'Create a user who can sign in to the portal; the password is typed without echo, or read from standard input.',
     words: one,
     options: {
-      name: { type: 'string', about: 'what the user is called' },
-      role: { ...roleOption, about: 'in the organization; member if not said' },
+      name: { type: 'string', about: 'name of the user' },
+      role: { ...roleOption, about: 'role in the organization; default: member' },
       ...orgOption,
     },
     run: create,
@@ -162,14 +170,14 @@ export const userCommands: readonly Command[] = [
   {
     name: 'users edit',
     usage: 'ID|E-MAIL [--name NAME] [--email E-MAIL] [--role member|admin|owner] [--password] [--org ID]',
-    summary: 'Change a user; passwords are asked for, or read from standard input, a line each.',
+    summary: 'Change a user; passwords are typed without echo, or read from standard input, one per line.',
     words: one,
     options: {
-      name: { type: 'string', about: 'what the user is called' },
-      email: { type: 'string', about: 'with which the user signs in' },
-      role: { ...roleOption, about: 'in the organization' },
-      password: { type: 'boolean', about: 'give a new one' },
-      'current-password': { type: 'boolean', about: 'for your own address and password' },
+      name: { type: 'string', about: 'name of the user' },
+      email: { type: 'string', about: 'address with which the user signs in' },
+      role: { ...roleOption, about: 'role in the organization' },
+      password: { type: 'boolean', about: 'set a new password' },
+      'current-password': { type: 'boolean', about: 'ask for it, to change your own address or password' },
       ...orgOption,
     },
     run: edit,
@@ -177,7 +185,7 @@ export const userCommands: readonly Command[] = [
   {
     name: 'users rm',
     usage: 'ID|E-MAIL [--org ID] [--yes]',
-    summary: 'Delete a user, whose keys end at once; asks before.',
+    summary: 'Delete a user, whose keys end immediately; asks first.',
     words: one,
     options: { ...yesOption, ...orgOption },
     run: remove,

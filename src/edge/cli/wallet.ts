@@ -35,7 +35,7 @@ const organizationOf = (context: CommandContext) => ({ organization_id: textFlag
 async function show(context: CommandContext): Promise<number> {
   const answer = await context.api.call('GET', `/v1/wallet${queryText(organizationOf(context))}`);
   const { balance, held, available, currency } = parseAnswer(wallet, answer);
-  const text = `balance    ${balance} ${currency}\nheld       ${held} ${currency}, for requests that run\navailable  ${available} ${currency}\n`;
+  const text = `balance    ${balance} ${currency}\nheld       ${held} ${currency}, for running requests\navailable  ${available} ${currency}\n`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -57,13 +57,12 @@ async function ledger(context: CommandContext): Promise<number> {
   const query = { type: textFlag(context, 'type'), ...organizationOf(context) };
   const path = '/v1/wallet/ledger';
   const found = await readCursorList(context, { path, item: entry, query, limit, parameter: 'cursor' });
-  const text =
-    found.length === 0 ? 'nothing was booked\n' : renderTable(headings, found.map(row), context.terminal.columns);
+  const text = found.length === 0 ? 'no entries\n' : renderTable(headings, found.map(row), context.terminal.columns);
   context.out(context.json ? jsonText({ data: found }) : text);
   return exitCodes.ok;
 }
 
-const headings = ['TIME (UTC)', 'TYPE', 'USD', 'BALANCE', 'WHAT'];
+const headings = ['TIME (UTC)', 'TYPE', 'USD', 'BALANCE', 'DETAILS'];
 
 function row(one: z.output<typeof entry>): string[] {
   const what = [one.request_id, one.reference, one.note].filter((word) => (word ?? '') !== '');
@@ -84,7 +83,7 @@ async function credit(context: CommandContext): Promise<number> {
 async function adjust(context: CommandContext): Promise<number> {
   const usage = 'headgate wallet adjust USD --reason TEXT --reference TEXT';
   const reason = textFlag(context, 'reason');
-  if (reason === null) throw new UsageError(`--reason says why, for the ledger: ${usage}`);
+  if (reason === null) throw new UsageError(`--reason is missing, the reason for the ledger: ${usage}`);
   const body = { amount: context.words[0], reason, reference: referenceOf(context, usage) };
   return book(context, '/v1/wallet/adjustments', body);
 }
@@ -94,7 +93,7 @@ function referenceOf(context: CommandContext, usage: string): string {
   const reference = textFlag(context, 'reference');
   if (reference !== null) return reference;
   throw new UsageError(
-    `--reference names what it is for, such as an invoice; it is booked once, however often: ${usage}`,
+    `--reference is missing, such as an invoice number; each reference is applied only once: ${usage}`,
   );
 }
 
@@ -116,8 +115,8 @@ async function book(context: CommandContext, path: string, body: object): Promis
   const isRepeated = status === repeatedStatus;
   const { amount, reference, created_at: at } = booked;
   const text = isRepeated
-    ? `already booked: ${amount} USD under the reference ${JSON.stringify(reference ?? '')}, at ${timeText(at)} UTC; nothing was booked now`
-    : `${amount} USD booked`;
+    ? `already applied: ${amount} USD under the reference ${JSON.stringify(reference ?? '')}, at ${timeText(at)} UTC; nothing was applied now`
+    : `${amount} USD applied`;
   context.out(
     context.json
       ? jsonText({ ...booked, already_booked: isRepeated, balance })
@@ -126,14 +125,14 @@ async function book(context: CommandContext, path: string, body: object): Promis
   return exitCodes.ok;
 }
 
-const org = { type: 'string', about: 'another organization, for platform admins' } as const;
-const reference = { type: 'string', about: 'what it is for, such as an invoice; booked once under it' } as const;
+const org = { type: 'string', about: 'another organization, for platform administrators' } as const;
+const reference = { type: 'string', about: 'such as an invoice number; each reference is applied only once' } as const;
 
 export const walletCommands: readonly Command[] = [
   {
     name: 'wallet',
     usage: '[--org ID]',
-    summary: 'Show the balance of the organization, and what requests hold of it.',
+    summary: 'Show the balance of the organization, and the amount held for running requests.',
     words: { min: 0, max: 0 },
     options: { org },
     run: show,
@@ -141,11 +140,11 @@ export const walletCommands: readonly Command[] = [
   {
     name: 'wallet ledger',
     usage: '[--limit N] [--type usage|credit|adjustment] [--org ID]',
-    summary: 'List what changed the balance, newest first.',
+    summary: 'List the changes of the balance, newest first.',
     words: { min: 0, max: 0 },
     options: {
-      limit: { type: 'string', about: 'how many; 20 if not said' },
-      type: { type: 'string', choices: ['usage', 'credit', 'adjustment'], about: 'all if not said' },
+      limit: { type: 'string', about: 'number of entries; default: 20' },
+      type: { type: 'string', choices: ['usage', 'credit', 'adjustment'], about: 'default: all' },
       org,
     },
     run: ledger,
@@ -153,17 +152,18 @@ export const walletCommands: readonly Command[] = [
   {
     name: 'wallet credit',
     usage: 'USD --reference TEXT [--note TEXT] [--org ID]',
-    summary: 'Add credit, as a platform admin; what has a reference is booked once, however often it is said.',
+    summary: 'Add credit; for platform administrators; each reference is applied only once.',
     words: { min: 1, max: 1 },
-    options: { reference, note: { type: 'string', about: 'for the ledger' }, org },
+    options: { reference, note: { type: 'string', about: 'note for the ledger' }, org },
     run: credit,
   },
   {
     name: 'wallet adjust',
     usage: 'USD --reason TEXT --reference TEXT [--org ID]',
-    summary: 'Correct a balance up, or down as by -2.50, as a platform admin; under a reference it is done once.',
+    summary:
+      'Correct a balance up, or down as with -2.50; for platform administrators; each reference is applied only once.',
     words: { min: 1, max: 1 },
-    options: { reason: { type: 'string', about: 'why, for the ledger' }, reference, org },
+    options: { reason: { type: 'string', about: 'reason, for the ledger' }, reference, org },
     run: adjust,
   },
 ];

@@ -67,7 +67,7 @@ function stateText({ enabled, disabled_reason: reason, failing_since: since }: W
 const row = (one: Webhook): string[] => [one.id, one.url, one.events?.join(',') ?? 'all', stateText(one)];
 
 async function list(context: CommandContext): Promise<number> {
-  const none = 'the organization has no webhook; "headgate webhooks create" makes one';
+  const none = 'no webhooks; create one with "headgate webhooks create URL"';
   return printList(context, await readAll(context), { headings: ['WEBHOOK', 'ADDRESS', 'EVENTS', 'STATE'], row, none });
 }
 
@@ -80,8 +80,8 @@ function eventsOf(context: CommandContext): readonly string[] | null | undefined
 
 function tellSecret({ out, json }: CommandContext, answer: unknown): number {
   const { id, url, secret, former_secret_ends_at: end } = parseAnswer(withSecret, answer);
-  const former = end === null ? '' : `; the secret before signs until ${timeText(end)} UTC`;
-  const text = `webhook ${id} to ${cleanLine(url)}; its secret is shown this once, so keep it${former}:\n\n  ${secret}\n\n`;
+  const former = end === null ? '' : `; the former secret also signs until ${timeText(end)} UTC`;
+  const text = `webhook ${id} to ${cleanLine(url)}; its secret is shown only once, so store it now${former}:\n\n  ${secret}\n\n`;
   out(json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -100,10 +100,12 @@ async function find(context: CommandContext): Promise<Webhook> {
   const found = (await readAll(context)).filter(({ id, url }) => id === word || url === word);
   const [one, ...others] = found;
   if (one === undefined) {
-    throw new FailedError(`no webhook is ${JSON.stringify(word)}; "headgate webhooks ls" lists them`);
+    throw new FailedError(
+      `no webhook has the id or address ${JSON.stringify(word)}; "headgate webhooks ls" lists the webhooks`,
+    );
   }
   if (others.length === 0) return one;
-  throw new FailedError(`several webhooks have this address; say which: ${found.map(({ id }) => id).join(', ')}`);
+  throw new FailedError(`several webhooks have this address; use an id: ${found.map(({ id }) => id).join(', ')}`);
 }
 
 const pathTo = (context: CommandContext, { id }: Webhook, rest = ''): string =>
@@ -111,7 +113,7 @@ const pathTo = (context: CommandContext, { id }: Webhook, rest = ''): string =>
 
 async function edit(context: CommandContext): Promise<number> {
   const { flags } = context;
-  if (flags['on'] === true && flags['off'] === true) throw new UsageError('--on and --off contradict each other');
+  if (flags['on'] === true && flags['off'] === true) throw new UsageError('give --on or --off, not both');
   const [url, description, events] = [textFlag(context, 'url'), textFlag(context, 'description'), eventsOf(context)];
   const body = {
     ...(url !== null && { url }),
@@ -120,7 +122,8 @@ async function edit(context: CommandContext): Promise<number> {
     ...(flags['on'] === true && { enabled: true }),
     ...(flags['off'] === true && { enabled: false }),
   };
-  if (Object.keys(body).length === 0) throw new UsageError('nothing is to be changed: "headgate webhooks edit --help"');
+  if (Object.keys(body).length === 0)
+    throw new UsageError('nothing to change; "headgate webhooks edit --help" lists the options');
   const answer = await context.api.call('PATCH', pathTo(context, await find(context)), { body });
   const changed = parseAnswer(webhook, answer);
   context.out(context.json ? jsonText(answer) : `${row(changed).map(cleanLine).join('  ')}\n`);
@@ -131,7 +134,7 @@ async function remove(context: CommandContext): Promise<number> {
   const one = await find(context);
   await confirm(context, {
     question: `Delete the webhook to ${one.url} (${one.id})?`,
-    consequence: 'Nothing more is sent there, and the list of what was sent is gone too.',
+    consequence: 'No more events are sent there, and its list of deliveries is deleted.',
     done: 'deleted',
   });
   const answer = await context.api.call('DELETE', pathTo(context, one));
@@ -162,7 +165,7 @@ const deliveryRow = (one: Delivery): string[] => [
 
 function tellDelivery({ out, json }: CommandContext, answer: unknown): number {
   const { id, type, event_id: event } = parseAnswer(delivery, answer);
-  const text = `${id}: ${type} ${event} is sent within a second or two; "headgate webhooks deliveries" says what came of it\n`;
+  const text = `${id}: ${type} ${event} is sent within a second or two; "headgate webhooks deliveries" shows the result\n`;
   out(json ? jsonText(answer) : text);
   return exitCodes.ok;
 }
@@ -176,8 +179,8 @@ async function deliveries(context: CommandContext): Promise<number> {
   if (!/^[1-9]\d{0,5}$/.test(said)) throw new UsageError('--limit must be a whole number of 1 or more');
   const path = `${pathOf(collection, (await find(context)).id)}/deliveries`;
   const request = { path, item: delivery, query: org(context), limit: Number(said), parameter: 'cursor' } as const;
-  const headings = ['DELIVERY', 'SINCE (UTC)', 'EVENT', 'RESULT', 'TRIES', 'NEXT TRY (UTC)'];
-  const none = 'nothing was sent in the last 30 days';
+  const headings = ['DELIVERY', 'CREATED (UTC)', 'EVENT', 'RESULT', 'TRIES', 'NEXT TRY (UTC)'];
+  const none = 'no deliveries in the last 30 days';
   return printList(context, await readCursorList(context, request), { headings, row: deliveryRow, none });
 }
 
@@ -186,9 +189,13 @@ async function replay(context: CommandContext): Promise<number> {
   return tellDelivery(context, await context.api.call('POST', pathTo(context, await find(context), rest)));
 }
 
-const orgOption = { org: { type: 'string', about: 'another organization, for platform admins' } } as const;
+const orgOption = { org: { type: 'string', about: 'another organization, for platform administrators' } } as const;
 const eventOption = {
-  event: { type: 'string', multiple: true, about: 'a kind of events, such as budget.exceeded; all if not said' },
+  event: {
+    type: 'string',
+    multiple: true,
+    about: 'event type, such as budget.exceeded; may be repeated; default: all',
+  },
 } as const;
 const oneWord = { min: 1, max: 1 } as const;
 
@@ -196,7 +203,7 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks ls',
     usage: '[--org ID]',
-    summary: 'List the webhooks that events of an organization are sent to.',
+    summary: 'List the webhooks of an organization.',
     words: { min: 0, max: 0 },
     options: orgOption,
     run: list,
@@ -204,22 +211,22 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks create',
     usage: 'URL [--event KIND]… [--description TEXT] [--org ID]',
-    summary: 'Have events sent to an address, signed, and show the secret this once.',
+    summary: 'Create a webhook: it sends signed events to an address; its secret is shown only once.',
     words: oneWord,
-    options: { ...eventOption, description: { type: 'string', about: 'what it is for' }, ...orgOption },
+    options: { ...eventOption, description: { type: 'string', about: 'purpose of the webhook' }, ...orgOption },
     run: create,
   },
   {
     name: 'webhooks edit',
     usage: 'ID|URL [--url URL] [--event KIND]… [--description TEXT] [--on|--off] [--org ID]',
-    summary: 'Change a webhook, switch it off or on.',
+    summary: 'Change a webhook, or turn it on or off.',
     words: oneWord,
     options: {
-      url: { type: 'string', about: 'another address' },
-      event: { type: 'string', multiple: true, about: 'a kind of events, or all' },
-      description: { type: 'string', about: 'what it is for' },
-      on: { type: 'boolean', about: 'send there' },
-      off: { type: 'boolean', about: 'send nothing there' },
+      url: { type: 'string', about: 'new address' },
+      event: { type: 'string', multiple: true, about: 'event type, or all; may be repeated' },
+      description: { type: 'string', about: 'purpose of the webhook' },
+      on: { type: 'boolean', about: 'turn the webhook on' },
+      off: { type: 'boolean', about: 'turn the webhook off' },
       ...orgOption,
     },
     run: edit,
@@ -227,7 +234,7 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks rm',
     usage: 'ID|URL [--org ID] [--yes]',
-    summary: 'Delete a webhook with the list of what was sent; asks before.',
+    summary: 'Delete a webhook and its list of deliveries; asks first.',
     words: oneWord,
     options: { ...yesOption, ...orgOption },
     run: remove,
@@ -235,10 +242,10 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks rotate',
     usage: 'ID|URL [--grace-seconds N] [--org ID]',
-    summary: 'Give a webhook another secret, and show it this once.',
+    summary: 'Create a new secret for a webhook; it is shown only once.',
     words: oneWord,
     options: {
-      'grace-seconds': { type: 'string', about: 'for so long that of today signs too; 86400 if not said' },
+      'grace-seconds': { type: 'string', about: 'seconds for which the former secret also signs; default: 86400' },
       ...orgOption,
     },
     run: rotate,
@@ -246,7 +253,7 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks test',
     usage: 'ID|URL [--org ID]',
-    summary: 'Send a test to a webhook.',
+    summary: 'Send a test event to a webhook.',
     words: oneWord,
     options: orgOption,
     run: test,
@@ -254,15 +261,15 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks deliveries',
     usage: 'ID|URL [--limit N] [--org ID]',
-    summary: 'List what was sent to a webhook, and what came of it.',
+    summary: 'List the deliveries of a webhook and their results.',
     words: oneWord,
-    options: { limit: { type: 'string', about: '50 if not said' }, ...orgOption },
+    options: { limit: { type: 'string', about: 'number of deliveries; default: 50' }, ...orgOption },
     run: deliveries,
   },
   {
     name: 'webhooks replay',
     usage: 'ID|URL DELIVERY [--org ID]',
-    summary: 'Send again what was sent to a webhook.',
+    summary: 'Send a delivery of a webhook again.',
     words: { min: 2, max: 2 },
     options: orgOption,
     run: replay,

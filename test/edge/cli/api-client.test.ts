@@ -40,17 +40,19 @@ describe('the client of the commands, where it reaches nobody', () => {
 
   it('says which host is not known, and which scheme is the wrong one', async () => {
     await expect(ask('http://gateway.invalid')).rejects.toThrow(
-      /^http:\/\/gateway\.invalid cannot be reached \((?:ENOTFOUND|EAI_AGAIN)\): no address is known for the host gateway\.invalid/,
+      /^http:\/\/gateway\.invalid is unreachable \((?:ENOTFOUND|EAI_AGAIN)\): the host gateway\.invalid has no known address/,
     );
-    await expect(ask(api().url.replace('http:', 'https:'))).rejects.toThrow('is it http:// in place of https://?');
+    await expect(ask(api().url.replace('http:', 'https:'))).rejects.toThrow('try http:// instead of https://.');
     const tls = await useTls((port) => `http://127.0.0.1:${port}`);
-    await expect(ask(tls.url)).rejects.toThrow('is it https:// in place of http://?');
+    await expect(ask(tls.url)).rejects.toThrow('try https:// instead of http://.');
     tls.close();
   });
 
   it('says that a certificate is of nobody who is trusted, and how he is', async () => {
     const tls = await useTls((port) => `https://127.0.0.1:${port}`);
-    await expect(ask(tls.url)).rejects.toThrow('(DEPTH_ZERO_SELF_SIGNED_CERT): its certificate is of nobody whom this');
+    await expect(ask(tls.url)).rejects.toThrow(
+      '(DEPTH_ZERO_SELF_SIGNED_CERT): this machine does not trust its certificate',
+    );
     await expect(ask(tls.url)).rejects.toThrow('NODE_EXTRA_CA_CERTS=FILE.pem');
     tls.close();
   });

@@ -8,15 +8,17 @@ const run = (args: readonly string[], key: string) => say(args, { url: api().url
 describe('headgate budgets', () => {
   it('refuses what names no scope or several, and says where budgets are listed', async () => {
     const { key } = await api().organization();
-    expect((await run(['budgets', 'create', '5'], key)).stderr).toContain('name one of --key, --project');
+    expect((await run(['budgets', 'create', '5'], key)).stderr).toContain('give exactly one of --key, --project');
     const both = ['budgets', 'create', '5', '--user', 'anna', '--each-user'];
-    expect((await run(both, key)).stderr).toContain('name one of --key, --project');
+    expect((await run(both, key)).stderr).toContain('give exactly one of --key, --project');
     expect((await run(['budgets', 'create', '5', '--each-user', '--alerts', 'some'], key)).stderr).toContain('80,100');
     expect((await run(['budgets', 'create', 'five', '--each-user'], key)).stderr).toContain('amount');
-    expect((await run(['budgets', 'edit', 'x'], key)).stderr).toContain('name what changes');
+    expect((await run(['budgets', 'edit', 'x'], key)).stderr).toContain('nothing to change; give --amount');
     expect((await run(['budgets', 'edit', 'x', '--amount', '5'], key)).stderr).toContain('"headgate budgets ls"');
     expect((await run(['budgets', 'create', '5', '--key', 'none'], key)).stderr).toContain('"headgate keys ls"');
-    expect(await run(['budgets', 'ls'], key)).toMatchObject({ stdout: expect.stringContaining('there is no budget') });
+    expect(await run(['budgets', 'ls'], key)).toMatchObject({
+      stdout: expect.stringContaining('no budgets; create one'),
+    });
   });
 
   it('makes, lists, changes and deletes them', async () => {
@@ -38,7 +40,7 @@ describe('headgate budgets', () => {
     const edited = await run(['budgets', 'edit', id, '--amount', '7.5', '--mode', 'soft', '--alerts', 'none'], key);
     expect(edited.stdout).toContain('daily soft budget of each user, 7.5 USD');
     expect((await api().ask(`/v1/budgets/${id}`, { key })).body).toMatchObject({ alert_percents: [] });
-    expect((await run(['budgets', 'rm', id], key)).stderr).toContain('--yes does it, nothing was deleted');
+    expect((await run(['budgets', 'rm', id], key)).stderr).toContain('nothing was deleted; add --yes');
     expect((await run(['budgets', 'rm', id, '--yes'], key)).stdout).toBe(`${id}: deleted\n`);
     expect((await api().ask(`/v1/budgets/${id}`, { key })).status).toBe(404);
   });

@@ -71,7 +71,11 @@ it('what is no image is refused before anything is asked', async () => {
   const before = asked.length;
   const env = place();
   const text = await runCli(['chat', '-m', 'seer', 'x', '--image', `${repository}README.md`], { env });
-  expect(text).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('is no PNG, JPEG, GIF or WebP') });
+  expect(text).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringContaining('is not a PNG, JPEG, GIF or WebP'),
+  });
   const nothing = await runCli(['chat', '-m', 'seer', 'x', '--image', '/nowhere.png'], { env });
   expect(nothing).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('there is no /nowhere.png') });
   expect(asked).toHaveLength(before);

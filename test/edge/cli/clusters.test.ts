@@ -21,8 +21,8 @@ describe('headgate clusters, refused', () => {
     [['create', 'x'], '--org is missing'],
     [['create', 'x', '--org', 'org_1', '--nodes', '/nowhere.yaml'], '/nowhere.yaml cannot be read (ENOENT)'],
     [['create', 'x', '--org', 'org_1', '--private-key', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
-    [['show'], 'a word is missing'],
-    [['rm', 'a', 'b'], 'too many words'],
+    [['show'], 'an argument is missing'],
+    [['rm', 'a', 'b'], 'too many arguments'],
   ])('%j before anything is asked', async (args, sentence) => {
     const result = await headgate(['clusters', ...args]);
     expect(result).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(sentence) });
@@ -31,8 +31,8 @@ describe('headgate clusters, refused', () => {
   it('by files that hold no nodes', async () => {
     const file = join(folders(), 'nodes.yaml');
     for (const [content, sentence] of [
-      ['name: a', 'must hold a list of nodes'],
-      ['[', 'is no YAML'],
+      ['name: a', 'must contain a list of nodes'],
+      ['[', 'is not valid YAML'],
     ] as const) {
       writeFileSync(file, content);
       const result = await headgate(['clusters', 'create', 'x', '--org', organization.id, '--nodes', file]);
@@ -90,7 +90,7 @@ describe('headgate clusters', () => {
       code: 2,
       stdout: '',
       stderr: expect.stringContaining(
-        `Archive the cluster "${name}" (${id})? All 2 of its nodes are released and no longer counted, 0 of them`,
+        `Archive the cluster "${name}" (${id})? All of its 2 nodes (0 allocated) are released and no longer metered.`,
       ),
     });
     expect((await headgate(['clusters', 'ls'])).stdout).toContain(id);

@@ -114,24 +114,22 @@ describe('headgate code', () => {
       expect(stdout).toBe('');
       return `${code} ${stderr}`;
     };
-    expect(await sentence([], { HEADGATE_API_KEY: '' })).toMatch(/^2 .*"headgate login" takes a key/);
-    expect(await sentence(['-m', 'nope'], {})).toMatch(/^2 .*there is no model "nope" that chats: coder/);
+    expect(await sentence([], { HEADGATE_API_KEY: '' })).toMatch(/^2 .*save a key with "headgate login"/);
+    expect(await sentence(['-m', 'nope'], {})).toMatch(/^2 .*there is no chat model "nope"; use one of coder/);
     expect(await sentence(['--with', 'vi'], {})).toMatch(/^2 .*--with must be one of pi, opencode/);
     expect(await sentence(['--with', 'opencode'], { PATH: '/nonexistent' })).toMatch(
-      /^1 .*no program opencode on the PATH: "npm install --global opencode-ai" installs it/,
+      /^1 .*opencode is not on the PATH; install it with "npm install --global opencode-ai"/,
     );
     expect(await sentence(['--with', 'opencode', '--install-only'], {})).toMatch(
       /^2 .*--install-only installs pi, not opencode/,
     );
     const empty = { XDG_DATA_HOME: folders() };
     expect(await sentence([], { ...empty, PATH: '/nonexistent' })).toMatch(
-      /^1 .*npm, which comes with Node, is not on the PATH/,
+      /^1 .*npm is not on the PATH, so pi cannot be installed/,
     );
     const noPackage = program('npm', 'echo "npm error code E404" >&2; echo "npm error 404 Not Found" >&2; exit 1');
     const refused = await sentence([], { ...empty, PATH: `${noPackage}:/usr/bin:/bin` });
-    expect(refused).toContain(
-      'cannot be had from the registry that npm is set up with ("npm config get registry"): 404 Not Found',
-    );
+    expect(refused).toContain('from npm\'s registry ("npm config get registry" prints it): 404 Not Found');
     // Nothing half-done stays.
     expect(readdirSync(join(empty.XDG_DATA_HOME, 'headgate', 'programs'))).toEqual([]);
   });
@@ -155,7 +153,7 @@ describe('headgate code', () => {
       expect(readdirSync(dir).toSorted()).toEqual([older, `${draft}.${child.pid}`, busy].toSorted());
       child.kill(signal);
       expect([signal, ...(await closed)]).toEqual([signal, signal === 'SIGINT' ? 130 : 1, null]);
-      expect(await said).toContain('headgate: broken off\n');
+      expect(await said).toContain('headgate: interrupted\n');
       expect(readdirSync(dir).toSorted()).toEqual([older, busy].toSorted());
       expect(processIdentity(Number(readFileSync(join(home, 'npm.pid'), 'utf8')))).toBe(null);
     }

@@ -9,19 +9,19 @@ const folders = useFolders();
 
 describe('headgate, wrongly used', () => {
   it.each([
-    [['nonsense'], 'there is no command "nonsense"'],
-    [['enginse', 'ls'], 'there is no command "enginse" (did you mean "headgate engines"?)'],
-    [['engines', 'restrat', 'x'], 'not "restrat" (did you mean "headgate engines restart"?)'],
+    [['nonsense'], 'unknown command "nonsense"'],
+    [['enginse', 'ls'], 'unknown command "enginse" (did you mean "headgate engines"?)'],
+    [['engines', 'restrat', 'x'], 'has no subcommand "restrat" (did you mean "headgate engines restart"?)'],
     [['engines', 'logs', 'x', '--tial', '3'], 'Unknown option \'--tial\' (did you mean "--tail"?)'],
     [['completion', 'bsh'], '"bsh" must be one of bash, zsh, fish (did you mean "bash"?)'],
-    [['engines', 'explode'], 'not "explode"'],
-    [['engines', 'start'], 'a word is missing: headgate engines start ID'],
-    [['engines', 'ls', 'x'], 'too many words'],
+    [['engines', 'explode'], 'has no subcommand "explode"'],
+    [['engines', 'start'], 'an argument is missing: headgate engines start ID'],
+    [['engines', 'ls', 'x'], 'too many arguments'],
     [['engines', 'ls', '--colour'], "Unknown option '--colour'"],
     [['engines', 'logs', 'x', '--tail', 'all'], '--tail must be a number of lines'],
     [['engines', 'ls'], 'HEADGATE_API_KEY is not set'],
     [['engines', 'validate', '/nowhere'], 'there is no /nowhere'],
-    [['import', 'ollama', 'x'], 'goes on with one of llama-swap, litellm'],
+    [['import', 'ollama', 'x'], 'has no subcommand "ollama"; use one of llama-swap, litellm'],
   ])('says so in a sentence and ends with 2: %j', async (args, sentence) => {
     const result = await runCli(args);
     expect(result).toMatchObject({ code: 2, stdout: '' });
@@ -36,7 +36,7 @@ describe('headgate, wrongly used', () => {
     expect(group.stderr).toContain('  engines stop ID ');
     expect(group.stderr).not.toContain('clusters ls');
     expect(group.stderr).toMatch(
-      /\nheadgate: "headgate engines" goes on with one of ls, show, start, stop.*: say which\n$/,
+      /\nheadgate: "headgate engines" needs a subcommand, one of ls, show, start, stop[^\n]*\n$/,
     );
     const json = await runCli(['engines', '--json']);
     expect(json).toMatchObject({ code: 2, stderr: expect.stringMatching(/^headgate: [^\n]+\n$/) });
@@ -70,12 +70,12 @@ describe('headgate, without a gateway', () => {
     const env = { HEADGATE_API_KEY: 'k', HEADGATE_URL: 'http://127.0.0.1:1' };
     expect(await runCli(['engines', 'ls'], { env })).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('http://127.0.0.1:1 cannot be reached (ECONNREFUSED): is the gateway running?'),
+      stderr: expect.stringContaining('http://127.0.0.1:1 is unreachable (ECONNREFUSED): is the gateway running?'),
     });
     // What says nothing of the books is no difference in them.
     expect(await runCli(['reconcile'], { env })).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('http://127.0.0.1:1 cannot be reached'),
+      stderr: expect.stringContaining('http://127.0.0.1:1 is unreachable'),
     });
     const other = createServer((_, response) => void response.end('<html>')).listen(0, '127.0.0.1');
     await new Promise((resolve) => other.once('listening', resolve));
@@ -83,7 +83,10 @@ describe('headgate, without a gateway', () => {
     const port = typeof address === 'object' ? (address?.port ?? 0) : 0;
     const result = await runCli(['engines', 'ls'], { env: { ...env, HEADGATE_URL: `http://127.0.0.1:${port}` } });
     other.close();
-    expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('did not answer as Headgate does') });
+    expect(result).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('did not answer like a Headgate gateway'),
+    });
   });
 });
 

@@ -59,7 +59,7 @@ describe('headgate costs', () => {
     expect(lines[3]).toMatch(/ unrated +2 +16 +- +no price, end estimated$/);
     expect(lines[4]).toBe('total: 4 node-hours, 32 GPU-hours, 65.00 USD');
     expect(lines[5]).toBe(
-      'warning: hours of unrated without a price are counted and cost nothing here; a platform admin adds one: POST /v1/billing/rate-cards',
+      'warning: unrated has hours without a price, which are counted at no cost; a platform administrator adds a rate card: POST /v1/billing/rate-cards',
     );
     // What others named moves no cursor.
     expect(text.stdout).not.toContain('\u001b[2J');
@@ -74,7 +74,7 @@ describe('headgate costs', () => {
     const { stdout, code } = await run(['--tz', 'Pacific/Auckland'], key);
     expect(code).toBe(0);
     expect(stdout).toContain('(Pacific/Auckland)');
-    expect(stdout).toContain('nothing was used\ntotal: 0 node-hours, 0 GPU-hours, no cost\n');
+    expect(stdout).toContain('no usage\ntotal: 0 node-hours, 0 GPU-hours, no cost\n');
     expect(stdout).not.toContain('allocate');
   });
 
@@ -85,8 +85,8 @@ describe('headgate costs', () => {
     const { id } = await makeCluster(api(), { name, organization_id: own.id, nodes });
     await makeCluster(api(), { name: othersName, organization_id: other.id });
     const hint =
-      `not allocated: 2 of 2 nodes of ${name}; the hours of a node count from its allocation, which a platform admin ` +
-      'tells: headgate clusters allocate CLUSTER NODE\n';
+      `not allocated: 2 of 2 nodes of ${name}; metering of a node starts when a platform administrator allocates it: ` +
+      'headgate clusters allocate CLUSTER NODE\n';
     for (const { stdout, code } of [await run([], own.key), await run(['--org', own.id])]) {
       expect(code).toBe(0);
       expect(stdout.endsWith(`total: 0 node-hours, 0 GPU-hours, no cost\n${hint}`), stdout).toBe(true);

@@ -102,7 +102,7 @@ describe('headgate engines, refused', () => {
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: 'sk-wrong' } })).toMatchObject({
       code: 1,
       stdout: '',
-      stderr: expect.stringContaining('HEADGATE_API_KEY must hold a key that is valid'),
+      stderr: expect.stringContaining('set HEADGATE_API_KEY to a valid key'),
     });
     const { key } = await api().organization();
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: key } })).toMatchObject({
@@ -146,7 +146,7 @@ describe('headgate engines', () => {
     expect(lines[0]).toMatch(/^ENGINE +STATE +READY +RUNNING +WAITING +HOST$/);
     expect(lines[1]).toMatch(/^acme\/chat:7b +ready +1\/1 +2 +0 +gpu-1$/);
     expect(lines[2]).toMatch(
-      /^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model; when it is mended: headgate engines reset plain$/,
+      /^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model; once it is fixed: headgate engines reset plain$/,
     );
     const json = await headgate(['engines', 'ls', '--json']);
     const { body } = await api().ask('/v1/admin/engines');
@@ -158,7 +158,7 @@ describe('headgate engines', () => {
     [
       'given up',
       { cause: 'The program that runs this model is not installed.', causeDetail: 'vllm is not on the PATH: /bin' },
-      'The program that runs this model is not installed; vllm is not on the PATH: /bin; when it is mended: headgate engines reset plain',
+      'The program that runs this model is not installed; vllm is not on the PATH: /bin; once it is fixed: headgate engines reset plain',
     ],
     [
       'tried again by itself',
@@ -168,7 +168,7 @@ describe('headgate engines', () => {
     [
       'of which a new version is refused',
       { phase: 'ready', cause: null, rollout: { state: 'refused', text: 'It refused its settings.' } },
-      'new version refused: It refused its settings; mend engines/fixture.yaml, then: headgate engines reload',
+      'new version rejected: It refused its settings; fix engines/fixture.yaml, then: headgate engines reload',
     ],
   ])('says of one that is %s what mends it', async (_, over, text) => {
     fleet.over = over;
@@ -186,9 +186,9 @@ describe('headgate engines', () => {
     fleet.differing = [{ kind: 'engine file', name: 'plain', values, forMs: 61_900, isOverdue: false }];
     const { stderr } = await headgate(['engines', 'ls']);
     expect(stderr).toBe(
-      'The gateways differ; give all the same:\n' +
+      'The gateways differ; give all gateways the same values:\n' +
         '  engine file plain: 3f2a on a (1), b (2); not there on c (3)\n' +
-        'Prices in the files of this gateway that do not apply, since other gateways have others: plain\n',
+        'Prices in the files of this gateway that are not in effect, since other gateways have other prices: plain\n',
     );
     fleet.differing = fleet.differing.map((one) => ({ ...one, isOverdue: true }));
     expect((await headgate(['engines', 'ls'])).stderr).toContain('differ for longer than a rollout takes');
@@ -214,7 +214,7 @@ describe('headgate engines', () => {
       code: 2,
       stdout: '',
       stderr: expect.stringContaining(
-        'Stop the engine acme/chat:7b? 2 requests run and 0 wait: they end with an error.',
+        'Stop the engine acme/chat:7b? 2 running and 0 waiting requests end with an error.',
       ),
     });
     expect(fleet.ordered).toEqual([]);
@@ -253,7 +253,7 @@ describe('headgate engines', () => {
         { ...off, phase: 'starting' },
         { ...off, phase: 'failed', cause: 'It ended.', causeDetail: 'ValueError: no' },
       ],
-      { code: 1, out: 'plain: failed, It ended; ValueError: no; when it is mended: headgate engines reset plain\n' },
+      { code: 1, out: 'plain: failed, It ended; ValueError: no; once it is fixed: headgate engines reset plain\n' },
     ],
     [
       'start',
@@ -270,7 +270,7 @@ describe('headgate engines', () => {
       ],
       {
         code: 1,
-        out: 'plain: retrying, It ended; ValueError: no; try 3 of 5 not before 08:00:00 UTC; what it printed: headgate engines logs plain\n',
+        out: 'plain: retrying, It ended; ValueError: no; try 3 of 5 not before 08:00:00 UTC; its output: headgate engines logs plain\n',
       },
     ],
     [
@@ -306,7 +306,7 @@ describe('headgate engines', () => {
         { ...off, phase: 'ready', replicas: [ready] },
         { ...off, phase: 'ready', replicas: [ready], rollout: { state: 'refused', text: 'It ended.' } },
       ],
-      { code: 1, out: expect.stringContaining('plain: ready, new version refused: It ended') as string },
+      { code: 1, out: expect.stringContaining('plain: ready, new version rejected: It ended') as string },
     ],
     ['reset', [{ ...off, phase: 'stopped' }], { code: 0, out: 'plain: stopped\n' }],
   ])('says what came of an order: %s %#', async (kind, script, { code, out, err = '' }) => {
@@ -325,7 +325,7 @@ describe('headgate engines', () => {
     const json = await headgate(['--json', 'engines', 'start', 'plain', '--timeout', '1']);
     Object.assign(fleet, { script: [], ordered: [] });
     expect(result).toMatchObject({ code: 1, stderr: 'plain: starting, pulling acme/chat:1 43 %\n' });
-    expect(result.stdout).toMatch(/not known after 1 seconds? what comes of it, see: headgate engines show plain\n$/);
+    expect(result.stdout).toMatch(/timed out after 1 seconds?, see: headgate engines show plain\n$/);
     expect(json).toMatchObject({ code: 1, stderr: '' });
     expect(JSON.parse(json.stdout)).toMatchObject({ id: 'plain', state: 'starting' });
   });
@@ -362,7 +362,7 @@ describe('headgate engines', () => {
   it('lists hosts with what is free and what nobody knows', async () => {
     const { stdout } = await headgate(['hosts', 'ls']);
     expect(stdout).toMatch(
-      /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +not known: headgate-gone-1, ended there by "docker rm --force headgate-gone-1"$/m,
+      /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +orphaned: headgate-gone-1, remove it there with "docker rm --force headgate-gone-1"$/m,
     );
     expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +no answer in time$/m);
   });

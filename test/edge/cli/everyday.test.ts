@@ -54,7 +54,7 @@ describe('headgate models', () => {
 
 describe('headgate chat', () => {
   it('refuses to ask nothing, what it cannot send, and says what the gateway refuses, with the request', async () => {
-    expect(await run(['chat'])).toMatchObject({ code: 2, stderr: expect.stringContaining('nothing is asked') });
+    expect(await run(['chat'])).toMatchObject({ code: 2, stderr: expect.stringContaining('no question') });
     expect(await run(['chat', 'x', '-f', '/nowhere'])).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('there is no /nowhere'),
@@ -70,7 +70,7 @@ describe('headgate chat', () => {
     expect(unknown).toMatchObject({ code: 1, stdout: '' });
     expect(unknown.stderr).toMatch(/"nope" does not exist[^]*\n {2}request [0-9a-f-]{36}\n/);
     const nobody = await run(['chat', '-m', 'x', 'x'], { env: { HEADGATE_URL: 'http://127.0.0.1:20001' } });
-    expect(nobody).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be reached (ECONNREFUSED)') });
+    expect(nobody).toMatchObject({ code: 1, stderr: expect.stringContaining('is unreachable (ECONNREFUSED)') });
     const poor = await run(['chat', '-m', 'standin-chat', 'x', '--max-cost', '0.0000000001']);
     expect(poor).toMatchObject({ code: 1, stderr: expect.stringContaining('x-headgate-max-cost') });
   });
@@ -148,7 +148,7 @@ describe('headgate chat', () => {
     await terminal.shows(/This text comes[^]*tokens in[^]*\n> $/m);
     const first = await newest();
     await terminal.type('/modle\n');
-    await terminal.shows('/modle is not known here');
+    await terminal.shows('unknown or incomplete command /modle');
     await terminal.type('And then?\n');
     await terminal.shows(/And then\?\n[^]*tokens in[^]*\n> $/m);
     const second = await newest();
@@ -159,7 +159,7 @@ describe('headgate chat', () => {
     const sum = (
       BigInt(Math.round(Number(first.cost) * 1e12)) + BigInt(Math.round(Number(second.cost) * 1e12))
     ).toString();
-    expect(screen).toContain('in all');
+    expect(screen).toContain('in total');
     expect(screen.match(/\$([0-9.]+) in all/)?.[1]?.replace(/^0\.0*/, '')).toBe(sum.replace(/0+$/, ''));
   });
 });
@@ -191,7 +191,7 @@ describe('Ctrl-C in headgate chat', () => {
     await terminal.shows(/\. \^C\n> \s*$/);
     // There is nothing to stop: it ends.
     await terminal.key('C-c');
-    expect(await terminal.shows(/\$0\.0\d+ in all/)).toContain('stopped; slow: ');
+    expect(await terminal.shows(/\$0\.0\d+ in total/)).toContain('stopped; slow: ');
     await terminal.type('echo "code $?"\n');
     await terminal.shows('code 130');
   });
@@ -204,10 +204,10 @@ describe('headgate keys, usage and wallet', () => {
       'must be a number, or none',
     );
     expect(await refused('keys', 'create', 'x', '--expiry', '31d')).toContain('--expiry must be one of never, 7d');
-    expect(await refused('keys', 'edit', 'x')).toContain('nothing is to be changed');
-    expect(await refused('keys', 'rotate', 'x', '--grace', 'soon')).toContain('--grace must be a time such as');
+    expect(await refused('keys', 'edit', 'x')).toContain('nothing to change');
+    expect(await refused('keys', 'rotate', 'x', '--grace', 'soon')).toContain('--grace must be a duration such as');
     expect(await refused('keys', 'revoke', 'none-of-that-name')).toContain('"headgate keys ls" lists the keys');
-    expect(await refused('wallet', 'credit', '5')).toContain('--reference names what it is for');
+    expect(await refused('wallet', 'credit', '5')).toContain('--reference is missing');
     expect(await refused('usage', '--by', 'modle')).toContain('--by must be one or more of model');
     expect(await refused('wallet', 'ledger', '--limit', '0')).toContain('--limit must be a number');
   });
@@ -232,8 +232,8 @@ describe('headgate keys, usage and wallet', () => {
     expect((await run(['chat', 'Hello!'], { env })).code).toBe(0);
     expect((await run(['usage', 'requests', '--limit', '5'], { env })).stdout.split('\n')).toHaveLength(3);
     expect((await run(['keys', 'ls'], { env })).stderr).toContain(
-      'it needs a key of scope "management"; HEADGATE_API_KEY holds an inference key; whoever manages the organization ' +
-        'makes the other kind with "headgate keys create NAME --scope management"',
+      'it needs a key of scope "management"; the key in HEADGATE_API_KEY has scope "inference"; have a manager of the ' +
+        'organization run "headgate keys create NAME --scope management"',
     );
     const changed = await run([
       'keys',
@@ -264,7 +264,9 @@ describe('headgate keys, usage and wallet', () => {
     expect(await requests()).toHaveLength(3);
     expect(await run(['keys', 'revoke', 'desk'])).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('Its requests fail at once, for ever. Nobody can be asked here: --yes does it'),
+      stderr: expect.stringContaining(
+        'Its requests fail immediately and permanently. There is no terminal to confirm on',
+      ),
     });
     expect((await run(['models'], { env })).code).toBe(0);
     const rotated = await run(['keys', 'rotate', 'desk', '--grace', '2h']);
@@ -307,10 +309,10 @@ describe('headgate keys, usage and wallet', () => {
 
   it('shows balance, ledger and sums as the API has them, and books a credit once', async () => {
     const credit = ['wallet', 'credit', '2.5', '--reference', 'invoice-7', '--note', 'a gift'];
-    expect((await run(credit)).stdout).toMatch(/^2\.5 USD booked; the balance is [0-9.]+ USD\n$/);
-    expect((await run(['wallet', 'adjust', '-0.5', '--reference', 'oops'])).stderr).toContain('--reason says why');
+    expect((await run(credit)).stdout).toMatch(/^2\.5 USD applied; the balance is [0-9.]+ USD\n$/);
+    expect((await run(['wallet', 'adjust', '-0.5', '--reference', 'oops'])).stderr).toContain('--reason is missing');
     const adjusted = await run(['wallet', 'adjust', '-0.5', '--reason', 'a slip', '--reference', 'oops']);
-    expect(adjusted.stdout).toMatch(/^-0\.5 USD booked; /);
+    expect(adjusted.stdout).toMatch(/^-0\.5 USD applied; /);
     const wallet = await read('/v1/wallet');
     // What was booked then is not what is there now.
     const again = await run(credit);
@@ -325,7 +327,7 @@ describe('headgate keys, usage and wallet', () => {
     expect(ledger.match(/invoice-7, a gift/g)).toHaveLength(1);
     const { totals } = await read('/v1/usage/summary?from=2026-01-01');
     const usage = (await run(['usage', '--from', '2026-01-01', '--by', 'model,day'])).stdout;
-    expect(usage).toMatch(/^MODEL +DAY +REQUESTS +REFUSED +INPUT /m);
+    expect(usage).toMatch(/^MODEL +DAY +REQUESTS +REJECTED +INPUT /m);
     // What is refused is counted a moment later.
     const counts = `${totals.num_model_requests} +\\d+ +${totals.input_tokens}`;
     expect(usage).toMatch(new RegExp(`^total +${counts} +.* ${totals.cost}$`, 'm'));

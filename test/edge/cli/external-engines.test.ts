@@ -74,7 +74,7 @@ describe('an order to an external engine', () => {
     expect(answer.status).toBe(409);
     const rows = await bench.gateway.db.sql`SELECT 1 FROM audit_log WHERE action = 'engine.restart_ordered'`;
     expect(rows).toHaveLength(0);
-    expect((await headgate('engines', 'restart', '--help')).stdout).toContain('external engines are refused');
+    expect((await headgate('engines', 'restart', '--help')).stdout).toContain('not for external engines');
   });
 
   it('fails where none of its addresses answers, and is done where one does', async () => {
@@ -102,7 +102,7 @@ describe('an order to an external engine', () => {
     for (const words of [[], ['-f']]) {
       const { code, stdout, stderr } = await headgate('engines', 'logs', 'far', ...words);
       expect([code, stdout]).toEqual([0, '']);
-      expect(stderr).toMatch(/^far has no log here: somebody else runs it/);
+      expect(stderr).toMatch(/^far has no log here, because it is external/);
     }
   });
 });

@@ -52,7 +52,7 @@ describe('headgate login', () => {
     const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
     // Of the key that was given; no variable has anything to do with it.
-    expect(wrong.stderr).toMatch(/API key is not valid.*; nothing was kept\n {2}request [0-9a-f-]{36}\n/);
+    expect(wrong.stderr).toMatch(/API key is not valid.*; nothing was saved\n {2}request [0-9a-f-]{36}\n/);
     expect(wrong.stderr).not.toContain('HEADGATE_API_KEY');
     expect(await run(['login', gateway.url], '')).toMatchObject({
       code: 2,
@@ -68,16 +68,16 @@ describe('headgate login', () => {
     });
     expect(await run(['login', 'http://127.0.0.1:1'], 'k')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('cannot be reached (ECONNREFUSED): is the gateway running? nothing was kept\n'),
+      stderr: expect.stringContaining('is unreachable (ECONNREFUSED): is the gateway running? Nothing was saved\n'),
     });
     const other = await stranger();
     expect(await run(['login', other.url], 'k')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('did not answer as Headgate does'),
+      stderr: expect.stringContaining('did not answer like a Headgate gateway'),
     });
     other.close();
     expect(existsSync(file)).toBe(false);
-    expect((await run(['clusters', 'ls'])).stderr).toContain('"headgate login" takes a key and keeps it');
+    expect((await run(['clusters', 'ls'])).stderr).toContain('save a key with "headgate login"');
   });
 
   it('keeps gateway and key for this user alone, for every command, until logout', async () => {
@@ -92,7 +92,7 @@ describe('headgate login', () => {
     const out = await run(['logout']);
     expect(out).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining(`the key of ${gateway.url} is forgotten here`),
+      stdout: expect.stringContaining(`removed the key of ${gateway.url} from this machine`),
     });
     expect(existsSync(file)).toBe(false);
     expect((await run(['logout', gateway.url])).stdout).toContain('there was no login');
@@ -113,12 +113,12 @@ describe('headgate login', () => {
     const wrong = await run(['clusters', 'ls'], undefined, { HEADGATE_API_KEY: 'sk-hg-wrong' });
     expect(wrong).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('HEADGATE_API_KEY must hold a key that is valid'),
+      stderr: expect.stringContaining('set HEADGATE_API_KEY to a valid key'),
     });
     const again = await run(['login', gateway.url], gateway.key, { HEADGATE_API_KEY: 'sk-hg-wrong' });
     expect(again).toMatchObject({
       code: 0,
-      stderr: expect.stringContaining('HEADGATE_API_KEY of this shell still win'),
+      stderr: expect.stringContaining('HEADGATE_API_KEY of this shell override'),
     });
     expect(readFileSync(file, 'utf8')).toContain(gateway.key);
   });
@@ -169,7 +169,10 @@ describe('headgate login', () => {
     await run(['login', gateway.url], secret);
     await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
     const refused = await run(['clusters', 'ls']);
-    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('"headgate login" takes another one') });
+    expect(refused).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('run "headgate login" with another key'),
+    });
   });
 
   it('asks for the key on a terminal without showing it', async () => {

@@ -16,12 +16,12 @@ describe('headgate orgs', () => {
     expect(refused.stderr).toContain(
       'it takes a management key of a platform administrator; HEADGATE_API_KEY holds none',
     );
-    expect(refused.stderr).toContain('"headgate keys recover" on the gateway\'s machine makes another');
+    expect(refused.stderr).toContain('or create one with "headgate keys recover" on the gateway\'s machine');
     expect(await run(['orgs', 'show', 'Nobody Ltd'])).toMatchObject({
       code: 1,
-      stderr: 'headgate: no organization is named "Nobody Ltd"; "headgate orgs ls" lists them\n',
+      stderr: 'headgate: no organization is named "Nobody Ltd"; "headgate orgs ls" lists the organizations\n',
     });
-    expect((await run(['orgs', 'edit', 'x'])).stderr).toContain('nothing is to be changed');
+    expect((await run(['orgs', 'edit', 'x'])).stderr).toContain('nothing to change');
     expect((await run(['orgs', 'edit', 'x', '--max-active-keys', 'some'])).stderr).toContain('a number, or none');
   });
 
@@ -42,7 +42,7 @@ describe('headgate orgs', () => {
     expect(await run(['wallet'], key)).toMatchObject({ code: 0, stdout: expect.stringContaining('balance    0') });
 
     const edited = await run(['orgs', 'edit', name, '--max-active-keys', '9', '--requests-per-minute', '7']);
-    expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining('active; new keys have 7/min') });
+    expect(edited).toMatchObject({ code: 0, stdout: expect.stringContaining('active; limits of new keys: 7/min') });
     expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: 9 });
     await run(['wallet', 'credit', '3.5', '--reference', id, '--org', id]);
     const line = new RegExp(`^${id} +${name} +active +3.5 +0 +1 of 9 +7/min`, 'm');
@@ -55,7 +55,7 @@ describe('headgate orgs', () => {
     // Nobody can be asked here.
     expect(await run(['orgs', 'suspend', name])).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('--yes does it, nothing was suspended'),
+      stderr: expect.stringContaining('nothing was suspended; add --yes'),
     });
     expect((await run(['orgs', 'suspend', name, '--yes'])).stdout).toContain(': suspended;');
     const suspended = await run(['wallet'], key);
@@ -74,12 +74,12 @@ describe('headgate orgs', () => {
 describe('headgate users', () => {
   it('says what is missing, and takes no password from the command line', async () => {
     expect((await run(['users', 'create', 'a@example.com'])).stderr).toContain('--name is missing');
-    expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the address');
-    expect((await run(['users', 'edit', 'x'])).stderr).toContain('nothing is to be changed');
+    expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the e-mail address');
+    expect((await run(['users', 'edit', 'x'])).stderr).toContain('nothing to change');
     expect((await run(['users', 'create', 'a@b.c', '--name', 'A', '--role', 'boss'])).code).toBe(2);
     const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin };
     const none = await runCli(['users', 'create', 'a@example.com', '--name', 'A'], { env, input: '' });
-    expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('a line for each of: Password') });
+    expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('one line for each of: Password') });
   });
 
   it('makes, changes and deletes one', async () => {
@@ -111,9 +111,9 @@ describe('headgate users', () => {
     const email = `eve-${uuidv7()}@example.com`;
     expect((await run(['users', 'invite', 'nobody'], key)).code).toBe(1);
     expect((await run(['users', 'invite', email, '--role', 'boss'], key)).code).toBe(2);
-    expect((await run(['users', 'invitations'], key)).stdout).toContain('nobody is invited');
+    expect((await run(['users', 'invitations'], key)).stdout).toContain('no open invitations');
     expect((await run(['users', 'uninvite', email, '--yes'], key)).stderr).toContain(
-      `nobody is invited as "${email}"; "headgate users invitations" lists who is`,
+      `there is no open invitation for "${email}"; "headgate users invitations" lists them`,
     );
 
     const made = await run(['users', 'invite', email, '--role', 'admin'], key);
@@ -128,7 +128,7 @@ describe('headgate users', () => {
 
     expect(await run(['users', 'uninvite', email], key)).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('--yes does it, nothing was revoked'),
+      stderr: expect.stringContaining('nothing was revoked; add --yes'),
     });
     expect((await run(['users', 'uninvite', email.toUpperCase(), '--yes'], key)).stdout).toContain('revoked');
     expect(await api().accounts.users.invitations.find(token)).toBeNull();
@@ -142,11 +142,14 @@ describe('headgate users', () => {
     await runCli(['users', 'create', email, '--name', 'Ada'], { env, input: 'a long password\n' });
     expect(await run(['users', 'reset-link', email], other.key)).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('no user has the address'),
+      stderr: expect.stringContaining('no user has the e-mail address'),
     });
     for (const args of [[], ['--org', id]]) {
       const made = await run(['users', 'reset-link', email, ...args], args.length === 0 ? key : api().admin);
-      expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining(`a new password of ${email}: send this`) });
+      expect(made).toMatchObject({
+        code: 0,
+        stdout: expect.stringContaining(`a new password for ${email}: send this link`),
+      });
       const link = new RegExp(`^ {2}(${api().url}/reset-password\\S+)$`, 'm').exec(made.stdout)?.[1] ?? '';
       const token = new URL(link).searchParams.get('token') ?? '';
       expect(await api().accounts.users.resetLinks.isOpen(token)).toBe(true);
@@ -159,7 +162,7 @@ describe('headgate service-accounts', () => {
     const { key } = await api().organization();
     const { code, stderr } = await run(['service-accounts', 'ls', '--project', 'nowhere'], key);
     expect([code, stderr]).toEqual([1, expect.stringContaining('"headgate projects ls" lists the projects')]);
-    expect((await run(['service-accounts', 'ls'], key)).stdout).toContain('has no service account');
+    expect((await run(['service-accounts', 'ls'], key)).stdout).toContain('no service accounts in this project');
     expect((await run(['service-accounts', 'rm', 'none', '-y'], key)).stderr).toContain('is named "none"');
     const made = await run(['service-accounts', 'create', 'nightly', '--project', 'default', '--expiry', '7d'], key);
     const [id = '', secret = ''] = [/svc_acct_\w{32}/, /sk-hg-\S+/].map((one) => one.exec(made.stdout)?.[0]);
@@ -201,7 +204,7 @@ describe('headgate projects', () => {
     expect(made).toMatchObject({ code: 0, stdout: expect.stringMatching(/^proj_\w+ "search": active\n$/) });
     expect((await run(['projects', 'ls'], key)).stdout).toMatch(/^proj_\w+ +search +organization +active +of papers$/m);
     expect((await run(['projects', 'edit', 'search', '--name', 'find'], key)).stdout).toContain('"find": active');
-    expect((await run(['projects', 'archive', 'find'], key)).stderr).toContain('Nobody can be asked here');
+    expect((await run(['projects', 'archive', 'find'], key)).stderr).toContain('There is no terminal to confirm on');
     expect((await run(['projects', 'archive', 'find', '--yes'], key)).stdout).toContain('"find": archived');
     expect((await run(['projects', 'unarchive', 'find'], key)).stdout).toContain('"find": active');
     expect((await run(['projects', 'show', 'find'], key)).stdout).toContain('visibility: public\n');
@@ -214,7 +217,7 @@ describe('headgate audit', () => {
     await run(['orgs', 'edit', id, '--name', 'Renamed']);
     await run(['projects', 'create', 'one'], key);
     const all = await run(['audit'], key);
-    expect(all.stdout).toMatch(/^TIME \(UTC\) +ACTION +WHAT +BY +CHANGED\n/);
+    expect(all.stdout).toMatch(/^TIME \(UTC\) +ACTION +TARGET +ACTOR +CHANGES\n/);
     const renamed = await run(['audit', '--target', id, '--org', id]);
     // The operator's key is of another organization than the one that is looked at.
     const [entry] = JSON.parse((await run(['audit', '--target', id, '--org', id, '--json'])).stdout).data;
@@ -224,9 +227,7 @@ describe('headgate audit', () => {
     // Who may not read the operator's keys has their ids.
     expect((await run(['audit', '--target', id], key)).stdout).toMatch(new RegExp(` ${id} +${entry.actor.id} +name: `));
     expect((await run(['audit', '--action', 'project.created'], key)).stdout).toMatch(/ key (?!key_)\S.* name: one/);
-    expect((await run(['audit', '--action', 'nothing.of.this'], key)).stdout).toBe(
-      'nothing of this kind was changed\n',
-    );
+    expect((await run(['audit', '--action', 'nothing.of.this'], key)).stdout).toBe('no matching changes\n');
     expect(JSON.parse((await run(['audit', '--limit', '1', '--json'], key)).stdout).data).toHaveLength(1);
     const ofAll = await run(['audit', '--org', 'all', '--action', 'organization.changed', '--limit', '1']);
     expect(ofAll.stdout).toMatch(new RegExp(`^ORGANIZATION +TIME \\(UTC\\).*\n${id} .* name: .* → Renamed`));

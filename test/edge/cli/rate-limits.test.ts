@@ -13,7 +13,7 @@ async function open() {
 
 it('headgate projects limits refuses what is no limit, names no model, and a model that there is not', async () => {
   const { key, name } = await open();
-  expect((await run([name, '--requests-per-day', '5'], key)).stderr).toContain('name the model');
+  expect((await run([name, '--requests-per-day', '5'], key)).stderr).toContain('the model to limit is missing');
   expect((await run([name, 'model-a', '--requests-per-day', 'many'], key)).stderr).toContain(
     'must be a number, or none',
   );

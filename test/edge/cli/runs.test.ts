@@ -66,15 +66,15 @@ beforeAll(async () => {
 describe('headgate runs, refused', () => {
   it.each([
     [['runs', 'apply', 'words'], '--cluster is missing'],
-    [['stacks', 'apply'], 'a word is missing: headgate stacks apply STACK --cluster'],
+    [['stacks', 'apply'], 'an argument is missing: headgate stacks apply STACK --cluster'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'word'], '--input word: must be NAME=VALUE'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--inputs', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'count_of=many'], 'must be a number, such as 1'],
     [['runs', 'apply', 'words', '--cluster', 'site', '--input', 'names=a'], 'must be a list, such as ["a"]'],
     [['runs', 'logs', 'run_1', '--tail', 'x'], '--tail must be a number of lines'],
     [['runs', 'ls', '--limit', '0'], '--limit must be a number of runs'],
-    [['runs', 'show'], 'a word is missing'],
-    [['runs', 'undo'], '"headgate runs" goes on with one of'],
+    [['runs', 'show'], 'an argument is missing'],
+    [['runs', 'undo'], '"headgate runs" has no subcommand "undo"'],
   ])('%j, as a wrong use', async (args, sentence) => {
     expect(await headgate(args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(sentence) });
   });
@@ -84,7 +84,7 @@ describe('headgate runs, refused', () => {
     for (const content of ['[1]', 'x']) {
       writeFileSync(file, content);
       const result = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--inputs', file]);
-      expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('must hold a JSON object') });
+      expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('must contain a JSON object') });
     }
   });
 
@@ -108,11 +108,11 @@ describe('headgate runs, refused', () => {
     for (const field of ['inputs.colour: is not an input', 'inputs.count_of: is missing']) {
       expect(wrong.stderr).toContain(field);
     }
-    expect(wrong.stderr).toContain('"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE"');
+    expect(wrong.stderr).toContain('"headgate stacks show STACK" lists the inputs; set them with "--input NAME=VALUE"');
     const { secret } = await ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key: mine.key });
     const env = { HEADGATE_API_KEY: secret };
     expect((await headgate(['runs', 'apply', 'words', '--cluster', clusterId], { env })).stderr).toContain(
-      'it needs a key of scope "management"; HEADGATE_API_KEY holds an inference key',
+      'it needs a key of scope "management"; the key in HEADGATE_API_KEY has scope "inference"',
     );
     expect((await headgate(['runs', 'ls', '--status', 'DONE'])).stderr).toContain('status');
   });
@@ -183,15 +183,15 @@ describe('headgate runs', () => {
     expect(await headgate(['runs', 'destroy', idIn(failed)])).toMatchObject({
       code: 2,
       stdout: '',
-      stderr: expect.stringContaining(`All that the stack "words" has on the cluster site is removed`),
+      stderr: expect.stringContaining(`All resources of the stack "words" on the cluster site are removed`),
     });
     const gone = await headgate(['runs', 'destroy', idIn(failed), '--wait', '--yes']);
     expect(gone.stdout).toContain(': DESTROYED');
     expect((await headgate(['runs', 'retry', idIn(gone)])).stderr).toContain(
-      'The run is DESTROYED; what it made is gone: "headgate runs apply" makes it again\n  request ',
+      'The run is DESTROYED; its resources are destroyed: "headgate runs apply" creates them again\n  request ',
     );
     expect((await headgate(['runs', 'destroy', idIn(gone), '--yes'])).stderr).toContain(
-      'nothing of it is left to remove',
+      'it has no resources left to destroy',
     );
   });
 
@@ -210,7 +210,7 @@ describe('headgate runs', () => {
     );
     const open = await headgate(apply);
     expect(open.stdout).toMatch(
-      /^web address: https:\/\/page--web\.apps\.example\.com\/? \(nothing answers there(?: yet)?\)$/m,
+      /^web address: https:\/\/page--web\.apps\.example\.com\/? \((?:not reachable yet|unreachable)\)$/m,
     );
     expect((await headgate(['runs', 'open', idIn(open)])).stdout).toMatch(
       /^https:\/\/page--web\.apps\.example\.com\S*\n$/,
@@ -222,7 +222,7 @@ describe('headgate runs', () => {
     expect((await headgate(['runs', 'logs', '-f', id])).stderr).toContain('web address: https://page--web.');
     const link = await headgate(['runs', 'open', id]);
     expect(link.stdout).toMatch(/^https:\/\/page--web\.apps\.example\.com\/\S*[\w-]{20}\S*\n$/);
-    expect(link.stderr).toMatch(/^it works once, until [\d:]+ UTC\n$/);
+    expect(link.stderr).toMatch(/^the link works once, until [\d:]+ UTC\n$/);
 
     const [bin, seen] = [folders(), join(folders(), 'seen')];
     writeFileSync(join(bin, 'xdg-open'), `#!/bin/sh\necho "$@" > ${seen}.new && mv ${seen}.new ${seen}\n`);
@@ -232,7 +232,7 @@ describe('headgate runs', () => {
     await expect.poll(() => existsSync(seen)).toBe(true);
     expect(readFileSync(seen, 'utf8')).toBe(opened.stdout);
     expect((await headgate(['runs', 'open', id, '--browser'], { env: { PATH: '/nonexistent' } })).stderr).toContain(
-      'there is no xdg-open here: open this by hand: https://page--web',
+      'there is no xdg-open on this machine; open this address yourself: https://page--web',
     );
   });
 
@@ -248,7 +248,7 @@ describe('headgate runs', () => {
     const twice = await headgate(['runs', 'cancel', idIn(started)]);
     expect(twice).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('The run is CANCELED; only one that waits'),
+      stderr: expect.stringContaining('The run is CANCELED; only a pending or active run'),
     });
   });
 });

@@ -23,7 +23,7 @@ describe('headgate stacks', () => {
     expect(refused.stderr).toMatch(/override\.tf: is an override file.*icon: must be|icon: must be.*override\.tf: is/);
     symlinkSync('/etc/passwd', join(folder, 'link'));
     expect((await runCli(['stacks', 'push', folder], { env: env() })).stderr).toContain(
-      'link is no file and no folder',
+      'link is neither a file nor a folder',
     );
     expect(await runCli(['stacks', 'show', 'nothing'], { env: env() })).toMatchObject({
       code: 1,
@@ -37,18 +37,18 @@ describe('headgate stacks', () => {
     writeFileSync(join(folder, 'main.tf'), 'variable "size" {\n  type = number\n}\n');
     writeFileSync(join(folder, '.terraform', 'x'), 'x');
     const pushed = await runCli(['stacks', 'push', folder, '--category', 'scheduler'], { env: env() });
-    expect(pushed).toMatchObject({ code: 0, stderr: '', stdout: 'my-queue: version 1; everybody sees it\n' });
+    expect(pushed).toMatchObject({ code: 0, stderr: '', stdout: 'my-queue: version 1; visible to everybody\n' });
     expect((await runCli(['stacks', 'push', folder], { env: env() })).stdout).toContain('version 1;');
     const zip = packOf({ 'terraform.tfstate': '{}' });
     const file = join(folders(), 'other.zip');
     writeFileSync(file, zip);
     const other = await runCli(['stacks', 'push', file, '--name', 'other-one', '--title', 'Other'], { env: env() });
-    expect(other.stdout).toBe('other-one: version 1; everybody sees it\n');
+    expect(other.stdout).toBe('other-one: version 1; visible to everybody\n');
     expect(other.stderr).toContain('terraform.tfstate');
 
     const all = await runCli(['stacks', 'ls'], { env: env() });
     expect(all.stdout).toMatch(
-      /^STACK +VERSION +SEEN BY +CATEGORY +TITLE\nmonitoring [^\n]+\nmy-queue +1 +everybody +Scheduler +my-queue\n/,
+      /^STACK +VERSION +VISIBLE TO +CATEGORY +TITLE\nmonitoring [^\n]+\nmy-queue +1 +everybody +Scheduler +my-queue\n/,
     );
     expect((await runCli(['stacks', 'ls', '--search', 'OTHER', '--json'], { env: env() })).stdout).not.toContain(
       'my-queue',
@@ -59,13 +59,13 @@ describe('headgate stacks', () => {
     const download = () => runCli(['stacks', 'download', 'other-one', '--output', target], { env: env() });
     expect((await download()).stdout).toBe(`${target}: ${zip.length} bytes\n`);
     expect(readFileSync(target).equals(zip)).toBe(true);
-    expect(await download()).toMatchObject({ code: 1, stderr: `headgate: ${target} is there already\n` });
+    expect(await download()).toMatchObject({ code: 1, stderr: `headgate: ${target} already exists\n` });
 
     const remove = (...more: string[]) => runCli(['stacks', 'rm', 'my-queue', ...more], { env: env() });
     expect(await remove()).toMatchObject({
       code: 2,
       stderr: expect.stringContaining(
-        'Delete the stack "my-queue" (version 1, seen by everybody)? All its versions go',
+        'Delete the stack "my-queue" (version 1, visible to everybody)? All its versions are deleted.',
       ),
     });
     expect((await remove('--yes')).stdout).toBe('my-queue: deleted\n');

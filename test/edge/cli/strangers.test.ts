@@ -53,7 +53,7 @@ describe('headgate, sent elsewhere by who is asked', () => {
       for (const args of [chat, ['models'], ['keys', 'create', 'x']]) {
         const { code, stdout, stderr } = await run(url, args);
         expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-        expect(stderr).toContain(`${url} leads to ${other}, and nothing was sent there`);
+        expect(stderr).toContain(`${url} redirects to ${other}, and nothing was sent there`);
       }
     }
     expect(seen).toEqual([]);
@@ -69,7 +69,9 @@ describe('headgate chat, answered by who is no gateway', () => {
   ])('fails and says so: %s', async (_name, answer) => {
     const { code, stdout, stderr } = await run(await serve(answer), chat);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-    expect(stderr).toMatch(/^headgate: http:\S+ did not answer as Headgate does; HEADGATE_URL names the gateway\n/);
+    expect(stderr).toMatch(
+      /^headgate: http:\S+ did not answer like a Headgate gateway; HEADGATE_URL sets the address\n/,
+    );
   });
 
   it('fails where the answer breaks off, be it with the connection or quietly, and says so', async () => {
@@ -81,7 +83,7 @@ describe('headgate chat, answered by who is no gateway', () => {
     for (const url of [cut, await serve(events(begun))]) {
       const { code, stdout, stderr } = await run(url, chat);
       expect({ code, stdout }).toEqual({ code: 1, stdout: 'Half of it\n' });
-      expect(stderr).toContain(`headgate: the answer of ${url} broke off: what has come is not all of it\n`);
+      expect(stderr).toContain(`headgate: the answer of ${url} broke off; the output is incomplete\n`);
     }
   });
 });
@@ -113,7 +115,7 @@ describe('headgate, answered with what no gateway answers with', () => {
     });
     const { code, stdout, stderr } = await run(url, args);
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/^headgate: this was not expected, in an answer or in the command itself: .+\n {4}at /);
+    expect(stderr).toMatch(/^headgate: unexpected error, in an answer or in the command itself: .+\n {4}at /);
     if (args !== chat) return;
     const json = await run(url, [...args, '--json']);
     expect(json.code).toBe(1);
@@ -133,7 +135,7 @@ describe('headgate, answered with what no gateway answers with', () => {
     });
     const { code, stderr } = await run(url, ['costs', '--month', '2026-11']);
     expect(code).toBe(1);
-    expect(stderr).toContain('this was not expected');
+    expect(stderr).toContain('unexpected error');
     // oxlint-disable-next-line no-control-regex
     expect(stderr).not.toMatch(/[\u001b\u0007]/);
   });
@@ -178,7 +180,7 @@ describe('headgate, answered by who is hostile', () => {
     });
     const client = createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' }));
     const asked = client.call('GET', '/v1/models', { answerTimeoutMs: 300 });
-    await expect(asked).rejects.toMatchObject({ message: `${url} broke off its answer`, isPassing: true });
+    await expect(asked).rejects.toMatchObject({ message: `the answer of ${url} broke off`, isPassing: true });
   });
 });
 

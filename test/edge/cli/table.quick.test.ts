@@ -49,9 +49,9 @@ describe('a table of the command line', () => {
     expect(table(100)).toBe(`${renderTable(titles, [row])}`);
     // Nothing is as wide as the terminal but what fits.
     expect(table(40)).toBe(
-      `KEY         SCOPE      NAME\n${key}  inference  ${name}\nLeft out: SECRET; --wide shows all.\n`,
+      `KEY         SCOPE      NAME\n${key}  inference  ${name}\nHidden: SECRET; --wide shows all.\n`,
     );
-    expect(table(24)).toBe(`KEY         NAME\n${key}  ${name}\nLeft out: SECRET, SCOPE;\n--wide shows all.\n`);
+    expect(table(24)).toBe(`KEY         NAME\n${key}  ${name}\nHidden: SECRET, SCOPE;\n--wide shows all.\n`);
     // Where even these do not fit, all of it stands line by line.
     expect(table(20)).toContain(`  secret  ${'s'.repeat(30)}\n`);
     // What had to go first comes back once a larger one is gone.

@@ -9,15 +9,15 @@ describe('headgate webhooks', () => {
   it('says what is wrong, and which ones there are', async () => {
     const { key } = await api().organization();
     const run = (...args: readonly string[]) => say(['webhooks', ...args], { url: api().url, key });
-    expect((await run('ls')).stdout).toContain('"headgate webhooks create" makes one');
+    expect((await run('ls')).stdout).toContain('no webhooks; create one with "headgate webhooks create URL"');
     expect(await run('create', 'http://hooks.example/in')).toMatchObject({
       code: 1,
       stderr: expect.stringContaining('https://'),
     });
     expect((await run('create', url, '--event', 'wallet.lost')).code).toBe(1);
-    expect((await run('test', 'wh_none')).stderr).toContain('"headgate webhooks ls" lists them');
+    expect((await run('test', 'wh_none')).stderr).toContain('"headgate webhooks ls" lists the webhooks');
     await run('create', url);
-    expect((await run('edit', url)).stderr).toContain('nothing is to be changed');
+    expect((await run('edit', url)).stderr).toContain('nothing to change');
     expect((await run('edit', url, '--on', '--off')).code).toBe(2);
     expect((await run('rm', url)).code).toBe(2);
     await run('create', url);
@@ -51,7 +51,7 @@ describe('headgate webhooks', () => {
     expect((await run('deliveries', id)).stdout).toContain('pending');
     expect((await run('replay', id, sent.data[0]?.id ?? '')).code).toBe(0);
     const rotated = await run('rotate', url, '--grace-seconds', '60');
-    expect(rotated.stdout).toContain('the secret before signs until');
+    expect(rotated.stdout).toContain('the former secret also signs until');
     expect(rotated.stdout).not.toContain(secret);
     expect((await run('edit', url, '--event', 'all', '--off')).stdout).toContain('all  off');
     expect((await run('rm', id, '--yes')).stdout).toBe(`${id}: deleted\n`);

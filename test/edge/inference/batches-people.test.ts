@@ -58,7 +58,7 @@ describe('headgate', () => {
     });
     expect(await run('batches', 'output', id, '--out', target)).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('is there already'),
+      stderr: expect.stringContaining('already exists'),
     });
     expect(await run('batches', 'cancel', id)).toMatchObject({ code: 1 });
   });

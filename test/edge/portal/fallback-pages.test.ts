@@ -53,7 +53,7 @@ it('the command lets another model answer only where it is told to, and says whi
 it('the command says which model was asked for', async () => {
   const { code, stdout } = await cli('usage', 'requests');
   expect(code).toBe(0);
-  expect(stdout).toMatch(/ chat +200 .*in place of gone/);
+  expect(stdout).toMatch(/ chat +200 .*fallback for gone/);
   const { stdout: models } = await cli('models', '--json');
   expect(JSON.parse(models).data.find(({ id }: Body) => id === 'gone').fallbacks).toEqual(['chat']);
 });

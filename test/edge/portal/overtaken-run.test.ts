@@ -56,9 +56,9 @@ it('a run that was overtaken says what forgetting it drops, which is not what th
 
   const place = { url: gateway.url, key: gateway.key };
   expect((await say(['runs', 'forget', lost], place)).stderr).toContain(
-    'What it alone has left is dropped. What later runs of the stack "queue" have on research stays on record.',
+    'Only the record of its own leftovers is dropped. Resources of later runs of the stack "queue" on research stay on record.',
   );
-  expect((await say(['runs', 'forget', later], place)).stderr).toContain('nothing here can remove it any more');
+  expect((await say(['runs', 'forget', later], place)).stderr).toContain('and Headgate can no longer remove them');
 
   expect((await admin.get(`/portal/runs/${later}/forget`)).text).toContain('Forget resources of queue');
   const page = await admin.get(`/portal/runs/${lost}/forget`);

@@ -83,7 +83,7 @@ it('a hold whose spool is lost is listed and released, but not while its gateway
   // Less than before is held once the answer is on disk: what it costs.
   await eventually(() => isSpooled(redis.url, id));
   const amount = await held();
-  expect(await headgate(url, 'holds', 'ls')).toEqual({ code: 0, out: 'no hold was left behind\n', err: '' });
+  expect(await headgate(url, 'holds', 'ls')).toEqual({ code: 0, out: 'no holds left by stopped gateways\n', err: '' });
   const running = await headgate(url, 'holds', 'release', id, '--reason', 'the disk is gone');
   expect(running).toMatchObject({
     code: 1,

@@ -228,7 +228,7 @@ const refusal = z.object({
 });
 
 const brokenOff = ({ url }: ClientConfig, requestId: string | null): FailedError =>
-  new FailedError(`the answer of ${url} broke off: what has come is not all of it`, { requestId });
+  new FailedError(`the answer of ${url} broke off; the output is incomplete`, { requestId });
 
 /** @param began the id of the request, once its answer has begun */
 function failureOf(config: ClientConfig, error: unknown, began: string | null): unknown {

@@ -39,7 +39,7 @@ function readBytes(path: string): Buffer {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
     throw new UsageError(code === 'ENOENT' ? `there is no ${path}` : `${path} cannot be read (${code})`);
   }
-  if (bytes.length > bytesMax) throw new FailedError(`${path} has more than ${bytesMax} bytes`);
+  if (bytes.length > bytesMax) throw new FailedError(`${path} is larger than ${bytesMax} bytes`);
   return bytes;
 }
 
@@ -61,7 +61,7 @@ export function readImagePart(source: string): ImagePart {
   if (/^(https?|data):/.test(source)) return imagePart(source);
   const part = readFilePart(source);
   if (part.type === 'image_url') return part;
-  throw new FailedError(`${source} is no PNG, JPEG, GIF or WebP image`);
+  throw new FailedError(`${source} is not a PNG, JPEG, GIF or WebP image`);
 }
 
 const imagePart = (url: string): ImagePart => ({ type: 'image_url', image_url: { url } });

@@ -31,7 +31,9 @@ async function chat(context: CommandContext): Promise<number> {
   const said = [handedIn, words.join(' ')].filter((text) => text !== '').join('\n\n');
   const isConversation = said === '' && !isPiped && terminal.isWatched && !json;
   if (said === '' && parts.length === 0 && !isConversation) {
-    throw new UsageError('nothing is asked: give words, standard input, or --file; on a terminal it is a conversation');
+    throw new UsageError(
+      'no question: give words, standard input, or --file; on a terminal without them, a conversation starts',
+    );
   }
   const options = readOptions(context);
   const model = await chooseModel(context);
@@ -70,8 +72,7 @@ async function chooseModel(context: CommandContext): Promise<string> {
   const order: readonly string[] = modelStatuses;
   const rank = ({ status }: ListedModel): number => (order.includes(status) ? order.indexOf(status) : order.length);
   const [best] = fitting.toSorted((a, b) => rank(a) - rank(b));
-  if (best === undefined)
-    throw new FailedError('no model of this key can chat; "headgate models" lists what it may use');
+  if (best === undefined) throw new FailedError('this key has no chat model; "headgate models" lists its models');
   return best.id;
 }
 
@@ -153,17 +154,18 @@ function createPrinter(
 }
 
 function billText({ isStopped, bill, model, requestId, finishReason }: Answer): string {
-  const head = isStopped ? 'stopped; ' : finishReason === 'length' ? 'cut at the most tokens; ' : '';
+  const head = isStopped ? 'stopped; ' : finishReason === 'length' ? 'cut off at the token limit; ' : '';
   if (requestId === null)
-    return `${head}nothing had come yet; "headgate usage requests" says whether it cost something`;
-  if (bill === null) return `${head}what it cost is not known yet: headgate usage requests (request ${requestId})`;
+    return `${head}no answer had arrived yet; "headgate usage requests" shows whether it was charged`;
+  if (bill === null) return `${head}the cost is not known yet: headgate usage requests (request ${requestId})`;
   return `${head}${model}: ${tokensText(bill)}, $${bill.cost}`;
 }
 
 const tokensText = ({ inputTokens, outputTokens }: Bill): string => `${inputTokens} tokens in, ${outputTokens} out`;
 
-const conversationHelp = `/new begins anew, /model ID changes the model, /file PATH adds a file or an image to what comes
-next, /exit or Ctrl-D ends; a line that ends with \\ goes on, Ctrl-C stops an answer, or throws away what is typed
+const conversationHelp = `/new starts a new conversation, /model ID changes the model, /file PATH adds a file or an
+image to the next message, /exit or Ctrl-D ends; \\ at the end of a line continues the message on the next line,
+Ctrl-C stops an answer, or discards the typed text
 `;
 
 interface Conversation {
@@ -183,7 +185,7 @@ async function converse(
   parts: readonly ReturnType<typeof readFilePart>[],
 ): Promise<number> {
   const { err, terminal } = context;
-  err(terminal.paintError('dim', `${question.model}; /help lists what else can be typed, Ctrl-D ends\n`));
+  err(terminal.paintError('dim', `${question.model}; /help lists the commands, Ctrl-D ends\n`));
   const state: Conversation = { question, messages: [...question.messages], parts: [...parts], costPicoUsd: 0n };
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: true, prompt: '> ' });
   let isClosed = false;
@@ -219,7 +221,7 @@ async function converse(
     lines.prompt();
   }
   lines.close();
-  err(`\n${terminal.paintError('dim', `$${formatUsd(state.costPicoUsd)} in all`)}\n`);
+  err(`\n${terminal.paintError('dim', `$${formatUsd(state.costPicoUsd)} in total`)}\n`);
   return isInterrupted ? exitCodes.interrupted : exitCodes.ok;
 }
 
@@ -243,7 +245,7 @@ function obey({ err }: CommandContext, state: Conversation, text: string): void 
   else if (command === '/new') state.messages = [...state.question.messages];
   else if (command === '/model' && word !== '') state.question = { ...state.question, model: word };
   else if (command === '/file' && word !== '') state.parts.push(readFilePart(word));
-  else throw new UsageError(`${command} is not known here, or says too little; /help lists what is`);
+  else throw new UsageError(`unknown or incomplete command ${command}; /help lists the commands`);
 }
 
 async function exchange(context: CommandContext, state: Conversation, text: string, lines: Interface): Promise<void> {
@@ -260,19 +262,19 @@ export const chatCommand: Command = {
   name: 'chat',
   usage: '[WORDS…] [-m MODEL] [-s TEXT] [-f FILE]… [--image FILE|URL]… [--max-cost USD] [--allow-fallback]',
   summary:
-    'Ask a model: words, standard input and files get one answer, on a terminal without them it is a conversation. The ' +
-    'answer is on standard output; what it cost and what the model thought before are on standard error.',
+    'Ask a model: words, standard input and files get one answer; on a terminal without them, a conversation starts. The ' +
+    'answer goes to standard output, cost and reasoning go to standard error.',
   words: { min: 0, max: 10_000 },
   options: {
-    model: { type: 'string', short: 'm', names: 'models', about: 'one that chats and runs, if not said' },
+    model: { type: 'string', short: 'm', names: 'models', about: 'default: a chat model, preferably a running one' },
     system: { type: 'string', short: 's', about: 'the system prompt' },
-    file: { type: 'string', short: 'f', multiple: true, about: 'text or an image; several times for more' },
-    image: { type: 'string', multiple: true, about: 'a file or an address' },
-    'max-tokens': { type: 'string', about: 'tokens that an answer has at most' },
+    file: { type: 'string', short: 'f', multiple: true, about: 'a text or image file; may be repeated' },
+    image: { type: 'string', multiple: true, about: 'a file or an address; may be repeated' },
+    'max-tokens': { type: 'string', about: 'most tokens of an answer' },
     temperature: { type: 'string', about: 'such as 0.7' },
-    'max-cost': { type: 'string', about: 'USD that it may cost at most' },
-    'allow-fallback': { type: 'boolean', about: 'another model may answer where this one cannot' },
-    'no-reasoning': { type: 'boolean', about: 'do not show what the model thinks before' },
+    'max-cost': { type: 'string', about: 'most USD that the answer may cost' },
+    'allow-fallback': { type: 'boolean', about: 'let another model answer if this one cannot' },
+    'no-reasoning': { type: 'boolean', about: "hide the model's reasoning" },
   },
   run: chat,
 };

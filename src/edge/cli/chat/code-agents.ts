@@ -103,9 +103,9 @@ export async function installPi(context: CommandContext, { dir }: AgentHome): Pr
   }
   if (existsSync(program)) return program;
   const npm = findProgram(context.config.environment, 'npm');
-  if (npm === null) throw new FailedError('npm, which comes with Node, is not on the PATH: pi cannot be installed');
+  if (npm === null) throw new FailedError('npm is not on the PATH, so pi cannot be installed; npm comes with Node');
   const draft = `${folder}.${process.pid}`;
-  const what = `installing pi ${pi.version} (160 MB on disk), this once`;
+  const what = `installing pi ${pi.version} (160 MB on disk), only on first use`;
   const progress = context.terminal.progress(what);
   if (!context.terminal.isInteractive) context.err(`headgate: ${what}\n`);
   try {
@@ -165,13 +165,13 @@ async function runNpm({ config }: CommandContext, npm: string, folder: string): 
   const [code, said] = await Promise.all([ended, text(child.stderr)]).finally(() => {
     for (const signal of endSignals) process.off(signal, end);
   });
-  if (signals > 0) throw new FailedError('broken off', { isInterrupted });
+  if (signals > 0) throw new FailedError('interrupted', { isInterrupted });
   if (code === 0) return;
   const [why = `npm ended with ${code ?? 'a signal'}`] = said
     .split('\n')
     .map((line) => line.replace(/^npm (error|ERR!) ?/, '').trim())
     .filter((line) => line !== '' && !/^(code|errno|syscall) |A complete log/.test(line));
   throw new FailedError(
-    `${pi.name} ${pi.version} cannot be had from the registry that npm is set up with ("npm config get registry"): ${why}`,
+    `cannot install ${pi.name} ${pi.version} from npm's registry ("npm config get registry" prints it): ${why}`,
   );
 }

@@ -60,7 +60,7 @@ function findOpenCode(environment: CommandContext['config']['environment']): str
   const program = findProgram(environment, 'opencode');
   if (program !== null) return program;
   throw new FailedError(
-    'there is no program opencode on the PATH: "npm install --global opencode-ai" installs it, and without --with pi is ' +
+    'opencode is not on the PATH; install it with "npm install --global opencode-ai", or omit --with to use pi, which is ' +
       'installed on first use',
   );
 }
@@ -84,12 +84,12 @@ function checkFlags(context: CommandContext): void {
   const installsOnly = flags['install-only'] === true;
   if (installsOnly && isOpenCode(context)) {
     throw new UsageError(
-      '--install-only installs pi, not opencode: leave --with out, or install opencode with "npm install --global opencode-ai"',
+      '--install-only installs pi, not opencode; omit --with, or install opencode with "npm install --global opencode-ai"',
     );
   }
   if (!json || installsOnly || flags['print'] === true) return;
   throw new UsageError(
-    '--json goes with --print, with which the agent prints a line of JSON for each event, or with --install-only',
+    '--json requires --print, with which the agent prints one line of JSON per event, or --install-only',
   );
 }
 
@@ -104,12 +104,12 @@ function chooseModel(context: CommandContext, models: readonly ListedModel[]): L
   if (named === null) {
     const [first] = models.toSorted((a, b) => codeTasks.indexOf(a.task_type) - codeTasks.indexOf(b.task_type));
     if (first !== undefined) return first;
-    throw new FailedError('no model of this key can chat; "headgate models" lists what it may use');
+    throw new FailedError('this key has no chat model; "headgate models" lists its models');
   }
   const found = models.find(({ id }) => id.toLowerCase() === named.toLowerCase());
   if (found !== undefined) return found;
   throw new UsageError(
-    `there is no model ${JSON.stringify(named)} that chats: ${models.map(({ id }) => id).join(', ')}`,
+    `there is no chat model ${JSON.stringify(named)}; use one of ${models.map(({ id }) => id).join(', ')}`,
   );
 }
 
@@ -233,14 +233,14 @@ export const codeCommand: Command = {
   name: 'code',
   usage: '[-m MODEL] [-p] [--with pi|opencode] [WORDS…] [-- ARGUMENTS…]',
   summary:
-    'Work on the code in this folder with a coding agent on a model of the gateway: pi, which is installed on first use, ' +
-    'or opencode, where it is installed. What follows -- is for the agent.',
+    'Start a coding agent in this folder, on a model of the gateway: pi, which is installed on first use, or opencode, if ' +
+    'it is installed. Arguments after -- go to the agent.',
   words: { min: 0, max: 10_000 },
   options: {
-    model: { type: 'string', short: 'm', names: 'models', about: 'one for code, or that chats, if not said' },
-    with: { type: 'string', choices: ['pi', 'opencode'], about: 'pi if not said' },
-    print: { type: 'boolean', short: 'p', about: 'do what the words say and end' },
-    'install-only': { type: 'boolean', about: 'install pi, and print where it is' },
+    model: { type: 'string', short: 'm', names: 'models', about: 'default: a code model, else a chat model' },
+    with: { type: 'string', choices: ['pi', 'opencode'], about: 'default: pi' },
+    print: { type: 'boolean', short: 'p', about: 'do one task and end' },
+    'install-only': { type: 'boolean', about: 'install pi, and print its path' },
   },
   run: code,
 };

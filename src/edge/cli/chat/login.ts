@@ -21,17 +21,17 @@ async function login(context: CommandContext): Promise<number> {
   const apiKey = (
     terminal.isInteractive ? await terminal.askSecret('API key (not shown): ') : await readKey(context)
   ).trim();
-  if (apiKey === '') throw new UsageError('no key was given: type it, or hand it in on standard input');
+  if (apiKey === '') throw new UsageError('no key was given: type it, or pass it on standard input');
   const tried = parseClientConfig({ ...config.environment, HEADGATE_URL: url, HEADGATE_API_KEY: apiKey });
   const seen = await look({ ...tried, keySource: 'typed' });
   const loss = changed(file, () => writeLogin(file, { url, apiKey }));
   const answer = { object: 'login', url, file, ...seen };
   if (json) out(jsonText(answer));
-  else out(`logged in at ${url}; ${seen.models} models; kept in ${file}\n`);
+  else out(`logged in at ${url}; ${seen.models} models; saved in ${file}\n`);
   if (loss !== null) err(`headgate: ${cleanText(loss)}\n`);
   const wins = ['HEADGATE_URL', 'HEADGATE_API_KEY', 'HEADGATE_API_KEY_FILE'].filter((name) => isSet(context, name));
   const isSame = config.url === url && (config.keySource !== 'environment' || config.apiKey === apiKey);
-  if (wins.length > 0 && !isSame) err(`headgate: ${wins.join(' and ')} of this shell still win over it\n`);
+  if (wins.length > 0 && !isSame) err(`headgate: ${wins.join(' and ')} of this shell override this login\n`);
   return exitCodes.ok;
 }
 
@@ -44,7 +44,7 @@ async function askUrl({ config, terminal }: CommandContext): Promise<string> {
 
 async function readKey({ terminal }: CommandContext): Promise<string> {
   const words = (await terminal.readInput()).trim();
-  if (/\s/.test(words)) throw new UsageError('standard input must hold one key and nothing else');
+  if (/\s/.test(words)) throw new UsageError('standard input must contain one key and nothing else');
   return words;
 }
 
@@ -52,13 +52,14 @@ async function readKey({ terminal }: CommandContext): Promise<string> {
 async function look(config: CommandContext['config']): Promise<{ readonly models: number }> {
   const answer = await createApiClient(config).call('GET', '/v1/models');
   const data = typeof answer === 'object' && answer !== null && 'data' in answer ? answer.data : null;
-  if (!Array.isArray(data)) throw new FailedError(`${config.url} did not answer as Headgate does: nothing was kept`);
+  if (!Array.isArray(data))
+    throw new FailedError(`${config.url} did not answer like a Headgate gateway; nothing was saved`);
   return { models: data.length };
 }
 
 function fileOf({ config }: CommandContext): string {
   if (config.loginFile !== null) return config.loginFile;
-  throw new FailedError('there is no home folder to keep a login in: set HEADGATE_URL and HEADGATE_API_KEY');
+  throw new FailedError('there is no home folder to save a login in; set HEADGATE_URL and HEADGATE_API_KEY');
 }
 
 /** @throws FailedError */
@@ -79,24 +80,24 @@ function logout(context: CommandContext): Promise<number> {
   else
     out(
       removed
-        ? `the key of ${url} is forgotten here; "headgate keys revoke" ends it for all\n`
+        ? `removed the key of ${url} from this machine; "headgate keys revoke" revokes it everywhere\n`
         : `there was no login at ${url}\n`,
     );
   return Promise.resolve(exitCodes.ok);
 }
 
-const urlOption = { url: { type: 'string', about: 'of the gateway, without /v1' } } as const;
+const urlOption = { url: { type: 'string', about: 'address of the gateway, without /v1' } } as const;
 
 /** Hint against keys on the command line, which everybody on the machine can see and shells record. */
 const keyHint =
-  'a key among the words of a command is seen by others; it is asked for, or read from standard input: ' +
+  'other users of the machine can see a key on a command line; type it when asked, or pass it on standard input: ' +
   'headgate login URL < FILE';
 
 export const loginCommands: readonly Command[] = [
   {
     name: 'login',
     usage: '[URL]',
-    summary: 'Keep a gateway and a key for it; the key is asked for without showing it, or read from standard input.',
+    summary: 'Save a gateway and its key; the key is typed without echo, or read from standard input.',
     words: { min: 0, max: 1 },
     options: urlOption,
     refused: { key: keyHint, 'api-key': keyHint, token: keyHint },
@@ -105,7 +106,7 @@ export const loginCommands: readonly Command[] = [
   {
     name: 'logout',
     usage: '[URL]',
-    summary: 'Forget the key of a gateway here; it stays valid.',
+    summary: 'Remove the saved key of a gateway from this machine; the key stays valid.',
     words: { min: 0, max: 1 },
     options: urlOption,
     run: logout,

@@ -36,7 +36,8 @@ async function list({ api, json, out, terminal, ...context }: CommandContext): P
   const task = textFlag(context, 'task');
   const data = answer.data.filter(({ task_type: kind }) => task === null || kind === task);
   if (json) out(jsonText({ ...answer, data }));
-  else if (data.length === 0) out(task === null ? 'this key may use no model\n' : `no model does ${task}\n`);
+  else if (data.length === 0)
+    out(task === null ? 'this key has no allowed models\n' : `no models for the task ${task}\n`);
   else
     out(
       tableOf(
@@ -87,14 +88,14 @@ export const modelsCommand: Command = {
   name: 'models',
   usage: '[--task TASK]',
   summary:
-    'List the models that the key may use: what for, whether they run, how much they read, what they cost. A cold one ' +
-    'has no engine that runs: the first request starts it, and waits for it.',
+    'List the models that the key may use: task, status, context length, prices. A cold model has no running engine: the ' +
+    'first request starts one, and waits for it.',
   words: { min: 0, max: 0 },
   options: {
     task: {
       type: 'string',
       choices: ['chat', 'vision', 'code', 'completion', 'embedding', 'rerank'],
-      about: 'only models for this',
+      about: 'only models for this task',
     },
   },
   run: list,

@@ -14,12 +14,12 @@ export function readConfiguration(text: string, prepare?: YamlOptions['prepare']
 export function noConfiguration(program: string, { issues }: z.ZodError): FailedError {
   const [issue] = issues;
   const path = issue?.path.join('.') ?? '';
-  const message = issue === undefined ? 'it is not known what it is' : sentence(issue);
-  return new FailedError(`this is no configuration of ${program}: ${path === '' ? '' : `${path}: `}${message}`);
+  const message = issue === undefined ? 'unknown format' : sentence(issue);
+  return new FailedError(`this is not a configuration of ${program}: ${path === '' ? '' : `${path}: `}${message}`);
 }
 
 function sentence(issue: z.core.$ZodIssue): string {
-  if (issue.code === 'invalid_union') return 'expected a text or a number';
+  if (issue.code === 'invalid_union') return 'expected a string or a number';
   if (issue.code !== 'invalid_type') return issue.message;
   if (issue.message.endsWith('received undefined')) return 'this field is missing';
   return `expected ${['record', 'object'].includes(issue.expected) ? 'a map' : issue.expected}`;

@@ -48,7 +48,7 @@ export function draftContainer(run: DockerRun, options: ContainerOptions): Recor
 function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {
   const names = [...options.keys()];
   const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
-  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: Headgate does this itself, in its own way`);
+  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: Headgate does this itself`);
   for (const name of names) {
     if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name} was left out`);
   }
@@ -56,7 +56,7 @@ function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions)
   if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')} was left out`);
   const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
   for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
-    notes.add(model, `docker's option --${name} is there more than once: its file has the first`);
+    notes.add(model, `docker's option --${name} is given more than once: its file has the first`);
   }
 }
 
@@ -67,10 +67,10 @@ function pinnedImage(image: string, { model, notes }: ContainerOptions): string 
   if (image.includes('@sha256:') || (tag !== null && !/^(latest|nightly)(-|$)/.test(tag))) return image;
   const repository = tag === null ? image : image.slice(0, -tag.length - 1);
   if (!imageName(image).startsWith('vllm')) {
-    notes.add(model, `left out: the image ${image} moves; name a version of it`);
+    notes.add(model, `left out: the image ${image} has no fixed version; name one`);
     return null;
   }
-  notes.add(model, `the image ${image} moves: its file names ${vllmVersion}`);
+  notes.add(model, `the image ${image} has no fixed version: its file names ${vllmVersion}`);
   return `${repository}:${vllmVersion}`;
 }
 
@@ -91,14 +91,14 @@ function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): numb
   if (given === null) return 0;
   if (typeof given === 'object') {
     const list = given.join(',');
-    notes.add(model, `devices ${list}: Headgate chooses GPUs that are free; see gpus and hosts`);
+    notes.add(model, `devices ${list}: Headgate chooses free GPUs; see gpus and hosts`);
   }
   const { args } = run;
   if (parallelOptions.some((names) => hasOption(args, ...names))) {
     return parallelOptions.reduce((product, names) => product * (Number(optionValue(args, ...names)) || 1), 1);
   }
   if (given !== 'all') return typeof given === 'object' ? given.length : given;
-  notes.add(model, 'how many GPUs it needs is not said: its file says one');
+  notes.add(model, 'the number of GPUs is not given: its file has 1');
   return 1;
 }
 
@@ -118,7 +118,7 @@ function visibleDevices(variables: readonly string[]): string | null {
 }
 
 function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerOptions): { env?: object } {
-  if (options.has('env-file')) notes.add(model, 'the variables of its --env-file belong under env');
+  if (options.has('env-file')) notes.add(model, 'put the variables of its --env-file under env');
   const entries = [...env, ...(options.get('env') ?? [])].flatMap((entry) => {
     const own = /^(?:(?:CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(?==|$)/.exec(entry)?.[0];
     if (own === undefined) return readVariable(entry, { model, notes }) ?? [];
@@ -133,7 +133,7 @@ function sizeOf(field: string, text: string | undefined, { model, notes }: Conta
   if (text === undefined) return {};
   const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text);
   if (match === null) {
-    notes.add(model, `${field} is not set: ${text} is no size that is known here`);
+    notes.add(model, `${field} is not set: ${text} is not a valid size`);
     return {};
   }
   const unit = (match[2] ?? '').toLowerCase();

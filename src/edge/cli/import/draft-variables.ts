@@ -17,13 +17,16 @@ export function readVariable(entry: string, { model, notes }: VariableNotes): { 
   const equals = entry.indexOf('=');
   const name = equals === -1 ? entry : entry.slice(0, equals);
   if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
-    notes.add(model, 'a variable of its environment has no name that can be one');
+    notes.add(model, 'a variable in its environment has an invalid name');
     return null;
   }
   if (equals === -1) return { name, value: `\${${name}}` };
   const value = entry.slice(equals + 1).replace(environmentMacro, (_, other: string) => `\${${other}}`);
   const isReference = /\$\{[A-Za-z_][A-Za-z0-9_]*\}/.test(value);
   if (value === '' || isReference || !(namesSecret(name) || looksSecret(value))) return { name, value };
-  notes.add(model, `the value of ${name} is not written anywhere: set ${name} in the gateway's environment to it`);
+  notes.add(
+    model,
+    `the value of ${name} may be a secret and was not written: set ${name} in the gateway's environment`,
+  );
   return { name, value: `\${${name}}` };
 }

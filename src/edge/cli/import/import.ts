@@ -7,8 +7,8 @@ function importCommand(program: 'llama-swap' | 'litellm', summary: string): Comm
     summary,
     words: { min: 1, max: 1 },
     options: {
-      out: { type: 'string', about: 'the folder for the engine files' },
-      force: { type: 'boolean', about: 'overwrite what is there' },
+      out: { type: 'string', about: 'folder for the engine files' },
+      force: { type: 'boolean', about: 'overwrite existing files' },
     },
     // Imported on use: the reader of engine files takes longer to load than most commands take to run.
     run: async (context) => (await import('./write-files.ts')).writeFiles(context, program),
@@ -16,6 +16,12 @@ function importCommand(program: 'llama-swap' | 'litellm', summary: string): Comm
 }
 
 export const importCommands: readonly Command[] = [
-  importCommand('llama-swap', "Write engine files from llama-swap's config.yaml, and say what they cannot hold."),
-  importCommand('litellm', "Write engine files from litellm's config.yaml, and say what they cannot hold."),
+  importCommand(
+    'llama-swap',
+    "Create engine files from llama-swap's config.yaml; lists settings that cannot be carried over.",
+  ),
+  importCommand(
+    'litellm',
+    "Create engine files from litellm's config.yaml; lists settings that cannot be carried over.",
+  ),
 ];

@@ -25,10 +25,10 @@ export function withFallbacks(
 ): readonly EngineDraft[] {
   const wanted = readWanted(given, notes);
   if (wanted.size === 0) return drafts;
-  notes.add(null, 'fallbacks: only requests with x-headgate-allow-fallback: true get answers of other models');
+  notes.add(null, 'fallbacks: only requests with x-headgate-allow-fallback: true use them');
   const sources = new Set(drafts.map(({ source }) => source));
   for (const model of wanted.keys()) {
-    if (model !== everyModel && !sources.has(model)) notes.add(null, `fallbacks ${model}: this model is not there`);
+    if (model !== everyModel && !sources.has(model)) notes.add(null, `fallbacks ${model}: there is no such model`);
   }
   return drafts.map((draft) => {
     const models = wanted.get(draft.source) ?? wanted.get(everyModel) ?? [];
@@ -49,7 +49,7 @@ function readWanted(given: readonly unknown[], notes: Notes): ReadonlyMap<string
   };
   for (const one of given) {
     const parsed = settings.safeParse(one ?? {});
-    if (!parsed.success) notes.add(null, 'fallbacks: expected a list of models with lists of their own');
+    if (!parsed.success) notes.add(null, 'fallbacks: expected a list of models, each with a list of models');
     const { fallbacks, default_fallbacks: usual } = parsed.data ?? {};
     for (const [model, list] of (fallbacks ?? []).flatMap((entry) => Object.entries(entry))) want(model, list);
     if ((usual ?? []).length > 0) want(everyModel, usual ?? []);
@@ -67,8 +67,8 @@ function idsOf(models: readonly string[], { source, fields }: EngineDraft, { dra
   const ids = models.flatMap((model) => {
     const found = drafts.filter((draft) => draft.source === model);
     const fit = found.filter((draft) => answersFor(taskOf(fields), taskOf(draft.fields)));
-    if (found.length === 0) notes.add(source, `its fallback ${model} is not there`);
-    else if (fit.length === 0) notes.add(source, `its fallback ${model} is for something else`);
+    if (found.length === 0) notes.add(source, `its fallback ${model} does not exist`);
+    else if (fit.length === 0) notes.add(source, `its fallback ${model} has another task`);
     return fit.map((draft) => String(draft.fields['id']));
   });
   const distinct = [...new Set(ids)];

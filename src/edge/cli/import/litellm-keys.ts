@@ -8,21 +8,21 @@ import type { KeyTable } from './keys.ts';
 
 const perKey = 'limits are set for each key';
 const noRoute = 'Headgate has no route for this';
-const inEnvironment = "their values belong into the gateway's environment";
+const inEnvironment = "set their values in the gateway's environment";
 
 export const topKeys: KeyTable = {
   model_list: null,
-  general_settings: 'keys are made with POST /v1/keys, the rest is set by environment variables',
+  general_settings: 'create keys with POST /v1/keys; set the rest with environment variables',
   router_settings: null,
   litellm_settings: null,
   environment_variables: inEnvironment,
   credential_list: inEnvironment,
-  callback_settings: 'what happens is in the log, at /metrics and in spans',
-  guardrails: 'requests reach the engine as they were sent, and answers the client',
-  policies: 'requests reach the engine as they were sent, and answers the client',
-  policy_attachments: 'requests reach the engine as they were sent, and answers the client',
-  prompts: 'requests reach the engine as they were sent',
-  include: 'import those files by themselves',
+  callback_settings: 'see the log, /metrics and traces',
+  guardrails: 'Headgate forwards requests and answers unchanged',
+  policies: 'Headgate forwards requests and answers unchanged',
+  policy_attachments: 'Headgate forwards requests and answers unchanged',
+  prompts: 'Headgate forwards requests unchanged',
+  include: 'import those files separately',
   assistant_settings: noRoute,
   finetune_settings: noRoute,
   files_settings: noRoute,
@@ -31,12 +31,12 @@ export const topKeys: KeyTable = {
   mcp_tools: noRoute,
   vector_store_registry: noRoute,
   search_tools: noRoute,
-  worker_registry: 'gateways find each other by their database',
+  worker_registry: 'gateways find each other through their database',
 };
 
-const byItself = 'Headgate routes by what engines report; a request names its model itself';
+const byItself = 'Headgate routes by the load that engines report; each request names its model';
 
-const ofRequest = 'a request that the engine refuses gets its refusal';
+const ofRequest = "a request that the engine rejects gets the engine's error";
 const fallbackKeys = {
   fallbacks: null,
   default_fallbacks: null,
@@ -63,8 +63,8 @@ export const entryKeys: KeyTable = {
 export const costKeys = ['input_cost_per_token', 'output_cost_per_token', 'cache_read_input_token_cost'] as const;
 const carriedCosts = Object.fromEntries(costKeys.map((key) => [key, null]));
 
-const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS say it for all engines';
-const retries = 'a request is tried on another replica once, while nothing was answered';
+const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set this for all engines';
+const retries = 'a request is retried once on another replica, if no answer has begun';
 const routing = 'an engine file has one address';
 
 export const parameterKeys: KeyTable = {
@@ -92,8 +92,8 @@ export const parameterKeys: KeyTable = {
   order: routing,
   tags: routing,
   tag_regex: routing,
-  organization: 'engines are sent no further headers',
-  extra_headers: 'engines are sent no further headers',
+  organization: 'Headgate sends no other headers to engines',
+  extra_headers: 'Headgate sends no other headers to engines',
   litellm_credential_name: "set api_key_env in its file to a variable of the gateway's environment that holds the key",
 };
 

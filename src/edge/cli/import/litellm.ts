@@ -114,7 +114,7 @@ function withAliases(
   for (const { alias } of given.filter(({ draft }) => draft === null)) {
     notes.add(
       null,
-      `model_group_alias ${alias}: its model is not there, another one is called so, or it can be no name`,
+      `model_group_alias ${alias}: its model does not exist, another model has this name, or the name is invalid`,
     );
   }
   return drafts.map((draft) => {
@@ -145,10 +145,7 @@ function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
     if (same !== undefined) same.push(entry);
     else found.push([entry]);
     if (same !== undefined || named.length === 0) continue;
-    notes.add(
-      entry.model_name,
-      'a second deployment of it has an engine of its own: model, key, mode or prices differ',
-    );
+    notes.add(entry.model_name, 'a second deployment of it is a separate engine: model, key, mode or prices differ');
   }
   return found;
 }
@@ -217,7 +214,7 @@ function providerOf({ litellm_params: { model, custom_llm_provider: named } }: E
 function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
   const known = providers[provider];
   if (known === undefined) {
-    notes.add(name, `left out: ${provider} does not speak OpenAI's API, or not at an address that is known here`);
+    notes.add(name, `left out: ${provider} has no OpenAI-compatible API at a known address`);
     return null;
   }
   const given = params.api_base ?? params.base_url ?? known.url;
@@ -247,14 +244,14 @@ function keyOf({ model_name: name, litellm_params: params }: Entry, provider: st
   if (reference !== undefined) return reference;
   if (noKey.test(given)) return null;
   const variable = keyVariable(id);
-  notes.add(name, `its key is not written anywhere: set ${variable} in the gateway's environment to it`);
+  notes.add(name, `its key was not written: set it as ${variable} in the gateway's environment`);
   return variable;
 }
 
 function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
   const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
   if (length !== null && Number.isInteger(length) && length > 0) return length;
-  notes.add(name, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+  notes.add(name, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
   return contextLengthUnknown;
 }
 
@@ -263,7 +260,7 @@ function pricingOf({ model_name: name, litellm_params: params, model_info: info 
     const given = params[key] ?? info?.[key];
     if (given === undefined || given === null) return null;
     const price = perMillion(String(given));
-    if (price === null) notes.add(name, `${key} is no decimal: set its price in its file`);
+    if (price === null) notes.add(name, `${key} is not a decimal: set the price in its file`);
     else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
     return price?.value ?? null;
   };
@@ -285,13 +282,14 @@ function noteTheRest(model: Entry, notes: Notes): void {
   noteKeys(model, entryKeys, (text) => notes.add(name, text));
   noteKeys(params, parameterKeys, (text) => notes.add(name, text));
   const isSet = (value: unknown): boolean => value !== undefined && value !== null;
-  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: its api_base is used');
+  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: api_base is used instead');
   // With max_input_tokens, max_tokens is the longest answer and not the context.
   const isLength = !isSet(info?.max_input_tokens);
   noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>
     notes.add(name, `model_info: ${text}`),
   );
   for (const key of costKeys) {
-    if (isSet(params[key]) && isSet(info?.[key])) notes.add(name, `model_info: ${key}: that of litellm_params is used`);
+    if (isSet(params[key]) && isSet(info?.[key]))
+      notes.add(name, `model_info: ${key}: the value in litellm_params is used`);
   }
 }

@@ -5,14 +5,13 @@ import type { KeyTable } from './keys.ts';
  * https://github.com/mostlygeek/llama-swap/tree/main/internal/config
  */
 
-const sideBySide =
-  'Headgate runs side by side what there is room for; group and memory_gib in a file say what there is not';
-const ownName = 'a request names its model itself';
-const byName = 'a request names a model by id, name or hugging_face_id';
-const log = 'the log is JSON lines; LOG_LEVEL says how much of them';
-const asSent = 'requests reach the engine as they were sent';
-const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS say it for all engines';
-const ending = 'drain_seconds in its file is how long requests may run on when it is stopped';
+const sideBySide = 'Headgate runs all engines that fit at the same time; group and memory_gib in a file limit this';
+const ownName = 'each request names its model';
+const byName = 'requests name a model by id, name or hugging_face_id';
+const log = 'the log is JSON lines; LOG_LEVEL sets the level';
+const asSent = 'Headgate forwards requests unchanged';
+const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set this for all engines';
+const ending = 'drain_seconds in its file sets how long requests may still run when it is stopped';
 const loading = 'while a model starts, streams get comment lines';
 
 export const topKeys: KeyTable = {
@@ -22,13 +21,13 @@ export const topKeys: KeyTable = {
   hooks: null,
   healthCheckTimeout: null,
   globalTTL: null,
-  apiKeys: 'make keys with POST /v1/keys',
+  apiKeys: 'create keys with POST /v1/keys',
   groups: null,
   matrix: sideBySide,
   routing: null,
   profiles: ownName,
   selectors: ownName,
-  upstream: 'engines are reached by the routes under /v1 only',
+  upstream: 'engines are reachable only by the routes under /v1',
   unloadTimeout: ending,
   sendLoadingState: loading,
   includeAliasesInList: byName,
@@ -36,12 +35,12 @@ export const topKeys: KeyTable = {
   logTimeFormat: log,
   logToStdout: log,
   logRequests: log,
-  metricsMaxInMemory: 'metrics are at /metrics, for Prometheus to keep',
-  performance: 'metrics are at /metrics, for Prometheus to keep',
-  captureBuffer: 'a key with store_requests keeps requests and answers',
-  store: 'usage is kept in PostgreSQL',
+  metricsMaxInMemory: 'metrics are at /metrics; Prometheus stores them',
+  performance: 'metrics are at /metrics; Prometheus stores them',
+  captureBuffer: 'a key with store_requests stores requests and answers',
+  store: 'usage is stored in PostgreSQL',
   ui: 'GET /v1/usage/requests lists requests',
-  startPort: 'ports are those that are free',
+  startPort: 'Headgate chooses free ports',
 };
 
 export const hookKeys: KeyTable = { on_startup: null };
@@ -52,7 +51,7 @@ export const groupKeys: KeyTable = { persistent: null, members: null, swap: null
 
 export const routingKeys: KeyTable = {
   router: null,
-  scheduler: 'requests that wait take turns by their key',
+  scheduler: 'waiting requests are served in turn, by key',
 };
 export const routerKeys: KeyTable = { use: null, settings: null };
 export const routerSettingsKeys: KeyTable = { groups: null, matrix: sideBySide };
@@ -71,22 +70,22 @@ export const modelKeys: KeyTable = {
   useModelName: null,
   unlisted: 'every enabled model is listed',
   filters: asSent,
-  cmdStop: 'Headgate stops what it has started itself',
-  description: 'the list of models has names alone',
+  cmdStop: 'Headgate stops its engines itself',
+  description: 'the list of models has only names',
   metadata: 'the list of models has no further fields',
   timeouts: silence,
   unloadTimeout: ending,
-  healthCheckTimeout: 'llama-swap reads it of the whole configuration alone',
+  healthCheckTimeout: 'llama-swap reads it only at the top level',
   sendLoadingState: loading,
-  compat: 'engines are reached by HTTP only',
+  compat: 'engines are reachable only by HTTP',
 };
 
 export const capabilityKeys: KeyTable = {
   in: null,
   reranker: null,
   context: null,
-  out: 'task_type in its file says what it is for',
-  tools: 'whether a model calls tools is said by its own arguments',
+  out: 'set task_type in its file',
+  tools: "the model's own arguments turn tool calls on",
 };
 
 export const peerKeys: KeyTable = {

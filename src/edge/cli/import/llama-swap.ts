@@ -80,8 +80,8 @@ function noteGroups(config: LlamaSwapConfig, notes: Notes): void {
   }
   const count = groups[restGroup]?.members.length ?? 0;
   if (count === 0) return;
-  const hint = 'take group out of the files of those that there is room for, or say their memory_gib instead';
-  notes.add(null, `${count} models are in no group: as llama-swap does, one of them runs at a time; ${hint}`);
+  const hint = 'remove group from the files of models that fit at the same time, or set memory_gib instead';
+  notes.add(null, `${count} models are in no group: as with llama-swap, only one of them runs at a time; ${hint}`);
 }
 
 /** llama-swap's name for the group of models that are in no other group. */
@@ -155,7 +155,7 @@ function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
   const isVllm = program === 'vllm' || isModule;
   const missing = [...words.join(' ').matchAll(environmentMacro)].map(([, name]) => name);
   if (missing.length > 0) {
-    notes.add(id, `switched off: write the value of ${missing.join(', ')} into its command, then set enabled: true`);
+    notes.add(id, `disabled: write the value of ${missing.join(', ')} into its command, then set enabled: true`);
   }
   const command = isVllm ? vllmCommand(words, isModule, job) : otherCommand(words, job);
   if (command === null) return null;
@@ -189,7 +189,7 @@ function otherCommand(words: readonly string[], { id, model, notes }: ModelJob):
   if (port !== '' && words.some((word) => isPort(word, port))) {
     return words.map((word) => (isPort(word, port) ? word.slice(0, -port.length) + '{port}' : word));
   }
-  notes.add(id, 'left out: its command does not say on which port it listens; write {port} where it belongs');
+  notes.add(id, 'left out: its command names no port; write {port} in its place');
   return null;
 }
 
@@ -213,11 +213,11 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
   const repository = names.takeName(engineId, [repositoryOf(served) ?? engineId]);
   const known = new Set([engineId, name, repository, ...aliases].map((text) => text.toLowerCase()));
   const lost = model.aliases.filter((alias) => !known.has(alias.toLowerCase()));
-  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: another model is called so, or it can be no name`);
+  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: another model has this name, or the name is invalid`);
   const length =
     parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
     parseLength(String(model.capabilities?.context ?? 0));
-  if (length === null) notes.add(id, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+  if (length === null) notes.add(id, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
   notes.add(id, freeNote);
   return {
     version: 1,
@@ -260,7 +260,7 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
   const [first] = found;
   if (first === undefined) return null;
   const [name, group] = first;
-  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: its file has the first, ${name}`);
+  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: its file has only the first, ${name}`);
   return { ...group, name };
 }
 
@@ -271,7 +271,10 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
 function isKept({ config, id, notes }: ModelJob, group: FoundGroup | null): boolean {
   if (config.hooks?.on_startup?.preload.includes(id) !== true) return false;
   if (group === null || !group.swap || group.members.length < 2) return true;
-  notes.add(id, `hooks.on_startup.preload: it starts with its first request, one of the group ${group.name} at a time`);
+  notes.add(
+    id,
+    `hooks.on_startup.preload: it starts with its first request, since only one model of the group ${group.name} runs at a time`,
+  );
   return false;
 }
 
@@ -283,7 +286,7 @@ function groupFields(group: FoundGroup | null) {
 
 function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
   if (group === null || group.name === restGroup) return {};
-  notes.add(id, `its group ${group.name}: only processes have groups; containers share out the GPUs of their hosts`);
+  notes.add(id, `its group ${group.name}: only processes have groups; containers share the GPUs of their hosts`);
   return group.persistent ? { pinned: true } : {};
 }
 
@@ -294,15 +297,18 @@ function noteTheRest({ id, model, notes }: ModelJob): void {
   noteKeys(capabilities, capabilityKeys, (text) => notes.add(id, `capabilities.${text}`));
   const others = (capabilities?.in ?? []).filter((kind) => kind !== 'text' && kind !== 'image');
   if (others.length > 0)
-    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in its file knows images alone`);
+    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in its file supports only images`);
   if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
-    notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate asks /health`);
+    notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate probes /health`);
   }
-  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: the engine is asked for its id`);
+  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: requests to the engine use its id`);
   const address = URL.parse((proxy ?? '').replaceAll('${PORT}', '80'));
   const isHere = ['localhost', '127.0.0.1', '[::1]', '0.0.0.0'].includes(address?.hostname ?? '');
   if (proxy !== undefined && (!isHere || (address?.pathname ?? '/') !== '/')) {
-    notes.add(id, `proxy ${cleanUrl(address)}: Headgate reaches it where it starts it, by the routes under /v1`);
+    notes.add(
+      id,
+      `proxy ${cleanUrl(address)}: Headgate starts the model itself and reaches it by the routes under /v1`,
+    );
   }
 }
 
@@ -321,7 +327,7 @@ function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): Eng
       const source = `${peer}/${model}`;
       const id = names.takeId(source);
       notes.add(source, freeNote);
-      notes.add(source, `context_length is not known: set it in its file, now ${contextLengthUnknown}`);
+      notes.add(source, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
       return {
         source,
         fields: {
@@ -347,6 +353,6 @@ function peerKey(peer: string, apiKey: string | undefined, notes: Notes): string
   const [reference] = [...apiKey.matchAll(environmentMacro)];
   if (reference?.[0] === apiKey) return reference[1] ?? null;
   const variable = keyVariable(peer);
-  notes.add(peer, `its key is not written anywhere: set ${variable} in the gateway's environment to it`);
+  notes.add(peer, `its key was not written: set it as ${variable} in the gateway's environment`);
   return variable;
 }

@@ -42,7 +42,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
       kept.push(word);
       continue;
     }
-    if (name === '--api-key') notes.add(model, '--api-key was left out: Headgate alone reaches the engine');
+    if (name === '--api-key') notes.add(model, '--api-key was left out: only Headgate reaches the engine');
     else given.add(name);
     if (switches.has(name) || word.includes('=')) continue;
     // --served-model-name and --api-key accept any number of values.
@@ -50,7 +50,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
     do index += 1;
     while (many && index + 1 < words.length && !(words[index + 1] ?? '').startsWith('-'));
   }
-  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: Headgate says this itself`);
+  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: Headgate sets this itself`);
   return kept;
 }
 

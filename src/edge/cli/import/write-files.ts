@@ -47,7 +47,7 @@ function render({ drafts, notes }: ImportResult, folder: string): { files: NewFi
 function write(files: readonly NewFile[], folder: string, force: boolean): void {
   const present = files.filter(({ path }) => existsSync(path)).map(({ path }) => path);
   if (present.length > 0 && !force) {
-    throw new FailedError(`nothing was written: ${present.join(', ')} would be overwritten; --force does that`);
+    throw new FailedError(`nothing was written, because ${present.join(', ')} already exists; --force overwrites it`);
   }
   try {
     mkdirSync(folder, { recursive: true });
@@ -85,7 +85,7 @@ export function writeFiles(context: CommandContext, program: keyof typeof progra
     for (const problem of problems) err(`${problem}\n`);
   }
   if (files.length === 0) {
-    err(`headgate: ${cleanLine(source)} has no model that could be carried over\n`);
+    err(`headgate: ${cleanLine(source)} has no model that can be imported\n`);
     return exitCodes.failed;
   }
   return problems.length === 0 ? exitCodes.ok : exitCodes.failed;

@@ -13,7 +13,9 @@ export const jsonText = (value: unknown): string => `${JSON.stringify(value, nul
 export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
   const parsed = schema.safeParse(answer);
   if (parsed.success) return parsed.data;
-  throw new FailedError('the gateway answers in a form that this command does not know: their versions differ');
+  throw new FailedError(
+    "this command cannot read the gateway's answer; install the headgate command of the gateway's version",
+  );
 }
 
 /** Returns the path of one resource in a collection. */

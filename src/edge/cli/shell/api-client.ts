@@ -75,7 +75,7 @@ export function createApiClient(config: ClientConfig): ApiClient {
       try {
         yield* response as AsyncIterable<string>;
       } catch {
-        throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
+        throw new FailedError(`the answer of ${config.url} broke off; the output is incomplete`);
       }
     },
     async *parts(path) {
@@ -83,7 +83,7 @@ export function createApiClient(config: ClientConfig): ApiClient {
       try {
         yield* response as AsyncIterable<Buffer>;
       } catch {
-        throw new FailedError(`the answer of ${config.url} broke off: what has come is not all of it`);
+        throw new FailedError(`the answer of ${config.url} broke off; the output is incomplete`);
       }
     },
     async bytes(path) {
@@ -148,7 +148,7 @@ async function readWhole(config: ClientConfig, response: IncomingMessage): Promi
     }
   } catch {
     // A gateway that restarts will answer again soon.
-    throw new FailedError(`${config.url} broke off its answer`, { isPassing: true, code: 'unreachable' });
+    throw new FailedError(`the answer of ${config.url} broke off`, { isPassing: true, code: 'unreachable' });
   }
   if (length > answerBytesMax) throw new FailedError(strangerText(config));
   return Buffer.concat(chunks);
@@ -159,8 +159,8 @@ export function keyOf({ apiKey, url, loginProblem }: ClientConfig): string {
   if (apiKey !== null) return apiKey;
   if (loginProblem !== null) throw new UsageError(loginProblem);
   throw new UsageError(
-    `HEADGATE_API_KEY is not set, and there is no login at ${url}: "headgate login" takes a key and keeps it. The first ` +
-      'start prints one; with Docker Compose write that key into compose/secrets/bootstrap_key',
+    `HEADGATE_API_KEY is not set, and there is no login at ${url}: save a key with "headgate login". The first start ` +
+      'prints a key; with Docker Compose, write that key into compose/secrets/bootstrap_key',
   );
 }
 

@@ -45,12 +45,14 @@ export function findCommand(
   if (siblings.length === 0) {
     const first = [...new Set(all.map((one) => one.name.split(' ')[0] ?? ''))];
     const meant = didYouMean(group, first, 'headgate ');
-    throw new UsageError(`there is no command ${JSON.stringify(group)}${meant}; "headgate help" lists those that are`);
+    throw new UsageError(`unknown command ${JSON.stringify(group)}${meant}; "headgate help" lists all commands`);
   }
   const names = siblings.map((sibling) => sibling.name.slice(group.length + 1));
   const isOpen = name === undefined || name.startsWith('-');
-  const wrong = isOpen ? 'say which' : `not ${JSON.stringify(name)}${didYouMean(name, names, `headgate ${group} `)}`;
-  throw new UsageError(`"headgate ${group}" goes on with one of ${names.join(', ')}: ${wrong}`);
+  const known = names.join(', ');
+  if (isOpen) throw new UsageError(`"headgate ${group}" needs a subcommand, one of ${known}`);
+  const meant = didYouMean(name, names, `headgate ${group} `);
+  throw new UsageError(`"headgate ${group}" has no subcommand ${JSON.stringify(name)}${meant}; use one of ${known}`);
 }
 
 export interface ParsedWords {
@@ -114,7 +116,7 @@ function unmarkedFlag(value: Flag | undefined): Flag | undefined {
 
 function checkCount({ name, usage, words: { min, max } }: Command, count: number): void {
   if (count >= min && count <= max) return;
-  throw new UsageError(`${count < min ? 'a word is missing' : 'too many words'}: headgate ${name} ${usage}`);
+  throw new UsageError(`${count < min ? 'an argument is missing' : 'too many arguments'}: headgate ${name} ${usage}`);
 }
 
 function checkChoice(what: string, value: string, choices: readonly string[] | undefined): void {

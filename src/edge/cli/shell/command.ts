@@ -65,9 +65,9 @@ export interface Command {
 
 /** Options of every command. */
 export const globalOptions = {
-  json: { type: 'boolean', about: 'JSON for scripts' },
-  wide: { type: 'boolean', about: 'all columns of a table, however wide' },
-  help: { type: 'boolean', short: 'h', about: 'how it is used' },
+  json: { type: 'boolean', about: 'print JSON, for scripts' },
+  wide: { type: 'boolean', about: 'print all columns of a table' },
+  help: { type: 'boolean', short: 'h', about: 'print this help' },
 } as const satisfies Record<string, CommandOption>;
 
 /** `interrupted`: ended by Ctrl-C; the exit code of shells for a program that SIGINT ended. */

@@ -217,7 +217,7 @@ const shells = { bash, zsh, fish };
 export const completionCommand: Command = {
   name: 'completion',
   usage: 'bash|zsh|fish',
-  summary: 'Print a script that completes these commands in a shell; its first lines say where it goes.',
+  summary: 'Print a completion script for a shell; its first lines show how to install it.',
   words: { min: 1, max: 1 },
   choices: Object.keys(shells),
   options: {},

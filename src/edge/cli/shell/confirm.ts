@@ -5,7 +5,7 @@ import { cleanLine } from './table.ts';
 /** Option that skips the confirmation before something is ended permanently. */
 
 export const yesOption: Readonly<Record<'yes', CommandOption>> = {
-  yes: { type: 'boolean', short: 'y', about: 'without asking, as scripts need it' },
+  yes: { type: 'boolean', short: 'y', about: 'skip the confirmation, for scripts' },
 };
 
 /** Texts of a confirmation: what ends, and with which consequence. */
@@ -28,7 +28,7 @@ export async function confirm({ flags, terminal }: CommandContext, ending: Endin
   const consequence = cleanLine(ending.consequence);
   if (!terminal.isInteractive) {
     throw new UsageError(
-      `${question} ${consequence} Nobody can be asked here: --yes does it, nothing was ${ending.done}`,
+      `${question} ${consequence} There is no terminal to confirm on, so nothing was ${ending.done}; add --yes`,
     );
   }
   const answer = (await terminal.ask(`${terminal.sentence(`${question} ${consequence}`)} [y/N] `)).trim();

@@ -35,7 +35,7 @@ export function commandHelp(
     optionLines(option, about, width),
   );
   const further = furtherOf(name, all);
-  const group = further.length === 0 ? '' : `\nAnd\n${inFull(further, width)}`;
+  const group = further.length === 0 ? '' : `\nRelated commands\n${inFull(further, width)}`;
   return `${head}\n\n${indented(summary, 0, width)}\n${lines.join('')}${group}`;
 }
 
@@ -60,7 +60,7 @@ const sections: readonly (readonly [title: string, groups: readonly string[]])[]
   ['Engines', ['engines', 'hosts', 'import']],
   ['Stacks on clusters', ['clusters', 'stacks', 'runs']],
   ['Organizations and people', ['orgs', 'users', 'projects', 'service-accounts', 'webhooks', 'audit']],
-  ['On the machine itself', ['doctor', 'welcome', 'backup', 'restore', 'verify-books', 'verify-statement']],
+  ["On the gateway's machine", ['doctor', 'welcome', 'backup', 'restore', 'verify-books', 'verify-statement']],
 ];
 
 const groupOf = ({ name }: Command): string => name.split(' ')[0] ?? '';
@@ -77,7 +77,7 @@ function brief(all: readonly Command[], columns: number): string {
   const named = sections.flatMap(([, groups]) => groups);
   const others = [...new Set(all.map(groupOf))].filter((group) => !named.includes(group));
   const width = Math.max(...all.map(({ name }) => name.length)) + 2;
-  return [...sections, ['And', others] as const]
+  return [...sections, ['Other', others] as const]
     .map(([title, groups]) => {
       const lines = groups
         .flatMap((group) => all.filter((command) => groupOf(command) === group))
@@ -101,16 +101,16 @@ function inFull(shown: readonly Command[], columns: number): string {
 
 const closing = (columns: number): string =>
   indented(
-    '"headgate help GROUP", such as engines, says how its commands are used; "--help" behind a command says what its ' +
-      'options do.',
+    'Run "headgate help GROUP", such as "headgate help engines", for the usage of its commands, and "headgate COMMAND ' +
+      '--help" for the options of a command.',
     0,
     columns,
   ) +
   indented(
-    'They ask the gateway that "headgate login" was told, with its key; HEADGATE_URL and HEADGATE_API_KEY win over ' +
-      'that. Without either it is http://127.0.0.1:8080. What is on the machine itself works on the database of ' +
-      'DATABASE_URL, else on the built-in one in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 refused or failed, 2 wrong use, ' +
-      '3 where the history of PostgreSQL went back (verify-books), 130 ended by Ctrl-C.',
+    'Commands use the gateway and key from "headgate login". HEADGATE_URL and HEADGATE_API_KEY override them. The ' +
+      "default gateway is http://127.0.0.1:8080. Commands on the gateway's machine use the database of DATABASE_URL, or " +
+      'the built-in database in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 ' +
+      "PostgreSQL's history went back (verify-books only), 130 ended by Ctrl-C.",
     0,
     columns,
   );

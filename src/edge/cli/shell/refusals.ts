@@ -10,15 +10,17 @@ import type { ClientConfig } from '#base/config/config.ts';
 export function unreachableText({ url, keySource, environment }: ClientConfig, error: unknown): string {
   const code = codeOfSocket(error);
   const named =
-    (environment['HEADGATE_URL'] ?? '') === '' ? 'HEADGATE_URL or "headgate login" names it' : 'HEADGATE_URL names it';
+    (environment['HEADGATE_URL'] ?? '') === ''
+      ? 'HEADGATE_URL or "headgate login" sets the address'
+      : 'HEADGATE_URL sets the address';
   // A URL that was just typed is in no variable.
-  const where = keySource === 'typed' ? 'nothing was kept' : named;
-  return `${url} cannot be reached (${code}): ${causeOf(url, code)} ${where}`;
+  const where = keySource === 'typed' ? 'Nothing was saved' : named;
+  return `${url} is unreachable (${code}): ${causeOf(url, code)} ${where}`;
 }
 
 /** Describes an answer that no gateway gives. */
 export const strangerText = ({ url }: ClientConfig): string =>
-  `${url} did not answer as Headgate does; HEADGATE_URL names the gateway`;
+  `${url} did not answer like a Headgate gateway; HEADGATE_URL sets the address`;
 
 /**
  * Describes a redirect. The client never follows one: neither the key nor the request goes to an address that nobody
@@ -27,7 +29,7 @@ export const strangerText = ({ url }: ClientConfig): string =>
 export function elsewhereText({ url }: ClientConfig, location: string | null | undefined): string {
   const found = URL.parse(location ?? '', url);
   const where = found === null ? 'elsewhere' : `to ${found.origin}`;
-  return `${url} leads ${where}, and nothing was sent there: where the gateway is there, HEADGATE_URL must name it`;
+  return `${url} redirects ${where}, and nothing was sent there; if the gateway is there, set HEADGATE_URL to it`;
 }
 
 function codeOfSocket(error: unknown): string {
@@ -41,27 +43,26 @@ const certificateCodes = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAI
 
 function causeOf(url: string, code: string): string {
   const host = URL.parse(url)?.hostname ?? url;
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN')
-    return `no address is known for the host ${host}, is its name right?`;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `the host ${host} has no known address, check the name.`;
   if (certificateCodes.test(code)) {
-    return 'its certificate is of nobody whom this machine trusts, NODE_EXTRA_CA_CERTS=FILE.pem adds the one that signed it;';
+    return 'this machine does not trust its certificate, add the certificate that signed it with NODE_EXTRA_CA_CERTS=FILE.pem.';
   }
-  if (code === 'CERT_HAS_EXPIRED') return 'its certificate has expired, whoever runs it renews it;';
-  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${host}, is the name right?`;
+  if (code === 'CERT_HAS_EXPIRED') return 'its certificate has expired, its operator must renew it.';
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${host}, check the name.`;
   if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER')
-    return 'it does not speak TLS, is it http:// in place of https://?';
-  if (code.startsWith('HPE_')) return 'it does not speak HTTP, is it https:// in place of http://?';
+    return 'it does not speak TLS, try http:// instead of https://.';
+  if (code.startsWith('HPE_')) return 'it does not speak HTTP, try https:// instead of http://.';
   if (code === 'ECONNRESET') {
-    const other = url.startsWith('http:') ? ', is it https:// in place of http://?' : ';';
-    return `it ended the connection${other}`;
+    const other = url.startsWith('http:') ? ', try https:// instead of http://.' : '.';
+    return `it closed the connection${other}`;
   }
-  if (code === 'ETIMEDOUT') return 'it did not answer in time;';
+  if (code === 'ETIMEDOUT') return 'it did not answer in time.';
   return 'is the gateway running?';
 }
 
 /** Hints at the command that lists valid names, by path. */
 const lists: readonly (readonly [path: string, hint: string])[] = [
-  ['/v1/admin/holds/', '"headgate holds ls" lists those that were left behind'],
+  ['/v1/admin/holds/', '"headgate holds ls" lists the holds of stopped gateways'],
   ['/v1/admin/engines/', '"headgate engines ls" lists the engines'],
   ['/v1/batches/', '"headgate batches ls" lists the batches'],
   ['/v1/budgets/', '"headgate budgets ls" lists the budgets'],
@@ -111,17 +112,17 @@ function hintOf(config: ClientConfig, refusal: Refusal, message: string): string
 }
 
 function invalidKeyHint({ keySource, url }: ClientConfig): string {
-  if (keySource === 'typed') return 'nothing was kept';
+  if (keySource === 'typed') return 'nothing was saved';
   return keySource === 'login'
-    ? `the key of your login at ${url} is not valid any more: "headgate login" takes another one`
-    : 'HEADGATE_API_KEY must hold a key that is valid';
+    ? `the key of your login at ${url} is no longer valid: run "headgate login" with another key`
+    : 'set HEADGATE_API_KEY to a valid key';
 }
 
 /** Returns a hint for an empty wallet only: the message about a budget says when the budget resets. */
 function creditHint(message: string): string | null {
   if (!message.startsWith('The balance')) return null;
   const more = '"headgate wallet credit USD --reference TEXT"';
-  return `"headgate wallet" shows it, and a platform administrator adds credit: ${more}`;
+  return `"headgate wallet" shows the balance, and a platform administrator adds credit with ${more}`;
 }
 
 /**
@@ -129,18 +130,18 @@ function creditHint(message: string): string | null {
  * other errors, such as a suspended organization.
  */
 function neededKeyHint({ keySource, url }: ClientConfig, message: string): string | null {
-  const has = keySource === 'login' ? `your login at ${url} has` : 'HEADGATE_API_KEY holds';
-  const uses = keySource === 'login' ? '"headgate login" takes it' : 'HEADGATE_API_KEY takes it';
+  const key = keySource === 'login' ? `the key of your login at ${url}` : 'the key in HEADGATE_API_KEY';
+  const use = keySource === 'login' ? 'and save it with "headgate login"' : 'and set HEADGATE_API_KEY to it';
   if (/platform administrator|administrators of the platform/.test(message)) {
     return (
-      `${has} none; the key that the first start printed is one, "headgate keys recover" on the gateway's machine makes ` +
-      `another, and ${uses}`
+      `${key} is not one; use the key that the first start printed, or create one with "headgate keys recover" on the ` +
+      `gateway's machine, ${use}`
     );
   }
   if (!message.includes('scope "management"')) return null;
   return (
-    `${has} an inference key; whoever manages the organization makes the other kind with "headgate keys create NAME ` +
-    `--scope management", and ${uses}`
+    `${key} has scope "inference"; have a manager of the organization run "headgate keys create NAME --scope ` +
+    `management", ${use}`
   );
 }
 
@@ -153,7 +154,7 @@ function listHint(path: string, message: string): string | null {
 
 function inputHint(path: string, message: string): string | null {
   if (!/^\/v1\/stacks\/[^/]+\/apply$/.test(path) || !message.startsWith('inputs.')) return null;
-  return '"headgate stacks show STACK" lists the inputs, and "--input NAME=VALUE" or "--inputs FILE.json" sets them';
+  return '"headgate stacks show STACK" lists the inputs; set them with "--input NAME=VALUE" or "--inputs FILE.json"';
 }
 
 const goesOn = ['PENDING', 'PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
@@ -163,15 +164,15 @@ function runHint(path: string, message: string): string | null {
   const [, id = '', order = ''] = /^\/v1\/runs\/([^/]+)\/(\w+)$/.exec(path) ?? [];
   const [, status = ''] = /^The run is ([A-Z]+)\.$/.exec(message) ?? [];
   if (order === '' || status === '') return null;
-  if (order === 'cancel') return 'only one that waits or goes on can be canceled';
+  if (order === 'cancel') return 'only a pending or active run can be canceled';
   if (order === 'forget')
-    return `a run of its stack goes on there: "headgate runs ls" names it, "headgate runs cancel" ends it`;
-  if (status === 'CANCELING') return `it is about to end: "headgate runs logs -f ${id}" waits for that`;
+    return `another run of its stack is active there: "headgate runs ls" lists it, "headgate runs cancel" cancels it`;
+  if (status === 'CANCELING') return `it is stopping: "headgate runs logs -f ${id}" waits for its end`;
   if (goesOn.includes(status))
-    return `it has not ended: "headgate runs logs -f ${id}" waits for that, "headgate runs cancel ${id}" ends it`;
-  if (order === 'destroy') return 'nothing of it is left to remove';
-  if (status === 'DESTROYED') return 'what it made is gone: "headgate runs apply" makes it again';
-  return 'what failed or was canceled is retried: "headgate runs apply" applies the stack once more';
+    return `it has not ended: "headgate runs logs -f ${id}" waits for its end, "headgate runs cancel ${id}" cancels it`;
+  if (order === 'destroy') return 'it has no resources left to destroy';
+  if (status === 'DESTROYED') return 'its resources are destroyed: "headgate runs apply" creates them again';
+  return 'only a failed or canceled run can be retried: "headgate runs apply" applies the stack again';
 }
 
 const refusalBody = z.looseObject({

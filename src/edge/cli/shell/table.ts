@@ -73,7 +73,7 @@ export function renderTable(
   if (!fitBeside(shown, columns)) return renderRecords(headings, lines, columns);
   const gone = all.filter((one) => !shown.includes(one)).map(({ heading }) => heading.replace(/ \(.*/, ''));
   if (gone.length === 0) return beside(shown, columns);
-  const said = wrap(`Left out: ${gone.join(', ')}; --wide shows all.`, columns).join('\n');
+  const said = wrap(`Hidden: ${gone.join(', ')}; --wide shows all.`, columns).join('\n');
   return `${beside(shown, columns)}${said}\n`;
 }
 

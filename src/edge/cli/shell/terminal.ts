@@ -85,7 +85,7 @@ function askLine(prompt: string, output: NodeJS.WritableStream): Promise<string>
       lines.close();
     });
     lines.on('close', () => {
-      if (answer === null) reject(new FailedError('broken off', { isInterrupted }));
+      if (answer === null) reject(new FailedError('interrupted', { isInterrupted }));
       else resolve(answer);
     });
     lines.question(prompt, (line) => {

@@ -100,11 +100,11 @@ describe('headgate import llama-swap', () => {
   it('refuses what is no configuration, and one of which nothing can be carried over', async () => {
     expect(await importFrom('llama-swap', 'models: [a, b]')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('this is no configuration of llama-swap: models'),
+      stderr: expect.stringContaining('this is not a configuration of llama-swap: models'),
     });
     expect(await importFrom('llama-swap', 'models:\n  a:\n    cmd: "x"')).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('has no model that could be carried over'),
+      stderr: expect.stringContaining('has no model that can be imported'),
     });
     expect(await importFrom('llama-swap', 'a: [')).toMatchObject({ code: 1, stderr: expect.stringContaining('YAML') });
     const joined = 'models: {a: {cmd: "server {port}", api_key:nobody-may-see-it, x: {y:nobody-may-see-it}}}';
@@ -213,18 +213,18 @@ describe('headgate import llama-swap', () => {
     for (const note of [
       'Big Model: its id is now Big-Model',
       'Big Model: --api-key was left out',
-      "Big Model: the value of HF_TOKEN is not written anywhere: set HF_TOKEN in the gateway's environment",
-      'Big Model: filters: requests reach the engine as they were sent',
-      'coder: devices 2,3: Headgate chooses GPUs',
+      "Big Model: the value of HF_TOKEN may be a secret and was not written: set HF_TOKEN in the gateway's environment",
+      'Big Model: filters: Headgate forwards requests unchanged',
+      'coder: devices 2,3: Headgate chooses free GPUs',
       "coder: docker's option --ulimit was left out",
       'coder: the volume ~/models:/models was left out',
-      'elsewhere: left out: the image ghcr.io/acme/server moves',
-      'homely: switched off: write the value of HOME into its command',
-      'portless: left out: its command does not say on which port it listens',
+      'elsewhere: left out: the image ghcr.io/acme/server has no fixed version',
+      'homely: disabled: write the value of HOME into its command',
+      'portless: left out: its command names no port',
       'open-quote: left out',
-      'near: its key is not written anywhere: set NEAR_API_KEY',
+      'near: its key was not written: set it as NEAR_API_KEY',
       'coder: its group keep: only processes have groups',
-      '-: 8 models are in no group: as llama-swap does, one of them runs at a time',
+      '-: 8 models are in no group: as with llama-swap, only one of them runs at a time',
       'small: hooks.on_startup.preload: it starts with its first request',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
@@ -302,7 +302,7 @@ describe('headgate import litellm', () => {
       driver: { urls: ['http://gpu-2.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: null },
     });
     for (const alias of ['FAR', 'lost']) {
-      expect(notes).toContainEqual(expect.stringContaining(`model_group_alias ${alias}: its model is not there`));
+      expect(notes).toContainEqual(expect.stringContaining(`model_group_alias ${alias}: its model does not exist`));
     }
     expect(engines.get('far')).toMatchObject({
       pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },
@@ -332,31 +332,31 @@ describe('headgate import litellm', () => {
     expect([...engines.keys()].toSorted()).toEqual(['chat', 'chat-2']);
     expect(engines.get('chat')?.driver).toMatchObject({ urls: ['http://a.example:8000', 'http://b.example:8000'] });
     expect(engines.get('chat-2')?.driver).toMatchObject({ urls: ['http://c.example:8000'] });
-    expect(notes.join('\n')).toContain('chat: a second deployment of it has an engine of its own');
+    expect(notes.join('\n')).toContain('chat: a second deployment of it is a separate engine');
   });
 
   it('says in words what it could not carry over', async () => {
     const { notes } = await importFrom('litellm', litellm);
     for (const note of [
-      'house-chat: a second deployment of it has an engine of its own: model, key, mode or prices differ',
+      'house-chat: a second deployment of it is a separate engine: model, key, mode or prices differ',
       'house-chat: rpm: limits are set for each key',
       'house-chat: its id is house-chat-2',
-      'house-chat: no price is known',
-      "far: its key is not written anywhere: set FAR_API_KEY in the gateway's environment to it",
+      'house-chat: its price is unknown',
+      "far: its key was not written: set it as FAR_API_KEY in the gateway's environment",
       'far: input_cost_per_token was rounded up to 0.123457 USD per million tokens',
       'far: not carried over: temperature',
-      "claude: left out: anthropic does not speak OpenAI's API",
+      'claude: left out: anthropic has no OpenAI-compatible API at a known address',
       'anything/*: left out: an engine file names one model',
       'somewhere: left out: its address is in the environment',
       'painter: left out: Headgate has no route for models of mode image_generation',
-      '-: litellm_settings: context_window_fallbacks: a request that the engine refuses gets its refusal',
+      "-: litellm_settings: context_window_fallbacks: a request that the engine rejects gets the engine's error",
       '-: litellm_settings: not carried over: callbacks',
       '-: fallbacks: only requests with x-headgate-allow-fallback: true',
-      '-: fallbacks ghost: this model is not there',
-      'house-chat: its fallback vectors is for something else',
-      'house-chat: its fallback painter is not there',
-      'vectors: its fallback house-chat is for something else',
-      '-: general_settings: keys are made',
+      '-: fallbacks ghost: there is no such model',
+      'house-chat: its fallback vectors has another task',
+      'house-chat: its fallback painter does not exist',
+      'vectors: its fallback house-chat has another task',
+      '-: general_settings: create keys',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }

@@ -170,9 +170,9 @@ describe('headgate import llama-swap', () => {
       "a: docker's option --privileged was left out",
       "a: docker's option --cap-add was left out",
       "a: docker's option --runtime runsc was left out",
-      "a: docker's option --gpus is there more than once",
+      "a: docker's option --gpus is given more than once",
       "a: docker's --rm, --name, --ipc, --network: Headgate does this itself",
-      'a: shm_size is not set: huge is no size',
+      'a: shm_size is not set: huge is not a valid size',
       'a: the variable VLLM_API_KEY was left out',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
