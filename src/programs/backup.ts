@@ -41,7 +41,7 @@ export function runBackup(context: CommandContext): Promise<number> {
         return;
       }
       context.out(
-        `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. It can be checked at any time: ` +
+        `${path}: ${made.rows} rows of ${made.tables} tables, ${made.bytes} bytes. Check the file at any time: ` +
           `headgate restore --check ${path}\n`,
       );
       if (key !== null) (key.isCarried ? context.out : context.err)(keyNote(key, database));
@@ -63,14 +63,14 @@ async function carryKey({ db, ring, backupPassphrase }: BooksDatabase): Promise<
 function keyNote({ id, isCarried }: KeyState, { ring }: BooksDatabase): string {
   if (isCarried) {
     return (
-      `The platform key ${id} is in it, sealed by HEADGATE_BACKUP_PASSPHRASE. Keep the passphrase apart from the backup: ` +
-      'without it nothing that the key encrypts can be read.\n'
+      `The backup contains the platform key ${id}, encrypted with HEADGATE_BACKUP_PASSPHRASE. Store the passphrase apart ` +
+      'from the backup: without the passphrase, data that the key encrypts is unreadable.\n'
     );
   }
   return (
-    `headgate: the platform key ${id} is not in the backup, and without the key nothing that it encrypts can be read: ` +
-    `access identities, inputs and states of runs, secrets of webhooks. Copy ${ring.place} to another machine, apart from ` +
-    'the backup, or set HEADGATE_BACKUP_PASSPHRASE and make the backup anew.\n'
+    `headgate: the platform key ${id} is not in the backup. Without the key, data that it encrypts is unreadable: access ` +
+    `identities, inputs and states of runs, secrets of webhooks. Copy ${ring.place} to another machine, apart from the ` +
+    'backup, or set HEADGATE_BACKUP_PASSPHRASE and make a new backup.\n'
   );
 }
 
@@ -87,16 +87,16 @@ export async function failing(run: () => Promise<number>): Promise<number> {
 /** Warns of active runs. Their work folders contain keys in clear, so no backup contains the folders. */
 function runningNote(runs: number): string {
   return (
-    `headgate: ${runs} runs of stacks are going on: what they have made in the last half minute may not be in it. Before ` +
-    'this database is given up for its copy, wait until they have ended, and make the backup then.\n'
+    `headgate: ${runs} runs of stacks are active: resources that they created in the last half minute may be missing from ` +
+    'the backup. If the copy is to replace this database, wait until the runs have ended, then make a new backup.\n'
   );
 }
 
 function spooledNote(files: readonly string[]): string {
   const folders = [...new Set(files.map((file) => dirname(dirname(file))))].join(' and ');
   return (
-    `headgate: ${files.length} files of usage in ${folders} are not in it, because PostgreSQL has not taken them yet. A gateway ` +
-    'on this folder books them. Before this database is given up for its copy, let one run until ' +
-    'headgate_books_spooled_records is 0, stop it, and make the backup then.\n'
+    `headgate: ${files.length} files of usage in ${folders} are not in the backup, because PostgreSQL has not accepted them ` +
+    'yet. A gateway on this folder posts them. If the copy is to replace this database, run a gateway until ' +
+    'headgate_books_spooled_records is 0, stop it, then make a new backup.\n'
   );
 }

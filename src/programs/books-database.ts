@@ -50,7 +50,7 @@ export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksD
   const postgres = join(dataDir, 'postgres');
   if (use.make !== true && !existsSync(join(postgres, 'cluster', 'PG_VERSION'))) {
     throw new ConfigError(
-      `HEADGATE_DATA_DIR: there is no database of a gateway in ${dataDir}; name its folder, or set DATABASE_URL.`,
+      `HEADGATE_DATA_DIR: ${dataDir} contains no database of a gateway; set the folder of a gateway, or set DATABASE_URL.`,
     );
   }
   const taken = await takeServer(dataDir, postgres, use);
@@ -111,9 +111,9 @@ async function readWith<T>(
   try {
     return await run({ db, ...place });
   } catch (error) {
-    if (isInterrupted) throw new ConfigError('interrupted before it was done.', error);
+    if (isInterrupted) throw new ConfigError('interrupted before the command was done.', error);
     if (isUnknownSchema(error)) {
-      const message = 'the database has no books of this version; start a gateway of this version on it first.';
+      const message = 'the database is of another version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
     }
     const reason = whyUnusable(error);

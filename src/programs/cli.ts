@@ -10,7 +10,7 @@ import { machineCommands } from './machine-commands.ts';
  */
 function end({ code }: NodeJS.ErrnoException): never {
   if (code === 'EPIPE') process.exit(0);
-  process.stderr.write(`headgate: the output cannot be written (${code ?? 'for no known reason'})\n`);
+  process.stderr.write(`headgate: the output cannot be written (${code ?? 'unknown reason'})\n`);
   process.exit(1);
 }
 

@@ -15,7 +15,7 @@ async function serve(config: DockerGateConfig): Promise<void> {
   const stop = (): void => void gate.close().then(() => process.exit(0));
   process.once('SIGTERM', stop);
   process.once('SIGINT', stop);
-  log.info({ port: gate.port }, 'the door to the Docker socket is open');
+  log.info({ port: gate.port }, 'docker-gate accepts requests for the Docker socket');
   const closed = await whyClosed(config.socketPath);
   if (closed !== null) log.error(closed);
 }

@@ -14,19 +14,19 @@ const hourMs = 3_600_000;
 /** Reports the age of the newest backup that was recorded in the database. */
 export async function checkBackups(config: Config): Promise<Finding> {
   const read = await readDatabase(config, 'backups', readNewestBackup);
-  if (read === null) return note('not checked: no database of this version answers');
+  if (read === null) return note('not checked: no database of this version is reachable');
   const { newest, databaseMadeAtMs } = read;
-  const how = 'make one now: "headgate backup FILE", or with Compose "backup.sh now" (compose/README.md, Backups)';
+  const how = 'make a backup now: "headgate backup FILE", or with Compose "backup.sh now" (compose/README.md, Backups)';
   const ageMs = Date.now() - (newest?.madeAtMs ?? databaseMadeAtMs ?? Date.now());
   const hours = Math.floor(ageMs / hourMs);
   const message =
     newest === null
       ? `no backup was ever recorded, and the database is ${hours} hours old`
-      : `the newest good one, ${newest.name}, is ${hours} hours old`;
+      : `the newest good backup, ${newest.name}, is ${hours} hours old`;
   if (ageMs <= overdueMs) return newest === null ? note('no backup yet', how) : ok(message);
   return wrong(
-    `${message}; the limit is ${overdueMs / hourMs}`,
-    `${how}. With Compose "docker compose logs backup" says why the daily one fails`,
+    `${message}; the limit is ${overdueMs / hourMs} hours`,
+    `${how}. With Compose "docker compose logs backup" shows why the daily backup fails`,
   );
 }
 
@@ -42,16 +42,16 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
       if (state.isHere && otherKeys > 0) {
         return note(
           `${state.id} in ${ring.place}; an older key still encrypts ${otherKeys} values in the database`,
-          'keep the older key: the gateways encrypt these values again within a minute, and log what they cannot open',
+          'keep the older key: gateways encrypt these values again within a minute, and log values that they cannot decrypt',
         );
       }
       return reportKey(state, { place: ring.place, hasPassphrase: backupPassphrase !== null });
     }
-    if (own.length > 0) return ok(`${own.length} in ${ring.place}; the database has used none`);
-    return note('none yet: the first cluster or webhook makes one in the data folder');
+    if (own.length > 0) return ok(`${own.length} in ${ring.place}; not used by the database yet`);
+    return note('none yet: the first cluster or webhook creates one in the data folder');
   } catch (error) {
     if (!(error instanceof KeyFileError)) throw error;
-    return wrong(error.message, `correct ${ring.place}; without it what is encrypted stays so`);
+    return wrong(error.message, `correct ${ring.place}; without the key, encrypted data is unreadable`);
   }
 }
 

@@ -41,14 +41,14 @@ export function readPlace(): Place {
     const config = readConfig();
     const idle = findIdleSettings(config);
     if (idle.length > 0) return { config, finding: note(idle.join('; ')) };
-    return { config, finding: ok('all settings can be read') };
+    return { config, finding: ok('all settings are valid') };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return {
       config: null,
       finding: wrong(
         error.message,
-        'correct it in the environment of the gateway; compose/settings.md lists all settings',
+        'correct the setting in the environment of the gateway; compose/settings.md lists all settings',
       ),
     };
   }
@@ -58,8 +58,8 @@ export function checkNode(): Finding {
   const { node } = process.versions;
   if (runsGateway()) return ok(`Node ${node}`);
   return wrong(
-    `Node ${node} is too old for a gateway, which needs 24.7`,
-    '"npm ci" brings its own Node 24, and "npm start" uses it',
+    `Node ${node} is too old for a gateway, which requires 24.7`,
+    '"npm ci" installs Node 24, and "npm start" uses it',
   );
 }
 
@@ -79,17 +79,17 @@ export function checkDataDir(config: Config): Finding {
   } catch {
     return wrong(
       `this user cannot write ${there}`,
-      `let it: chown it to the gateway's user, or name another folder in HEADGATE_DATA_DIR`,
+      `chown it to the gateway's user, or set another folder in HEADGATE_DATA_DIR`,
     );
   }
   const closed = config.database.url === null ? findClosedFolder(existing(join(dir, 'postgres'))) : null;
   if (closed !== null) {
     return wrong(
-      `PostgreSQL, which runs as "nobody" where the gateway is root, cannot enter ${closed}`,
-      `chmod o+x ${closed}, or name another folder in HEADGATE_DATA_DIR`,
+      `PostgreSQL runs as "nobody" when the gateway runs as root, and cannot enter ${closed}`,
+      `chmod o+x ${closed}, or set another folder in HEADGATE_DATA_DIR`,
     );
   }
-  return there === dir ? ok(dir) : note(`${dir} is not there yet; the first start makes it`);
+  return there === dir ? ok(dir) : note(`${dir} does not exist yet; the first start creates it`);
 }
 
 const gibibyte = 2 ** 30;
@@ -102,8 +102,8 @@ export function checkDisk(config: Config): Finding {
   const free = bavail * bsize;
   const gib = (bytes: number): string => (bytes / gibibyte).toFixed(1);
   const message = `${gib(free)} of ${gib(blocks * bsize)} GiB are free for ${folder}`;
-  if (free < freeMin) return wrong(message, 'make room: below 1 GiB the database may stop taking what is billed');
-  return free < freeGood ? note(message, 'make room before it is less than 1 GiB') : ok(message);
+  if (free < freeMin) return wrong(message, 'free disk space: below 1 GiB the database may reject usage');
+  return free < freeGood ? note(message, 'free disk space before less than 1 GiB is left') : ok(message);
 }
 
 export const patience = { lockTimeoutMs: 5000, statementTimeoutMs: 10_000, idleInTransactionTimeoutMs: 10_000 };
@@ -124,16 +124,16 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
   const folder = join(dataDirOf(config), 'postgres');
   const variable = given === null ? 'HEADGATE_DATA_DIR' : 'DATABASE_URL';
   const isMade = existsSync(join(folder, 'cluster', 'PG_VERSION'));
-  if (given === null && !isMade) return [note('built in; the first start makes the database')];
+  if (given === null && !isMade) return [note('built in; the first start creates the database')];
   const url = await findDatabaseUrl(config);
-  if (url === null) return [ok('built in; it does not run, "npm start" starts it')];
+  if (url === null) return [ok('built in; not running, "npm start" starts it')];
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
   try {
     const [row] = await db.sql<{ number: number; version: string }[]>`
       select current_setting('server_version_num')::int as number, current_setting('server_version') as version`;
     const { number, version } = row ?? { number: 0, version: '?' };
     const kind = given === null ? 'built in' : 'DATABASE_URL';
-    if (number < versionMin) return [wrong(`PostgreSQL ${version} is too old`, 'take 15 or newer')];
+    if (number < versionMin) return [wrong(`PostgreSQL ${version} is too old`, 'use version 15 or newer')];
     return [ok(`PostgreSQL ${version} answers (${kind})${await stateOf(db)}`), await compareClocks(() => readTime(db))];
   } catch (error) {
     if (error instanceof NewerDatabaseError) return [wrong(`${variable}: ${error.what}`, error.remedy)];
@@ -141,7 +141,7 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
     return [
       wrong(
         `${variable}: the database cannot be used (${why})`,
-        'look whether it runs, and whether address, name and password are right',
+        'check that it runs, and check address, name and password',
       ),
     ];
   } finally {
@@ -154,8 +154,8 @@ type Sql = ReturnType<typeof connectDb>['sql'];
 /** @throws NewerDatabaseError */
 async function stateOf({ sql }: { readonly sql: Sql }): Promise<string> {
   const { missing, isNew } = await compareMigrations(sql);
-  if (isNew) return '; the first start of a gateway makes its tables';
-  return missing.length === 0 ? '' : `; the next start brings it to this version (${missing.length} steps)`;
+  if (isNew) return '; the first start of a gateway creates its tables';
+  return missing.length === 0 ? '' : `; the next start migrates it to this version (${missing.length} steps)`;
 }
 
 async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {
@@ -165,20 +165,20 @@ async function compareClocks(askTime: () => Promise<number>): Promise<Finding> {
   const apartMs = Math.max(beforeMs - theirsMs, theirsMs - afterMs, 0);
   if (apartMs <= clockGoodMs) return ok("clock: within a second of PostgreSQL's");
   return wrong(
-    `clock: ${Math.round(apartMs / 1000)} s from PostgreSQL's`,
-    'set both machines by NTP: limits, expiries and bills go by the time',
+    `clock: ${Math.round(apartMs / 1000)} s off PostgreSQL's`,
+    'set both machines by NTP: limits, expiries and bills depend on the time',
   );
 }
 
 /** Checks that the machine follows a time server, where timedatectl can report it. */
 export async function checkClock(): Promise<Finding> {
   const year = new Date().getUTCFullYear();
-  if (year < 2026) return wrong(`it is ${new Date().toISOString()} here`, 'set the clock of this machine');
+  if (year < 2026) return wrong(`this machine's time is ${new Date().toISOString()}`, 'set the clock of this machine');
   const answer = await ask('timedatectl', ['show', '--property=NTPSynchronized', '--value']);
   if (answer === null)
     return note(
-      'nothing here says whether it follows a time server (no timedatectl)',
-      'see that one does: limits, expiries and bills go by the time',
+      'unknown whether this machine follows a time server (no timedatectl)',
+      'make sure that it does: limits, expiries and bills depend on the time',
     );
   if (answer.trim() === 'yes') return ok('follows a time server');
   return note('does not follow a time server', '"timedatectl set-ntp true", or chrony');
@@ -210,10 +210,7 @@ export async function checkRedis({ redis, process: { workers } }: Config): Promi
   } catch (error) {
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const why = cause instanceof Error ? cause.message : String(cause);
-    return wrong(
-      `REDIS_URL: Redis cannot be used (${why})`,
-      'look whether it runs, and whether address and password are right',
-    );
+    return wrong(`REDIS_URL: Redis cannot be used (${why})`, 'check that it runs, and check address and password');
   }
 }
 
@@ -231,11 +228,11 @@ export function checkEngineFiles(config: Config): readonly Finding[] {
   if (!read.ok) return read.problems.map((problem) => wrong(formatEngineFileProblem(problem), how));
   const enabled = read.engines.filter((one) => one.enabled);
   const message = `${enabled.length} of ${read.engines.length} in ${enginesDirOf(config)} are enabled`;
-  if (enabled.length === 0) return [note(message, 'put one there, such as those of engines/examples')];
+  if (enabled.length === 0) return [note(message, 'add an engine file, such as one of engines/examples')];
   const lost = enabled.flatMap(({ id, driver }) => {
     const [program = ''] = driver.type === 'process' ? driver.command : [];
     if (program === '' || isProgram(program, config)) return [];
-    return [wrong(`${id}: its program ${program} is not on the PATH`, 'install it, or name it by its whole path')];
+    return [wrong(`${id}: its program ${program} is not on the PATH`, 'install it, or give its full path')];
   });
   return [ok(message), ...lost];
 }
@@ -255,11 +252,11 @@ export async function checkGpus(config: Config): Promise<Finding> {
   const gpus = (listed ?? '').split('\n').filter((line) => line.trim() !== '');
   if (gpus.length > 0)
     return ok(`${gpus.length} on this machine: ${[...new Set(gpus.map((line) => line.trim()))].join('; ')}`);
-  if (needing.length === 0) return note('none on this machine, and no engine that is a process here needs one');
+  if (needing.length === 0) return note('none on this machine, and no process engine needs one');
   const names = needing.map(({ id }) => id).join(', ');
   return wrong(
-    `nvidia-smi finds none on this machine, and ${names} need some`,
-    'install the driver of NVIDIA, or give these engines a host that has some',
+    `nvidia-smi finds no GPU on this machine, and ${names} need GPUs`,
+    "install NVIDIA's driver, or give these engines a host with GPUs",
   );
 }
 
@@ -268,12 +265,12 @@ export async function checkRunner(config: Config): Promise<readonly Finding[]> {
   const { platform } = config;
   const { walls, terraform, problem } = await askRunner(runnerSearchOf(platform, dataDirOf(config)));
   const image = platform.containerRuns?.image ?? null;
-  const containers = image === null ? [] : [note(`runs go into containers of ${image} first (HEADGATE_RUNS_IMAGE)`)];
+  const containers = image === null ? [] : [note(`runs use containers of ${image} first (HEADGATE_RUNS_IMAGE)`)];
   if (walls === null) {
     const isAskedFor = platform.terraformBin !== null || platform.localRuns.required.length > 0;
     const found = terraform === null ? '' : `${terraform.product} ${terraform.version} (${terraform.path}); `;
     const none = `${found}runner: none: ${problem}`;
-    const next = 'until then stacks are listed and not applied on this machine';
+    const next = 'until then, this machine lists stacks but cannot apply them';
     return [...containers, isAskedFor && image === null ? wrong(none, next) : note(none, next)];
   }
   const { kind, openNetwork, openMemory, sentence } = walls;
@@ -282,10 +279,10 @@ export async function checkRunner(config: Config): Promise<readonly Finding[]> {
     kind === 'process' ? 'install bubblewrap (Debian: apt-get install bubblewrap)' : null,
     openNetwork === null
       ? null
-      : `let unprivileged users make namespaces, and leave HEADGATE_RUNS_EGRESS at cluster: until then runs reach what this machine reaches; HEADGATE_RUNS_REQUIRE=network refuses them`,
+      : `let unprivileged users create namespaces, and keep HEADGATE_RUNS_EGRESS at cluster: until then runs reach every address that this machine reaches; HEADGATE_RUNS_REQUIRE=network rejects them`,
     openMemory === null
       ? null
-      : 'let the gateway make control groups; HEADGATE_RUNS_REQUIRE=memory refuses runs until then',
+      : 'let the gateway create control groups; HEADGATE_RUNS_REQUIRE=memory rejects runs until then',
   ].filter((step) => step !== null);
   const runner = `runner: ${sentence}`;
   return [...containers, program, next.length === 0 ? ok(runner) : note(runner, next.join('; '))];

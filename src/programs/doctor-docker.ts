@@ -13,8 +13,8 @@ const needsContainerGpus = ({ enabled, driver }: ReadEngine): boolean =>
   enabled && (driver.type === 'docker' || driver.type === 'swarm') && driver.gpus !== null;
 
 const toolkit =
-  'where it has GPUs: install the NVIDIA Container Toolkit, then "nvidia-ctk runtime configure --runtime=docker" and ' +
-  'restart Docker; else give it a host that has some, in hosts.yaml';
+  'if the host has GPUs, install the NVIDIA Container Toolkit, run "nvidia-ctk runtime configure --runtime=docker" and ' +
+  'restart Docker; else add a host with GPUs to hosts.yaml';
 
 /** Asks each Docker engine in the way a gateway does. */
 export async function checkDocker(config: Config): Promise<readonly Finding[]> {
@@ -30,7 +30,7 @@ export async function checkDocker(config: Config): Promise<readonly Finding[]> {
   if (kinds.includes('swarm') && swarm !== null) asked.push({ name: 'swarm', docker: swarm.docker, address: null });
   const engines = Promise.all(asked.map((host) => askEngine(host, needing)));
   const found = (await Promise.all([engines, gates === null ? [] : checkGates(gates, image)])).flat();
-  return found.length > 0 ? found : [note('no engine that is enabled is a container')];
+  return found.length > 0 ? found : [note('no enabled engine is a container')];
 }
 
 async function askEngine({ name, ...host }: AskedHost, needing: readonly string[]): Promise<Finding> {
@@ -46,7 +46,7 @@ async function askEngine({ name, ...host }: AskedHost, needing: readonly string[
   } catch (error) {
     return wrong(
       `${name}: the Docker engine cannot be used (${whyOf(error)})`,
-      'look whether it runs and whether this user may use it; hosts.yaml and DOCKER_HOST name it',
+      'check that it runs and that this user may use it; hosts.yaml and DOCKER_HOST set its address',
     );
   } finally {
     connection.close();
@@ -54,8 +54,8 @@ async function askEngine({ name, ...host }: AskedHost, needing: readonly string[
 }
 
 const gatesHelp =
-  'deploy compose/swarm-gates.yaml, run the gateway in the network of its service, and see that swarm.gates of ' +
-  'hosts.yaml names that service: tcp://tasks.SERVICE:2375';
+  'deploy compose/swarm-gates.yaml, run the gateway in the network of its service, and set swarm.gates in hosts.yaml to ' +
+  'that service: tcp://tasks.SERVICE:2375';
 
 /**
  * Checks the docker-gates of a Swarm's nodes: the name has one address per node.
@@ -68,7 +68,7 @@ export async function checkGates(
 ): Promise<readonly Finding[]> {
   const name = `swarm.gates ${gates.host}:${gates.port}`;
   if (image === null) {
-    return [note(`${name}: not used`, 'HEADGATE_RUNS_IMAGE makes runs go into containers of these nodes')];
+    return [note(`${name}: not used`, 'set HEADGATE_RUNS_IMAGE to run stacks in containers on these nodes')];
   }
   let addresses: readonly string[];
   try {
@@ -88,9 +88,9 @@ async function askGate(name: string, { host, port }: SwarmGates, image: string):
     const { Name: node } = await connection.api.info();
     const answers = `${at} answers (node ${node ?? 'without a name'})`;
     if (await connection.api.hasImage(image)) return ok(answers);
-    return note(`${answers} and does not have ${image}`, 'it is pulled with the first run there');
+    return note(`${answers} and does not have ${image}`, 'the first run there pulls the image');
   } catch (error) {
-    return wrong(`${at} cannot be used (${whyOf(error)})`, 'look at the log of docker-gate on that node');
+    return wrong(`${at} cannot be used (${whyOf(error)})`, 'read the log of docker-gate on that node');
   } finally {
     connection.close();
   }

@@ -13,7 +13,7 @@ export async function checkGateway(config: Config): Promise<Finding> {
   const named = config.environment['HEADGATE_URL'] ?? '';
   if (named !== '') {
     const found = await askGateway(named);
-    return found ?? note(`none answers at ${named}, which HEADGATE_URL names`);
+    return found ?? note(`no gateway answers at ${named} (HEADGATE_URL)`);
   }
   const noted = readAddress(dataDirOf(config));
   const listening = listeningUrl(config);
@@ -23,7 +23,7 @@ export async function checkGateway(config: Config): Promise<Finding> {
   }
   const tried =
     noted === null || noted === listening ? listening : `${noted} (noted in the data folder) or ${listening}`;
-  return note(`none answers at ${tried}; "npm start" starts one, HEADGATE_URL names one elsewhere`);
+  return note(`no gateway answers at ${tried}; "npm start" starts one, HEADGATE_URL sets another address`);
 }
 
 function listeningUrl({ http: { host, port } }: Config): string {
@@ -50,7 +50,7 @@ async function askGateway(address: string): Promise<Finding | null> {
     }
     if (response.ok) return ok(`runs at ${url}`);
     const what = missing.length === 0 ? `answers with ${response.status}` : `is not ready: ${missing.join(', ')}`;
-    return note(`at ${url} something ${what}`, 'its log says why it is not ready');
+    return note(`the server at ${url} ${what}`, 'its log shows why it is not ready');
   } catch {
     return null;
   }
@@ -59,19 +59,20 @@ async function askGateway(address: string): Promise<Finding | null> {
 /** Compares the live gateways of the database, by what each has published. */
 export async function checkAgreement(config: Config): Promise<readonly Finding[]> {
   const url = await findDatabaseUrl(config);
-  if (url === null) return [note('not looked at: no database runs')];
+  if (url === null) return [note('not checked: no database is running')];
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits: patience });
   try {
     const live = await readLiveGateways(db);
     const differences = findDifferences(live);
-    if (live.length === 0) return [note('none runs on this database')];
-    if (differences.length === 0) return [ok(live.length === 1 ? 'one runs' : `${live.length} run, and agree`)];
-    const next = 'give all gateways the same: compose/operations.md, "What gateways must have in common"';
+    if (live.length === 0) return [note('none is running on this database')];
+    if (differences.length === 0)
+      return [ok(live.length === 1 ? 'one is running' : `${live.length} are running, and agree`)];
+    const next = 'give all gateways the same values: compose/operations.md, "What gateways must have in common"';
     return differences.map((difference) => wrong(differenceText(difference), next));
   } catch {
     // The check of PostgreSQL reports a broken database. A database that no gateway of this version has started on
     // lacks the columns.
-    return [note('not looked at: the database cannot be read, or no gateway of this version has started on it')];
+    return [note('not checked: the database cannot be read, or no gateway of this version has started on it')];
   } finally {
     await db.close();
   }

@@ -40,29 +40,29 @@ export async function runDoctor(context: CommandContext): Promise<number> {
   if (login !== null) tell('login', login);
   const bad = found.filter(({ state }) => state === 'wrong').length;
   if (json) out(`${JSON.stringify({ object: 'doctor', healthy: bad === 0, checks: found }, null, 2)}\n`);
-  else out(bad === 0 ? '\nnothing is wrong\n' : `\n${bad} of these ${bad === 1 ? 'is' : 'are'} wrong\n`);
+  else out(bad === 0 ? '\nno problems found\n' : `\n${bad} ${bad === 1 ? 'problem' : 'problems'} found\n`);
   return bad === 0 ? exitCodes.ok : exitCodes.failed;
 }
 
 /** Checks the login of this user, whose gateway may be on another machine; null if the login is not used. */
 async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | null> {
   const { loginProblem, loginFile, keySource, url } = config;
-  if (loginProblem !== null) return wrong(loginProblem, `mend or remove ${loginFile}, then "headgate login"`);
+  if (loginProblem !== null) return wrong(loginProblem, `fix or remove ${loginFile}, then run "headgate login"`);
   if (keySource !== 'login') return null;
   try {
     await api.call('GET', '/v1/models');
-    return ok(`the gateway at ${url} takes the key of this login`);
+    return ok(`the gateway at ${url} accepts the key of this login`);
   } catch (error) {
     if (!(error instanceof FailedError)) throw error;
     const message = `the login at ${url} cannot be used: ${error.message}`;
     // An unavailable gateway elsewhere is no problem of this environment.
-    return error.isPassing ? note(message) : wrong(message, '"headgate login" keeps another gateway or key');
+    return error.isPassing ? note(message) : wrong(message, 'run "headgate login" to save another gateway or key');
   }
 }
 
 /** Returns the findings of a check; an unexpected error of the check is reported as wrong. */
 async function settled(name: string, check: Promise<readonly Finding[]> | null): Promise<readonly Finding[]> {
-  if (check === null) return [{ state: 'note', message: 'not looked at: the configuration cannot be read' }];
+  if (check === null) return [{ state: 'note', message: 'not checked: the configuration cannot be read' }];
   try {
     return await check;
   } catch (error) {

@@ -21,7 +21,7 @@ if (runsTypeScript()) {
   child.on('exit', (code, signal) => process.exit(code ?? (signal === 'SIGINT' ? 130 : 143)));
 } else {
   process.stderr.write(
-    `headgate needs Node 22.18 or newer, this is ${process.versions.node}; "npm ci" brings its own Node 24.\n`,
+    `headgate requires Node 22.18 or newer, this is ${process.versions.node}; "npm ci" installs Node 24.\n`,
   );
   process.exit(1);
 }

@@ -21,7 +21,7 @@ export async function runKeysRecover(context: CommandContext): Promise<number> {
     const made = await recoverPlatformKey({ db, clock, audit: createAudit({ clock }), keyPrefix, revokeOthers });
     if (made !== null) return made;
     throw new ConfigError(
-      `${variable}: the database has no platform admin; the first start of a gateway on it makes one, with a key.`,
+      `${variable}: the database has no platform administrator; the first start of a gateway on it creates one, with a key.`,
     );
   });
   context.out(context.json ? jsonText(recovery, revokeOthers) : text(recovery, revokeOthers));
@@ -39,9 +39,9 @@ function text({ key, secret, email, others }: Recovery, isRevoked: boolean): str
     others.length === 0
       ? ''
       : isRevoked
-        ? `\nRevoked, with what ran under them; gateways that run know it when this command has ended:\n\n${list}`
-        : `\nStill active beside it (--revoke-others ends them, DELETE /v1/keys/{id} one of them):\n\n${list}`;
-  return `A management key of ${email} (${formatId('key', key.id)}); it is shown this once, so keep it:
+        ? `\nRevoked, with their running requests; running gateways apply this before this command ends:\n\n${list}`
+        : `\nOther active keys (--revoke-others revokes all, DELETE /v1/keys/{id} revokes one):\n\n${list}`;
+  return `A management key of ${email} (${formatId('key', key.id)}); it is shown only once, so store it now:
 
   ${secret}
 ${rest}`;

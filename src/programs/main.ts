@@ -74,7 +74,7 @@ async function stopAll({ stops }: Life, log: Log | null): Promise<boolean> {
       await stop();
     } catch (error) {
       isClean = false;
-      log?.error({ err: error }, 'something could not be stopped; the process ends with code 1');
+      log?.error({ err: error }, 'a component could not be stopped; the process exits with code 1');
     }
   }
   return isClean;
@@ -190,7 +190,7 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   app.onExchanged(() => {
-    place.log.fatal({}, 'this gateway stops; its next start uses the database that is there now');
+    place.log.fatal({}, 'this gateway stops; its next start uses the current database');
     life.failed = true;
     life.stopRequested.abort();
   });
@@ -252,7 +252,7 @@ function listenToSignals(life: Life, log: Log): void {
     seenMs = nowMs;
     if (forceStop.signal.aborted) process.exit(signal === 'SIGINT' ? 130 : 143);
     const next = stopRequested.signal.aborted ? forceStop : stopRequested;
-    log.info({ signal }, next === forceStop ? 'stopping at once' : 'stopping');
+    log.info({ signal }, next === forceStop ? 'stopping immediately' : 'stopping');
     next.abort();
   };
   process.on('SIGINT', onSignal);
@@ -290,7 +290,7 @@ function answerWords([word]: readonly string[]): void {
   }
   const isHelp = word === '--help' || word === '-h';
   (isHelp ? process.stdout : process.stderr).write(
-    `${isHelp ? '' : `${word}: the gateway takes no such word. `}Settings are environment variables, such as ` +
+    `${isHelp ? '' : `unknown argument ${word}. `}Settings are environment variables, such as ` +
       'PORT=8081 npm start; compose/settings.md lists them. "npx headgate help" lists commands.\n',
   );
   process.exit(isHelp ? 0 : 2);

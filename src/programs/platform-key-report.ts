@@ -9,23 +9,24 @@ export interface KeyPlace {
 }
 
 export function reportKey({ id, isHere, isCarried }: KeyState, { place, hasPassphrase }: KeyPlace): Finding {
-  if (isHere && isCarried) return ok(`${id} in ${place}, which backups carry, sealed by HEADGATE_BACKUP_PASSPHRASE`);
+  if (isHere && isCarried)
+    return ok(`${id} in ${place}; backups contain it, encrypted with HEADGATE_BACKUP_PASSPHRASE`);
   if (isHere) {
     const next = hasPassphrase
-      ? 'start the gateway: it seals a copy into the database within a minute'
-      : `set HEADGATE_BACKUP_PASSPHRASE, or copy ${place} to where your backups are not`;
+      ? 'start the gateway: it stores an encrypted copy in the database within a minute'
+      : `set HEADGATE_BACKUP_PASSPHRASE, or copy ${place} to a place apart from your backups`;
     return note(
-      `${id} in ${place}; backups do not carry the key, and what it encrypts cannot be read without it`,
+      `${id} in ${place}; backups do not contain the key, and data that it encrypts is unreadable without it`,
       next,
     );
   }
-  const missing = `the database was encrypted with the platform key ${id}, which ${place} lacks: runs and webhooks wait`;
+  const missing = `the database was encrypted with the platform key ${id}, which is not in ${place}: runs and webhooks wait`;
   if (!isCarried)
     return wrong(missing, `put the platform key of the old machine into ${place}; see compose/operations.md`);
   return wrong(
     missing,
     hasPassphrase
-      ? 'start the gateway: HEADGATE_BACKUP_PASSPHRASE opens the copy in the database, if it is the one that sealed the copy'
+      ? 'start the gateway: HEADGATE_BACKUP_PASSPHRASE decrypts the copy in the database, if it is the passphrase that encrypted it'
       : `set the HEADGATE_BACKUP_PASSPHRASE of the old machine and start the gateway, or put its platform key into ${place}`,
   );
 }

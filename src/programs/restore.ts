@@ -18,7 +18,7 @@ export function runRestore(context: CommandContext): Promise<number> {
     const pending = readPending(context);
     const content = await checkBackup(path);
     if (context.flags['check'] === true) {
-      context.out(context.json ? jsonText(path, content, false) : `${path} is whole: ${describe(content)}\n`);
+      context.out(context.json ? jsonText(path, content, false) : `${path} is complete: ${describe(content)}\n`);
       return exitCodes.ok;
     }
     const replace = context.flags['replace'] === true;
@@ -85,9 +85,9 @@ async function prepareSpool(
       );
   }
   throw new FailedError(
-    `usage that the database had not taken when its gateway ended lies in ${folders.join(' and ')} (${files.length} ` +
-      'files). Start the gateway on it once more, which books it, and make the backup anew; or say --spool book, and the ' +
-      'restored database takes what it does not have, or --spool leave',
+    `${folders.join(' and ')} contain usage that the database had not accepted when its gateway stopped (${files.length} ` +
+      'files). Start that gateway again to post the usage, then make a new backup; or give --spool book to post what the ' +
+      'restored database does not have, or --spool leave to leave the files there',
   );
 }
 
@@ -102,9 +102,9 @@ function describe(content: BackupContent): string {
 function restoredText(path: string, content: BackupContent, variable: string): string {
   const redis =
     variable === 'DATABASE_URL'
-      ? 'Where gateways share a Redis, empty it before they start (redis-cli FLUSHALL): they read balances from these books then.\n'
+      ? 'If gateways share a Redis, empty it before they start (redis-cli FLUSHALL): they then read balances from these books.\n'
       : '';
-  return `${path} is restored: ${describe(content)}.\n${redis}Now start the gateway; "headgate verify-books" proves the books.\n`;
+  return `${path} is restored: ${describe(content)}.\n${redis}Now start the gateway; "headgate verify-books" verifies the books.\n`;
 }
 
 function jsonText(path: string, content: BackupContent, restored: boolean): string {

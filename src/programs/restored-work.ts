@@ -45,8 +45,8 @@ export async function decidePending(sql: ISql, choice: PendingChoice): Promise<v
   }
   if (found.length === 0) return;
   throw new FailedError(
-    `the backup holds what had not ended: ${found.join(', ')}. Nothing was changed. Say --pending resume where the ` +
-      'database that it is of is never used again: the restored one goes on with them. Say --pending end where it is: ' +
-      'they end in the restored one, its webhooks are switched off, and it leaves the engines of the other alone',
+    `the backup contains unfinished work: ${found.join(', ')}. Nothing was changed. Give --pending resume if the original ` +
+      'database is never used again: the restored database continues the work. Give --pending end if it is: the work ends ' +
+      'in the restored database, its webhooks are turned off, and it does not touch the engines of the original',
   );
 }

@@ -3,8 +3,8 @@ import { prepareRuntime, runsGateway } from './runtime.js';
 
 if (!runsGateway()) {
   console.error(
-    `Headgate needs Node 24.7 or newer, this is ${process.versions.node}; ` +
-      '"npm ci" brings its own Node 24, which "npm start" then uses.',
+    `Headgate requires Node 24.7 or newer, this is ${process.versions.node}; ` +
+      '"npm ci" installs Node 24, which "npm start" then uses.',
   );
   process.exit(1);
 }

@@ -24,7 +24,7 @@ export function storeAwayReason(error: unknown): string {
   const cause = error instanceof ConfigError ? error.cause : error;
   if (error instanceof ConfigError) return error.message;
   if (cause instanceof RedisAwayError) return `REDIS_URL: Redis cannot be used (${cause.message}).`;
-  return `The database cannot be used (${whyUnusable(cause) ?? 'it is away'}).`;
+  return `The database cannot be used (${whyUnusable(cause) ?? 'it is unavailable'}).`;
 }
 
 /** SQLSTATE classes and codes that a retry does not fix: failed login, unknown database, missing privilege. */

@@ -23,7 +23,7 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
     changes: known.takenMs === null ? [] : await readHistoryChanges(db.sql, known.takenMs),
   }));
   if (organizationId !== null && proof.ledgers.length === 0 && proof.findingsTotal === 0) {
-    throw new UsageError(`--organization ${formatId('org', organizationId)}: there are no books of it`);
+    throw new UsageError(`--organization ${formatId('org', organizationId)}: it has no books`);
   }
   const proven = { ...proof, changes };
   const verdict = verdictOf(proven);
@@ -42,7 +42,7 @@ type Verdict = 'holds' | 'differs' | 'altered';
 const codes: Readonly<Record<Verdict, number>> = { holds: exitCodes.ok, differs: 3, altered: exitCodes.failed };
 
 const headsProblems: Readonly<Record<Exclude<Verdict, 'holds'>, string>> = {
-  differs: "the ledgers differ from the expected heads, and PostgreSQL's history went back behind these",
+  differs: "the ledgers differ from the expected heads, and PostgreSQL's history went back before these",
   altered: 'the books were altered',
 };
 
@@ -181,19 +181,19 @@ function jsonText(proof: Proven): string {
 }
 
 const meanings: Readonly<Record<BooksFinding['kind'], string>> = {
-  entry: 'this entry is not what was booked',
-  wallet: 'the wallet is not what the ledger comes to',
-  ledger_differs: 'the ledger does not go on from what was expected',
-  entry_without_records: 'requests of this entry are gone',
+  entry: 'this entry was changed after it was posted',
+  wallet: 'the balance of the wallet is not the sum of the ledger',
+  ledger_differs: 'the ledger does not continue the expected head',
+  entry_without_records: 'requests of this entry are missing',
   entry_differs: 'this entry and its requests do not agree',
-  record_without_entry: 'this request was charged, but the ledger does not know of it',
-  hour_differs: 'the sum of an hour of this key is not that of its requests',
-  day_differs: 'the sum of a day of this key is not that of its hours',
-  price_differs: 'this request does not cost its tokens at its price',
-  unknown_code: 'what a number stands for, under which usage is kept, is gone',
-  key_differs: 'usage is kept under this key, which is none of the organization',
-  project_differs: 'usage is kept under this project, which is none of the organization',
-  charges_differ: 'the sums of usage do not come to what the ledger charged',
+  record_without_entry: 'this request was charged, but the ledger has no entry for it',
+  hour_differs: 'the sum of an hour of this key differs from its requests',
+  day_differs: 'the sum of a day of this key differs from its hours',
+  price_differs: 'the cost of this request differs from its tokens at its price',
+  unknown_code: 'usage is stored under a number whose meaning is missing',
+  key_differs: 'usage is stored under this key, which is not of the organization',
+  project_differs: 'usage is stored under this project, which is not of the organization',
+  charges_differ: 'the sums of usage differ from the charges in the ledger',
 };
 
 function findingLines({ findings }: Pick<BooksProof, 'findings'>): string {
@@ -217,7 +217,7 @@ function changesText(proof: Proven): string {
     .map(
       ({ change, knownMs, noticedMs }) =>
         `PostgreSQL's history changed since the expected heads were taken: ${change}, noted ${isoOf(noticedMs)}; ` +
-        `what was committed after ${Number.isFinite(knownMs) ? isoOf(knownMs) : 'a moment that nobody knows'} may be lost\n`,
+        `commits after ${Number.isFinite(knownMs) ? isoOf(knownMs) : 'an unknown time'} may be lost\n`,
     )
     .join('');
 }
@@ -239,8 +239,8 @@ function proofText(proof: Proven): string {
   const before =
     proof.entriesBeforeRetention === 0
       ? ''
-      : `, of ${proof.entriesBeforeRetention} only the sums: their requests are no longer kept`;
-  const shown = proof.findingsTotal > proof.findings.length ? `, the first ${proof.findings.length} are shown` : '';
+      : `, ${proof.entriesBeforeRetention} of them by their sums only: their requests were deleted by retention`;
+  const shown = proof.findingsTotal > proof.findings.length ? `, the first ${proof.findings.length} shown` : '';
   const results: Readonly<Record<Verdict, string>> = {
     holds: 'all hold',
     differs: `${proof.differingTotal} differ from the expected heads${shown}, and nothing else was found`,

@@ -5,10 +5,10 @@ import { type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/
 /** Runs `headgate verify-statement`: checks the signature of a statement file, without a gateway. */
 export function runVerifyStatement(context: CommandContext): Promise<number> {
   const [signature, keyFile] = [textFlag(context, 'signature'), textFlag(context, 'key')];
-  if (signature === null || keyFile === null) throw new UsageError('--signature and --key are needed');
+  if (signature === null || keyFile === null) throw new UsageError('--signature and --key are required');
   const file = context.words[0] ?? '';
   const isSigned = isSignedBy(readFile(file), signature, readKey(keyFile));
-  const verdict = isSigned ? `${file} is what was signed\n` : `${file} is NOT what was signed with this key\n`;
+  const verdict = isSigned ? `${file}: the signature is valid\n` : `${file}: the signature is NOT valid for this key\n`;
   context.out(context.json ? `${JSON.stringify({ object: 'verdict', file, signed: isSigned })}\n` : verdict);
   return Promise.resolve(isSigned ? exitCodes.ok : exitCodes.failed);
 }
@@ -31,13 +31,13 @@ function readKey(path: string): KeyObject {
   } catch {
     // Not a public key: reported below.
   }
-  throw new UsageError(`${path} holds no Ed25519 public key, neither as JWK nor as PEM`);
+  throw new UsageError(`${path} contains no Ed25519 public key, as JWK or PEM`);
 }
 
 /** Verifies a compact JWS without its payload (RFC 7515, appendix F); only EdDSA is accepted. */
 function isSignedBy(payload: Buffer, jws: string, key: KeyObject): boolean {
   const [, header = '', signature = ''] = /^([\w-]+)\.\.([\w-]+)$/.exec(jws.trim()) ?? [];
-  if (header === '') throw new UsageError('--signature is not what x-headgate-signature holds: "header..signature"');
+  if (header === '') throw new UsageError('--signature must be the value of x-headgate-signature: "header..signature"');
   let algorithm: unknown;
   try {
     algorithm = (JSON.parse(Buffer.from(header, 'base64url').toString()) as { alg?: unknown } | null)?.alg;

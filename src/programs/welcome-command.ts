@@ -18,7 +18,7 @@ export async function runWelcome(context: CommandContext): Promise<number> {
     const made = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });
     if (made !== null) return { ...made, noted: readAddress(dataDir) };
     throw new ConfigError(
-      `${variable}: the database has no platform admin; the first start of a gateway on it makes one.`,
+      `${variable}: the database has no platform administrator; the first start of a gateway on it creates one.`,
     );
   });
   const { url, environment } = context.config;

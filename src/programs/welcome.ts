@@ -8,7 +8,7 @@ export function startText(url: string): string {
 /** Returns one line for a start without any model. @param files number of engine files, none of them enabled */
 export function noEnginesText(folder: string, files: number): string {
   const why = files === 0 ? `there is no engine file in ${folder}` : `no engine file in ${folder} is enabled`;
-  return `No model can be used yet: ${why}; put one there, such as those of engines/examples, then: npx headgate engines reload\n`;
+  return `No models yet: ${why}; add one, such as one of engines/examples, then run: npx headgate engines reload\n`;
 }
 
 const chatSample = { path: '/v1/chat/completions', body: { messages: [{ role: 'user', content: 'Hello!' }] } };
@@ -28,7 +28,7 @@ export function firstStartText(url: string, secret: string, engines: readonly En
   const enabled = engines.filter((engine) => engine.enabled);
   const model = enabled.find(({ taskType }) => taskType === 'chat') ?? enabled[0];
   return `${startText(url)}
-Your API key (scope management, 10 USD of credit); it is shown this once, so keep it:
+Your API key (scope management, 10 USD of credit); it is shown only once, so store it now:
 
   ${secret}
 
@@ -37,7 +37,7 @@ ${model === undefined ? '' : curlText(url, secret, model)}`;
 
 /** Returns the text with the link that signs the platform administrator in once. */
 export function welcomeText(url: string, token: string): string {
-  return `In a browser (this link signs the administrator in once, within ten minutes; "npx headgate welcome" makes another):
+  return `Sign in as administrator in a browser (the link works once, within ten minutes; "npx headgate welcome" creates another):
 
   ${welcomeLink(hereOf(url), token)}
 
@@ -59,7 +59,7 @@ const isEverywhere = (hostname: string): boolean => hostname === '0.0.0.0' || ho
 function curlText(url: string, secret: string, { id, taskType }: EngineDefinition): string {
   const { path, body } = samples[taskType];
   const here = hereOf(url);
-  return `Try it${here !== url ? ' on this machine, or elsewhere with the address that it is reached by' : ''}:
+  return `Try it${here !== url ? ' on this machine, or elsewhere with the address of this machine' : ''}:
 
   curl ${here}${path} \\
     -H 'Authorization: Bearer ${secret}' \\

@@ -124,7 +124,7 @@ class ClusterWorkers implements Workers {
       // Not counted as a death: the running gateways survive the outage, so the process does not give up.
       log.warn(
         { worker: number, pauseMs: storePauseMs },
-        'a gateway cannot start while PostgreSQL or Redis is away; it is started again after a pause',
+        'a gateway cannot start while PostgreSQL or Redis is unavailable; it is restarted after a pause',
       );
       this.#forkLater(number, storePauseMs);
       return;
@@ -133,12 +133,12 @@ class ClusterWorkers implements Workers {
     this.#deathsAtMs = [...this.#deathsAtMs.filter((atMs) => nowMs - atMs < deathsWindowMs), nowMs];
     const deaths = this.#deathsAtMs.length;
     if (deaths > deathsMax) {
-      log.fatal({ deaths }, 'too many gateways died within a minute; all are stopped');
+      log.fatal({ deaths }, 'too many gateways crashed within a minute; all are stopped');
       this.#givenUp();
       return;
     }
     const pauseMs = Math.min(pauseMaxMs, firstPauseMs * 2 ** (deaths - 1));
-    log.error({ worker: number, ...how, pauseMs }, 'a gateway died; another is started in its place after a pause');
+    log.error({ worker: number, ...how, pauseMs }, 'a gateway crashed; a new one starts after a pause');
     this.#forkLater(number, pauseMs);
   }
 

@@ -275,7 +275,7 @@ describe('headgate backup and restore', () => {
     expect(await run(['backup', file], own)).toMatchObject({ code: 0, stderr: '' });
     expect(await run(['restore', file, '--check'], own)).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining('is whole: '),
+      stdout: expect.stringContaining('is complete: '),
     });
 
     const url = await emptyDatabase();
@@ -283,7 +283,7 @@ describe('headgate backup and restore', () => {
     // Who forgets the restore is told where the books are.
     const early = processes.run({ home, databaseUrl: url });
     await early.url();
-    expect(early.output.stdout).toContain('are still in its folder: without DATABASE_URL');
+    expect(early.output.stdout).toContain('are still in its folder: to move them, run');
     await stop(early);
     expect(await run(['restore', file, '--replace'], env)).toMatchObject({ code: 0, stderr: '' });
     const second = processes.run({ home, databaseUrl: url });
@@ -347,7 +347,7 @@ describe('headgate backup and restore', () => {
 
     const target = { ...env, DATABASE_URL: await emptyDatabase() };
     const refused = await run(['restore', file], target);
-    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('say --spool book') });
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('give --spool book') });
     expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
     expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
     // Usage that cannot be moved ends the restore before anything is there: once it is there, nobody would move it.

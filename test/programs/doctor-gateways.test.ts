@@ -31,10 +31,10 @@ it('finds the gateway that HEADGATE_URL names, and the gateway of the data folde
   // One that is named and does not answer is not replaced by another one.
   const none = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_URL: 'http://127.0.0.1:1' };
   expect(await findings('gateway', none)).toMatchObject([
-    { state: 'note', message: 'none answers at http://127.0.0.1:1, which HEADGATE_URL names' },
+    { state: 'note', message: 'no gateway answers at http://127.0.0.1:1 (HEADGATE_URL)' },
   ]);
   expect(await findings('gateways', { HEADGATE_DATA_DIR: home.dataDir })).toMatchObject([
-    { state: 'ok', message: 'one runs' },
+    { state: 'ok', message: 'one is running' },
   ]);
 });
 
@@ -51,12 +51,14 @@ it('lists what the gateways that live differ in', async () => {
         ${JSON.stringify(published)}::text::jsonb)`;
   };
   try {
-    expect(await findings('gateways', env)).toMatchObject([{ state: 'note', message: 'none runs on this database' }]);
+    expect(await findings('gateways', env)).toMatchObject([
+      { state: 'note', message: 'none is running on this database' },
+    ]);
     await add('here', { price: { chat: 'input 1' }, setting: { HEADGATE_USAGE_DAYS: '30' } }, 3600);
     await add('gone', { price: { chat: 'input 3' } }, -60);
-    expect(await findings('gateways', env)).toMatchObject([{ state: 'ok', message: 'one runs' }]);
+    expect(await findings('gateways', env)).toMatchObject([{ state: 'ok', message: 'one is running' }]);
     await add('there', { price: { chat: 'input 1' }, setting: { HEADGATE_USAGE_DAYS: '30' } }, 3600);
-    expect(await findings('gateways', env)).toMatchObject([{ state: 'ok', message: '2 run, and agree' }]);
+    expect(await findings('gateways', env)).toMatchObject([{ state: 'ok', message: '2 are running, and agree' }]);
     await add('odd', { price: { chat: 'input 2' }, setting: { HEADGATE_USAGE_DAYS: '30' } }, 3600);
     expect(await findings('gateways', env)).toMatchObject([
       {

@@ -160,11 +160,11 @@ describe('headgate doctor', () => {
     await record('40 hours');
     expect(await look()).toMatchObject({
       state: 'wrong',
-      message: 'the newest good one, a.dump, is 40 hours old; the limit is 36',
+      message: 'the newest good backup, a.dump, is 40 hours old; the limit is 36 hours',
       next: expect.stringContaining('docker compose logs backup'),
     });
     await record('2 hours');
-    expect(await look()).toMatchObject({ state: 'ok', message: 'the newest good one, a.dump, is 2 hours old' });
+    expect(await look()).toMatchObject({ state: 'ok', message: 'the newest good backup, a.dump, is 2 hours old' });
   });
 
   it('compares the platform key of the database with that of the data folder', async () => {
@@ -183,12 +183,12 @@ describe('headgate doctor', () => {
     const empty = { HEADGATE_DATA_DIR: folders() };
     expect(await look(empty)).toMatchObject({
       state: 'wrong',
-      message: expect.stringContaining(`encrypted with the platform key ${keyId}, which platform.key`),
+      message: expect.stringContaining(`encrypted with the platform key ${keyId}, which is not in platform.key`),
       next: expect.stringContaining('put the platform key of the old machine'),
     });
     const passphrase = 'twenty characters and more';
     await gateway(dataDir, passphrase).check();
-    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('which backups carry') });
+    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('backups contain it') });
     expect(await look(empty)).toMatchObject({
       state: 'wrong',
       next: expect.stringContaining('set the HEADGATE_BACKUP_PASSPHRASE of the old machine'),
@@ -225,8 +225,8 @@ describe('headgate doctor', () => {
     const home = processes.home();
     const env = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_ENGINES_DIR: home.enginesDir, PORT: '20003' };
     const before = await runCli(['doctor'], { env });
-    expect(before).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/\nnothing is wrong\n$/) });
-    expect(before.stdout).toContain('is not there yet; the first start makes it');
+    expect(before).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/\nno problems found\n$/) });
+    expect(before.stdout).toContain('does not exist yet; the first start creates it');
     const gateway = processes.run({ home, databaseUrl: null });
     const { port } = new URL(await gateway.url());
     const { checks, wrong } = await examine({ ...env, PORT: port });

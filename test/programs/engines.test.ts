@@ -30,7 +30,7 @@ describe('a start without any model', () => {
     const home = processes.home({});
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: bootstrap });
     const client = clientOf(await gateway.url());
-    const [line] = await gateway.printed(/^No model can be used yet: .*$/m);
+    const [line] = await gateway.printed(/^No models yet: .*$/m);
     expect(line).toContain(`there is no engine file in ${home.enginesDir};`);
     home.writeEngine('chat', engineFile('chat'));
     gateway.signal('SIGHUP');

@@ -101,7 +101,7 @@ describe('the README', () => {
       code: 2,
       stdout: '',
       stderr: expect.stringMatching(
-        /^--port: the gateway takes no such word\. .*PORT=8081 npm start; compose\/settings\.md lists them/,
+        /^unknown argument --port\. .*PORT=8081 npm start; compose\/settings\.md lists them/,
       ),
     });
   });

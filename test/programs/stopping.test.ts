@@ -169,7 +169,7 @@ describe('Ctrl-C', () => {
     await stopping(gateway);
     // Two of one moment are the same key press, which npm passes on as well: sent until it counts as another one.
     const again = setInterval(() => gateway.signal('SIGINT', 'group'), 200);
-    await gateway.printed(/"msg":"stopping at once"/);
+    await gateway.printed(/"msg":"stopping immediately"/);
     clearInterval(again);
     expect(framesOf(await stream.rest()).at(-2)).toMatchObject({ error: { code: 'upstream_error' } });
     expect(await gateway.exited).toEqual(cleanExit);

@@ -75,7 +75,7 @@ describe('headgate verify-books --expect', () => {
   it('ends with 3 where nobody knows from which moment on commits were lost', async () => {
     const { id, expecting, verify } = await loseLast();
     await noteChange(`'-infinity'`);
-    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('a moment that nobody knows') });
+    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('an unknown time') });
     const json = await run(['verify-books', '--organization', id, '--expect', expecting, '--json']);
     expect(JSON.parse(json.stdout).history_changes).toMatchObject([{ change: 'rewound', known_at: null }]);
   });
@@ -86,7 +86,7 @@ describe('headgate verify-books --expect', () => {
     const result = await verify();
     expect(result.code).toBe(3);
     expect(result.stdout).toContain(`${id}  DIFFERS  1 entries`);
-    expect(result.stdout).toContain('the ledger does not go on from what was expected (cut_off)');
+    expect(result.stdout).toContain('the ledger does not continue the expected head (cut_off)');
     expect(result.stdout).toMatch(
       /PostgreSQL's history changed since the expected heads were taken: rewound, noted 20/,
     );

@@ -59,11 +59,11 @@ describe('headgate verify-books', () => {
     const strange = new URL(bench.url);
     strange.pathname = '/postgres';
     const empty = await runCli(['verify-books'], { env: { DATABASE_URL: strange.href } });
-    expect(empty).toMatchObject({ code: 2, stderr: expect.stringContaining('no books of this version') });
-    expect(await verifyOf(uuidv7())).toMatchObject({ code: 2, stderr: expect.stringContaining('no books of it') });
+    expect(empty).toMatchObject({ code: 2, stderr: expect.stringContaining('the database is of another version') });
+    expect(await verifyOf(uuidv7())).toMatchObject({ code: 2, stderr: expect.stringContaining('it has no books') });
     expect(await verify('--organization', 'mine')).toMatchObject({ code: 2 });
     const none = await runCli(['verify-books'], { env: { HEADGATE_DATA_DIR: folder() } });
-    expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('there is no database of a gateway in') });
+    expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('contains no database of a gateway') });
   });
 
   it('ends with 2 for an --expect that is not what --heads prints', async () => {
@@ -93,29 +93,29 @@ describe('headgate verify-books', () => {
     [
       'an altered amount',
       ({ entries }) => `UPDATE ledger_entries SET amount = amount + 1 WHERE id = '${entries[0]}'`,
-      ({ entries }) => `${le(entries[0])}: this entry is not what was booked (head)`,
+      ({ entries }) => `${le(entries[0])}: this entry was changed after it was posted (head)`,
     ],
     [
       'a deleted entry',
       ({ where }) => `DELETE FROM ledger_entries WHERE ${where} AND number = 1`,
-      ({ entries }) => `${le(entries[1])}: this entry is not what was booked (number)`,
+      ({ entries }) => `${le(entries[1])}: this entry was changed after it was posted (number)`,
     ],
     [
       'a deleted last entry',
       ({ where }) => `DELETE FROM ledger_entries WHERE ${where} AND number = 4`,
-      () => 'the wallet is not what the ledger comes to (balance)',
+      () => 'the balance of the wallet is not the sum of the ledger (balance)',
     ],
     [
       'a deleted last entry whose amount was taken off the balance',
       ({ where }) => `DELETE FROM ledger_entries WHERE ${where} AND number = 4;
         UPDATE wallets SET balance = balance - 7 WHERE ${where}`,
-      () => 'the wallet is not what the ledger comes to (entries_missing)',
+      () => 'the balance of the wallet is not the sum of the ledger (entries_missing)',
     ],
     [
       'entries that were swapped',
       ({ where }) => `UPDATE ledger_entries SET number = -number WHERE ${where} AND number IN (2, 3);
         UPDATE ledger_entries SET number = 5 + number WHERE ${where} AND number < 0`,
-      ({ entries }) => `${le(entries[2])}: this entry is not what was booked (head)`,
+      ({ entries }) => `${le(entries[2])}: this entry was changed after it was posted (head)`,
     ],
     [
       'an inserted entry, with wallet and running sum',
@@ -126,27 +126,27 @@ describe('headgate verify-books', () => {
           FROM ledger_entries e WHERE ${where} AND number = 4) AS made;
         UPDATE wallets w SET balance = e.balance_after, entries = 5, head = e.head
           FROM ledger_entries e WHERE e.${where} AND e.number = 5 AND w.${where}`,
-      () => 'this entry is not what was booked (head)',
+      () => 'this entry was changed after it was posted (head)',
     ],
     [
       'an amount that is no number',
       ({ entries }) => `UPDATE ledger_entries SET amount = 'NaN' WHERE id = '${entries[0]}'`,
-      ({ entries }) => `${le(entries[0])}: this entry is not what was booked (no_number)`,
+      ({ entries }) => `${le(entries[0])}: this entry was changed after it was posted (no_number)`,
     ],
     [
       'a moment that is none',
       ({ entries }) => `UPDATE ledger_entries SET created_at = 'infinity' WHERE id = '${entries[0]}'`,
-      ({ entries }) => `${le(entries[0])}: this entry is not what was booked (no_number)`,
+      ({ entries }) => `${le(entries[0])}: this entry was changed after it was posted (no_number)`,
     ],
     [
       'a balance that is no number',
       ({ where }) => `UPDATE wallets SET balance = 'NaN' WHERE ${where}`,
-      () => 'the wallet is not what the ledger comes to (balance)',
+      () => 'the balance of the wallet is not the sum of the ledger (balance)',
     ],
     [
       'an altered balance',
       ({ where }) => `UPDATE wallets SET balance = balance + 1 WHERE ${where}`,
-      () => 'the wallet is not what the ledger comes to (balance)',
+      () => 'the balance of the wallet is not the sum of the ledger (balance)',
     ],
     [
       'an altered cost of a request',
@@ -166,19 +166,19 @@ describe('headgate verify-books', () => {
     [
       'a deleted request',
       ({ requests }) => `DELETE FROM usage_requests WHERE id = '${requests[3]?.id}'`,
-      ({ entries }) => `${le(entries[2])}: requests of this entry are gone`,
+      ({ entries }) => `${le(entries[2])}: requests of this entry are missing`,
     ],
     [
       'a request that was added',
       ({ requests }) => `INSERT INTO usage_requests SELECT (m).* FROM (SELECT jsonb_populate_record(r,
         jsonb_build_object('id', '${uuidv7()}', 'group_id', null)) AS m FROM usage_requests r WHERE id = '${requests[3]?.id}')`,
-      () => 'this request was charged, but the ledger does not know of it',
+      () => 'this request was charged, but the ledger has no entry for it',
     ],
     [
       'an altered day',
       ({ organizationId }) => `UPDATE usage_daily SET cost = cost - 1
         WHERE organization = (SELECT code FROM usage_ids WHERE id = '${organizationId}')`,
-      () => 'the sums of usage do not come to what the ledger charged',
+      () => 'the sums of usage differ from the charges in the ledger',
     ],
   ];
 
@@ -211,7 +211,7 @@ describe('headgate verify-books', () => {
     ] as const) {
       expect(await verifyOf(id)).toMatchObject({ code: 0 });
       const result = await verifyOf(id, '--expect', path);
-      expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`what was expected (${problem})`) });
+      expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`the expected head (${problem})`) });
     }
   });
 

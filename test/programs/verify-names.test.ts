@@ -59,7 +59,7 @@ describe('headgate verify-books', () => {
     const { code, stdout } = await afterTampering(alter('+ 1'), alter('- 1'));
     expect(code).toBe(1);
     expect(stdout).toMatch(
-      new RegExp(`${ids[0]}: this request does not cost its tokens at its price \\(\\d+ pico-dollars`),
+      new RegExp(`${ids[0]}: the cost of this request differs from its tokens at its price \\(\\d+ pico-dollars`),
     );
     expect(stdout).toMatch(/: 1 findings$/m);
   });
@@ -72,7 +72,7 @@ describe('headgate verify-books', () => {
       what === 'a price' ? statement.replace('%', to) : `${statement.replace('%', to)} ${from}`;
     const { code, stdout } = await afterTampering(text(there, back), text(back, there));
     expect(code).toBe(1);
-    expect(stdout).toContain(`${ids[0]}: this request does not cost its tokens at its price`);
+    expect(stdout).toContain(`${ids[0]}: the cost of this request differs from its tokens at its price`);
   });
 
   it.each([
@@ -95,20 +95,18 @@ describe('headgate verify-books', () => {
     const set = (code: number | undefined, id: string | undefined): string =>
       `update usage_ids set id = '${id}' where code = ${code}`;
     const key = await afterTampering(set(used?.key, other), set(used?.key, used?.id));
-    expect(key.stdout).toContain(`key_${other.replaceAll('-', '')}: usage is kept under this key, which is none of`);
+    expect(key.stdout).toContain(`key_${other.replaceAll('-', '')}: usage is stored under this key, which is not of`);
     expect(key.code).toBe(1);
     const price = await afterTampering(set(used?.price_version, other), set(used?.price_version, used?.price));
     expect(price.stdout).toContain(
-      `${ids[0]}: this request does not cost its tokens at its price (price version ${other}`,
+      `${ids[0]}: the cost of this request differs from its tokens at its price (price version ${other}`,
     );
     const code = `where code = ${used?.price_version}`;
     const gone = await afterTampering(
       `delete from usage_ids ${code}`,
       `insert into usage_ids (code, id) overriding system value values (${used?.price_version}, '${used?.price}')`,
     );
-    expect(gone.stdout).toContain(
-      `${ids[0]}: what a number stands for, under which usage is kept, is gone (price version`,
-    );
+    expect(gone.stdout).toContain(`${ids[0]}: usage is stored under a number whose meaning is missing (price version`);
     expect(await verify()).toMatchObject({ code: 0 });
   });
 });

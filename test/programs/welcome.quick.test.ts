@@ -11,7 +11,7 @@ describe('the text of the first start', () => {
     (url, here) => {
       const text = firstStartText(url, 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
       expect(text).toContain(`curl ${here}/v1/chat/completions`);
-      expect(text).toContain('the address that it is reached by');
+      expect(text).toContain('elsewhere with the address of this machine');
       expect(text).not.toContain(`curl ${url}`);
     },
   );

@@ -191,13 +191,16 @@ describe('GET /v1/wallet/statements/{month}', () => {
       const text = await answer.text();
       writeFileSync(path, text);
       const verify = (keyOf: string) => runCli(['verify-statement', path, '--signature', signature, '--key', keyOf]);
-      expect(await verify(jwk)).toMatchObject({ code: 0, stdout: expect.stringContaining('is what was signed') });
+      expect(await verify(jwk)).toMatchObject({ code: 0, stdout: expect.stringContaining('the signature is valid') });
       const other = join(folder, 'other.pem');
       writeFileSync(other, generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }));
       expect(await verify(other)).toMatchObject({ code: 1 });
       expect(await verify(path)).toMatchObject({ code: 2, stderr: expect.stringContaining('no Ed25519 public key') });
       writeFileSync(path, text.replace('60', '61'));
-      expect(await verify(jwk)).toMatchObject({ code: 1, stdout: expect.stringContaining('is NOT what was signed') });
+      expect(await verify(jwk)).toMatchObject({
+        code: 1,
+        stdout: expect.stringContaining('the signature is NOT valid for this key'),
+      });
       expect(text).toContain(key.kid);
     }
   });

@@ -245,7 +245,7 @@ describe('an empty machine', () => {
     await stack.shell(change);
     await expect.poll(async () => (await identity()).encrypted_with).not.toBe(cluster.access_identity.encrypted_with);
     const { encrypted_with: key } = await identity();
-    expect(await stack.shell(check)).toMatch(new RegExp(`^✓ platform key.*${key}.*which backups carry`, 'm'));
+    expect(await stack.shell(check)).toMatch(new RegExp(`^✓ platform key.*${key}.*backups contain it`, 'm'));
     await stack.shell(remove);
     expect(await stack.shell(check)).toMatch(new RegExp(`^✓ platform key.*${key}`, 'm'));
   });

@@ -202,7 +202,7 @@ describe('a gateway behind the door to a manager', () => {
 
   /** Nothing was refused, and no secret is in a log. */
   function expectQuiet(gateway: SwarmGateway): void {
-    expect(gateway.gateOutput()).toContain('the door to the Docker socket is open');
+    expect(gateway.gateOutput()).toContain('docker-gate accepts requests for the Docker socket');
     expect(gateway.gateOutput()).not.toContain('refused');
     for (const value of [secret, Buffer.from(secret).toString('base64')]) {
       expect(gateway.gateOutput()).not.toContain(value);

@@ -33,9 +33,9 @@ it('a gateway that dies while PostgreSQL is away comes back with it; the tries u
     proxy.refuse();
     process.kill(pids.at(-1) ?? 0, 'SIGKILL');
     await eventually(() =>
-      Promise.resolve(count(gateway, 'a gateway cannot start while PostgreSQL or Redis is away') >= 3),
+      Promise.resolve(count(gateway, 'a gateway cannot start while PostgreSQL or Redis is unavailable') >= 3),
     );
-    expect(count(gateway, 'a gateway died; another is started')).toBe(1);
+    expect(count(gateway, 'a gateway crashed; a new one starts')).toBe(1);
     proxy.restore();
     const bothLive = async (): Promise<boolean> =>
       (await sql`select from gateways where last_seen_at > now() - interval '5 s'`).length === 2;

@@ -290,6 +290,6 @@ describe('several workers', () => {
     });
     expect(await ended).toEqual([1, null]);
     expect(killed.size).toBe(11);
-    expect(text).toContain('too many gateways died within a minute; all are stopped');
+    expect(text).toContain('too many gateways crashed within a minute; all are stopped');
   });
 });
