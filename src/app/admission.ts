@@ -82,7 +82,10 @@ function admitThrough(parts: RedisParts): AdmissionPart {
   const { wallet, keys, store, coordination, leaseMs, log } = parts;
   wallet.onCredit((organizationId, deltaPicoUsd) =>
     admission.credited(organizationId, deltaPicoUsd).catch((error: unknown) => {
-      log.error({ err: error, organizationId }, 'Redis was not told of a credit; it counts when the balance is loaded');
+      log.error(
+        { err: error, organizationId },
+        'a credit was not sent to Redis; it takes effect when the balance is loaded',
+      );
     }),
   );
   keys.onChanged(async (change) => {
@@ -91,13 +94,13 @@ function admitThrough(parts: RedisParts): AdmissionPart {
   // A key of a running stream may have been revoked while this gateway received no messages.
   store.onGap(() => {
     for (const keyId of admission.keysRunning()) {
-      keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be read again'));
+      keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be reloaded'));
     }
   });
   store.onGap(() => {
     keys
       .refreshOrganizations()
-      .catch((error: unknown) => log.warn({ err: error }, 'organizations were not read again'));
+      .catch((error: unknown) => log.warn({ err: error }, 'organizations could not be reloaded'));
   });
   coordination.onMessage('collect', async ({ organizationId }) => {
     if (organizationId !== undefined) await admission.register(organizationId);

@@ -108,7 +108,7 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
     stop: () =>
       alerts
         .close(closeGraceMs)
-        .catch((error: unknown) => log.warn({ err: error }, 'alerts were still under way; they are sent again')),
+        .catch((error: unknown) => log.warn({ err: error }, 'alerts were still being sent; they are sent again')),
   };
   return { alerts, part };
 }

@@ -273,8 +273,8 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
   log.warn(
     { settings },
-    `${settings.join(', ')} had no effect: the first start on a database alone goes by it, and this one is set up with ` +
-      'other values; "npx headgate keys recover" on this machine makes a new key of the platform admin',
+    `${settings.join(', ')} had no effect: only the first start on a database uses this setting, and this database was set ` +
+      'up with other values; "npx headgate keys recover" on this machine creates a new key for the platform administrator',
   );
 }
 
@@ -285,7 +285,7 @@ function warnOfLeftBooks(dataDir: string, log: Log): void {
   log.warn(
     { folder },
     'the database of DATABASE_URL was empty and has a new first key; the keys and wallets of the built-in PostgreSQL are ' +
-      'still in its folder: without DATABASE_URL "npx headgate backup FILE" writes them to a file, which "npx headgate ' +
-      'restore FILE --replace" puts into that of DATABASE_URL',
+      'still in its folder: to move them, run "npx headgate backup FILE" without DATABASE_URL, then "npx headgate restore ' +
+      'FILE --replace" with DATABASE_URL',
   );
 }

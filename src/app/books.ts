@@ -71,7 +71,7 @@ async function takeOverLeft(
       const release = dir === gatewayDir ? (): void => undefined : lockLeftDir(dir);
       if (release !== null) await takeOverFrom(folder, isLeft, spool).finally(release);
     } catch (error) {
-      log.error({ err: error, path: folder }, 'usage that another gateway left cannot be read; trying again');
+      log.error({ err: error, path: folder }, 'the usage left by another gateway cannot be read; trying again');
     }
   }
 }
@@ -88,7 +88,7 @@ async function warnOfOthers(parent: string, own: string, log: Log): Promise<void
     if (files.length > 0)
       log.warn(
         { path, files: files.length },
-        'usage of another database is in the spool; it is booked when a gateway of that database starts on this data folder',
+        'the spool contains usage of another database; a gateway of that database posts it when it starts on this data folder',
       );
   }
 }

@@ -96,7 +96,7 @@ async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordi
     const missing = await gateways.tell(message);
     if (missing.length === 0) return;
   } catch (error) {
-    log.warn({ err: error, message }, 'other gateways were not told of a change; each finds it within two seconds');
+    log.warn({ err: error, message }, 'other gateways were not notified of a change; each finds it within two seconds');
   }
   await sleep(Math.max(0, sinceMs + changesKnownMs - clock.monotonicMs()));
 }

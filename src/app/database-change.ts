@@ -32,6 +32,6 @@ export function followDatabaseChanges({ foundation, gateway, onExchanged }: Data
     accounts.forgetProjects();
     await gateway.admission.forgetBooks();
     await gateway.loadBounds();
-    if (!(await gateway.catalog.recover())) throw new Error('engine files were read meanwhile');
+    if (!(await gateway.catalog.recover())) throw new Error('the engine files were reloaded meanwhile');
   });
 }

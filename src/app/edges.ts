@@ -311,7 +311,7 @@ function webPart({ config, foundation: { keys, sessions }, platform, guards, clo
         ),
       ];
       await web.listen();
-      log.info({ url: web.url() }, 'web addresses of runs are served here, for the proxy that has their certificates');
+      log.info({ url: web.url() }, 'serving web addresses of runs, for the proxy that has their certificates');
     },
     async stop() {
       for (const end of off) end();

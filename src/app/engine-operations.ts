@@ -46,7 +46,7 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
   try {
     await gateways.tell({ kind: 'engine files' });
   } catch (error) {
-    log.warn({ err: error }, 'other gateways were not told to read their engine files again; send the reload again');
+    log.warn({ err: error }, 'other gateways were not asked to reload their engine files; reload again');
   }
 }
 
@@ -61,6 +61,6 @@ export async function reloadQuietly(reload: () => Promise<unknown>, log: Log): P
   try {
     await reload();
   } catch (error) {
-    log.error({ err: error }, 'the engine files were not read again; everything stays as it was');
+    log.error({ err: error }, 'the engine files could not be reloaded; the files before stay in effect');
   }
 }

@@ -54,7 +54,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
     await coordination.gateways
       .tell({ kind: 'web addresses' })
       .catch((error: unknown) =>
-        log.warn({ err: error }, 'other gateways were not told of web addresses; each looks every second'),
+        log.warn({ err: error }, 'other gateways were not notified of changed web addresses; each polls every second'),
       );
   }
   // Addresses stop while their organization is suspended, and when it is closed.

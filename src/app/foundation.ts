@@ -128,7 +128,9 @@ export function createFoundation(options: FoundationOptions): Foundation {
         ],
         // Last uses are informational: they must not keep a gateway from stopping while PostgreSQL is unavailable.
         stop: () =>
-          keys.flush().catch((error: unknown) => log.warn({ err: error }, 'last uses of keys were not written')),
+          keys
+            .flush()
+            .catch((error: unknown) => log.warn({ err: error }, 'the last uses of keys could not be written')),
       },
       keys: {
         name: 'keys',

@@ -57,7 +57,7 @@ async function stopParts(parts: readonly Part[], log: Log, forceStop: AbortSigna
     try {
       await stop?.(forceStop);
     } catch (error) {
-      log.error({ err: error, part: name }, 'a part of the gateway could not be stopped; the others are');
+      log.error({ err: error, part: name }, 'a part of the gateway could not be stopped; the other parts still stop');
       errors.push(error);
     }
   }

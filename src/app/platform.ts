@@ -96,7 +96,7 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
     await clusters.endSilentNodes();
   };
   const failed = (error: unknown): void =>
-    log.warn({ err: error }, 'clusters were not looked at when the gateway started; a job does it later');
+    log.warn({ err: error }, 'clusters could not be checked at the start; a job checks them later');
   return {
     name: 'clusters',
     jobs: [

@@ -100,16 +100,16 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     ],
     start() {
       // Runners in containers are logged when their hosts are found.
-      if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'stacks go into containers');
+      if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'runs use containers');
       else {
         tellRunner(runner, async () => isRunnerNamed(config.platform) || (await runs.isUsed())).catch(
-          (error: unknown) => log.warn({ err: error }, 'what can apply stacks on this machine was not found out'),
+          (error: unknown) => log.warn({ err: error }, 'the search for a runner on this machine failed'),
         );
       }
       reseal().catch((error: unknown) =>
         log.warn(
           { err: error },
-          'what an older platform key encrypted of runs was not looked for; a job does it later',
+          'data of runs that an older platform key encrypted was not checked; a job checks it later',
         ),
       );
       runs.loop.start();
@@ -164,7 +164,7 @@ function createRunnerLook(search: RunnerSearch, log: Log): RunnerLook {
 
 function say({ walls, terraform, problem }: AskedRunner, log: Log): void {
   if (walls === null) {
-    log.info({ runner: 'none' }, `stacks are listed and not applied: ${problem}`);
+    log.info({ runner: 'none' }, `this machine lists stacks but cannot apply them: ${problem}`);
     return;
   }
   const { kind, openNetwork, openMemory, sentence } = walls;
@@ -214,10 +214,9 @@ export function requireRunHosts(
   const inSwarm = engines.some(({ driver, enabled }) => enabled && driver.type === 'swarm');
   if (!inSwarm && swarm?.isNamed !== true) return;
   throw new ConfigError(
-    'HEADGATE_RUNS_IMAGE: there is a swarm, and nothing says which of its nodes take runs of stacks. A run cannot be a ' +
-      'service of a swarm: a task takes no files and gives none back, and nothing but the run itself would be in its ' +
-      'network to close it. hosts.yaml names the docker-gates of the nodes as swarm.gates (tcp://tasks.SERVICE:2375, see ' +
-      'compose/README.md), or lists under hosts the machines that take runs.',
+    'HEADGATE_RUNS_IMAGE: engines use a swarm, and hosts.yaml does not say which nodes accept runs of stacks, which cannot ' +
+      'be services of a swarm. Set swarm.gates in hosts.yaml to the docker-gates of the nodes (tcp://tasks.SERVICE:2375, ' +
+      'see compose/README.md), or list under hosts the machines that accept runs.',
   );
 }
 

@@ -85,7 +85,9 @@ export function createUpkeep(parts: UpkeepParts): Upkeep {
       { name: 'reconcile the hour before the last', everyMs: hourMs, where: 'one', run: reconcile },
     ],
     start: () =>
-      measure().catch((error: unknown) => log.warn({ err: error }, 'disk and Redis were not measured at the start')),
+      measure().catch((error: unknown) =>
+        log.warn({ err: error }, 'disk and Redis could not be measured at the start'),
+      ),
   };
   return { figures: () => figures, part };
 }
@@ -119,7 +121,7 @@ export function problemsOf(figures: UpkeepFigures): readonly Problem[] {
   if (isNearlyFull(dataDisk)) {
     problems.push({
       problem: 'disk_nearly_full',
-      text: `The disk with the data folder is full to ${shareText(dataDisk)}.`,
+      text: `The disk of the data folder is full to ${shareText(dataDisk)}.`,
     });
   }
   if (isNearlyFull(redis)) {

@@ -21,7 +21,7 @@ it('rejects when engine files were read meanwhile, so that the next heartbeat re
     onExchanged: () => void read.push('exchanged'),
   });
   const change = listener as DatabaseListener | null;
-  await expect(change?.('rewound')).rejects.toThrow('engine files were read meanwhile');
+  await expect(change?.('rewound')).rejects.toThrow('the engine files were reloaded meanwhile');
   await change?.('rewound');
   expect(read).toEqual(['keys', 'projects', 'books', 'bounds', 'keys', 'projects', 'books', 'bounds']);
 });

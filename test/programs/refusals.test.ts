@@ -127,7 +127,7 @@ describe('a start is refused with one sentence that names the variable, and make
 
   it('runs in containers where there is a swarm, and nothing says which of its nodes take them', async () => {
     const env = { HEADGATE_RUNS_IMAGE: 'headgate-runs:1' };
-    const sentence = /^HEADGATE_RUNS_IMAGE: .*cannot be a service of a swarm: .*hosts\.yaml names .* as swarm\.gates/;
+    const sentence = /^HEADGATE_RUNS_IMAGE: .*cannot be services of a swarm\. Set swarm\.gates in hosts\.yaml to /;
     const home = processes.home();
     const hosts = join(home.enginesDir, 'hosts.yaml');
     writeFileSync(hosts, 'swarm: {docker: "unix:///none.sock"}');

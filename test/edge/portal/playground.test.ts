@@ -209,7 +209,7 @@ describe('the playground', () => {
     expect(answered.status).toBe(200);
     expect(await keyProjects()).toContain(second);
     expect([refused.status, errorIn(refused).code]).toEqual([409, 'conflict']);
-    expect(errorIn(refused).message).toMatch(/is archived.*administers the organization can/);
+    expect(errorIn(refused).message).toMatch(/is archived.*An administrator of the organization can/);
   });
 
   it('says of its models whether they see, what they cost and how long they may take to start', async () => {
