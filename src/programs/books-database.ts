@@ -113,7 +113,7 @@ async function readWith<T>(
   } catch (error) {
     if (isInterrupted) throw new ConfigError('interrupted before the command was done.', error);
     if (isUnknownSchema(error)) {
-      const message = 'the database is of another version; start a gateway of this version on it first.';
+      const message = 'the database has no tables of this version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
     }
     const reason = whyUnusable(error);

@@ -108,7 +108,7 @@ function readKnown(path: string | null): Known {
   const parsed = headsSchema.safeParse(content);
   if (!parsed.success) {
     throw new UsageError(
-      `--expect ${path}: is not what "headgate verify-books --heads" prints (${z.prettifyError(parsed.error)})`,
+      `--expect ${path}: is not the output of "headgate verify-books --heads" (${z.prettifyError(parsed.error)})`,
     );
   }
   const { heads, taken_at: takenAt } = parsed.data;

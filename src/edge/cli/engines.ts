@@ -253,7 +253,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'engines reload',
     usage: '',
-    summary: 'Reload the engine files of the gateway; if a file has an error, nothing changes.',
+    summary: 'Reload the engine files on all gateways; if a file has an error, nothing changes.',
     words: { min: 0, max: 0 },
     options: {},
     run: reload,

@@ -180,8 +180,8 @@ const applyCommand: Omit<Command, 'name'> = {
   usage:
     'STACK --cluster CLUSTER [--node NODE] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--wait]',
   summary:
-    'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run is APPLIED. Other users ' +
-    'of the machine can see inputs on a command line: put secrets into a file.',
+    'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run succeeds. Other users of ' +
+    'the machine can see inputs on a command line: put secrets into a file.',
   words: one,
   names: 'stacks',
   options: {
