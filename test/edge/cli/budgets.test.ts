@@ -25,20 +25,20 @@ describe('headgate budgets', () => {
     const { key } = await api().organization();
     const made = await run(['budgets', 'create', '5', '--each-user', '--period', 'daily', '--alerts', '50'], key);
     const id = /budget_[0-9a-f]{32}/.exec(made.stdout)?.[0] ?? '';
-    expect(made.stdout).toBe(`${id}: daily hard budget of each user, 5 USD\n`);
+    expect(made.stdout).toBe(`${id}: daily hard budget for each user, 5 USD\n`);
     const project = (await api().ask('/v1/projects', { key })).body.data[0];
     expect((await run(['budgets', 'create', '9', '--project', project.name], key)).stdout).toContain(
-      `monthly hard budget of ${project.id}, 9 USD`,
+      `monthly hard budget for ${project.id}, 9 USD`,
     );
     const { body } = await api().ask('/v1/keys', { key, body: { name: 'app' } });
     expect((await run(['budgets', 'create', '1', '--key', 'app'], key)).stdout).toContain(
-      `budget of ${body.id}, 1 USD`,
+      `budget for ${body.id}, 1 USD`,
     );
     expect((await run(['budgets', 'ls'], key)).stdout).toMatch(
       new RegExp(`^${id} +each user +daily +hard +5 +- +- .* 50%`, 'm'),
     );
     const edited = await run(['budgets', 'edit', id, '--amount', '7.5', '--mode', 'soft', '--alerts', 'none'], key);
-    expect(edited.stdout).toContain('daily soft budget of each user, 7.5 USD');
+    expect(edited.stdout).toContain('daily soft budget for each user, 7.5 USD');
     expect((await api().ask(`/v1/budgets/${id}`, { key })).body).toMatchObject({ alert_percents: [] });
     expect((await run(['budgets', 'rm', id], key)).stderr).toContain('nothing was deleted; add --yes');
     expect((await run(['budgets', 'rm', id, '--yes'], key)).stdout).toBe(`${id}: deleted\n`);

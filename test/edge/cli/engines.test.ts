@@ -108,7 +108,7 @@ describe('headgate engines, refused', () => {
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: key } })).toMatchObject({
       code: 1,
       stderr: expect.stringContaining(
-        'it takes a management key of a platform administrator; HEADGATE_API_KEY holds none',
+        'it takes a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
       ),
     });
   });
@@ -187,7 +187,7 @@ describe('headgate engines', () => {
     const { stderr } = await headgate(['engines', 'ls']);
     expect(stderr).toBe(
       'The gateways differ; give all gateways the same values:\n' +
-        '  engine file plain: 3f2a on a (1), b (2); not there on c (3)\n' +
+        '  engine file plain: 3f2a on a (1), b (2); missing on c (3)\n' +
         'Prices in the files of this gateway that are not in effect, since other gateways have other prices: plain\n',
     );
     fleet.differing = fleet.differing.map((one) => ({ ...one, isOverdue: true }));

@@ -155,12 +155,12 @@ describe('headgate chat', () => {
     // What was said before is part of the question.
     expect(second.input_tokens).toBeGreaterThan(first.input_tokens + first.output_tokens);
     await terminal.key('C-d');
-    const screen = await terminal.shows('in all');
+    const screen = await terminal.shows('in total');
     const sum = (
       BigInt(Math.round(Number(first.cost) * 1e12)) + BigInt(Math.round(Number(second.cost) * 1e12))
     ).toString();
     expect(screen).toContain('in total');
-    expect(screen.match(/\$([0-9.]+) in all/)?.[1]?.replace(/^0\.0*/, '')).toBe(sum.replace(/0+$/, ''));
+    expect(screen.match(/\$([0-9.]+) in total/)?.[1]?.replace(/^0\.0*/, '')).toBe(sum.replace(/0+$/, ''));
   });
 });
 
@@ -317,7 +317,7 @@ describe('headgate keys, usage and wallet', () => {
     // What was booked then is not what is there now.
     const again = await run(credit);
     expect(again.stdout).toMatch(
-      /^already booked: 2\.5 USD under the reference "invoice-7", at [0-9: -]+ UTC; nothing was/,
+      /^already applied: 2\.5 USD under the reference "invoice-7", at [0-9: -]+ UTC; nothing was/,
     );
     expect(again.stdout).toContain(`; the balance is ${wallet.balance} USD\n`);
     const json = JSON.parse((await run([...credit, '--json'])).stdout);

@@ -192,7 +192,7 @@ describe('headgate login', () => {
     await terminal.type('headgate login\n');
     await terminal.shows('Gateway [');
     await terminal.key('C-c');
-    await terminal.shows('headgate: broken off');
+    await terminal.shows('headgate: interrupted');
     await terminal.type('echo "code $?"\n');
     await terminal.shows('code 130');
   });

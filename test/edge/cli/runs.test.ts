@@ -169,7 +169,10 @@ describe('headgate runs', () => {
     const retried = await headgate(['runs', 'retry', idIn(failed), '--wait', '--json']);
     expect([retried.code, JSON.parse(retried.stdout).failure_code]).toEqual([1, 'PLAN_FAILED']);
     const forgotten = await headgate(['runs', 'forget', idIn(failed), '--yes']);
-    expect([forgotten.code, forgotten.stderr]).toEqual([1, expect.stringContaining('HEADGATE_API_KEY holds none')]);
+    expect([forgotten.code, forgotten.stderr]).toEqual([
+      1,
+      expect.stringContaining('the key in HEADGATE_API_KEY is not one'),
+    ]);
     const env = { HEADGATE_API_KEY: bench.gateway.key };
     expect(await headgate(['runs', 'forget', idIn(failed), '--yes'], { env })).toMatchObject({ code: 0 });
   });

@@ -32,7 +32,10 @@ describe('headgate', () => {
       code: 1,
       stderr: expect.stringContaining('There is no such batch'),
     });
-    expect(await run('batches', 'ls')).toMatchObject({ code: 0, stdout: expect.stringContaining('no batch') });
+    expect(await run('batches', 'ls')).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('no batches; create one'),
+    });
   });
 
   it('runs a file of this machine, and gets its answers', async () => {

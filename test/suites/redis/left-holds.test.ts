@@ -105,7 +105,7 @@ it('a hold whose spool is lost is listed and released, but not while its gateway
   });
   expect(await headgate(url, 'holds', 'release', id, '--reason', 'the disk is gone')).toEqual({
     code: 0,
-    out: `${id}: $${amount} given back\n`,
+    out: `${id}: released $${amount}\n`,
     err: '',
   });
   expect(await held()).toBe('0');

@@ -84,7 +84,7 @@ describe.each([
     [
       'has a field of another type',
       wrong,
-      /^headgate: this is no configuration of [\w-]+: \S+: (?:expected|this field)/,
+      /^headgate: this is not a configuration of [\w-]+: \S+: (?:expected|this field)/,
     ],
   ])('%s: says so in a line, and no secret', async (_, config, said) => {
     const { code, stderr, everything } = await importFrom(program, config);
@@ -373,7 +373,11 @@ describe('headgate import', () => {
     writeFileSync(join(folder, 'second.yaml'), 'mine: true\n');
     const call = ['import', 'litellm', config, '--out', folder];
     const refused = await runCli(call);
-    expect(refused).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('second.yaml would be') });
+    expect(refused).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('second.yaml already exists; --force'),
+    });
     expect(existsSync(join(folder, 'first.yaml'))).toBe(false);
     expect(readFileSync(join(folder, 'second.yaml'), 'utf8')).toBe('mine: true\n');
     // The configuration itself lies in that folder, and is no engine file: the check at the end says so.
