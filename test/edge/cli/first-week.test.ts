@@ -23,7 +23,7 @@ describe('what is refused says what to type instead', () => {
         env: { HOME: folders() },
       });
       expect([code, stdout]).toEqual([2, '']);
-      expect(stderr).toContain('read from standard input');
+      expect(stderr).toContain('pass it on standard input');
       expect(stderr).not.toContain(gateway.key);
     }
     for (const nothing of ['--constructor', '--toString']) {
