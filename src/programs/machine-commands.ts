@@ -59,7 +59,7 @@ export const machineCommands: readonly Command[] = [
     options: {
       check: { type: 'boolean', about: 'check that the file is complete, and change nothing' },
       replace: { type: 'boolean', about: 'delete the current data of the database' },
-      spool: { type: 'string', about: 'usage on this disk: book or leave' },
+      spool: { type: 'string', about: 'usage on this disk: book posts it, leave keeps the files' },
       pending: { type: 'string', about: 'unfinished batches, runs and alerts: resume or end' },
     },
     run: async (context) => (await import('./restore.ts')).runRestore(context),
