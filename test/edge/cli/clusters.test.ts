@@ -111,12 +111,12 @@ describe('headgate clusters', () => {
     expect((await headgate(['clusters', 'allocate', name, 'n-9'])).stderr).toContain('There is no such node');
     expect(await headgate(['clusters', 'allocate', name, 'n-1', '--at', from])).toMatchObject({
       code: 0,
-      stdout: `n-1: allocated; held from ${from}\n`,
+      stdout: `n-1: allocated; metered from ${from}\n`,
     });
     const to = '2026-03-01T12:00:00.000Z';
     expect(await headgate(['clusters', 'release', name, 'n-1', '--at', to])).toMatchObject({
       code: 0,
-      stdout: `n-1: released; held from ${from} to ${to}\n`,
+      stdout: `n-1: released; metered from ${from} to ${to}\n`,
     });
     const { stdout } = await headgate(['costs', '--month', '2026-03', '--org', organization.id, '--json']);
     const [{ clusters }] = JSON.parse(stdout).organizations;
