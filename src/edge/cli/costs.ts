@@ -75,7 +75,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
   if (organizations.length > 0) return '';
   try {
     const hint = await sayUnallocated(context, queryOf(context, ['org']));
-    return `${hint ?? 'costs start when the node of a cluster is allocated: "headgate clusters ls" lists the clusters'}\n`;
+    return `${hint ?? 'costs start with a cluster that has nodes in use: "headgate clusters ls" lists the clusters'}\n`;
   } catch (error) {
     if (error instanceof FailedError) return '';
     throw error;

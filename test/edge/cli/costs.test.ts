@@ -28,7 +28,10 @@ async function useNodes(id: string): Promise<void> {
 
 describe('headgate costs', () => {
   it('refuses what contradicts itself, and passes on what the gateway refuses', async () => {
-    expect(await run(['--csv', '--json'])).toMatchObject({ code: 2, stderr: expect.stringContaining('contradict') });
+    expect(await run(['--csv', '--json'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('give --csv or --json, not both'),
+    });
     expect(await run(['--tz', 'Mars'])).toMatchObject({ code: 2, stderr: expect.stringContaining('--tz must be') });
     expect(await run(['october'])).toMatchObject({ code: 2 });
     const month = await run(['--month', 'October']);
