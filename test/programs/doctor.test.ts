@@ -150,7 +150,7 @@ describe('headgate doctor', () => {
     await organization('37 hours');
     expect(await look()).toMatchObject({
       state: 'wrong',
-      message: 'no backup was ever recorded, and the database is 37 hours old; the limit is 36',
+      message: 'no backup was ever recorded, and the database is 37 hours old; the limit is 36 hours',
     });
     const record = (age: string) =>
       withServer(
