@@ -92,7 +92,7 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
     jobs: [
       { name: 'deliver alerts', everyMs: deliverMs, where: 'every', run: () => alerts.deliver() },
       {
-        name: 'encrypt what an older platform key encrypted of webhooks',
+        name: 'encrypt webhook secrets with the current platform key',
         everyMs: resealMs,
         where: 'every',
         run: () => alerts.reseal(),

@@ -227,7 +227,7 @@ function meteringPart(metering: Metering, { books, takeOverLeft }: BooksPlace): 
     name: 'books of usage',
     jobs: [
       { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
-      { name: 'take over usage of gateways that are gone', everyMs: takeOverMs, where: 'every', run: takeOver },
+      { name: 'adopt usage of stopped gateways', everyMs: takeOverMs, where: 'every', run: takeOver },
       { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
       { name: 'pack partitions', everyMs: partitionsMs, where: 'one', run: () => metering.packPartitions() },
     ],
@@ -246,8 +246,8 @@ function meteringPart(metering: Metering, { books, takeOverLeft }: BooksPlace): 
 function engineRequestsPart(engineRequests: EngineRequests): Part {
   const run = (): Promise<void> => engineRequests.flush();
   return {
-    name: 'requests of our own to engines',
-    jobs: [{ name: 'flush requests of our own to engines', everyMs: engineRequestsMs, where: 'every', run }],
+    name: 'own requests to engines',
+    jobs: [{ name: 'flush own requests to engines', everyMs: engineRequestsMs, where: 'every', run }],
     stop: run,
   };
 }

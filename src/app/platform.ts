@@ -100,7 +100,7 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
   return {
     name: 'clusters',
     jobs: [
-      { name: 'look at the platform key', everyMs: lookEveryMs, where: 'every', run: lookAtSecrets },
+      { name: 'check the platform key', everyMs: lookEveryMs, where: 'every', run: lookAtSecrets },
       { name: 'end what is metered of nodes that are gone', everyMs: lookEveryMs, where: 'one', run: endSilentNodes },
     ],
     // No other part depends on this check: an error here must not keep a gateway from starting.

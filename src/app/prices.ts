@@ -53,7 +53,7 @@ export function createPrices({ db, clock, engines, foundation, rolloutMs }: Pric
     name: 'catalog',
     jobs: [
       {
-        name: 'prices that another gateway has written',
+        name: 'read prices of other gateways',
         everyMs: pricesMs,
         where: 'every',
         async run() {

@@ -93,7 +93,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   const part: Part = {
     name: 'runs',
     jobs: [
-      { name: 'encrypt what an older platform key encrypted of runs', everyMs: 60_000, where: 'every', run: reseal },
+      { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
       { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
       { name: 'let go of versions of stacks that no run needs', everyMs: 60_000, where: 'one', run: releaseVersions },
       { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
