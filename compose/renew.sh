@@ -39,9 +39,12 @@ require_files_of() (
   esac
   if [ "$given" = '  ' ]; then exit; fi
   label=com.docker.compose.project.config_files
-  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container")
+  # The label has absolute paths with commas between them: a comma that no slash follows belongs to a path.
+  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container" | sed 's#,/#\
+/#g')
   set -f
-  IFS=,
+  IFS='
+'
   for path in $files; do
     name=${path##*/}
     case $given in

@@ -152,6 +152,15 @@ describe('renew.sh', () => {
     expect(renew('')).toMatchObject({ status: 0 });
   });
 
+  it('renews where the paths of the files have commas', () => {
+    have({ old1: true, old2: true, old3: true });
+    startedWith('/srv/gate,eu/compose/one.yaml', '/srv/gate,eu/compose/two,more.yaml');
+    expect(renew('-f one.yaml -f two,more.yaml')).toMatchObject({ status: 0 });
+    const { status, stderr } = renew('-f one.yaml');
+    expect(status).toBe(1);
+    expect(stderr).toContain('A file is missing: /srv/gate,eu/compose/two,more.yaml.');
+  });
+
   it('renews with the files of a clone that was moved, and with a file more', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/before/compose/one.yaml', '/srv/before/compose/two.yaml');
