@@ -240,7 +240,7 @@ describe('headgate backup and restore', () => {
     const before = await contentOf(url);
     expect(await run(['restore', file], env)).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('is not empty: --replace'),
+      stderr: expect.stringContaining(`The database "${new URL(url).pathname.slice(1)}" is not empty: --replace`),
     });
     const db = connectDb(url, { poolMax: 1, purpose: 'test' });
     await db.sql`create table invoices (id int)`;
@@ -253,7 +253,10 @@ describe('headgate backup and restore', () => {
     const gateway = processes.run({ home, databaseUrl: url, env: given });
     await chats(await gateway.url(), 1);
     const used = await run(['restore', file, '--replace'], env);
-    expect(used).toMatchObject({ code: 1, stderr: expect.stringContaining('is using the database: stop it first') });
+    expect(used).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('is in use by a gateway or another command: stop it first'),
+    });
     await stop(gateway);
     expect(await run(['restore', file, '--replace', '--json'], env)).toMatchObject({ code: 0, stderr: '' });
     expect(await contentOf(url)).toEqual(before);

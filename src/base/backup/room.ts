@@ -20,33 +20,34 @@ interface Thing {
 
 /** @throws BackupError if the database is in use, or holds objects that must not be dropped */
 export async function requireRoom(tx: TransactionSql, { replace, names }: RoomOptions): Promise<void> {
-  await requireUnused(tx);
-  const [row] = await tx<{ encoding: string }[]>`select current_setting('server_encoding') as encoding`;
+  const [row] = await tx<{ encoding: string; name: string }[]>`
+    select current_setting('server_encoding') as encoding, current_database() as name`;
+  const database = `The database ${JSON.stringify(row?.name)}`;
+  if (await isUsed(tx)) throw new BackupError(`${database} is in use by a gateway or another command: stop it first.`);
   if (row?.encoding !== 'UTF8') {
-    throw new BackupError(`The database has the encoding ${row?.encoding}; Headgate needs one with UTF8.`);
+    throw new BackupError(`${database} has the encoding ${row?.encoding}; Headgate needs one with UTF8.`);
   }
   const things = await listThings(tx);
   const strangers = things.filter(({ name }) => !names.has(name)).map(({ kind, name }) => `${kind} ${name}`);
   if (strangers.length > 0) {
     const named = strangers.slice(0, 5).join(', ');
     throw new BackupError(
-      `The database holds what is not Headgate's (${named}${strangers.length > 5 ? ', …' : ''}): name one of its own.`,
+      `${database} holds what is not Headgate's (${named}${strangers.length > 5 ? ', …' : ''}): name one of its own.`,
     );
   }
   if (things.length > 0 && !replace) {
     throw new BackupError(
-      'The database is not empty: --replace puts the backup in the place of all keys, wallets and usage in it.',
+      `${database} is not empty: --replace puts the backup in the place of all keys, wallets and usage in it.`,
     );
   }
 }
 
-/** Checks that no gateway is connected: every connection of a gateway has an application name. */
-async function requireUnused(tx: TransactionSql): Promise<void> {
+/** True if a gateway is connected: every connection of a gateway has an application name. */
+async function isUsed(tx: TransactionSql): Promise<boolean> {
   const rows = await tx<{ name: string }[]>`
     select distinct application_name as name from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and application_name like 'headgate%'`;
-  if (rows.length === 0) return;
-  throw new BackupError('A gateway, or another command, is using the database: stop it first.');
+  return rows.length > 0;
 }
 
 /** Drops everything that gateways create, tables with all their dependent objects. */
