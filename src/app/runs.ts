@@ -216,7 +216,7 @@ export function requireRunHosts(
   throw new ConfigError(
     'HEADGATE_RUNS_IMAGE: engines use a swarm, and hosts.yaml does not say which nodes accept runs of stacks, which cannot ' +
       'be services of a swarm. Set swarm.gates in hosts.yaml to the docker-gates of the nodes (tcp://tasks.SERVICE:2375, ' +
-      'see compose/README.md), or list under hosts the machines that accept runs.',
+      'see compose/swarm.md), or list under hosts the machines that accept runs.',
   );
 }
 

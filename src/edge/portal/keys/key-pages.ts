@@ -266,7 +266,7 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
     visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
   ]);
   const used = summary.data.find(({ key_id }) => key_id === key.id);
-  const ends = 'After deletion, requests with this key return 401, and running requests stop within one second.';
+  const ends = 'After deletion, requests with this key return 401, and running requests stop within seconds.';
   const lastUse = timeOf(key.last_used_at, 'never');
   const breaks =
     used !== undefined && used.num_model_requests > 0
