@@ -222,16 +222,18 @@ async function toAnswers(
   });
   const asked = all.flatMap(({ spending }) => (spending === null ? [] : [spending]));
   const organizationId = budgets[0]?.organizationId ?? '';
+  // Holds first: a request that is charged meanwhile is then in both sums. In the other order it could be in neither.
+  const held = await Promise.all(
+    all.map(async ({ budget, spending }) =>
+      spending !== null && budget.mode === 'hard' ? readHeld(parts, organizationId, slotOf(spending)) : null,
+    ),
+  );
   const amounts = await parts.spentOf(organizationId, asked);
   const spent = new Map(asked.map((spending, index) => [spending, amounts[index] ?? 0n]));
-  return Promise.all(
-    all.map(async ({ budget, span, spending }) => {
-      const spentPicoUsd = spending === null ? null : (spent.get(spending) ?? 0n);
-      const counts = spending !== null && budget.mode === 'hard';
-      const heldPicoUsd = counts ? await readHeld(parts, organizationId, slotOf(spending)) : null;
-      return answerOf(budget, span, { spentPicoUsd, heldPicoUsd });
-    }),
-  );
+  return all.map(({ budget, span, spending }, index) => {
+    const spentPicoUsd = spending === null ? null : (spent.get(spending) ?? 0n);
+    return answerOf(budget, span, { spentPicoUsd, heldPicoUsd: held[index] ?? null });
+  });
 }
 
 /** Returns null while the holds of other gateways are unknown. */
