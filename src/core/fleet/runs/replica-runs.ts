@@ -128,7 +128,8 @@ class LeaderRuns implements ReplicaRuns {
     const run = this.#runs?.get(replica.id);
     if (run === undefined || !run.isRunning) return;
     const askedMs = await this.#read(run, replica);
-    run.readAtStop = run.askedMs === askedMs;
+    // A later reading may have overtaken this one.
+    run.readAtStop = run.askedMs >= askedMs;
   }
 
   async readNow(): Promise<void> {

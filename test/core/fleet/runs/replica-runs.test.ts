@@ -6,6 +6,7 @@ import { closeServer } from '#base/net/listen.ts';
 import { createLog } from '#base/log.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
 import { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from '#core/fleet/runs/runs.ts';
+import { readEngine } from '#core/fleet/serving/serving.ts';
 import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
 
 /** An engine's metrics, and the runs that a leader keeps of it. */
@@ -139,6 +140,21 @@ describe('a replica that was started here', () => {
     const [row] = await follow(runs, [ended], ([one]) => one?.['ended_at'] !== null);
     expect(row).toMatchObject({ ended: 'clean', end_reason: 'idle', exit_code: 0 });
     expect(Number(row?.['generation_tokens_last'])).toBe(25);
+  });
+
+  it('ends clean where a later reading overtook the last one', async () => {
+    const runs = openRuns();
+    runs.starting('r1');
+    await follow(runs, [replicaOf('r1')], isRead);
+    runs.follow([{ ...replicaOf('r1'), leaves: 'idle' }], away);
+    const { replica } = replicaOf('r1').found;
+    const reading = await readEngine(replica);
+    const last = runs.lastReading(replica);
+    runs.take('r1', reading, systemClock.monotonicMs());
+    await last;
+    const ended = { ...replicaOf('r1', { state: 'exited', exit: stopped }), leaves: 'idle' };
+    const [row] = await follow(runs, [ended], ([one]) => one?.['ended_at'] !== null);
+    expect(row).toMatchObject({ ended: 'clean', end_reason: 'idle' });
   });
 
   it.each([
