@@ -28,7 +28,7 @@ const pageSize = 50;
 
 /** Notices after a form. Only these texts are shown, never text from the address. */
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'Key deleted. Requests with this key now return 401, and running requests stop within one second.',
+  deleted: 'Key deleted. Requests with this key now return 401, and running requests stop within seconds.',
   saved: 'Key saved. Changes apply from the next request.',
 };
 

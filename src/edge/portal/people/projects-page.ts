@@ -59,7 +59,7 @@ const notices: Readonly<Record<string, string>> = {
   limits_saved: 'Limits changed, in effect from the next request.',
   restored: 'Project unarchived. Its keys work again; its former service accounts stay deleted.',
   account_deleted:
-    'Service account deleted. Requests with its keys now return 401, and running requests stop within one second.',
+    'Service account deleted. Requests with its keys now return 401, and running requests stop within seconds.',
 };
 
 const visibilities = [
