@@ -16,7 +16,7 @@ describe('SIGHUP', () => {
     };
     home.writeEngine('new', engineFile('new').replace('context_length: 8192', 'context_length: many'));
     gateway.signal('SIGHUP');
-    await gateway.printed(/engines\/new\.yaml:6: context_length: .*everything stays as it was/);
+    await gateway.printed(/engines\/new\.yaml:6: context_length: .*previous configuration stays in effect/);
     expect(await ids()).toEqual(['chat']);
 
     home.writeEngine('new', engineFile('new'));

@@ -66,7 +66,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
 
   function refuse(problems: readonly EngineFileProblem[]): EngineReloadResult {
     const texts = problems.map(formatEngineFileProblem);
-    log.error({ problems: texts }, 'the engine files cannot be used; everything stays as it was');
+    log.error({ problems: texts }, 'the engine files are invalid; the previous configuration stays in effect');
     state = { readAtMs: state.readAtMs, refused: { atMs: clock.now(), problems } };
     return { ok: false, problems };
   }
@@ -88,7 +88,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     applyToCatalog();
     engines = read.engines;
     state = { readAtMs: clock.now(), refused: null };
-    log.info(changes, 'the engine files were read again');
+    log.info(changes, 'reloaded the engine files');
     await agree();
     return { ok: true, ...changes };
   }
@@ -101,7 +101,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     } catch (error) {
       log.warn(
         { err: error },
-        'changed prices of the engine files do not apply yet; reload the engine files once more',
+        'changed prices in the engine files are not in effect yet; reload the engine files again',
       );
     }
   }

@@ -44,11 +44,11 @@ function settings(lines: string, start = `driver: docker\n${image}args: [Acme/Ch
 
 describe('container engine files that are refused', () => {
   it.each([
-    ['vllm/vllm-openai', 'name a version'],
-    ['vllm/vllm-openai:latest', 'the tag "latest" moves'],
-    ['vllm/vllm-openai-cpu:latest-x86_64', 'the tag "latest-x86_64" moves'],
-    ['vllm/vllm-openai:nightly', 'the tag "nightly" moves'],
-    ['registry.example:5000/vllm', 'name a version'],
+    ['vllm/vllm-openai', 'the version is missing'],
+    ['vllm/vllm-openai:latest', 'the tag "latest" can change'],
+    ['vllm/vllm-openai-cpu:latest-x86_64', 'the tag "latest-x86_64" can change'],
+    ['vllm/vllm-openai:nightly', 'the tag "nightly" can change'],
+    ['registry.example:5000/vllm', 'the version is missing'],
     ['vllm/VLLM:v1', 'expected an image such as'],
     ['two words:v1', 'expected an image such as'],
     ['vllm/vllm-openai@sha256:abc', 'expected an image such as'],
@@ -59,27 +59,27 @@ describe('container engine files that are refused', () => {
   });
 
   it.each([
-    ['--served-model-name', 'leave it out'],
-    ['--api-key', 'a key of its own'],
-    ['--host', 'leave it out'],
+    ['--served-model-name', 'remove it'],
+    ['--api-key', 'creates a key for each replica'],
+    ['--host', 'remove it'],
     ['--port=9000', 'the field port'],
-    ['--uds', 'leave it out'],
+    ['--uds', 'remove it'],
     ['--enable_force_include_usage', 'Headgate adds it'],
     ['--no-enable-force-include-usage', 'bills by the usage'],
     ['--disable-log-stats', 'routes by the statistics'],
     ['--ssl-keyfile', 'plain HTTP'],
     ['--shutdown-timeout', 'drain_seconds'],
     ['--hf-token', 'by reference under env'],
-    ['--config', 'write the options of that file here'],
-    ['--conf', 'write the options of that file here'],
+    ['--config', 'put the options of that file here'],
+    ['--conf', 'put the options of that file here'],
     ['--tokens-only', 'no route for text'],
-    ['--skip_tokenizer_init', 'reads no text'],
+    ['--skip_tokenizer_init', 'accepts no text'],
     ['--middleware=acme.Log', 'could change what is billed'],
-    ['--grpc', 'Headgate speaks HTTP'],
+    ['--grpc', 'Headgate uses HTTP'],
     ['--headless', 'needs the API server'],
-    ['--nnodes', 'replicas.max runs more'],
-    ['-n=2', 'replicas.max runs more'],
-    ['--master_addr=10.0.0.1', 'replicas.max runs more'],
+    ['--nnodes', 'raise replicas.max to run more'],
+    ['-n=2', 'raise replicas.max to run more'],
+    ['--master_addr=10.0.0.1', 'raise replicas.max to run more'],
     ['--data-parallel-external-lb', '--data-parallel-size is allowed'],
     ['--ssl-ca-certs', 'plain HTTP'],
     ['--lora-modules', 'list the adapters under lora'],
@@ -92,14 +92,14 @@ describe('container engine files that are refused', () => {
 
   it('begin with anything but the model', () => {
     const args = (text: string) => problems('', `driver: docker\n${image}args: [${text}]\n`);
-    expect(args('')).toEqual([expect.stringContaining(':9: args: the model is missing: begin with Acme/Chat')]);
-    expect(args('serve, Acme/Chat')).toEqual([expect.stringContaining('args[0]: the image begins with "vllm serve"')]);
+    expect(args('')).toEqual([expect.stringContaining(':9: args: the model is missing: put Acme/Chat first')]);
+    expect(args('serve, Acme/Chat')).toEqual([expect.stringContaining('args[0]: the image already runs "vllm serve"')]);
     expect(args('--enforce-eager')).toEqual([expect.stringContaining('args[0]: the model is missing')]);
     expect(args('Acme/Chat, --max-model-len 4096')).toEqual([
       expect.stringContaining('args[1]: two words in one item: write --max-model-len and its value'),
     ]);
     expect(args('Acme/Chat, --max-model-len, 4096')).toEqual([
-      expect.stringContaining('args[2]: expected a text: put it in quotes'),
+      expect.stringContaining('args[2]: expected text: put the value in quotes'),
     ]);
   });
 
@@ -107,10 +107,10 @@ describe('container engine files that are refused', () => {
     ['"--max-num-seqs 8"', 'two words in one item: write --max-num-seqs and its value'],
     ['" --max-num-seqs 8"', 'two words in one item: write --max-num-seqs'],
     ['"--max-num-seqs=8 --enforce-eager"', 'two words in one item: write --max-num-seqs=8'],
-    ['"--max-num-seqs 8 --enforce-eager"', '3 words in one item: write each as an item of its own'],
+    ['"--max-num-seqs 8 --enforce-eager"', '3 words in one item: write each word as a separate item'],
     ['"--max-num-seqs\\n8"', 'two words in one item'],
     ['--dtype, "bfloat16 --enforce-eager"', 'two words in one item'],
-    ['"--enforce-eager "', 'white space around --enforce-eager'],
+    ['"--enforce-eager "', 'remove the white space around --enforce-eager'],
   ])('have several words in one item: %s', (words, why) => {
     const [problem, ...others] = problems('', `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`);
     expect(problem).toContain(why);
@@ -118,11 +118,11 @@ describe('container engine files that are refused', () => {
   });
 
   it.each([
-    ['2048', 'is below context_length 4096: the engine would refuse what Headgate accepts; write 4096 or more'],
+    ['2048', 'is below context_length 4096: the engine would reject requests that Headgate accepts; set 4096 or more'],
     ['4k', 'is below context_length 4096'],
-    ['auto', 'it may come out below context_length; write 4096 or more, or leave it out'],
-    ['-1', 'it may come out below context_length'],
-    ['', 'it may come out below context_length'],
+    ['auto', 'may result in less than context_length; set 4096 or more, or remove it'],
+    ['-1', 'may result in less than context_length'],
+    ['', 'may result in less than context_length'],
   ])('have a context of %s, less than context_length', (length, why) => {
     expect(problems('', `driver: docker\n${image}args: [Acme/Chat, --max-model-len, "${length}"]\n`)).toEqual([
       expect.stringContaining(why),
@@ -137,7 +137,7 @@ describe('container engine files that are refused', () => {
   ])('use several GPUs and ask for none: %s', (lines, place) => {
     expect(problems('', `driver: docker\n${image}${lines}`)).toEqual([
       expect.stringContaining(
-        `${place}: the parallel sizes use 2 GPUs, and the file asks for none: write gpus with count: 2`,
+        `${place}: the parallel sizes need 2 GPUs, but the file has no gpus: add gpus with count: 2`,
       ),
     ]);
     const onCpu = image.replace('vllm-openai', 'vllm-openai-cpu');
@@ -148,8 +148,8 @@ describe('container engine files that are refused', () => {
     const lines = 'lora: [{id: helper, path: /adapters/helper}]\n';
     const unmounted = problems(lines, `driver: docker\n${image}args: [/models/chat]\n`);
     expect(unmounted).toEqual([
-      expect.stringContaining('args[0]: /models/chat is in no volume of this engine'),
-      expect.stringContaining('lora[0].path: /adapters/helper is in no volume'),
+      expect.stringContaining('args[0]: /models/chat is not in a volume of this engine'),
+      expect.stringContaining('lora[0].path: /adapters/helper is not in a volume'),
     ]);
     const volumes = 'volumes: ["/srv/models:/models:ro", "adapters:/adapters/helper"]\n';
     expect(problems(lines + volumes, `driver: docker\n${image}args: [/models/chat]\n`)).toEqual([]);
@@ -158,14 +158,14 @@ describe('container engine files that are refused', () => {
   });
 
   it.each([
-    ['tensor_parallel_size: 4\ngpus: {count: 2}\n', ':10: tensor_parallel_size: the parallel sizes use 4'],
+    ['tensor_parallel_size: 4\ngpus: {count: 2}\n', ':10: tensor_parallel_size: the parallel sizes multiply to 4'],
     ['shm_size: 16\n', ':10: shm_size: expected a size'],
     ['shm_size: 16kb\n', ':10: shm_size: must be at least 1mb'],
     ['memory_limit: lots\n', ':10: memory_limit: expected a size'],
     ['gpus: {count: 0}\n', ':10: gpus.count: must be at least 1'],
-    ['gpus: {count: 1, memory: 80}\n', ':10: gpus.memory: this field is not known'],
+    ['gpus: {count: 1, memory: 80}\n', ':10: gpus.memory: unknown field'],
     ['volumes: ["~/hf:/root"]\n', ':10: volumes[0]: expected name:/target'],
-    ['volumes: ["a1:/x", "/b:/x/:ro"]\n', ':10: volumes[1]: /x is mounted already'],
+    ['volumes: ["a1:/x", "/b:/x/:ro"]\n', ':10: volumes[1]: /x is already mounted'],
     ['volumes: ["data:relative"]\n', ':10: volumes[0]: expected name:/target'],
     ['volumes: ["/var/run/docker.sock:/var/run/docker.sock"]\n', ':10: volumes[0]: /var/run/docker.sock is a socket'],
     ['volumes: ["/var/run/docker.sock:/x:ro"]\n', ':10: volumes[0]: /var/run/docker.sock is a socket'],
@@ -174,21 +174,27 @@ describe('container engine files that are refused', () => {
     ['volumes: ["/:/host:ro"]\n', ':10: volumes[0]: / gives the machine away'],
     ['volumes: ["/srv/../etc:/x"]\n', ':10: volumes[0]: expected an absolute path without'],
     ['volumes: ["/etc/ssl/certs:/etc/ssl/certs"]\n', ':10: volumes[0]: /etc/ssl/certs belongs to the machine'],
-    ['privileged: true\n', ':10: privileged: this field is not known'],
-    ['devices: [/dev/sda]\n', ':10: devices: this field is not known'],
-    ['cap_add: [SYS_ADMIN]\n', ':10: cap_add: this field is not known'],
+    ['privileged: true\n', ':10: privileged: unknown field'],
+    ['devices: [/dev/sda]\n', ':10: devices: unknown field'],
+    ['cap_add: [SYS_ADMIN]\n', ':10: cap_add: unknown field'],
     ['port: 70000\n', ':10: port: must be at most 65535'],
-    ['hosts: ["gpu 1"]\n', ':10: hosts[0]: expected the name of a host or pool'],
-    ['constraints: [node.role==worker]\n', ':10: constraints: this field is not known'],
+    ['hosts: ["gpu 1"]\n', ':10: hosts[0]: expected the name of a host or a pool'],
+    ['constraints: [node.role==worker]\n', ':10: constraints: unknown field'],
     ['placement: anywhere\n', ':10: placement: expected "pack" or "spread"'],
     ['replicas: {min: 3, max: 2}\n', ':10: replicas.max: must be at least replicas.min'],
     ['sleep_level: 3\n', ':10: sleep_level: expected 0 or 1 or 2'],
-    ['sleep_level: 1\n', ':10: sleep_level: needs gpus'],
-    ['canaries: [{route: embeddings, body: {input: a}}]\n', ':10: canaries[0].route: a model for chat'],
-    ['canaries: [{route: completions, body: {prompt: a, model: b}}]\n', ':10: canaries[0].body.model: Headgate fills'],
-    ['env: {VLLM_API_KEY: "${A}"}\n', ':10: env.VLLM_API_KEY: leave it out'],
-    ['env: {CUDA_VISIBLE_DEVICES: "0"}\n', ':10: env.CUDA_VISIBLE_DEVICES: leave it out'],
-    ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: leave it out: that front end'],
+    ['sleep_level: 1\n', ':10: sleep_level: requires gpus'],
+    [
+      'canaries: [{route: embeddings, body: {input: a}}]\n',
+      ':10: canaries[0].route: this route does not serve chat models',
+    ],
+    [
+      'canaries: [{route: completions, body: {prompt: a, model: b}}]\n',
+      ':10: canaries[0].body.model: remove it; Headgate sets',
+    ],
+    ['env: {VLLM_API_KEY: "${A}"}\n', ':10: env.VLLM_API_KEY: remove it'],
+    ['env: {CUDA_VISIBLE_DEVICES: "0"}\n', ':10: env.CUDA_VISIBLE_DEVICES: remove it'],
+    ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: remove it; this front end'],
   ])('say %s', (lines, why) => {
     expect(problems(lines)).toEqual([expect.stringContaining(`engines/chat.yaml${why}`)]);
   });
@@ -212,15 +218,15 @@ describe('container engine files that are refused', () => {
 
   it('would get other GPUs than they are given, whatever they are', () => {
     const [problem] = problems('kind: openai\nenv: {NVIDIA_VISIBLE_DEVICES: all}\n');
-    expect(problem).toContain('env.NVIDIA_VISIBLE_DEVICES: leave it out');
+    expect(problem).toContain('env.NVIDIA_VISIBLE_DEVICES: remove it');
   });
 
   it('use other GPUs than they ask for, in whatever form the arguments say so', () => {
     const args = (text: string, count: number) =>
       problems(`gpus: {count: ${count}}\n`, `driver: docker\n${image}args: [Acme/Chat, ${text}]\n`);
-    expect(args('"-tp", "4"', 2)).toEqual([expect.stringContaining('args[1]: the parallel sizes use 4')]);
+    expect(args('"-tp", "4"', 2)).toEqual([expect.stringContaining('args[1]: the parallel sizes multiply to 4')]);
     expect(args('--tensor-parallel-size=two', 2)).toEqual([expect.stringContaining('args[1]')]);
-    expect(args('"-pp=2"', 3)).toEqual([expect.stringContaining('gpus.count: 3 cannot be divided')]);
+    expect(args('"-pp=2"', 3)).toEqual([expect.stringContaining('gpus.count: 3 is not divisible')]);
     expect(args('"-tp", "2", --pipeline_parallel_size, "2"', 4)).toEqual([]);
   });
 
@@ -233,15 +239,15 @@ describe('container engine files that are refused', () => {
       [`env:\n  PLAIN: "Bearer ${secret}"\n`, ':11: env.PLAIN'],
     ] as const) {
       const [problem, ...others] = problems(lines);
-      expect(problem, lines).toContain(`engines/chat.yaml${field}: a secret does not belong here`);
+      expect(problem, lines).toContain(`engines/chat.yaml${field}: secrets are not allowed here`);
       expect(problem).not.toMatch(/hf_abc|hunter2|someone/);
       expect(others).toEqual([]);
     }
     expect(problems('', `driver: docker\n${image}args: [Acme/Chat, --some-option, ${secret}]\n`)).toEqual([
-      expect.stringContaining('args[2]: a secret does not belong here'),
+      expect.stringContaining('args[2]: secrets are not allowed here'),
     ]);
     expect(problems('', `driver: process\ncommand: [vllm, serve, m]\nenv: {HF_TOKEN: ${secret}}\n`)).toEqual([
-      expect.stringContaining('env.HF_TOKEN: a secret does not belong here'),
+      expect.stringContaining('env.HF_TOKEN: secrets are not allowed here'),
     ]);
     expect(problems('env: {TOKENIZERS_PARALLELISM: "false", HF_TOKEN: "${HF_TOKEN}", HF_TOKEN_PATH: /t}\n')).toEqual(
       [],
@@ -250,20 +256,20 @@ describe('container engine files that are refused', () => {
 
   it('name a host or pool that hosts.yaml does not have', () => {
     expect(problems('hosts: [local, gpu-9]\n')).toEqual([
-      'engines/chat.yaml:10: hosts[1]: hosts.yaml has no host or pool "gpu-9"; there are local',
+      'engines/chat.yaml:10: hosts[1]: hosts.yaml has no host or pool "gpu-9"; use one of local',
     ]);
     writeFileSync(
       join(folder, 'hosts.yaml'),
       'hosts:\n  - {name: gpu-1, docker: "unix:///run/docker.sock", pools: [h100]}\n',
     );
     expect(problems('hosts: [gpu-1, h100]\n')).toEqual([]);
-    expect(problems('hosts: [local]\n')).toEqual([expect.stringContaining('"local"; there are gpu-1, h100')]);
+    expect(problems('hosts: [local]\n')).toEqual([expect.stringContaining('"local"; use one of gpu-1, h100')]);
   });
 
   it('say what only vLLM knows of another image', () => {
     const start = 'driver: docker\nimage: ghcr.io/acme/server:v1\n';
     expect(problems('tensor_parallel_size: 2\n', start)).toEqual([
-      expect.stringContaining('tensor_parallel_size: only vLLM knows this'),
+      expect.stringContaining('tensor_parallel_size: supported by vLLM only'),
     ]);
     expect(problems('args: [--port, "8000", --host, 0.0.0.0]\n', start)).toEqual([]);
   });

@@ -31,26 +31,26 @@ describe('hosts.yaml is refused', () => {
   it.each([
     ['hosts: []', 'hosts.yaml:1: hosts: must not be empty'],
     ['hosts: [{name: a}]', 'hosts.yaml:1: hosts[0].docker: this field is missing'],
-    [
-      'hosts:\n  - name: a\n    docker: unix:///d.sock\n    user: x',
-      'hosts.yaml:4: hosts[0].user: this field is not known',
-    ],
+    ['hosts:\n  - name: a\n    docker: unix:///d.sock\n    user: x', 'hosts.yaml:4: hosts[0].user: unknown field'],
     ['hosts: [{name: a, docker: "http://h"}]', 'expected unix:///path, tcp://host:port or ssh://user@host'],
-    ['hosts: [{name: a, docker: "tcp://u:p@h"}]', 'a password does not belong here'],
+    ['hosts: [{name: a, docker: "tcp://u:p@h"}]', 'a password is not allowed here'],
     ['hosts: [{name: a, docker: "ssh://h"}]', 'the user is missing'],
-    [`hosts: [{${far}, address: 10.0.0.5}]`, 'hosts[0].tls: this field is missing: whoever reaches'],
-    [`hosts: [{${far}, ${tls}}]`, 'hosts[0].address: this field is missing: replicas publish there'],
+    [`hosts: [{${far}, address: 10.0.0.5}]`, 'hosts[0].tls: this field is missing: without TLS, anyone who reaches'],
+    [
+      `hosts: [{${far}, ${tls}}]`,
+      'hosts[0].address: this field is missing: replicas publish their port on this address',
+    ],
     [`hosts: [{${far}, ${tls}, address: 0.0.0.0}]`, 'hosts[0].address: expected one IP address'],
     [`hosts: [{name: a, docker: "ssh://u@h"}]`, 'hosts[0].ssh: this field is missing'],
     [
       `hosts: [{name: a, docker: "ssh://u@h", address: 10.0.0.5, ssh: {key: /k, host_key: "${hostKey}"}}]`,
-      'hosts[0].address: replicas are reached through ssh',
+      'hosts[0].address: remove it; the gateway reaches replicas through ssh',
     ],
     [
       `hosts: [{name: a, docker: "ssh://u@h", ssh: {key: /k, host_key: MD5}}]`,
       'hosts[0].ssh.host_key: expected SHA256:',
     ],
-    [`hosts: [{name: a, docker: "unix:///d.sock", ${tls}}]`, 'hosts[0].tls: only tcp has TLS'],
+    [`hosts: [{name: a, docker: "unix:///d.sock", ${tls}}]`, 'hosts[0].tls: allowed for tcp:// only'],
     ['hosts: [{name: a, docker: "unix:///d.sock", gpus: all}]', 'hosts[0].gpus: expected auto or a list of GPUs'],
     [
       'hosts: [{name: a, docker: "unix:///d.sock", gpus: [{id: GPU-1}, {id: GPU-1}]}]',
@@ -62,15 +62,15 @@ describe('hosts.yaml is refused', () => {
     ],
     [
       'hosts:\n- {name: a, docker: "unix:///run/d.sock"}\n- {name: b, docker: "unix:///run/./d.sock"}',
-      'hosts.yaml:3: hosts[1].docker: the Docker engine of "a": a machine that is named twice',
+      'hosts.yaml:3: hosts[1].docker: same Docker engine as host "a": list each machine once',
     ],
     [
       `hosts: [{${far}, ${tls}, address: 10.0.0.5}, {name: b, docker: "tcp://10.0.0.5:2376", ${tls}, address: 10.0.0.6}]`,
-      'hosts[1].docker: the Docker engine of "a"',
+      'hosts[1].docker: same Docker engine as host "a"',
     ],
     [
       `hosts: [{name: a, docker: "ssh://u@h", ${ssh}}, {name: b, docker: "ssh://root@H:22/var/run/docker.sock", ${ssh}}]`,
-      'hosts[1].docker: the Docker engine of "a"',
+      'hosts[1].docker: same Docker engine as host "a"',
     ],
     ['{}', 'hosts: this field is missing'],
     ['swarm: {}', 'swarm.docker: this field is missing'],
@@ -80,16 +80,16 @@ describe('hosts.yaml is refused', () => {
         'swarm.gates: expected tcp://tasks.SERVICE:2375',
       ],
     ),
-    ['swarm: {docker: "unix:///d.sock", address: 10.0.0.5}', 'swarm.address: this field is not known'],
-    ['swarm: {docker: "tcp://10.0.0.5", network: host}', 'swarm.tls: this field is missing: whoever reaches'],
-    [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: host is needed'],
+    ['swarm: {docker: "unix:///d.sock", address: 10.0.0.5}', 'swarm.address: unknown field'],
+    ['swarm: {docker: "tcp://10.0.0.5", network: host}', 'swarm.tls: this field is missing: without TLS, anyone who reaches'],
+    [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: use host'],
     [`swarm: {docker: "ssh://u@h", network: host}`, 'swarm.ssh: this field is missing'],
   ])('%s', (text, problem) => {
     expect(problemsOf(load(text)).join('\n')).toContain(problem);
   });
 
   it('as a Docker address of the environment that needs more than an address', () => {
-    expect(problemsOf(load(null, 'ssh://u@h'))).toEqual(['DOCKER_HOST: ssh hosts belong into hosts.yaml']);
+    expect(problemsOf(load(null, 'ssh://u@h'))).toEqual(['DOCKER_HOST: define ssh hosts in hosts.yaml']);
   });
 });
 

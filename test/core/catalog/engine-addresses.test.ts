@@ -8,21 +8,18 @@ describe('engine files that are refused', () => {
   it('give an external engine no address, two fields for it, or one address twice', () => {
     const url = 'url: https://engine.example/base/';
     for (const [lines, said] of [
-      ['', /^engines\/far\.yaml:1: url: this field is missing; for several addresses: urls/],
-      [`${url}\nurls: [https://a.example]`, /^engines\/far\.yaml:\d+: urls: either url, .* not both/],
+      ['', /^engines\/far\.yaml:1: url: this field is missing; for several addresses use urls/],
+      [`${url}\nurls: [https://a.example]`, /^engines\/far\.yaml:\d+: urls: use either url .*not both/],
       ['urls: []', /urls/],
-      [
-        'urls: [https://a.example, https://b.example, https://a.example/]',
-        /urls\[2\]: this address stands there twice/,
-      ],
+      ['urls: [https://a.example, https://b.example, https://a.example/]', /urls\[2\]: this address is listed twice/],
       [
         'urls: ["http://A.example:80", "http://b.example", "http://a.example"]',
-        /urls\[2\]: this address stands there twice/,
+        /urls\[2\]: this address is listed twice/,
       ],
-      ['urls: ["http://a.example", "http://a.example:80/"]', /urls\[1\]: this address stands there twice/],
-      ['urls: ["https://a.example/x/", "https://A.example:443/y/../x"]', /urls\[1\]: this address stands there twice/],
-      ['urls: ["http://127.0.0.1:8000", "http://127.1:8000"]', /urls\[1\]: this address stands there twice/],
-      ['urls: ["http://[::1]:8000", "http://[0:0::1]:8000/"]', /urls\[1\]: this address stands there twice/],
+      ['urls: ["http://a.example", "http://a.example:80/"]', /urls\[1\]: this address is listed twice/],
+      ['urls: ["https://a.example/x/", "https://A.example:443/y/../x"]', /urls\[1\]: this address is listed twice/],
+      ['urls: ["http://127.0.0.1:8000", "http://127.1:8000"]', /urls\[1\]: this address is listed twice/],
+      ['urls: ["http://[::1]:8000", "http://[0:0::1]:8000/"]', /urls\[1\]: this address is listed twice/],
       ['urls: [https://a.example, "ftp://b.example"]', /urls\[1\]: expected an http or https address/],
     ] as const) {
       write('far.yaml', external.replace(url, lines));

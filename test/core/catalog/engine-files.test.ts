@@ -20,11 +20,11 @@ describe('engine files that are refused', () => {
     ] as const) {
       write('chat.yaml', `${chat}${more}\n`);
       expect(problems()).toEqual([
-        expect.stringMatching(new RegExp(`^engines/chat\\.yaml:${line}: not valid YAML: more than 100 levels`)),
+        expect.stringMatching(new RegExp(`^engines/chat\\.yaml:${line}: not valid YAML: more than 100 nested levels`)),
       ]);
     }
     write('chat.yaml', `${chat}x: ${'['.repeat(50)}${']'.repeat(50)}\n`);
-    expect(problems()).toEqual(['engines/chat.yaml:13: x: this field is not known']);
+    expect(problems()).toEqual(['engines/chat.yaml:13: x: unknown field']);
   });
 
   it('are not quoted at length, nor with what may be a secret', () => {
@@ -48,9 +48,9 @@ describe('engine files that are refused', () => {
   it('name the line of an alias that cannot be followed, of a tag and of a key that is none', () => {
     for (const [line, said] of [
       ['x: [*nothing]', /no anchor/],
-      ['x: &own [*own]', /within its own anchor/],
-      ['x: &own {a: {b: *own}}', /within its own anchor/],
-      ['x: !js/function y', /this tag is not known/],
+      ['x: &own [*own]', /inside its own anchor/],
+      ['x: &own {a: {b: *own}}', /inside its own anchor/],
+      ['x: !js/function y', /this tag is not supported/],
       ['x: !!set {a}', /tag !!set/],
       ['x: !!timestamp 2001-01-01', /tag !!timestamp/],
       ['? [a, b]\n: c', /a key/],
@@ -72,7 +72,7 @@ describe('engine files that are refused', () => {
     for (const price of ['1e-1', '-0.1', '0.1234567', '1_000', '0x10', '.5', '+1', 'free', 'true', '.inf']) {
       write('chat.yaml', chat.replace('0.10', price));
       expect(problems(), price).toEqual([
-        expect.stringMatching(/^engines\/chat\.yaml:8: pricing\.input_per_million: expected a plain decimal/),
+        expect.stringMatching(/^engines\/chat\.yaml:8: pricing\.input_per_million: expected an amount in US dollars/),
       ]);
     }
   });
@@ -81,9 +81,7 @@ describe('engine files that are refused', () => {
     for (const share of ['1.1', '-0.5', '2', '5e-1', '0.1234567', 'half', '1.000001']) {
       write('chat.yaml', chat.replace('0.400000', `0.400000\n  flex_multiplier: ${share}`));
       expect(problems(), share).toEqual([
-        expect.stringMatching(
-          /^engines\/chat\.yaml:11: pricing\.flex_multiplier: expected a plain decimal from 0 to 1/,
-        ),
+        expect.stringMatching(/^engines\/chat\.yaml:11: pricing\.flex_multiplier: expected a decimal from 0 to 1/),
       ]);
     }
     write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nmax_concurrent: 0'));
@@ -92,7 +90,7 @@ describe('engine files that are refused', () => {
 
   it('name a field that is not known, with its line', () => {
     write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nreplica: 3'));
-    expect(problems()).toEqual(['engines/chat.yaml:7: replica: this field is not known']);
+    expect(problems()).toEqual(['engines/chat.yaml:7: replica: unknown field']);
   });
 
   it('name a field that is missing', () => {
@@ -104,7 +102,7 @@ describe('engine files that are refused', () => {
     write('chat.yaml', chat.replace('  cached_input_per_million: "0.05"\n', '  cached_per_million: 1\n'));
     expect(problems()).toEqual([
       'engines/chat.yaml:7: pricing.cached_input_per_million: this field is missing',
-      'engines/chat.yaml:9: pricing.cached_per_million: this field is not known',
+      'engines/chat.yaml:9: pricing.cached_per_million: unknown field',
     ]);
   });
 
@@ -132,10 +130,10 @@ describe('engine files that are refused', () => {
     write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
     const found = problems();
     expect(found).toContain(
-      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name, alias or repository of engines/a.yaml: give one of the two another id',
+      'engines/b.yaml:2: id: "SMALL-CHAT" is already the id, name, alias or repository of engines/a.yaml: choose a different id for one of them',
     );
     expect(found).toContain(
-      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name, alias or repository of engines/a.yaml: give one of the two another name',
+      'engines/c.yaml:3: name: "acme/small-chat" is already the id, name, alias or repository of engines/a.yaml: choose a different name for one of them',
     );
     // Two engines may serve one repository: c.yaml and b.yaml.
     expect(found).toHaveLength(2);
@@ -144,7 +142,7 @@ describe('engine files that are refused', () => {
       external.replaceAll(/far-chat/gi, 'third').replace('name: Far Chat', 'name: T\naliases: [t3, Small-CHAT]'),
     );
     expect(problems()).toContain(
-      'engines/d.yaml:4: aliases[1]: "Small-CHAT" is already the id, name, alias or repository of engines/a.yaml: leave it to one of the two',
+      'engines/d.yaml:4: aliases[1]: "Small-CHAT" is already the id, name, alias or repository of engines/a.yaml: remove it from one of the two files',
     );
   });
 
@@ -174,7 +172,7 @@ describe('engine files that are refused', () => {
   it('have a command that does not say where it listens', () => {
     write('chat.yaml', chat.replace('"{socket}"', '/tmp/x.sock'));
     expect(problems()).toEqual([
-      expect.stringMatching(/^engines\/chat\.yaml:12: command: must hold \{socket\} or \{port\}/),
+      expect.stringMatching(/^engines\/chat\.yaml:12: command: must contain \{socket\} or \{port\}/),
     ]);
     write('chat.yaml', chat.replace('"{socket}"', '"{socket}", "{port}"'));
     expect(problems()).toEqual([expect.stringMatching(/not both/)]);
@@ -198,8 +196,8 @@ describe('engine files that are refused', () => {
   it('have a vLLM command that could not serve', () => {
     const command = (words: string) => chat.replace(/command: .*/, `command: [vllm, serve, m, ${words}]`);
     for (const [words, why] of [
-      ['--config, vllm.yaml', 'write the options of that file here'],
-      ['--nnodes, "2"', 'replicas.max runs more'],
+      ['--config, vllm.yaml', 'put the options of that file here'],
+      ['--nnodes, "2"', 'raise replicas.max to run more'],
       ['--tokens-only', 'no route for text'],
       ['--middleware, acme.Log', 'could change what is billed'],
       ['--max-model-len, "2048"', 'is below context_length 4096'],
@@ -237,7 +235,7 @@ describe('engine files that are refused', () => {
       `a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n`,
     );
     const found = problems();
-    expect(found).toContain('engines/a.yml: not read: engine files end in .yaml');
+    expect(found).toContain('engines/a.yml: ignored: engine files must end in .yaml');
     expect(found).toContain('engines/b.yaml: larger than 1048576 bytes');
     expect(found).toContainEqual(expect.stringMatching(/^engines\/c\.yaml:1: not valid YAML: Excessive alias count/));
     const missing = loadEngineFiles(join(enginesFolder(), '../nowhere'));

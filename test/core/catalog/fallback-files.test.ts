@@ -49,13 +49,13 @@ const adapters = (fallbacks: string): string => `kind: vllm\nlora:\n  - id: tune
 describe('fallbacks are refused', () => {
   it.each([
     ['nowhere', 'no engine file has a model "nowhere"'],
-    ['a', 'a model is no fallback of its own'],
-    ['A-Alias', 'a model is no fallback of its own'],
+    ['a', 'a model cannot be its own fallback'],
+    ['A-Alias', 'a model cannot be its own fallback'],
     ['tuned', 'tuned is served by the same engine'],
-    ['b, Acme/B', 'b stands here already'],
-    ['vectors', 'vectors is for embedding, and does not answer requests for chat'],
-    ['sorter', 'sorter is for rerank'],
-    ['plain', 'plain is for completion'],
+    ['b, Acme/B', 'b is already listed'],
+    ['vectors', 'vectors has task_type embedding and cannot serve chat requests'],
+    ['sorter', 'sorter has task_type rerank'],
+    ['plain', 'plain has task_type completion'],
     ['1, 2, 3, 4, 5, 6, 7, 8, 9', 'must not be longer than 8'],
     ['""', 'must not be empty'],
   ])('where they are %s', (names, message) => {
@@ -76,7 +76,7 @@ describe('fallbacks are refused', () => {
     expect(problems()).toEqual([
       expect.stringMatching(/^a\.yaml:13: lora\[0\]\.fallbacks\[0\]: a is served by the same engine/),
       expect.stringMatching(/^a\.yaml:13: lora\[0\]\.fallbacks\[1\]: no engine file has a model "nowhere"/),
-      expect.stringMatching(/^a\.yaml:13: lora\[0\]\.fallbacks\[2\]: a model is no fallback of its own/),
+      expect.stringMatching(/^a\.yaml:13: lora\[0\]\.fallbacks\[2\]: a model cannot be its own fallback/),
     ]);
   });
 });

@@ -13,40 +13,43 @@ describe('LoRA adapters of an engine file', () => {
       return problems().map((problem) => problem.replace(/^engines\/chat.yaml:\d+: /, ''));
     };
     expect(found(`${chat}max_loras: 2\nmax_lora_rank: 64\n`)).toEqual([
-      'max_loras: only where lora lists adapters',
-      'max_lora_rank: only where lora lists adapters',
+      'max_loras: allowed only if lora lists adapters',
+      'max_lora_rank: allowed only if lora lists adapters',
     ]);
     expect(found(chat + lora('id: a, path: /models/a'))).toEqual([
-      'lora: only vLLM serves adapters; kind: vllm says that the engine is one',
+      'lora: supported by vLLM only; set kind: vllm if the engine runs vLLM',
     ]);
     for (const [item, problem] of [
       ['id: a', 'lora[0].path: this field is missing'],
-      ['id: a, path: models', 'lora[0].path: expected an absolute folder, or a repository as owner/name'],
-      ['id: a, path: /models/../etc', 'lora[0].path: expected an absolute folder without ..'],
-      ['id: a, path: "/models/a=b"', 'lora[0].path: vLLM cannot be told of a path with = , { or }'],
-      ['id: a, path: /a, upstream_model: b', 'lora[0].upstream_model: leave it out: the engine is told the id'],
+      [
+        'id: a, path: models',
+        'lora[0].path: expected an absolute path of a folder, or a repository such as owner/name',
+      ],
+      ['id: a, path: /models/../etc', 'lora[0].path: expected an absolute path of a folder without ..'],
+      ['id: a, path: "/models/a=b"', 'lora[0].path: must not contain = , { or }, which vLLM cannot parse in a path'],
+      ['id: a, path: /a, upstream_model: b', 'lora[0].upstream_model: remove it; Headgate uses the id in the engine'],
       [
         'id: SMALL-chat, path: /a',
-        'lora[0].id: "SMALL-chat" is already the id, name, alias or repository of engines/chat.yaml: give one of the two another id',
+        'lora[0].id: "SMALL-chat" is already the id, name, alias or repository of engines/chat.yaml: choose a different id for one of them',
       ],
       [
         'id: a, path: acme/small-chat',
-        'lora[0].path: "acme/small-chat" is already the id, name, alias or repository of engines/chat.yaml: requests name a model by it, so leave it to one of the two files',
+        'lora[0].path: "acme/small-chat" is already the id, name, alias or repository of engines/chat.yaml: requests use it as a model name, so remove it from one of the two files',
       ],
     ] as const) {
       expect(found(vllm + lora(item)), item).toContain(problem);
     }
     expect(
       found(vllm + lora('id: a, path: /a, pricing: { input_per_million: 0.1234567, output_per_million: 1 }')),
-    ).toEqual([expect.stringMatching(/^lora\[0\]\.pricing\.input_per_million: expected a plain decimal/)]);
+    ).toEqual([expect.stringMatching(/^lora\[0\]\.pricing\.input_per_million: expected an amount in US dollars/)]);
     const flagged = vllm.replace('serve-it,', 'serve-it, --lora-modules, a=b, --max-loras, "2",');
     expect(found(flagged + lora('id: a, path: /a'))).toEqual([
-      'command[1]: --lora-modules: leave it out, Headgate makes it of lora',
-      'command[3]: --max-loras: leave it out and write max_loras',
+      'command[1]: --lora-modules: remove it; Headgate sets it from lora',
+      'command[3]: --max-loras: remove it and set max_loras',
     ]);
     expect(found(`${external}max_loras: 2\n${lora('id: a, path: /a')}`)).toEqual([
-      'max_loras: leave it out: whoever runs the engine loads its adapters',
-      'lora[0].path: leave it out: whoever runs the engine loads its adapters',
+      'max_loras: remove it; an external engine loads its own adapters',
+      'lora[0].path: remove it; an external engine loads its own adapters',
     ]);
   });
 

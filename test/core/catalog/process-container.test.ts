@@ -44,7 +44,7 @@ describe('a process that starts a container', () => {
     '--volume-driver evil',
     '--an-option-of-tomorrow x',
   ])('is refused with %s', (options) => {
-    expect(problems(run(options))).toEqual([expect.stringMatching(/^command: docker's option --[a-z-]+/)]);
+    expect(problems(run(options))).toEqual([expect.stringMatching(/^command: docker option --[a-z-]+/)]);
   });
 
   it.each([
@@ -53,7 +53,7 @@ describe('a process that starts a container', () => {
     ['--volume=/etc/passwd:/x', '/etc/passwd belongs to the machine'],
     ['--mount type=bind,source=/run/docker.sock,target=/x', '/run/docker.sock is a socket'],
     ['--mount type=bind,src=/proc,dst=/x,readonly', '/proc gives the machine away'],
-    ['--mount type=volume,src=a,dst=/x,volume-opt=o=bind', 'options of a volume'],
+    ['--mount type=volume,src=a,dst=/x,volume-opt=o=bind', 'volume options are not allowed'],
   ])('is refused with %s', (options, why) => {
     expect(problems(run(options))).toEqual([expect.stringContaining(`command: ${why}`)]);
   });
@@ -67,7 +67,7 @@ describe('a process that starts a container', () => {
     ['a new container', words('docker create --privileged -p {port}:80 acme/server:v1')],
     ['a shell', ['/bin/sh', '-c', 'exec docker run --privileged -p {port}:80 "acme/server:v1"']],
   ])('is refused through %s as well', (_what, command) => {
-    expect(problems(command)).toEqual([expect.stringContaining("docker's option --privileged gives rights")]);
+    expect(problems(command)).toEqual([expect.stringContaining('docker option --privileged gives rights')]);
   });
 
   it.each([

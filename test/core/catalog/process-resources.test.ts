@@ -50,7 +50,7 @@ describe('what is refused', () => {
     ['group: large', 'group: expected a group such as {name: large}'],
     ['group: {}', 'group.name: this field is missing'],
     ['group: {name: ""}', 'group.name: must not be empty'],
-    ['group: {name: large, alone: true}', 'group.alone: this field is not known'],
+    ['group: {name: large, alone: true}', 'group.alone: unknown field'],
     ['group: {name: large, swap: "no"}', 'group.swap: expected boolean'],
     ['pinned: "yes"', 'pinned: expected boolean'],
   ])('%s', (line, problem) => {
@@ -61,7 +61,7 @@ describe('what is refused', () => {
   it('variables that would say again which devices are its own', () => {
     write('a', 'gpus: {count: 1}', 'env: {CUDA_VISIBLE_DEVICES: "0"}');
     expect(problems()).toEqual([
-      'engines/a.yaml:10: env.CUDA_VISIBLE_DEVICES: leave it out, Headgate gives each replica devices of its own; see gpus',
+      'engines/a.yaml:10: env.CUDA_VISIBLE_DEVICES: remove it; Headgate assigns devices to each replica (see gpus)',
     ]);
     write('a', 'env: {CUDA_VISIBLE_DEVICES: "0"}');
     expect(problems()).toEqual([]);
@@ -70,11 +70,11 @@ describe('what is refused', () => {
   it('vLLM that uses other than all of its devices', () => {
     write('a', 'command: [vllm, serve, m]', 'gpus: {count: 2}');
     expect(problems()).toEqual([
-      'engines/a.yaml:9: gpus.count: the parallel sizes use 1, gpus.count gives 2: they must be the same',
+      'engines/a.yaml:9: gpus.count: the parallel sizes multiply to 1, but gpus.count is 2: make them equal',
     ]);
     write('a', 'command: [vllm, serve, m, --tensor-parallel-size, "4"]', 'gpus: {count: 2}');
     expect(problems()).toEqual([
-      'engines/a.yaml:8: command[3]: the parallel sizes use 4, gpus.count gives 2: they must be the same',
+      'engines/a.yaml:8: command[3]: the parallel sizes multiply to 4, but gpus.count is 2: make them equal',
     ]);
     write('a', 'command: [vllm, serve, m, -tp, "2"]', 'gpus: {count: 2}');
     expect(problems()).toEqual([]);
@@ -85,7 +85,7 @@ describe('what is refused', () => {
     write('b', 'group: {name: g}');
     write('c', 'group: {name: other}');
     expect(problems()).toEqual([
-      'engines/b.yaml:9: group.exclusive: engines/a.yaml says exclusive: true of the group g',
+      'engines/b.yaml:9: group.exclusive: engines/a.yaml sets exclusive: true for the group g; use the same value',
     ]);
   });
 
@@ -93,11 +93,11 @@ describe('what is refused', () => {
     write('a', 'group: {name: g}', 'replicas: {min: 1, max: 1}');
     write('b', 'group: {name: g}');
     expect(problems()).toEqual([
-      'engines/a.yaml:10: replicas.min: this engine is kept running: no other of the group g could start',
+      'engines/a.yaml:10: replicas.min: this engine is always running, so no other engine of the group g could start',
     ]);
     write('a', 'group: {name: g}', 'pinned: true');
     expect(problems()).toEqual([
-      'engines/a.yaml:10: pinned: this engine is kept running: no other of the group g could start',
+      'engines/a.yaml:10: pinned: this engine is always running, so no other engine of the group g could start',
     ]);
     write('b', 'group: {name: g}', 'enabled: false');
     expect(problems()).toEqual([]);

@@ -135,7 +135,7 @@ describe('headgate engines validate', () => {
     const result = await runCli(['engines', 'validate', join(folder, 'a.yaml'), join(folder, 'b.yaml')]);
     expect(result).toMatchObject({
       code: 1,
-      stderr: `${folder}/b.yaml:3: name: "Same" is already the id, name, alias or repository of ${folder}/a.yaml: give one of the two another name\n`,
+      stderr: `${folder}/b.yaml:3: name: "Same" is already the id, name, alias or repository of ${folder}/a.yaml: choose a different name for one of them\n`,
     });
   });
 });

@@ -12,33 +12,32 @@ export type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
 
 /** Options of vLLM that Headgate sets for containers itself, or that remove what Headgate bills and routes by. */
 const ownFlags: Readonly<Record<string, string>> = {
-  '--served-model-name': 'leave it out, Headgate serves the model as id, name and hugging_face_id',
-  '--api-key': 'leave it out, Headgate gives each replica a key of its own',
-  '--host': 'leave it out, Headgate says where it listens',
-  '--port': 'leave it out; the field port says where it listens',
-  '--uds': 'leave it out, Headgate says where it listens',
-  '--enable-force-include-usage': 'leave it out, Headgate adds it',
-  '--no-enable-force-include-usage': 'leave it out: Headgate bills by the usage that this leaves away',
-  '--enable-prompt-tokens-details': 'leave it out, Headgate adds it',
-  '--no-enable-prompt-tokens-details':
-    'leave it out: Headgate bills cached tokens by the details that this leaves away',
-  '--disable-log-stats': 'leave it out: Headgate routes by the statistics that this leaves away',
-  '--shutdown-timeout': 'leave it out, Headgate drains by drain_seconds before it stops the engine',
-  '--hf-token': 'leave it out and give HF_TOKEN by reference under env',
+  '--served-model-name': 'remove it; Headgate serves the model as id, name and hugging_face_id',
+  '--api-key': 'remove it; Headgate creates a key for each replica',
+  '--host': 'remove it; Headgate sets the listen address',
+  '--port': 'remove it; set the field port instead',
+  '--uds': 'remove it; Headgate sets the listen address',
+  '--enable-force-include-usage': 'remove it; Headgate adds it',
+  '--no-enable-force-include-usage': 'remove it; Headgate bills by the usage that this option hides',
+  '--enable-prompt-tokens-details': 'remove it; Headgate adds it',
+  '--no-enable-prompt-tokens-details': 'remove it; Headgate bills cached tokens by the details that this option hides',
+  '--disable-log-stats': 'remove it; Headgate routes by the statistics that this option hides',
+  '--shutdown-timeout': 'remove it; set drain_seconds, which Headgate applies before it stops the engine',
+  '--hf-token': 'remove it; set HF_TOKEN by reference under env',
 };
 
 /** Variables that Headgate sets itself, or with which Headgate could not reach or bill the engine. */
 const refusedVariables: Readonly<Record<string, string>> = {
-  VLLM_API_KEY: 'leave it out, Headgate gives each replica a key of its own',
-  VLLM_SERVER_DEV_MODE: 'leave it out, Headgate sets it where nobody else can connect',
-  VLLM_USE_RUST_FRONTEND: 'leave it out: that front end does not report the usage by which Headgate bills',
+  VLLM_API_KEY: 'remove it; Headgate creates a key for each replica',
+  VLLM_SERVER_DEV_MODE: 'remove it; Headgate sets it where only the gateway can connect',
+  VLLM_USE_RUST_FRONTEND: 'remove it; this front end does not report the usage that Headgate bills',
 };
 
 /** Variables that would give a container other devices than the ones assigned to it. */
 const deviceVariables: Readonly<Record<string, string>> = {
-  CUDA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
-  NVIDIA_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
-  HIP_VISIBLE_DEVICES: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+  CUDA_VISIBLE_DEVICES: 'remove it; Headgate assigns devices to each replica (see gpus)',
+  NVIDIA_VISIBLE_DEVICES: 'remove it; Headgate assigns devices to each replica (see gpus)',
+  HIP_VISIBLE_DEVICES: 'remove it; Headgate assigns devices to each replica (see gpus)',
 };
 
 export function containerProblems(engine: EngineFile): FileProblem[] {
@@ -74,20 +73,20 @@ function variableProblems({ env }: ContainerFile, refused: Readonly<Record<strin
 function modelProblems({ args, entrypoint, hugging_face_id: repository }: ContainerFile): FileProblem[] {
   if (entrypoint !== undefined) return [];
   const [first] = args;
-  if (first === undefined) return [{ path: ['args'], message: `the model is missing: begin with ${repository}` }];
+  if (first === undefined) return [{ path: ['args'], message: `the model is missing: put ${repository} first` }];
   if (first === 'vllm' || first === 'serve') {
-    const message = `the image begins with "vllm serve" by itself: begin with the model, ${repository}`;
+    const message = `the image already runs "vllm serve": put the model first, ${repository}`;
     return [{ path: ['args', 0], message }];
   }
   if (!first.startsWith('-') || findFlag(args, '--model') !== null) return [];
-  return [{ path: ['args', 0], message: `the model is missing: begin with ${repository}` }];
+  return [{ path: ['args', 0], message: `the model is missing: put ${repository} first` }];
 }
 
 function openaiProblems(engine: ContainerFile): FileProblem[] {
   const fields = ['tensor_parallel_size', 'sleep_level'] as const;
   const unknown = fields
     .filter((field) => engine[field] !== undefined && engine[field] !== 0)
-    .map((field) => ({ path: [field], message: 'only vLLM knows this; kind: vllm says that the image is one' }));
+    .map((field) => ({ path: [field], message: 'supported by vLLM only; set kind: vllm if the image runs vLLM' }));
   return [...unknown, ...variableProblems(engine, deviceVariables)];
 }
 
@@ -144,15 +143,15 @@ export function parallelProblem(words: readonly string[], gpus: number): { index
 
 function parallelText(used: number, gpus: number): string {
   return Number.isInteger(used)
-    ? `the parallel sizes use ${used}, gpus.count gives ${gpus}: they must be the same`
-    : 'a parallel size is no whole number: write the number of GPUs';
+    ? `the parallel sizes multiply to ${used}, but gpus.count is ${gpus}: make them equal`
+    : 'a parallel size is not a whole number: set it to a number of GPUs';
 }
 
 function parallelProblems(engine: ContainerFile): FileProblem[] {
   const { args, gpus, tensor_parallel_size: size } = engine;
   const given = parallelSize(args, 'tensor');
   if (given !== null && size !== undefined && given.size !== size) {
-    return [{ path: ['tensor_parallel_size'], message: 'contradicts args; leave one of them out' }];
+    return [{ path: ['tensor_parallel_size'], message: 'contradicts args; remove one of them' }];
   }
   if (gpus === undefined) {
     return unplacedProblems(engine, (size ?? given?.size ?? 1) * otherParallelSizes(args), given?.index ?? null);
@@ -162,7 +161,7 @@ function parallelProblems(engine: ContainerFile): FileProblem[] {
   const message = parallelText(used, gpus.count);
   if (size !== undefined) return [{ path: ['tensor_parallel_size'], message }];
   if (given !== null) return [{ path: ['args', given.index], message }];
-  const undivided = `${gpus.count} cannot be divided by the pipeline and data parallel sizes of args`;
+  const undivided = `${gpus.count} is not divisible by the pipeline and data parallel sizes in args`;
   return [{ path: ['gpus', 'count'], message: undivided }];
 }
 
@@ -173,14 +172,14 @@ function unplacedProblems({ image, tensor_parallel_size: size }: ContainerFile, 
   if (used === 1 || /cpu/.test(parseImage(image)?.repository ?? '')) return [];
   const path = size !== undefined ? ['tensor_parallel_size'] : index !== null ? ['args', index] : ['args'];
   const message = Number.isInteger(used)
-    ? `the parallel sizes use ${used} GPUs, and the file asks for none: write gpus with count: ${used}`
-    : 'a parallel size is no whole number: write the number of GPUs';
+    ? `the parallel sizes need ${used} GPUs, but the file has no gpus: add gpus with count: ${used}`
+    : 'a parallel size is not a whole number: set it to a number of GPUs';
   return [{ path, message }];
 }
 
 function sleepProblems({ sleep_level: level, gpus, args }: ContainerFile): FileProblem[] {
   if (level === 0) return [];
-  if (gpus === undefined) return [{ path: ['sleep_level'], message: 'needs gpus: vLLM does not sleep on a CPU' }];
+  if (gpus === undefined) return [{ path: ['sleep_level'], message: 'requires gpus: vLLM cannot sleep on a CPU' }];
   const refused = findFlag(args, '--no-enable-sleep-mode');
   if (refused === null) return [];
   return [{ path: ['args', refused.index], message: '--no-enable-sleep-mode contradicts sleep_level' }];
@@ -191,7 +190,7 @@ function volumeProblems({ volumes }: ContainerFile): FileProblem[] {
   return targets.flatMap((target, index) =>
     targets.indexOf(target) === index
       ? []
-      : [{ path: ['volumes', index], message: `${target ?? ''} is mounted already` }],
+      : [{ path: ['volumes', index], message: `${target ?? ''} is already mounted` }],
   );
 }
 
@@ -209,15 +208,18 @@ function canaryProblems({ canaries, task_type: task }: ContainerFile): FileProbl
   return canaries.flatMap(({ route, body, contains }, index) => {
     const problems = ['model', 'stream']
       .filter((key) => body[key] !== undefined)
-      .map((key) => ({ path: ['canaries', index, 'body', key], message: 'Headgate fills this in: leave it out' }));
+      .map((key) => ({ path: ['canaries', index, 'body', key], message: 'remove it; Headgate sets this field' }));
     if (!routes.includes(route)) {
       problems.unshift({
         path: ['canaries', index, 'route'],
-        message: `a model for ${task} does not answer there: write ${routes.join(' or ')}`,
+        message: `this route does not serve ${task} models: use ${routes.join(' or ')}`,
       });
     }
     if (textless.includes(route) && contains !== undefined) {
-      problems.push({ path: ['canaries', index, 'contains'], message: 'leave it out: the answer has no text' });
+      problems.push({
+        path: ['canaries', index, 'contains'],
+        message: 'remove it; responses of this route have no text',
+      });
     }
     return problems;
   });

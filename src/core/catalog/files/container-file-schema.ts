@@ -27,9 +27,9 @@ function imageProblem(image: string): string | null {
   const parsed = parseImage(image);
   if (parsed === null) return 'expected an image such as vllm/vllm-openai:v0.29.0';
   if (parsed.digest !== null) return null;
-  if (parsed.tag === null) return `name a version: ${parsed.repository}:v…, or a digest`;
+  if (parsed.tag === null) return `the version is missing: write ${parsed.repository}:v…, or a digest`;
   if (/^(latest|nightly)(-|$)/.test(parsed.tag)) {
-    return `the tag "${parsed.tag}" moves: name a version such as v0.29.0, or a digest`;
+    return `the tag "${parsed.tag}" can change: use a version such as v0.29.0, or a digest`;
   }
   return null;
 }
@@ -67,18 +67,18 @@ const size = (what: string) =>
 const argument = z
   .string()
   .max(32_768)
-  .regex(/^[^\0]*$/, 'a NUL is not allowed here');
+  .regex(/^[^\0]*$/, 'must not contain a NUL character');
 
 const canary = z.strictObject({
-  route: z.enum(canaryRoutes).describe('Route under /v1.'),
-  body: z.record(z.string(), z.unknown()).describe('The request without "model" and "stream".'),
-  contains: z.string().min(1).max(4096).optional().describe("What the answer's text must contain."),
+  route: z.enum(canaryRoutes).describe('Route, without /v1.'),
+  body: z.record(z.string(), z.unknown()).describe('Request body, without "model" and "stream".'),
+  contains: z.string().min(1).max(4096).optional().describe('Text that the response must contain.'),
 });
 
 const containerFields = {
   image: z
     .string()
-    .describe('Image with a version tag that does not move, or a digest: vllm/vllm-openai:v0.29.0.')
+    .describe('Image with a fixed version tag or a digest, such as vllm/vllm-openai:v0.29.0.')
     .superRefine((text, context) => {
       const message = imageProblem(text);
       if (message !== null) context.addIssue({ code: 'custom', message });
@@ -87,8 +87,8 @@ const containerFields = {
     .array(argument)
     .max(1000)
     .default([])
-    .describe("What follows the image's entrypoint. vLLM: the model, then its options, each word an item of its own."),
-  entrypoint: z.array(argument).min(1).max(100).optional().describe("In place of the image's own."),
+    .describe("Arguments after the image's entrypoint. For vLLM: the model, then the options, one word per item."),
+  entrypoint: z.array(argument).min(1).max(100).optional().describe('Replaces the entrypoint of the image.'),
   ...environmentFields,
   gpus: gpusField,
   tensor_parallel_size: z
@@ -96,53 +96,60 @@ const containerFields = {
     .min(1)
     .max(64)
     .optional()
-    .describe('GPUs over which each layer is split. vLLM: gpus.count if absent and args do not say otherwise.'),
-  shm_size: size('Shared memory, such as 16gb. vLLM on several GPUs: 16gb if absent.').optional(),
-  memory_limit: size('Memory of the container, such as 64gb; without it there is no limit.').optional(),
+    .describe('Number of GPUs over which each layer is split. Default for vLLM: the value in args, or gpus.count.'),
+  shm_size: size('Shared memory, such as 16gb. Default for vLLM on several GPUs: 16gb.').optional(),
+  memory_limit: size('Memory limit of the container, such as 64gb. Default: no limit.').optional(),
   volumes: z
     .array(
-      z.string().refine((text) => parseVolume(text) !== null, 'expected name:/target or /host/path:/target, then :ro'),
+      z
+        .string()
+        .refine(
+          (text) => parseVolume(text) !== null,
+          'expected name:/target or /host/path:/target, with :ro at the end if read-only',
+        ),
     )
     .max(100)
     .default([])
-    .describe('Named volumes or directories of the host, such as hf-cache:/root/.cache/huggingface.'),
-  port: z.int().min(1).max(65_535).default(8000).describe('Where it listens inside of the container.'),
+    .describe('Named volumes or host directories, such as hf-cache:/root/.cache/huggingface.'),
+  port: z.int().min(1).max(65_535).default(8000).describe('Port on which the engine listens inside the container.'),
   placement: z
     .enum(['pack', 'spread'])
     .default('pack')
-    .describe('pack fills one host before the next, spread evens replicas out.'),
-  idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
+    .describe('pack fills one host before the next; spread distributes replicas evenly.'),
+  idle_seconds: seconds(31_536_000).default(300).describe('Idle time after which a replica is stopped.'),
   start_timeout_seconds: seconds(86_400)
     .default(1800)
-    .describe('Must be ready within this time, downloads of image and model included.'),
-  drain_seconds: seconds(86_400).default(30).describe('Requests may run on for this long when it is stopped.'),
+    .describe('Time limit for a start, including downloads of the image and the model.'),
+  drain_seconds: seconds(86_400)
+    .default(30)
+    .describe('Time that running requests get to finish when a replica is stopped.'),
   min_up_seconds: z
     .int()
     .min(0)
     .max(86_400)
     .default(60)
-    .describe('Once ready, it makes room for no other model before this time.'),
+    .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
   pinned: pinnedField,
   sleep_level: z
     .literal([0, 1, 2])
     .default(0)
-    .describe('When idle it sleeps instead of being stopped: 1 keeps weights in host memory, 2 drops them.'),
+    .describe('An idle replica sleeps instead of being stopped. 1 keeps the weights in host memory, 2 drops them.'),
   canaries: z
     .array(canary)
     .max(16)
     .default([])
-    .describe("Requests that a new replica must answer before users' requests reach it; never billed."),
+    .describe('Requests that a new replica must answer before it gets client requests. They are not billed.'),
 };
 
 export const dockerFields = {
-  driver: z.literal('docker').describe('Containers on the hosts of hosts.yaml, or of this machine.'),
+  driver: z.literal('docker').describe('Containers on the hosts in hosts.yaml, or on this machine.'),
   ...containerFields,
   hosts: z
-    .array(z.string().regex(hostNamePattern, 'expected the name of a host or pool'))
+    .array(z.string().regex(hostNamePattern, 'expected the name of a host or a pool'))
     .max(1000)
     .default([])
-    .describe('Hosts or pools of hosts.yaml that may run it; any if empty.'),
+    .describe('Hosts or pools in hosts.yaml that may run replicas. Empty: any host.'),
 };
 
 export const swarmFields = {

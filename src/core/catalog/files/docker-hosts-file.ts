@@ -78,10 +78,10 @@ const path = z.string().regex(/^\/[^\0]*$/, 'expected an absolute path');
 const gpuSchema = z.strictObject({
   id: z
     .string()
-    .regex(/^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}$/, 'expected a UUID or whatever the host calls the device')
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}$/, 'expected a UUID or the name of the device on the host')
     .describe('UUID of the device, as `nvidia-smi -L` prints it.'),
-  memory_gib: z.number().positive().max(1_000_000).optional().describe('Its memory.'),
-  profile: z.string().min(1).max(128).optional().describe('Its product name.'),
+  memory_gib: z.number().positive().max(1_000_000).optional().describe('Memory of the GPU.'),
+  profile: z.string().min(1).max(128).optional().describe('Product name of the GPU.'),
 });
 
 const reachFields = {
@@ -96,36 +96,36 @@ const reachFields = {
   tls: z.strictObject({ ca: path, cert: path, key: path }).optional().describe('PEM files, for tcp.'),
   ssh: z
     .strictObject({
-      key: path.describe('File of the private key.'),
+      key: path.describe('File with the private key.'),
       host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}=?$/, 'expected SHA256:…, as ssh-keygen -l prints it'),
     })
     .optional()
-    .describe('For ssh.'),
+    .describe('Settings for ssh:// addresses.'),
   same_machine: z
     .boolean()
     .default(false)
     .describe(
-      'For tcp: a proxy of the Docker socket of the machine that the gateway runs on. Needs no tls, no address.',
+      'For tcp: true if the address is a proxy of the Docker socket on the machine of the gateway. Needs no tls and no address.',
     ),
 };
 
 const hostSchema = z.strictObject({
-  name: name.describe('What engine files call the host.'),
+  name: name.describe('Name of the host in engine files.'),
   ...reachFields,
   address: z
     .string()
     .refine((text) => isIP(text) !== 0 && text !== '0.0.0.0' && text !== '::', 'expected one IP address of the host')
     .optional()
-    .describe('Private address on which replicas publish their port. Needed for tcp.'),
-  pools: z.array(name).max(100).default([]).describe('Names that engine files may ask for instead of one host.'),
+    .describe('Private address on which replicas publish their port. Required for tcp.'),
+  pools: z.array(name).max(100).default([]).describe('Names that engine files may use instead of a host name.'),
   gpus: z
     .preprocess(
       (value) => (value === 'auto' ? undefined : value),
       z.array(gpuSchema, 'expected auto or a list of GPUs').max(1000).optional(),
     )
     .describe('auto, or a list.'),
-  gpu_access: z.enum(['nvidia', 'cdi', 'environment']).optional().describe('How containers get their GPUs.'),
-  probe_image: z.string().min(1).max(1024).optional().describe('Image in which nvidia-smi runs.'),
+  gpu_access: z.enum(['nvidia', 'cdi', 'environment']).optional().describe('How containers get access to GPUs.'),
+  probe_image: z.string().min(1).max(1024).optional().describe('Image that runs nvidia-smi.'),
 });
 
 /** Matches tasks.SERVICE, a DNS name with one address per task. The service's own name reaches one task at a time. */
@@ -136,8 +136,10 @@ const swarmSchema = z.strictObject({
   network: z
     .enum(['overlay', 'host'])
     .default('overlay')
-    .describe('overlay: the gateway runs in a container on that manager. host: tasks publish a port on their node.'),
-  gpu_resource: name.default('NVIDIA-GPU').describe('Generic resource that the nodes offer their GPUs as.'),
+    .describe(
+      'overlay: requires the gateway to run in a container on this manager. host: tasks publish a port on their node.',
+    ),
+  gpu_resource: name.default('NVIDIA-GPU').describe('Generic resource under which the nodes offer their GPUs.'),
   secrets: z
     .enum(['files', 'environment'])
     .default('files')
@@ -146,12 +148,12 @@ const swarmSchema = z.strictObject({
     .string()
     .regex(gatesPattern, 'expected tcp://tasks.SERVICE:2375')
     .optional()
-    .describe('tcp://tasks.SERVICE:2375: the service of docker-gates of the nodes that take runs of stacks.'),
+    .describe('tcp://tasks.SERVICE:2375: the docker-gate service on the nodes that execute stack runs.'),
 });
 
 const fileSchema = z.strictObject({
   hosts: z.array(hostSchema).min(1).max(1000).optional(),
-  swarm: swarmSchema.optional().describe('The swarm for engines with driver: swarm.'),
+  swarm: swarmSchema.optional().describe('Docker Swarm for engines with driver: swarm.'),
 });
 type HostFile = z.output<typeof hostSchema>;
 type SwarmFile = z.output<typeof swarmSchema>;
@@ -194,7 +196,7 @@ export function loadDockerHosts(folder: string, { defaultDocker }: DockerHostsOp
  * so replicas publish on its loopback.
  */
 function localHost(docker: string): DockerHostsResult {
-  const problem = addressProblem(docker) ?? (docker.startsWith('ssh:') ? 'ssh hosts belong into hosts.yaml' : null);
+  const problem = addressProblem(docker) ?? (docker.startsWith('ssh:') ? 'define ssh hosts in hosts.yaml' : null);
   if (problem !== null) {
     return { ok: false, problems: [{ file: 'DOCKER_HOST', line: null, field: null, message: problem }] };
   }
@@ -220,13 +222,13 @@ function addressProblem(text: string): string | null {
   const url = URL.parse(text);
   const expected = 'expected unix:///path, tcp://host:port or ssh://user@host';
   if (url === null || !['unix:', 'tcp:', 'ssh:'].includes(url.protocol)) return expected;
-  if (url.password !== '') return 'a password does not belong here';
-  if (url.search !== '' || url.hash !== '') return 'a query or fragment does not belong here';
+  if (url.password !== '') return 'a password is not allowed here';
+  if (url.search !== '' || url.hash !== '') return 'a query or a fragment is not allowed here';
   if (url.protocol === 'unix:') return url.host === '' && url.pathname.length > 1 ? null : expected;
   if (url.hostname === '') return expected;
   if (url.protocol === 'ssh:') return url.username === '' ? 'the user is missing: ssh://user@host' : null;
-  if (url.username !== '') return 'a user does not belong here';
-  return url.pathname === '' || url.pathname === '/' ? null : 'a path does not belong here';
+  if (url.username !== '') return 'a user is not allowed here';
+  return url.pathname === '' || url.pathname === '/' ? null : 'a path is not allowed here';
 }
 
 interface Problem {
@@ -253,7 +255,7 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
     const same = byEngine.get(engine);
     if (same === undefined) byEngine.set(engine, host.name);
     else {
-      const message = `the Docker engine of ${JSON.stringify(same)}: a machine that is named twice would give its GPUs away twice`;
+      const message = `same Docker engine as host ${JSON.stringify(same)}: list each machine once, because its GPUs would be assigned twice`;
       problems.push({ path: ['hosts', index, 'docker'], message });
     }
     const ids = (host.gpus ?? []).map(({ id }) => id);
@@ -270,7 +272,10 @@ function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
   const address = swarm.docker.startsWith('tcp:') ? 'of each node' : undefined;
   const problems = [...reachProblems({ ...swarm, address })];
   if (swarm.network === 'overlay' && !isHere) {
-    problems.push(['network', 'host is needed: overlay networks are joined through the engine of the same machine']);
+    problems.push([
+      'network',
+      'use host: the gateway can join overlay networks only through the Docker engine of its own machine',
+    ]);
   }
   return problems.map(([field, message]) => ({ path: ['swarm', field], message }));
 }
@@ -278,17 +283,18 @@ function swarmProblems(swarm: SwarmFile | undefined): Problem[] {
 /** Yields fields that do not fit the way a host is reached. */
 function* reachProblems(host: Reach): Generator<readonly [field: string, message: string]> {
   const scheme = host.docker.slice(0, host.docker.indexOf(':'));
-  if (scheme !== 'tcp' && host.tls !== undefined) yield ['tls', 'only tcp has TLS'];
-  if (scheme !== 'ssh' && host.ssh !== undefined) yield ['ssh', 'only ssh:// has it'];
+  if (scheme !== 'tcp' && host.tls !== undefined) yield ['tls', 'allowed for tcp:// only'];
+  if (scheme !== 'ssh' && host.ssh !== undefined) yield ['ssh', 'allowed for ssh:// only'];
   if (scheme === 'ssh') {
     if (host.ssh === undefined) yield ['ssh', 'this field is missing'];
-    if (host.address !== undefined) yield ['address', 'replicas are reached through ssh: leave it out'];
-    if (host.same_machine) yield ['same_machine', 'an ssh host is another machine'];
+    if (host.address !== undefined) yield ['address', 'remove it; the gateway reaches replicas through ssh'];
+    if (host.same_machine) yield ['same_machine', 'not allowed for ssh hosts, which are other machines'];
   }
   if (scheme === 'tcp' && !host.same_machine) {
-    if (host.address === undefined) yield ['address', 'this field is missing: replicas publish there'];
+    if (host.address === undefined)
+      yield ['address', 'this field is missing: replicas publish their port on this address'];
     if (host.tls === undefined && !isLoopback(host.docker)) {
-      yield ['tls', 'this field is missing: whoever reaches a Docker engine owns its machine'];
+      yield ['tls', 'this field is missing: without TLS, anyone who reaches the Docker engine controls its machine'];
     }
   }
 }

@@ -26,75 +26,83 @@ const bound = (max: number, fallback: number, what: string) => z.int().min(1).ma
 
 const structuredOutputs = z
   .strictObject({
-    max_choices: bound(1_000_000, 1000, 'Choices of a request, and values of the enums of a schema together.'),
-    max_depth: bound(1000, 16, 'Schemas within schemas.'),
-    max_properties: bound(100_000, 500, 'Properties of a schema, those of the schemas in it included.'),
-    max_bytes: bound(33_554_432, 65_536, 'Length of a schema or of a list of choices.'),
+    max_choices: bound(
+      1_000_000,
+      1000,
+      'Maximum number of choices in a request, and of enum values in a schema in total.',
+    ),
+    max_depth: bound(1000, 16, 'Maximum number of nested schema levels.'),
+    max_properties: bound(100_000, 500, 'Maximum number of properties in a schema, including nested schemas.'),
+    max_bytes: bound(33_554_432, 65_536, 'Maximum size of a schema or a list of choices, in bytes.'),
     max_repetitions: bound(
       1_000_000,
       250,
-      'What minLength, maxLength, minProperties, maxProperties, formats and patterns with their counts may add up to.',
+      'Maximum sum of minLength, maxLength, minProperties, maxProperties, and the counts in formats and patterns.',
     ),
   })
   .prefault({})
-  .describe('How large the grammars may be that requests make the engine build; of all tools together four times so.');
+  .describe(
+    'Size limits of grammars that requests make the engine build. All tools of a request together: four times these limits.',
+  );
 
-const repositoryText = 'Repository on Hugging Face; requests may use it as well where one engine has it.';
+const repositoryText = 'Repository on Hugging Face. Requests may use it as the model name if only one engine has it.';
 
 const common = {
   version: z.literal(1).describe('Version of this file format.'),
-  id: modelId.describe('Name of the model in the API. The answer of a request calls the model so.'),
-  name: printable(128).describe('Display name; requests may use it as well, without regard to case.'),
+  id: modelId.describe('Name of the model in the API and in responses.'),
+  name: printable(128).describe('Display name. Requests may use it too; case does not matter.'),
   aliases: aliasesField,
   hugging_face_id: printable(128).describe(repositoryText),
-  task_type: z.enum(taskTypes).describe('What the model is for; decides which routes serve it.'),
+  task_type: z.enum(taskTypes).describe('Purpose of the model. Decides which routes serve it.'),
   context_length: z
     .int()
     .min(1)
     .max(1_000_000_000)
     .describe(
-      'Longest prompt and answer together, in tokens. vLLM gets it as --max-model-len where its arguments give none.',
+      'Maximum number of tokens of prompt and output together. Passed to vLLM as --max-model-len unless its arguments set it.',
     ),
-  enabled: z.boolean().default(true).describe('false takes the model out of the list and refuses its requests.'),
-  owned_by: printable(128).optional().describe('Shown in the model list; the owner of the repository if absent.'),
+  enabled: z.boolean().default(true).describe('false hides the model from the model list and rejects its requests.'),
+  owned_by: printable(128).optional().describe('Owner in the model list. Default: the owner of the repository.'),
   pricing: pricingField.optional().describe(pricingText),
   fallbacks: fallbacksField,
   ...loraFields,
   kind: z
     .enum(['vllm', 'openai'])
     .optional()
-    .describe('vllm: gets its arguments and its abort route. A program or image called vllm… counts as vllm.'),
+    .describe(
+      'vllm: Headgate passes vLLM arguments and uses its abort route. Default: vllm if the program or image is named vllm…',
+    ),
   allow: z
     .array(z.enum(allowableFields))
     .max(allowableFields.length)
     .default([])
-    .describe('What of a request is refused elsewhere.'),
+    .describe('Request fields that Headgate rejects unless they are listed here.'),
   media_domains: z
     .array(z.string().regex(hostPattern, 'expected a host name'))
     .max(1000)
     .default([])
-    .describe('Hosts from which the engine may fetch media that a request names by URL.'),
+    .describe('Hosts from which the engine may fetch media URLs in requests.'),
   max_concurrent: z
     .int()
     .min(1)
     .max(1_000_000)
     .optional()
-    .describe('With so many requests running it counts as full: those of service_tier "flex" then wait.'),
-  max_n: z.int().min(1).max(1024).optional().describe('Largest n of a request.'),
-  max_media: bound(10_000, 32, 'Pictures, sounds and films of a request.'),
+    .describe('Number of running requests at which the engine is full. Requests with service_tier "flex" then wait.'),
+  max_n: z.int().min(1).max(1024).optional().describe('Maximum n in a request.'),
+  max_media: bound(10_000, 32, 'Maximum number of images, audio clips and videos in a request.'),
   structured_outputs: structuredOutputs,
   share_cache: z
     .boolean()
     .default(false)
-    .describe('true: organizations share what vLLM has cached of prompts, and can tell what others have sent.'),
+    .describe('true: organizations share the prompt cache of vLLM, and can infer what others have sent.'),
   hardware_profile: printable(100)
     .optional()
-    .describe('By which rate cards its GPU-hours are priced; the name of its GPU if absent.'),
+    .describe('Hardware profile whose rate cards price the GPU-hours. Default: the name of the GPU.'),
   organization: z
     .string()
-    .regex(organizationPattern, 'expected the id of an organization, as org_019ab1c2d3e47f008a1b2c3d4e5f6071')
+    .regex(organizationPattern, 'expected the id of an organization, such as org_019ab1c2d3e47f008a1b2c3d4e5f6071')
     .optional()
-    .describe('In whose costs its GPU-hours stand; the first organization if absent.'),
+    .describe('Organization whose costs include the GPU-hours. Default: the first organization.'),
 };
 
 const processFields = {
@@ -104,24 +112,26 @@ const processFields = {
       z
         .string()
         .max(32_768)
-        .regex(/^[^\0]*$/, 'a NUL is not allowed here'),
+        .regex(/^[^\0]*$/, 'must not contain a NUL character'),
     )
     .min(1)
     .max(1000)
     .describe(
-      'Program and arguments. {socket} and {port} are filled in. Runs in the folder that holds the engines folder; ' +
-        'paths that begin with ./ or ../, as an item or after the = of an option, are relative to this file.',
+      'Program and arguments. Headgate fills in {socket} and {port}. Runs in the parent folder of the engines folder; ' +
+        'paths that start with ./ or ../, as an item or after the = of an option, are relative to this file.',
     ),
   ...environmentFields,
-  idle_seconds: seconds(31_536_000).default(300).describe('Stopped after this time without requests.'),
-  start_timeout_seconds: seconds(86_400).default(600).describe('Must be ready within this time.'),
-  drain_seconds: seconds(86_400).default(30).describe('Requests may run on for this long when it is stopped.'),
+  idle_seconds: seconds(31_536_000).default(300).describe('Idle time after which a replica is stopped.'),
+  start_timeout_seconds: seconds(86_400).default(600).describe('Time limit for a start.'),
+  drain_seconds: seconds(86_400)
+    .default(30)
+    .describe('Time that running requests get to finish when a replica is stopped.'),
   min_up_seconds: z
     .int()
     .min(0)
     .max(86_400)
     .default(0)
-    .describe('Once ready, it makes room for no other model before this time.'),
+    .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
   ...resourceFields,
 };
@@ -137,31 +147,31 @@ const address = z
   });
 
 const externalFields = {
-  driver: z.literal('external').describe('Somebody else runs it.'),
+  driver: z.literal('external').describe('An engine that Headgate does not start or stop.'),
   hugging_face_id: printable(128).optional().describe(repositoryText),
   pricing: externalPricingField
     .optional()
-    .describe(`${pricingText} Cached prompt tokens cost what others do where no price for them stands here.`),
-  url: address.optional().describe('Address of its API without /v1; http or https.'),
+    .describe(`${pricingText} Default price of cached prompt tokens: the price of other prompt tokens.`),
+  url: address.optional().describe('Address of the API of the engine, without /v1. http or https.'),
   urls: z
     .array(address)
     .min(1)
     .max(addressesMax)
     .optional()
-    .describe('In place of url: addresses of several servers that serve the same model in the same way.'),
-  upstream_model: printable(256).optional().describe('What the engine calls the model; the id if absent.'),
+    .describe('Instead of url: addresses of several servers that serve the same model in the same way.'),
+  upstream_model: printable(256).optional().describe('Name of the model in the engine. Default: the id.'),
   api_key_env: variableName
     .optional()
-    .describe("Name of the gateway's environment variable that holds the engine's API key."),
+    .describe("Name of the gateway's environment variable with the engine's API key."),
 };
 
 /** Returns the problem of an external engine's address, or null. */
 function urlProblem(text: string): string | null {
   const url = URL.parse(text);
   if (url === null || !['http:', 'https:'].includes(url.protocol)) return 'expected an http or https address';
-  if (url.username !== '' || url.password !== '') return 'credentials do not belong here; use api_key_env';
-  if (/[?#]/.test(text)) return 'a query or fragment does not belong here';
-  if (/\/v1\/?$/.test(url.pathname)) return 'leave out /v1';
+  if (url.username !== '' || url.password !== '') return 'credentials are not allowed here; use api_key_env';
+  if (/[?#]/.test(text)) return 'a query or a fragment is not allowed here';
+  if (/\/v1\/?$/.test(url.pathname)) return 'remove /v1';
   return null;
 }
 

@@ -54,7 +54,7 @@ export function loadEngineFiles(folder: string, options: EngineFilesOptions = {}
   const problems: EngineFileProblem[] = [];
   for (const name of names) {
     const file = `${folderName}/${name}`;
-    if (/\.yml$/i.test(name)) problems.push(wholeFile(file, 'not read: engine files end in .yaml'));
+    if (/\.yml$/i.test(name)) problems.push(wholeFile(file, 'ignored: engine files must end in .yaml'));
     if (!name.endsWith('.yaml') || name.startsWith('.') || otherFiles.has(name)) continue;
     found.push({ path: join(folder, name), file });
   }
@@ -198,7 +198,7 @@ function nameCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
     // A repository that several models share resolves to none of them: catalog.ts.
     if (field === 'hugging_face_id' && owner.field === field && owner.file !== file) return [];
     const taken = `${JSON.stringify(value)} is already the id, name, alias or repository of ${owner.file}`;
-    return [located(file, source, { path, message: `${taken}: ${mendOf(field)}` })];
+    return [located(file, source, { path, message: `${taken}: ${fixFor(field)}` })];
   });
 }
 
@@ -233,10 +233,10 @@ function namesOf({ id, name, aliases, huggingFaceId }: Named, repositoryAt: stri
   ];
 }
 
-function mendOf(field: NameOf['field']): string {
-  if (field === 'aliases') return 'leave it to one of the two';
-  if (field !== 'hugging_face_id') return `give one of the two another ${field}`;
-  return 'requests name a model by it, so leave it to one of the two files';
+function fixFor(field: NameOf['field']): string {
+  if (field === 'aliases') return 'remove it from one of the two files';
+  if (field !== 'hugging_face_id') return `choose a different ${field} for one of them`;
+  return 'requests use it as a model name, so remove it from one of the two files';
 }
 
 function groupCollisions(read: readonly ReadFile[]): EngineFileProblem[] {
@@ -260,7 +260,7 @@ function unknownHosts(read: readonly ReadFile[], known: ReadonlySet<string>): En
   return read.flatMap(({ definition: { file, driver }, source }) =>
     (driver.type === 'docker' ? driver.hosts : []).flatMap((name, index) => {
       if (known.has(name)) return [];
-      const message = `hosts.yaml has no host or pool ${JSON.stringify(name)}; there are ${[...known].join(', ')}`;
+      const message = `hosts.yaml has no host or pool ${JSON.stringify(name)}; use one of ${[...known].join(', ')}`;
       return [{ file, line: source.lineOf(['hosts', index]), field: `hosts[${index}]`, message }];
     }),
   );

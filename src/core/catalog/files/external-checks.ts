@@ -13,14 +13,15 @@ export function addressesOf({ url, urls }: ExternalFile): string[] {
 export function externalProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'external') return [];
   if (engine.url !== undefined && engine.urls !== undefined) {
-    return [{ path: ['urls'], message: 'either url, for one address, or urls, for several: not both' }];
+    return [{ path: ['urls'], message: 'use either url (one address) or urls (several), not both' }];
   }
   const addresses = addressesOf(engine);
-  if (addresses.length === 0) return [{ path: ['url'], message: 'this field is missing; for several addresses: urls' }];
+  if (addresses.length === 0)
+    return [{ path: ['url'], message: 'this field is missing; for several addresses use urls' }];
   const parsed = addresses.map(parsedAddress);
   return parsed.flatMap((one, index) => {
     if (parsed.indexOf(one) === index) return [];
-    return [{ path: ['urls', index], message: 'this address stands there twice' }];
+    return [{ path: ['urls', index], message: 'this address is listed twice' }];
   });
 }
 

@@ -56,14 +56,14 @@ interface NamedBy {
 function problemOf(name: string, index: number, { model, engine, names, isWhole }: NamedBy): string | null {
   const found = names.get(name.toLowerCase());
   if (found === undefined) return isWhole ? `no engine file has a model ${JSON.stringify(name)}` : null;
-  if (found.id === model.id) return 'a model is no fallback of its own';
-  if (found.engine === engine) return `${found.id} is served by the same engine, and cannot answer where it does not`;
+  if (found.id === model.id) return 'a model cannot be its own fallback';
+  if (found.engine === engine) return `${found.id} is served by the same engine, so it fails when this model fails`;
   if (model.fallbacks.findIndex((other) => names.get(other.toLowerCase())?.id === found.id) < index) {
-    return `${found.id} stands here already`;
+    return `${found.id} is already listed`;
   }
   const { taskType } = found.engine;
   if (answersFor(engine.taskType, taskType)) return null;
-  return `${found.id} is for ${taskType}, and does not answer requests for ${engine.taskType}`;
+  return `${found.id} has task_type ${taskType} and cannot serve ${engine.taskType} requests`;
 }
 
 /** Returns the engines with fallbacks named by id. Names that no engine has stay. */

@@ -44,7 +44,7 @@ function argumentProblems(args: readonly string[]): FileProblem[] {
     const [name = '', value] = argument.split('=', 2);
     const joined = value === undefined && args[index + 1] === 'host' ? `${name}=host` : argument;
     if (!rightsOptions.test(name) && !rightsOptions.test(joined)) return [];
-    const message = `${name} is an option of docker run, of which containers have none: leave it out, no engine gets rights on the machine`;
+    const message = `${name} is an option of docker run and gives rights on the machine: remove it, because args go to the engine only`;
     return [{ path: ['args', index], message }];
   });
 }
@@ -68,7 +68,7 @@ function runProblem(words: readonly string[] | null): string | null {
     const wrong = values.find((value) => !isHarmless(name, value));
     if (wrong !== undefined) {
       const said = wrong === 'true' || !ownWords.has(name) ? '' : ` ${wrong}`;
-      return `docker's option --${name}${said} gives rights on the machine, or is not known: leave it out, or use driver: docker, whose fields say what an engine needs`;
+      return `docker option --${name}${said} gives rights on the machine or is unknown: remove it, or use driver: docker and its fields`;
     }
   }
   return mountProblem(run);
@@ -126,7 +126,8 @@ function mountProblem({ options }: DockerRun): string | null {
     const isReadOnly = ['readonly', 'ro'].some((name) => ['', 'true', '1'].includes(parts.get(name) ?? 'false'));
     const problem = folderProblem(parts.get('source') ?? parts.get('src') ?? '', isReadOnly);
     if (problem !== null) return problem;
-    if ([...parts.keys()].some((name) => name.startsWith('volume-'))) return 'options of a volume may lead anywhere';
+    if ([...parts.keys()].some((name) => name.startsWith('volume-')))
+      return 'volume options are not allowed, because they can mount any path of the machine';
   }
   return null;
 }

@@ -10,27 +10,27 @@ const repositoryPattern = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/;
 
 /** Options that Headgate sets for vLLM itself if the file has adapters. */
 const ownFlags = {
-  '--lora-modules': 'leave it out, Headgate makes it of lora',
-  '--no-enable-lora': 'contradicts lora; leave one of them out',
-  '--max-loras': 'leave it out and write max_loras',
-  '--max-lora-rank': 'leave it out and write max_lora_rank',
+  '--lora-modules': 'remove it; Headgate sets it from lora',
+  '--no-enable-lora': 'contradicts lora; remove one of them',
+  '--max-loras': 'remove it and set max_loras',
+  '--max-lora-rank': 'remove it and set max_lora_rank',
 } as const;
 
 export function loraProblems(engine: EngineFile): FileProblem[] {
   if (engine.lora.length === 0) {
     return (['max_loras', 'max_lora_rank'] as const)
       .filter((field) => engine[field] !== undefined)
-      .map((field) => ({ path: [field], message: 'only where lora lists adapters' }));
+      .map((field) => ({ path: [field], message: 'allowed only if lora lists adapters' }));
   }
   if (engine.driver === 'external') return externalProblems(engine);
   if (engineKindOf(engine) !== 'vllm') {
-    return [{ path: ['lora'], message: 'only vLLM serves adapters; kind: vllm says that the engine is one' }];
+    return [{ path: ['lora'], message: 'supported by vLLM only; set kind: vllm if the engine runs vLLM' }];
   }
   return [...engine.lora.flatMap((one, index) => pathProblems(one, index, engine.driver)), ...flagProblems(engine)];
 }
 
 function externalProblems({ lora, ...engine }: EngineFile): FileProblem[] {
-  const theirs = 'leave it out: whoever runs the engine loads its adapters';
+  const theirs = 'remove it; an external engine loads its own adapters';
   const limits = (['max_loras', 'max_lora_rank'] as const)
     .filter((field) => engine[field] !== undefined)
     .map((field) => ({ path: [field], message: theirs }));
@@ -47,7 +47,10 @@ function pathProblems(
 ): FileProblem[] {
   const problems: FileProblem[] = [];
   if (upstream !== undefined) {
-    problems.push({ path: ['lora', index, 'upstream_model'], message: 'leave it out: the engine is told the id' });
+    problems.push({
+      path: ['lora', index, 'upstream_model'],
+      message: 'remove it; Headgate uses the id in the engine',
+    });
   }
   const message = path === undefined ? 'this field is missing' : pathProblem(path, driver);
   if (message !== null) problems.push({ path: ['lora', index, 'path'], message });
@@ -56,13 +59,13 @@ function pathProblems(
 
 function pathProblem(path: string, driver: EngineFile['driver']): string | null {
   // vLLM parses name=path, and treats a value with a comma or a leading brace as JSON.
-  if (/[=,{}]/.test(path)) return 'vLLM cannot be told of a path with = , { or }';
+  if (/[=,{}]/.test(path)) return 'must not contain = , { or }, which vLLM cannot parse in a path';
   if (repositoryPattern.test(path)) return null;
   const isRelative = /^\.\.?\//.test(path);
-  if (isRelative && driver !== 'process') return 'relative to what? write the absolute path within the container';
+  if (isRelative && driver !== 'process') return 'must not be relative: write the absolute path in the container';
   if (isRelative) return null;
-  if (!path.startsWith('/')) return 'expected an absolute folder, or a repository as owner/name';
-  return path.split('/').includes('..') ? 'expected an absolute folder without ..' : null;
+  if (!path.startsWith('/')) return 'expected an absolute path of a folder, or a repository such as owner/name';
+  return path.split('/').includes('..') ? 'expected an absolute path of a folder without ..' : null;
 }
 
 function flagProblems(engine: Exclude<EngineFile, { driver: 'external' }>): FileProblem[] {

@@ -8,20 +8,22 @@ const adaptersMax = 1000;
 const ranks = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 const adapter = z.strictObject({
-  id: modelId.describe('Name of the adapter in the API, and what the engine is told to call it.'),
+  id: modelId.describe('Name of the adapter in the API and in the engine.'),
   path: printable(1024)
     .optional()
     .describe(
-      'Where the engine finds it: a folder with adapter_config.json, absolute, for processes also ./ or ../ from this ' +
-        'file, or a repository on Hugging Face. Absent where somebody else runs the engine.',
+      'Location of the adapter: a folder with adapter_config.json (absolute, for processes also ./ or ../ from this ' +
+        'file), or a repository on Hugging Face. Not allowed for external engines.',
     ),
-  upstream_model: printable(256)
-    .optional()
-    .describe('What an engine that somebody else runs calls it; the id if absent.'),
-  name: printable(128).optional().describe('Display name; requests may use it as well. The id if absent.'),
+  upstream_model: printable(256).optional().describe('Name of the adapter in an external engine. Default: the id.'),
+  name: printable(128).optional().describe('Display name. Requests may use it too. Default: the id.'),
   aliases: aliasesField,
-  owned_by: printable(128).optional().describe('Shown in the model list; as of its repository or its base if absent.'),
-  pricing: externalPricingField.optional().describe('As of the engine if absent, and cached tokens as other ones.'),
+  owned_by: printable(128)
+    .optional()
+    .describe('Owner in the model list. Default: the owner of the repository, or of the base model.'),
+  pricing: externalPricingField
+    .optional()
+    .describe('Default: the prices of the engine. Default price of cached tokens: the price of other prompt tokens.'),
   fallbacks: fallbacksField,
 });
 
@@ -30,12 +32,12 @@ export const loraFields = {
     .array(adapter)
     .max(adaptersMax)
     .default([])
-    .describe('LoRA adapters of the model: each is a model of its own, served by the same replicas.'),
+    .describe('LoRA adapters of the model. Each is a separate model in the API, served by the same replicas.'),
   max_loras: z
     .int()
     .min(1)
     .max(adaptersMax)
     .optional()
-    .describe('Adapters that may be at work at once; requests of further ones wait. 1 if absent.'),
-  max_lora_rank: z.literal(ranks).optional().describe('Largest rank of an adapter; 16 if absent.'),
+    .describe('Maximum number of adapters in use at once. Requests for other adapters wait. Default: 1.'),
+  max_lora_rank: z.literal(ranks).optional().describe('Maximum rank of an adapter. Default: 16.'),
 };

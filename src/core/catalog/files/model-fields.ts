@@ -4,8 +4,8 @@ import { z } from 'zod';
 
 const pricePattern = /^\d{1,9}(\.\d{1,6})?$/;
 const multiplierPattern = /^(0(\.\d{1,6})?|1(\.0{1,6})?)$/;
-const multiplierText = 'expected a plain decimal from 0 to 1 with at most 6 decimals';
-const priceText = 'expected a plain decimal of US dollars, 0 or more, with at most 6 decimals';
+const multiplierText = 'expected a decimal from 0 to 1 with at most 6 decimal places';
+const priceText = 'expected an amount in US dollars, 0 or more, with at most 6 decimal places';
 const engineIdPattern = /^[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}$/;
 /** Matches names that are shown to people and sent in headers and arguments: no control characters. */
 const printablePattern = /^[^\p{Cc}\p{Cs}]+$/u;
@@ -18,7 +18,7 @@ const price = (what: string) =>
     .meta({
       type: ['string', 'number'],
       minimum: 0,
-      description: `${what}, USD per million tokens: a plain decimal, at most 6 decimals.`,
+      description: `${what}, USD per million tokens, with at most 6 decimal places.`,
     });
 
 /** A share of the prices, as text for the same reason as `price`. */
@@ -29,7 +29,8 @@ const multiplier = z
     type: ['string', 'number'],
     minimum: 0,
     maximum: 1,
-    description: 'Requests of service_tier "flex" cost this share of the prices; without it they are refused.',
+    description:
+      'Requests with service_tier "flex" cost the prices times this factor. Without it, Headgate rejects them.',
   });
 
 export const printable = (max: number) =>
@@ -37,21 +38,21 @@ export const printable = (max: number) =>
 
 export const modelId = z
   .string()
-  .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : beginning with a letter or digit');
+  .regex(engineIdPattern, 'expected up to 128 letters, digits and . _ - / : starting with a letter or digit');
 
 export const aliasesField = z
   .array(printable(128))
   .max(100)
   .default([])
-  .describe('Further names that requests may use, without regard to case; answers call the model by its id.');
+  .describe('Other names that requests may use; case does not matter. Responses contain the id.');
 
 export const fallbacksField = z
   .array(printable(128))
   .max(8)
   .default([])
   .describe(
-    'Models of other engines, by any of their names, that may answer in this order where this one cannot: only requests ' +
-      'with x-headgate-allow-fallback: true. Those of a fallback itself do not count.',
+    'Models of other engines, by any of their names, that Headgate tries in this order if this one fails. Only for requests ' +
+      'with x-headgate-allow-fallback: true. Fallbacks of a fallback are ignored.',
   );
 
 const prices = {
@@ -59,8 +60,8 @@ const prices = {
   output_per_million: price('Generated tokens'),
   flex_multiplier: multiplier.optional(),
 };
-const cachedPrice = price('Prompt tokens that the engine had cached');
-export const pricingText = 'Without prices the model is listed, and its requests are refused.';
+const cachedPrice = price('Cached prompt tokens');
+export const pricingText = 'Without prices, the model is listed but its requests are rejected.';
 
 export const pricingField = z.strictObject({ ...prices, cached_input_per_million: cachedPrice });
 export const externalPricingField = z.strictObject({ ...prices, cached_input_per_million: cachedPrice.optional() });

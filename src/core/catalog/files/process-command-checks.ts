@@ -57,7 +57,9 @@ export function commandProblems(engine: EngineFile): FileProblem[] {
   if (hasSocket && hasPort) return [{ path: ['command'], message: 'use either {socket} or {port}, not both' }];
   if (engineKindOf(engine) === 'vllm') return vllmProblems(engine);
   if (hasSocket || hasPort) return [];
-  return [{ path: ['command'], message: 'must hold {socket} or {port}, so that Headgate knows where it listens' }];
+  return [
+    { path: ['command'], message: 'must contain {socket} or {port}, which Headgate replaces with the listen address' },
+  ];
 }
 
 function vllmProblems(engine: ProcessFile): FileProblem[] {
@@ -74,14 +76,14 @@ function vllmProblems(engine: ProcessFile): FileProblem[] {
   if (servedName !== null && servedName.value !== engine.id) {
     problems.push({
       path: ['command', servedName.index],
-      message: `the first --served-model-name must be the id (${engine.id}): answers call the model so`,
+      message: `the first --served-model-name must be the id (${engine.id}), because responses contain it`,
     });
   }
   const apiKey = findFlag(engine.command, '--api-key');
   if (apiKey !== null) {
     problems.push({
       path: ['command', apiKey.index],
-      message: '--api-key: leave it out, only Headgate reaches the engine',
+      message: '--api-key: remove it; only Headgate can reach the engine',
     });
   }
   return [...problems, ...vllmFlagProblems(engine, engine.command, 'command')];

@@ -15,7 +15,7 @@ export function resourceProblems(engine: EngineFile): FileProblem[] {
     .filter((name) => engine.env[name] !== undefined)
     .map((name) => ({
       path: ['env', name],
-      message: 'leave it out, Headgate gives each replica devices of its own; see gpus',
+      message: 'remove it; Headgate assigns devices to each replica (see gpus)',
     }));
   if (engineKindOf(engine) !== 'vllm') return given;
   const wrong = parallelProblem(engine.command, engine.gpus.count);
@@ -42,14 +42,14 @@ export function groupProblems(engines: readonly EngineDefinition[]): GroupProble
     const differing = others.flatMap((other) => {
       const field = settingNames.find((name) => other.group[name] !== first.group[name]);
       if (field === undefined) return [];
-      const message = `${first.engine.file} says ${field}: ${first.group[field]} of the group ${first.group.name}`;
+      const message = `${first.engine.file} sets ${field}: ${first.group[field]} for the group ${first.group.name}; use the same value`;
       return [{ engine: other.engine, field: `group.${field}`, message }];
     });
     // A disabled engine keeps no other from running.
     const enabled = group.filter(({ engine }) => engine.enabled);
     const kept = enabled.find(({ isKept }) => isKept);
     if (differing.length > 0 || kept === undefined || !first.group.swap || enabled.length === 1) return differing;
-    const message = `this engine is kept running: no other of the group ${first.group.name} could start`;
+    const message = `this engine is always running, so no other engine of the group ${first.group.name} could start`;
     return [{ engine: kept.engine, field: keptBy(kept.engine), message }];
   });
 }

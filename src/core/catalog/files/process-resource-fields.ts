@@ -16,18 +16,21 @@ const group = z
         .min(1)
         .max(128)
         .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'control characters are not allowed here')
-        .describe('Engines of processes whose files name the same group are in it.'),
+        .describe('Name of the group. Engines whose files use the same name belong together.'),
       swap: z.boolean().default(true).describe('true: one engine of the group runs at a time.'),
       exclusive: z
         .boolean()
         .default(false)
-        .describe('true: when it starts, every engine outside the group is stopped that may be.'),
-      persistent: z.boolean().default(false).describe('true: engines outside the group do not stop it.'),
+        .describe('true: a start stops every engine outside the group that may be stopped.'),
+      persistent: z
+        .boolean()
+        .default(false)
+        .describe('true: engines outside the group do not stop the engines of this group.'),
     },
     groupText,
   )
   .optional()
-  .describe('Engines that are not to run together; all files of a group say the same of it.');
+  .describe('Engines that must not run together. All files of a group must have the same settings for it.');
 
 export const resourceFields = {
   memory_gib: z
@@ -35,7 +38,7 @@ export const resourceFields = {
     .min(0.001)
     .max(1_048_576)
     .optional()
-    .describe('What a replica takes of the memory that engines may take together: HEADGATE_ENGINE_MEMORY_GIB.'),
+    .describe('Memory of one replica. The sum over all engines is limited by HEADGATE_ENGINE_MEMORY_GIB.'),
   gpus: gpusField,
   group,
   pinned: pinnedField,

@@ -15,44 +15,54 @@ export const environmentFields = {
       z
         .string()
         .max(32_768)
-        .regex(/^[^\0]*$/, 'a NUL is not allowed here'),
+        .regex(/^[^\0]*$/, 'must not contain a NUL character'),
     )
     .default({})
-    .describe('Environment of the program. ${NAME} stands for that variable of the gateway; secrets only so.'),
+    .describe(
+      'Environment of the program. ${NAME} is replaced by this variable of the gateway. Secrets must be given this way.',
+    ),
 };
 
 const replicasMax = 1000;
 
 export const replicasField = z
   .strictObject({
-    min: z.int().min(0).max(replicasMax).default(0).describe('Kept running, also without requests.'),
-    max: z.int().min(1).max(replicasMax).optional().describe('Started by demand; min if absent, at least 1.'),
+    min: z.int().min(0).max(replicasMax).default(0).describe('Replicas that run even without requests.'),
+    max: z
+      .int()
+      .min(1)
+      .max(replicasMax)
+      .optional()
+      .describe('Maximum number of replicas, started on demand. Default: min, but at least 1.'),
   })
   .refine(({ min, max }) => max === undefined || min <= max, {
     path: ['max'],
-    message: 'must be at least replicas.min, or left out',
+    message: 'must be at least replicas.min, or absent',
   })
   .transform(({ min, max }) => ({ min, max: max ?? Math.max(min, 1) }))
   .prefault({})
-  .describe('How many may run at once.');
+  .describe('Number of replicas that run at once.');
 
 export const gpusField = z
   .strictObject({
-    count: z.int().min(1).max(64).describe('Devices of one replica, all on one host; no other replica gets them.'),
+    count: z.int().min(1).max(64).describe('GPUs of one replica, all on one host and exclusive to this replica.'),
     memory_gib: z
       .number()
       .min(1)
       .max(4096)
       .optional()
-      .describe('Memory that each device must have at least. An "80 GB" card reports a little less than 80.'),
+      .describe('Minimum memory of each GPU. An "80 GB" card reports slightly less than 80.'),
     profile: z
       .string()
       .min(1)
       .max(128)
       .optional()
-      .describe('Part of the product name, such as H100; case does not matter.'),
+      .describe('Part of the product name of the GPU, such as H100. Case does not matter.'),
   })
   .optional()
-  .describe('What a replica needs of a host; without it, it gets no GPU of its own.');
+  .describe('GPUs that each replica needs. Without this field, replicas get no GPU.');
 
-export const pinnedField = z.boolean().default(false).describe('true: never stopped to make room for another model.');
+export const pinnedField = z
+  .boolean()
+  .default(false)
+  .describe('true: replicas are never stopped to make room for another model.');

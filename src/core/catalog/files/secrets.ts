@@ -33,13 +33,13 @@ export function secretProblems(engine: EngineFile): FileProblem[] {
     .filter(([name, value]) => value !== '' && !reference.test(value) && (namesSecret(name) || looksSecret(value)))
     .map(([name]) => ({
       path: ['env', name],
-      message: `a secret does not belong here: set it in the gateway's environment and write "\${${name}}"`,
+      message: `secrets are not allowed here: set it in the gateway's environment and write "\${${name}}"`,
     }));
   const [field, items] =
     engine.driver === 'process' ? (['command', engine.command] as const) : (['args', engine.args] as const);
   const words = items.flatMap((item, index) =>
     looksSecret(item)
-      ? [{ path: [field, index], message: 'a secret does not belong here: give it under env, by reference' }]
+      ? [{ path: [field, index], message: 'secrets are not allowed here: set it under env, by reference' }]
       : [],
   );
   return [...variables, ...words];

@@ -9,12 +9,12 @@ type RunFile = Exclude<EngineFile, { driver: 'external' }>;
 
 /** Options with which Headgate could not reach, read or bill the engine, with what to write instead. */
 const refusedFlags: Readonly<Record<string, string>> = {
-  '--config': 'leave it out and write the options of that file here: Headgate must see them',
-  '--tokens-only': 'leave it out: such an engine has no route for text',
-  '--skip-tokenizer-init': 'leave it out: such an engine reads no text',
-  '--middleware': 'leave it out: code between Headgate and vLLM could change what is billed',
-  '--grpc': 'leave it out: Headgate speaks HTTP',
-  '--headless': 'leave it out: Headgate needs the API server',
+  '--config': 'remove it and put the options of that file here, where Headgate can check them',
+  '--tokens-only': 'remove it; such an engine has no route for text',
+  '--skip-tokenizer-init': 'remove it; such an engine accepts no text',
+  '--middleware': 'remove it; code between Headgate and vLLM could change what is billed',
+  '--grpc': 'remove it; Headgate uses HTTP',
+  '--headless': 'remove it; Headgate needs the API server',
 };
 
 /** Rejected families of options, with exceptions: a replica runs on one host, behind one address with plain HTTP. */
@@ -22,17 +22,17 @@ const families: readonly { readonly names: RegExp; readonly but: readonly string
   {
     names: /^(--nnodes|-n|--node-rank|-r|--master-.*)$/,
     but: [],
-    why: 'leave it out: a replica runs on one host; replicas.max runs more of them',
+    why: 'remove it; a replica runs on one host (raise replicas.max to run more replicas)',
   },
   {
     names: /^(--data-parallel-.*|-dp.+|--dp-.*)$/,
     but: ['--data-parallel-size', '--data-parallel-size-local', '--data-parallel-backend'],
-    why: 'leave it out: a replica runs on one host, behind one address; --data-parallel-size is allowed',
+    why: 'remove it; a replica runs on one host with one address (--data-parallel-size is allowed)',
   },
   {
     names: /^--(enable-)?ssl-.*$/,
     but: ['--ssl-ciphers'],
-    why: 'leave it out: Headgate speaks plain HTTP on a network of its own',
+    why: 'remove it; Headgate uses plain HTTP on a private network',
   },
 ];
 
@@ -75,7 +75,7 @@ function joinedArguments(items: readonly string[], field: string): FileProblem[]
   return items.flatMap((item, index) => {
     const [first = '', ...others] = item.trim().split(/\s+/);
     if (others.length === 0) {
-      return item === first ? [] : [{ path: [field, index], message: `white space around ${first}: leave it out` }];
+      return item === first ? [] : [{ path: [field, index], message: `remove the white space around ${first}` }];
     }
     const isOption = /^--?[A-Za-z][\w.-]*$/.test(first);
     const [, value = first] = /^--?[A-Za-z][\w.-]*=(.*)$/s.exec(first) ?? [];
@@ -85,8 +85,8 @@ function joinedArguments(items: readonly string[], field: string): FileProblem[]
     if (!isOption && (isJson || isShell || !others.some((word) => /^--[A-Za-z]/.test(word)))) return [];
     const message =
       others.length === 1
-        ? `two words in one item: write ${first} and its value as items of their own`
-        : `${others.length + 1} words in one item: write each as an item of its own, beginning with ${first}`;
+        ? `two words in one item: write ${first} and its value as separate items`
+        : `${others.length + 1} words in one item: write each word as a separate item, starting with ${first}`;
     return [{ path: [field, index], message }];
   });
 }
@@ -104,20 +104,20 @@ export function parseLength(text: string | null): number | null {
 function lengthProblems({ context_length: needed }: RunFile, words: readonly string[], field: string): FileProblem[] {
   const found = findFlag(words, '--max-model-len');
   if (found === null) return [];
-  const instead = `write ${needed} or more, or leave it out and Headgate gives ${needed}`;
+  const instead = `set ${needed} or more, or remove it and Headgate sets ${needed}`;
   const length = parseLength(found.value);
   if (length !== null && length >= needed) return [];
   const why =
     length === null
-      ? `--max-model-len ${found.value}: it may come out below context_length`
-      : `--max-model-len ${found.value} is below context_length ${needed}: the engine would refuse what Headgate accepts`;
+      ? `--max-model-len ${found.value} may result in less than context_length`
+      : `--max-model-len ${found.value} is below context_length ${needed}: the engine would reject requests that Headgate accepts`;
   return [{ path: [field, found.index], message: `${why}; ${instead}` }];
 }
 
 function adapterFlagProblems({ lora }: RunFile, words: readonly string[], field: string): FileProblem[] {
   const found = lora.length === 0 ? findFlag(words, '--lora-modules') : null;
   if (found === null) return [];
-  return [{ path: [field, found.index], message: '--lora-modules: leave it out and list the adapters under lora' }];
+  return [{ path: [field, found.index], message: '--lora-modules: remove it and list the adapters under lora' }];
 }
 
 type ContainerFile = Extract<EngineFile, { driver: 'docker' | 'swarm' }>;
@@ -143,6 +143,6 @@ export function unmountedProblems(engine: ContainerFile): FileProblem[] {
     .filter(({ value }) => value.startsWith('/') && !isMounted(value))
     .map(({ path, value }) => ({
       path,
-      message: `${value} is in no volume of this engine: add to volumes the folder of the host, as /srv/models:${value}:ro`,
+      message: `${value} is not in a volume of this engine: add the host's folder to volumes, such as /srv/models:${value}:ro`,
     }));
 }

@@ -59,7 +59,7 @@ export function readYaml(text: string, { merge = false, prepare }: YamlOptions =
   });
   const found = [...document.errors, ...document.warnings].map(({ pos, code, message }) => ({
     line: lineAt(pos[0]),
-    message: `not valid YAML: ${code === 'MULTIPLE_DOCS' ? 'a file holds one document' : plainMessage(message)}`,
+    message: `not valid YAML: ${code === 'MULTIPLE_DOCS' ? 'a file must have exactly one document' : plainMessage(message)}`,
   }));
   // Further problems of a line mostly follow from the first.
   const faults = found.filter(({ line }, index) => found.findIndex((other) => other.line === line) === index);
@@ -109,7 +109,7 @@ function depthProblem(text: string): YamlProblem | null {
     for (const _ of parser.next(lexeme));
     if (parser.stack.length <= levelsMax) continue;
     const line = text.slice(0, parser.offset).split('\n').length;
-    return { line, message: `not valid YAML: more than ${levelsMax} levels within one another` };
+    return { line, message: `not valid YAML: more than ${levelsMax} nested levels` };
   }
   return null;
 }
@@ -117,8 +117,8 @@ function depthProblem(text: string): YamlProblem | null {
 /** Returns the parser's message without the text that it quotes. */
 function plainMessage(message: string): string {
   const tag = /^Unresolved tag: (?:tag:yaml\.org,2002:(\w+))?/.exec(message);
-  if (tag?.[1] !== undefined) return `the tag !!${tag[1]} is not known here`;
-  if (tag !== null) return 'this tag is not known here; a text that begins with ! stands in quotes';
+  if (tag?.[1] !== undefined) return `the tag !!${tag[1]} is not supported`;
+  if (tag !== null) return 'this tag is not supported; put a text that starts with ! in quotes';
   return message.replace(/(YAML (?:stream|document)|extra characters|escape sequence):? .*$/s, '$1');
 }
 
@@ -136,8 +136,8 @@ function nodeProblems(document: Document, lineAt: (offset: number) => number): Y
     Alias(_, node, path) {
       const target = anchors.get(node.source);
       if (target === undefined)
-        add(node, 'there is no anchor of that name before this alias; a text that begins with * stands in quotes');
-      else if (path.some((outer) => outer === target)) add(node, 'this alias stands within its own anchor');
+        add(node, 'no anchor of this name precedes this alias; put a text that starts with * in quotes');
+      else if (path.some((outer) => outer === target)) add(node, 'this alias is inside its own anchor');
     },
     Pair(_, { key }) {
       const target = isAlias(key) ? anchors.get(key.source) : key;

@@ -29,7 +29,7 @@ function fieldText(path: readonly PropertyKey[]): string {
 export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FileProblem[] {
   return issues.flatMap((issue): FileProblem[] => {
     if (issue.code === 'unrecognized_keys') {
-      return issue.keys.map((key) => ({ path: [...issue.path, key], message: 'this field is not known' }));
+      return issue.keys.map((key) => ({ path: [...issue.path, key], message: 'unknown field' }));
     }
     if (issue.path.length === 0) return [{ path: [], message: 'expected fields such as "id: my-model"' }];
     if (valueAt(input, issue.path) === undefined) return [{ path: issue.path, message: 'this field is missing' }];
@@ -61,7 +61,7 @@ function typeText({ expected, message }: z.core.$ZodIssueInvalidType): string {
   if (!message.startsWith('Invalid input')) return message;
   if (expected === 'record') return 'expected a map of names to values';
   // YAML's numbers and booleans are the usual cause.
-  return expected === 'string' ? 'expected a text: put it in quotes' : `expected ${expected}`;
+  return expected === 'string' ? 'expected text: put the value in quotes' : `expected ${expected}`;
 }
 
 function measuresLength(origin: string): boolean {

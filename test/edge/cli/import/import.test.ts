@@ -78,7 +78,7 @@ describe.each([
 ])('headgate import %s of what it cannot read', (program, broken, endless, wrong) => {
   it.each([
     ['is no YAML', broken, /^headgate: not valid YAML: line 1: /],
-    ['has an alias within its anchor', endless, /^headgate: not valid YAML: line 1: .*within its own anchor/],
+    ['has an alias within its anchor', endless, /^headgate: not valid YAML: line 1: .*inside its own anchor/],
     ['goes too deep', '['.repeat(3000), /^headgate: not valid YAML: line 1: .*levels/],
     ['merges what cannot be merged', '<<: x\n', /^headgate: not valid YAML: /],
     [
