@@ -21,46 +21,46 @@ const entry = (status: number, type: ErrorType, text: string): ErrorEntry => ({ 
 const invalid = (status: number, text: string): ErrorEntry => entry(status, 'invalid_request_error', text);
 
 const errorTable = {
-  unauthorized: entry(401, 'auth_error', 'No valid API key: send it as "Authorization: Bearer <key>".'),
-  organization_suspended: entry(403, 'auth_error', 'This organization is suspended; its operator can say why.'),
-  insufficient_scope: entry(403, 'auth_error', 'This API key may not do this: it needs a key of scope "management".'),
-  invalid_request_error: invalid(400, 'The request is not valid.'),
-  invalid_value: invalid(400, 'A field of the request has a value that is not valid.'),
-  unsupported_parameter: invalid(400, 'A field of the request is not supported here.'),
+  unauthorized: entry(401, 'auth_error', 'The API key is missing or invalid. Send it as "Authorization: Bearer <key>".'),
+  organization_suspended: entry(403, 'auth_error', 'This organization is suspended. Contact the operator.'),
+  insufficient_scope: entry(403, 'auth_error', 'This route requires an API key with the scope "management".'),
+  invalid_request_error: invalid(400, 'The request is invalid.'),
+  invalid_value: invalid(400, 'A field of the request has an invalid value.'),
+  unsupported_parameter: invalid(400, 'A field of the request is not supported.'),
   context_length_exceeded: invalid(400, 'The request is longer than the context of this model.'),
   model_not_found: invalid(400, 'This model does not exist.'),
-  not_found: invalid(404, 'There is nothing at this path.'),
-  method_not_allowed: invalid(405, 'This path does not answer this method.'),
+  not_found: invalid(404, 'Nothing exists at this path.'),
+  method_not_allowed: invalid(405, 'Method not allowed.'),
   request_timeout: invalid(408, 'The request was not received completely in time.'),
-  key_limit_reached: invalid(409, 'The organization has as many active keys as it may have.'),
-  conflict: invalid(409, 'The request contradicts what is already there.'),
+  key_limit_reached: invalid(409, 'The organization has reached its limit of active keys. Revoke a key first.'),
+  conflict: invalid(409, 'The request conflicts with the current state.'),
   request_too_large: invalid(413, 'The request body is too large.'),
   package_too_large: invalid(413, 'The package is too large.'),
   unsupported_media_type: invalid(415, 'Send the body as application/json.'),
-  unprocessable: invalid(422, 'The request contradicts an earlier one with the same reference.'),
-  package_invalid: invalid(422, 'The package is not one that is taken.'),
-  insufficient_funds: entry(402, 'billing_error', 'The balance does not pay for this request.'),
-  budget_exceeded: entry(402, 'billing_error', 'A budget does not pay for this request.'),
-  rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has used up its requests per minute.'),
-  tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has used up its tokens per minute.'),
-  monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has used up its tokens of this month.'),
-  concurrency_limit_exceeded: entry(429, 'rate_limit_error', 'This key has as many requests running as it may have.'),
-  internal_error: entry(500, 'server_error', 'Something went wrong on our side.'),
-  not_implemented: entry(501, 'not_implemented', 'This is not implemented yet.'),
+  unprocessable: invalid(422, 'An earlier request used the same reference with different values.'),
+  package_invalid: invalid(422, 'The package is invalid.'),
+  insufficient_funds: entry(402, 'billing_error', 'The balance is too low for this request. Add credit.'),
+  budget_exceeded: entry(402, 'billing_error', 'This request exceeds a budget.'),
+  rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its requests per minute. Try again later.'),
+  tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per minute. Try again later.'),
+  monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per month.'),
+  concurrency_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its limit of running requests. Wait until one finishes.'),
+  internal_error: entry(500, 'server_error', 'An internal error occurred.'),
+  not_implemented: entry(501, 'not_implemented', 'This feature is not implemented.'),
   upstream_error: entry(502, 'upstream_error', 'The model could not answer this request.'),
-  database_unavailable: entry(503, 'server_error', 'The database cannot be reached at the moment. Try again.'),
+  database_unavailable: entry(503, 'server_error', 'The database is unreachable. Try again.'),
   outcome_unknown: entry(
     503,
     'server_error',
-    'The outcome is unknown: the database did not confirm this change in time, and it may have been made. Look for it before you send the request again, or repeat the request with the same Idempotency-Key.',
+    'The outcome is unknown: the database did not confirm this change in time. Check whether it took effect before you send the request again, or repeat it with the same Idempotency-Key.',
   ),
-  billing_unavailable: entry(503, 'server_error', 'Billing cannot be reached at the moment; nothing was charged.'),
-  pricing_unavailable: entry(503, 'server_error', 'This model has no price yet; nothing was charged.'),
-  queue_full: invalid(409, 'As many runs as may wait are waiting for this cluster.'),
-  runner_unavailable: entry(503, 'server_error', 'Nothing here can apply stacks.'),
-  secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read here at the moment.'),
+  billing_unavailable: entry(503, 'server_error', 'Billing is unavailable. Nothing was charged; try again.'),
+  pricing_unavailable: entry(503, 'server_error', 'This model has no price yet. Nothing was charged.'),
+  queue_full: invalid(409, 'This cluster's run queue is full.'),
+  runner_unavailable: entry(503, 'server_error', 'No runner for stacks is available on this installation.'),
+  secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read at the moment.'),
   mail_unavailable: entry(503, 'server_error', 'Mail cannot be sent at the moment.'),
-  overloaded: entry(503, 'server_error', 'Too many requests are in flight; try again shortly.'),
+  overloaded: entry(503, 'server_error', 'Too many requests are running. Try again shortly.'),
 } as const satisfies Record<string, ErrorEntry>;
 
 export type ErrorCode = keyof typeof errorTable;
@@ -96,7 +96,7 @@ function defaultHeaders(status: number, lasting: boolean): Record<string, string
 
 /** Message of `insufficient_scope` where not every management key is enough. */
 export const needsPlatformAdmin =
-  'This API key may not do this: it takes a management key of a platform administrator.';
+  'This route requires a management key of a platform administrator.';
 
 /** A rejection or failure with a code and a public text. */
 export class AppError extends Error {

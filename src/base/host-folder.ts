@@ -44,16 +44,17 @@ export function hostFolderProblem(given: string, isReadOnly: boolean): string | 
   if (!path.startsWith('/') || parts.some((part) => part === '.' || part === '..' || (part === '' && path !== '/'))) {
     return 'expected an absolute path without "." and ".."';
   }
-  if (/\.sock(?:et)?$/.test(path)) return `${path} is a socket: whoever has the one of Docker has the machine`;
+  if (/\.sock(?:et)?$/.test(path))
+    return `${path} is a socket, which containers must not mount: the Docker socket controls the machine`;
   const holdsClosed = closedFolders.some((folder) => liesIn(path, folder) || liesIn(folder, path));
   if (holdsClosed && !openFolders.some((folder) => liesIn(path, folder))) {
-    return `${path} gives the machine away: name the folder that holds the models alone`;
+    return `${path} gives control over the machine: use a folder that contains only the models`;
   }
   if (systemFolders.includes(path) || homeFolder.test(path)) {
-    return `${path} holds more than an engine needs: name the folder in it that is meant`;
+    return `${path} contains more than an engine needs: use a folder inside it`;
   }
   if (isReadOnly || !systemFolders.some((folder) => liesIn(path, folder))) return null;
-  return `${path} belongs to the machine and may only be read: add :ro`;
+  return `${path} is a system folder and must be read-only: add :ro`;
 }
 
 /**
@@ -77,7 +78,7 @@ export function folderListProblem(folders: readonly AllowedMount[]): string | nu
     if (problem !== null) return problem;
     const outer = folders.find((other) => other.source !== source && liesIn(source, other.source));
     if (outer !== undefined) {
-      return `${source} lies in ${outer.source}, and a container that has that one could put a link in its place: list folders that lie apart`;
+      return `${source} is inside ${outer.source}, where a container could replace it with a link: list separate folders`;
     }
     if (folders.some((other) => other.source === source && other.isReadOnly !== isReadOnly)) {
       return `${source} is listed with and without :ro`;

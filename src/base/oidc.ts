@@ -48,7 +48,7 @@ export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 
   constructor(kind: 'refused' | 'away', cause: unknown) {
-    super(`sign-in by OpenID Connect: ${kind}`, { cause });
+    super(`OpenID Connect sign-in: ${kind}`, { cause });
     this.name = 'OidcError';
     this.kind = kind;
   }
@@ -105,7 +105,10 @@ export function createOidc(options: OidcOptions): Oidc {
       return await ask(await configuration());
     } catch (error) {
       const kind = kindOf(error);
-      log.warn({ err: error }, `a sign-in by OpenID Connect failed (${kind}): HEADGATE_OIDC_ISSUER names the provider`);
+      log.warn(
+        { err: error },
+        `an OpenID Connect sign-in failed (${kind}); check the provider in HEADGATE_OIDC_ISSUER`,
+      );
       throw new OidcError(kind, error);
     }
   };
@@ -132,7 +135,7 @@ export function createOidc(options: OidcOptions): Oidc {
           idTokenExpected: true,
         });
         const claims = tokens.claims();
-        if (claims === undefined) throw new Error('the provider has sent no ID token');
+        if (claims === undefined) throw new Error('the provider sent no ID token');
         const isTold = typeof claims['email'] === 'string';
         const said = isTold ? claims : await fetchUserInfo(provider, tokens.access_token, claims.sub);
         return {

@@ -175,7 +175,7 @@ class SegmentSpool implements Spool {
       entries.push({ data, segment });
       from += headerBytes + data.length;
     }
-    if (entries.length === 0) throw new Error(`${segment.path} holds no entry at byte ${from}`);
+    if (entries.length === 0) throw new Error(`${segment.path} has no entry at byte ${from}`);
     segment.readEnd = from;
     return entries;
   }
@@ -295,7 +295,7 @@ async function openLeft(path: string, log: Log): Promise<Segment[]> {
     const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size, rescued: rescued?.open ?? 0 };
     log.error(
       where,
-      'a file of the spool does not add up: what is whole before and behind the damage is read, and a copy of the file is kept',
+      'a spool file is damaged: the intact records before and after the damage are read, and a copy of the file is kept',
     );
     if (rescued !== null) segments.push(rescued);
   }

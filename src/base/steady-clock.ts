@@ -24,7 +24,7 @@ export async function openSteadyClock(options: SteadyClockOptions): Promise<Cloc
   const { clock, askTime, log } = options;
   const byMs = Math.round((await askTime()) - clock.now());
   if (Math.abs(byMs) < jumpMs) return new SteadyClock(options, 0);
-  log.warn({ byMs }, 'the clock of this machine differs from that of PostgreSQL, which is taken for right');
+  log.warn({ byMs }, 'the clock of this machine differs from the clock of PostgreSQL; the gateway uses PostgreSQL's time');
   return new SteadyClock(options, byMs);
 }
 
@@ -79,7 +79,7 @@ class SteadyClock implements Clock {
       if (isFollowed) this.#offsetMs = offsetMs;
       this.#askedMs = Number.NEGATIVE_INFINITY;
     } catch (error) {
-      log.warn({ err: error }, 'the clock of this machine jumped, and no other could be asked');
+      log.warn({ err: error }, 'the clock of this machine jumped, and the clock of PostgreSQL could not be read');
     } finally {
       this.#isAsking = false;
     }

@@ -29,7 +29,9 @@ describe('a secret in a file', () => {
 
   it('is refused where it has several lines, or a NUL', () => {
     for (const text of ['a\nb', 'a\0', '\n\n']) {
-      expect(() => readSecretFiles({ HEADGATE_BOOTSTRAP_KEY_FILE: secret(text) })).toThrow('must hold one line');
+      expect(() => readSecretFiles({ HEADGATE_BOOTSTRAP_KEY_FILE: secret(text) })).toThrow(
+        'must contain exactly one line',
+      );
     }
   });
 
@@ -38,7 +40,7 @@ describe('a secret in a file', () => {
     expect(() => readSecretFiles(both)).toThrow('HEADGATE_BOOTSTRAP_KEY is set, too');
     const password = { DATABASE_URL: 'postgres://a:b@c/d', POSTGRES_PASSWORD_FILE: secret('y') };
     expect(() => readSecretFiles(password)).toThrow(
-      'POSTGRES_PASSWORD_FILE: DATABASE_URL has a password, too; take it out of the URL, or set POSTGRES_PASSWORD_FILE to nothing.',
+      'POSTGRES_PASSWORD_FILE: DATABASE_URL also has a password; remove it from the URL, or remove POSTGRES_PASSWORD_FILE.',
     );
     // As a compose file on top of compose.yaml says that neither of the values there applies.
     const whole = { DATABASE_URL: '', DATABASE_URL_FILE: secret('postgres://a:b@c/d\n'), POSTGRES_PASSWORD_FILE: '' };

@@ -123,7 +123,7 @@ describe('a data folder', () => {
 
 describe('the folder that nobody named', () => {
   it('is refused for a user without a home', () => {
-    expect(() => defaultDataDir({}, 1000)).toThrow(/^HEADGATE_DATA_DIR: must name a folder/);
+    expect(() => defaultDataDir({}, 1000)).toThrow(/^HEADGATE_DATA_DIR: set it to a folder/);
   });
 
   it('is the system’s for root and the user’s for others', () => {

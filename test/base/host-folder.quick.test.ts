@@ -4,27 +4,27 @@ import { hostFolderProblem } from '#base/host-folder.ts';
 
 describe('a folder of the machine for a container', () => {
   it.each([
-    ['/', 'gives the machine away'],
+    ['/', 'gives control over the machine'],
     ['/var/run/docker.sock', 'is a socket'],
     ['/srv/engine/docker.sock', 'is a socket'],
     ['/run/podman/podman.socket', 'is a socket'],
-    ['/run/docker', 'gives the machine away'],
-    ['/var/run', 'gives the machine away'],
-    ['/var/run/', 'gives the machine away'],
-    ['/run', 'gives the machine away'],
-    ['/var', 'gives the machine away'],
-    ['/var/lib', 'gives the machine away'],
-    ['/var/lib/docker/volumes/shop/_data', 'gives the machine away'],
-    ['/proc/1/root', 'gives the machine away'],
-    ['/sys/fs/cgroup', 'gives the machine away'],
-    ['/dev', 'gives the machine away'],
-    ['/dev/sda', 'gives the machine away'],
-    ['/boot', 'gives the machine away'],
-    ['/etc', 'holds more than an engine needs'],
-    ['/usr', 'holds more than an engine needs'],
-    ['/root', 'holds more than an engine needs'],
-    ['/home', 'holds more than an engine needs'],
-    ['/home/ada', 'holds more than an engine needs'],
+    ['/run/docker', 'gives control over the machine'],
+    ['/var/run', 'gives control over the machine'],
+    ['/var/run/', 'gives control over the machine'],
+    ['/run', 'gives control over the machine'],
+    ['/var', 'gives control over the machine'],
+    ['/var/lib', 'gives control over the machine'],
+    ['/var/lib/docker/volumes/shop/_data', 'gives control over the machine'],
+    ['/proc/1/root', 'gives control over the machine'],
+    ['/sys/fs/cgroup', 'gives control over the machine'],
+    ['/dev', 'gives control over the machine'],
+    ['/dev/sda', 'gives control over the machine'],
+    ['/boot', 'gives control over the machine'],
+    ['/etc', 'contains more than an engine needs'],
+    ['/usr', 'contains more than an engine needs'],
+    ['/root', 'contains more than an engine needs'],
+    ['/home', 'contains more than an engine needs'],
+    ['/home/ada', 'contains more than an engine needs'],
     ['srv/models', 'expected an absolute path'],
     ['/srv/../etc', 'expected an absolute path'],
     ['/srv/./models', 'expected an absolute path'],
@@ -67,7 +67,7 @@ describe('the folders and volumes that the door to the Docker socket lets throug
     ['/srv/models:rw', 'HEADGATE_DOCKER_BINDS: must be absolute paths'],
     ['hf-cache', 'HEADGATE_DOCKER_BINDS: must be absolute paths'],
     ['/srv/../etc', 'HEADGATE_DOCKER_BINDS: expected an absolute path'],
-    ['/var/run', 'HEADGATE_DOCKER_BINDS: /var/run gives the machine away'],
+    ['/var/run', 'HEADGATE_DOCKER_BINDS: /var/run gives control over the machine'],
     ['/etc/ssl', 'HEADGATE_DOCKER_BINDS: /etc/ssl belongs to the machine'],
   ])('are refused: %s', (binds, message) => {
     expect(() => read(binds)).toThrow(message);
@@ -76,7 +76,7 @@ describe('the folders and volumes that the door to the Docker socket lets throug
   it('are refused where a folder holds the socket itself, and where a volume is a folder', () => {
     const settings = { HEADGATE_DOCKER_SOCKET: '/srv/docker/engine', HEADGATE_DOCKER_BINDS: '/srv/docker' };
     expect(() => parseDockerGateConfig(settings)).toThrow(
-      'HEADGATE_DOCKER_BINDS: /srv/docker holds the Docker socket.',
+      'HEADGATE_DOCKER_BINDS: /srv/docker contains the Docker socket; list a folder without it.',
     );
     expect(() => read('', '/srv/models')).toThrow('HEADGATE_DOCKER_VOLUMES: must be names of volumes');
     expect(() => read('', 'a/b')).toThrow('HEADGATE_DOCKER_VOLUMES: must be names of volumes');

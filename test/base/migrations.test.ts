@@ -53,7 +53,7 @@ describe('a database that a newer version has migrated', () => {
     const error: unknown = await migrate(url).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(ConfigError);
     expect(String(error)).toContain(
-      `version 9.4.0 has changed it, and this is ${readVersion()}, which does not know 0099_wider_names. ` +
+      `version 9.4.0 has migrated it, and this is ${readVersion()}, which does not know 0099_wider_names. ` +
         'Start version 9.4.0 or a newer one, or restore the backup from before the upgrade.',
     );
   });

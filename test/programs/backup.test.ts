@@ -121,37 +121,37 @@ describe('headgate backup and restore', () => {
     const bent = Buffer.from(bytes);
     bent[Math.floor(bent.length / 2)] = (bent[Math.floor(bent.length / 2)] ?? 0) ^ 0xff;
     const cases: readonly [string, Buffer, RegExp][] = [
-      ['an empty file', Buffer.alloc(0), /is no backup of Headgate|is cut short/],
-      ['text', Buffer.from('select 1;\n'), /is no backup of Headgate/],
-      ['gzip of another thing', gzipSync('select 1;\n'), /is no backup of Headgate/],
-      ['half of it', bytes.subarray(0, bytes.length / 2), /is cut short/],
-      ['all but its last byte', bytes.subarray(0, -1), /is cut short/],
+      ['an empty file', Buffer.alloc(0), /is not a Headgate backup|is truncated/],
+      ['text', Buffer.from('select 1;\n'), /is not a Headgate backup/],
+      ['gzip of another thing', gzipSync('select 1;\n'), /is not a Headgate backup/],
+      ['half of it', bytes.subarray(0, bytes.length / 2), /is truncated/],
+      ['all but its last byte', bytes.subarray(0, -1), /is truncated/],
       [
         'one that lacks its last line',
         repacked((all) => all.slice(0, all.lastIndexOf('\n', all.length - 2) + 1)),
-        /cut short/,
+        /is truncated/,
       ],
-      ['a byte that was exchanged', bent, /damaged or was altered|cut short/],
+      ['a byte that was exchanged', bent, /is damaged or was changed|is truncated/],
       [
         'a balance that was altered',
         repacked((all) => all.replace(/(?<="wallets".*\n.*\t)9(?=\.)/, '8').replace('Management', 'management')),
-        /damaged or was altered/,
+        /is damaged or was changed/,
       ],
       [
         'a row too many',
         repacked((all) => all.replace(/("table":"users".*\n)(.*\n)/, '$1$2$2')),
-        /damaged or was altered/,
+        /is damaged or was changed/,
       ],
-      ['something behind its end', repacked((all) => `${all}x`), /damaged or was altered/],
+      ['something behind its end', repacked((all) => `${all}x`), /is damaged or was changed/],
       [
         'a newer format',
         repacked((all) => all.replace('"format_version":1', '"format_version":2')),
-        /is of a newer Headgate/,
+        /was written by a newer Headgate\. Update/,
       ],
       [
         'newer tables',
         repacked((all) => all.replace(/"migrations":\[/, '$&{"hash":"x","created_at":1},')),
-        /made by a(nother| newer) Headgate/,
+        /written by a(nother| newer) Headgate \(/,
       ],
     ];
     for (const [what, content, sentence] of cases) {
@@ -211,7 +211,7 @@ describe('headgate backup and restore', () => {
     const { home, file, databaseUrl: url } = await madeBackup();
     const before = readFileSync(file);
     const again = await run(['backup', file], { DATABASE_URL: url });
-    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('is there already') });
+    expect(again).toMatchObject({ code: 1, stderr: expect.stringContaining('already exists') });
     const nowhere = await run(['backup', join(home.dir, 'none', 'a')], { DATABASE_URL: url });
     expect(nowhere).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be written') });
     expect(readFileSync(file)).toEqual(before);
@@ -229,7 +229,7 @@ describe('headgate backup and restore', () => {
     expect(full).toMatchObject({
       code: 1,
       stdout: '',
-      stderr: expect.stringContaining('the disk is full. Nothing is left'),
+      stderr: expect.stringContaining('the disk is full. The partial file was removed'),
     });
     expect(readdirSync(disk)).toEqual([]);
   });
@@ -240,7 +240,7 @@ describe('headgate backup and restore', () => {
     const before = await contentOf(url);
     expect(await run(['restore', file], env)).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`The database "${new URL(url).pathname.slice(1)}" is not empty: --replace`),
+      stderr: expect.stringContaining(`The database "${new URL(url).pathname.slice(1)}" is not empty: use --replace`),
     });
     const db = connectDb(url, { poolMax: 1, purpose: 'test' });
     await db.sql`create table invoices (id int)`;

@@ -47,8 +47,8 @@ describe('a built-in PostgreSQL that cannot come back', () => {
     renameSync(clusterOf(home), aside);
     process.kill(pid, 'SIGKILL');
     await eventually(async () => tries() >= 4);
-    expect(timesSaid(gateway, 'PostgreSQL ended unexpectedly')).toBe(1);
-    expect(timesSaid(gateway, 'PostgreSQL does not start again')).toBe(1);
+    expect(timesSaid(gateway, 'PostgreSQL exited unexpectedly')).toBe(1);
+    expect(timesSaid(gateway, 'PostgreSQL did not restart')).toBe(1);
     await eventually(async () => (await errorOf(await client.chat({}))).code === 'billing_unavailable');
     expect(await (await fetch(new URL('/readyz', url))).text()).toContain('database');
     const other = run(home);

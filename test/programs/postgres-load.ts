@@ -47,8 +47,8 @@ export async function killPostgresUnderLoad(
   enough = true;
   await Promise.all(asking);
   await eventually(async () => (await client.get('/v1/wallet')).held === '0');
-  expect(timesSaid(gateway, 'PostgreSQL ended unexpectedly')).toBe(2);
-  expect(timesSaid(gateway, 'PostgreSQL does not start again')).toBe(0);
+  expect(timesSaid(gateway, 'PostgreSQL exited unexpectedly')).toBe(2);
+  expect(timesSaid(gateway, 'PostgreSQL did not restart')).toBe(0);
   expect((await findPostmaster(clusterOf(home)))?.port).toBe(first?.port);
   return { asked, complete };
 }

@@ -65,11 +65,11 @@ describe('a start is refused with one sentence that names the variable, and make
     ['HEADGATE_BOOTSTRAP_EMAIL', 'nobody', /^HEADGATE_BOOTSTRAP_EMAIL: must be an e-mail address\.$/m],
     ['HEADGATE_BOOTSTRAP_PASSWORD', 'short', /^HEADGATE_BOOTSTRAP_PASSWORD: must have 8 characters or more\.$/m],
     ['HEADGATE_SHUTDOWN_SECONDS', '1.5', /^HEADGATE_SHUTDOWN_SECONDS: must be a whole number\.$/m],
-    ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: there is no setting of this name; PORT stands without the prefix\.$/m],
-    ['HEADGATE_DATABASE_URL', 'x', /^HEADGATE_DATABASE_URL: .*; DATABASE_URL stands without the prefix\.$/m],
-    ['HEADGATE_ENGINE_DIR', 'x', /^HEADGATE_ENGINE_DIR: .*; HEADGATE_ENGINES_DIR is the nearest\.$/m],
-    ['HEADGATE_REDISURL', 'x', /^HEADGATE_REDISURL: .*; REDIS_URL is the nearest\.$/m],
-    ['HEADGATE_OF_ANOTHER_PROGRAM', 'x', /^HEADGATE_OF_ANOTHER_PROGRAM: there is no setting of this name\.$/m],
+    ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: unknown setting; use PORT \(without the prefix\)\.$/m],
+    ['HEADGATE_DATABASE_URL', 'x', /^HEADGATE_DATABASE_URL: .*; use DATABASE_URL \(without the prefix\)\.$/m],
+    ['HEADGATE_ENGINE_DIR', 'x', /^HEADGATE_ENGINE_DIR: .*; the closest setting is HEADGATE_ENGINES_DIR\.$/m],
+    ['HEADGATE_REDISURL', 'x', /^HEADGATE_REDISURL: .*; the closest setting is REDIS_URL\.$/m],
+    ['HEADGATE_OF_ANOTHER_PROGRAM', 'x', /^HEADGATE_OF_ANOTHER_PROGRAM: unknown setting\.$/m],
     ['HEADGATE_ENGINES_DIR', '/var/no-such-folder', /^HEADGATE_ENGINES_DIR: .*no-such-folder.*cannot be read/m],
     ['HOST', '203.0.113.1', /^HOST: cannot listen on 203\.0\.113\.1/m],
   ])('%s=%s', async (name, value, sentence) => {
@@ -165,7 +165,7 @@ describe('a PostgreSQL that cannot be set up', () => {
     // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
     const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/programs/start.js`];
     expect(await refusalOf({ home, databaseUrl: null, command })).toMatch(
-      /^DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
+      /^DATABASE_URL: set it to a PostgreSQL, because the built-in one does not run here \(\S+initdb: .*initdb: /,
     );
   });
 });

@@ -104,7 +104,7 @@ async function readTables(path: string, lines: Lines, onTable: TakeTable): Promi
     if (table.success) {
       const rows = lines.rows();
       await onTable(table.data, rows.chunks);
-      if (!rows.isRead()) throw new Error(`the rows of ${table.data.table} were not read to their end`);
+      if (!rows.isRead()) throw new Error(`the rows of ${table.data.table} were not read completely`);
       counts[table.data.table] = rows.count();
       continue;
     }
@@ -121,7 +121,7 @@ async function takeNothing(_: BackupTable, rows: AsyncGenerator<Buffer>): Promis
 }
 
 function parseHead(path: string, line: Buffer | null): BackupHead {
-  if (line === null) throw new BackupError(`${path} is no backup of Headgate: it is empty.`);
+  if (line === null) throw new BackupError(`${path} is not a Headgate backup: the file is empty.`);
   let value: unknown;
   try {
     value = JSON.parse(line.toString());
@@ -131,7 +131,7 @@ function parseHead(path: string, line: Buffer | null): BackupHead {
   const which = z.object({ format: z.literal(formatName), format_version: z.number() }).safeParse(value);
   if (!which.success) throw foreign(path);
   if (which.data.format_version > formatVersion) {
-    throw new BackupError(`${path} is of a newer Headgate than this one, which cannot read it: update first.`);
+    throw new BackupError(`${path} was written by a newer Headgate. Update this Headgate first.`);
   }
   const head = headSchema.safeParse(value);
   if (!head.success) throw altered(path);
@@ -148,10 +148,10 @@ function parseLine(path: string, line: Buffer | null): unknown {
 }
 
 const foreign = (path: string): BackupError =>
-  new BackupError(`${path} is no backup of Headgate: "headgate backup" did not write it.`);
-const cut = (path: string): BackupError => new BackupError(`${path} is cut short: its end is missing.`);
+  new BackupError(`${path} is not a Headgate backup: "headgate backup" did not write it.`);
+const cut = (path: string): BackupError => new BackupError(`${path} is truncated: its end is missing.`);
 const altered = (path: string): BackupError =>
-  new BackupError(`${path} is damaged or was altered: it is not what "headgate backup" wrote.`);
+  new BackupError(`${path} is damaged or was changed after "headgate backup" wrote it.`);
 
 /** Turns errors of zlib and the file system into sentences about the file. */
 function toBackupError(path: string, error: unknown): unknown {

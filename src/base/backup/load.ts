@@ -56,7 +56,7 @@ export async function loadBackup(options: LoadOptions): Promise<void> {
       // An older file does not have all of these tables.
       const left = (await listTables(tx)).filter(({ name }) => leaveOut.includes(name));
       for (const { name } of left) await tx.unsafe(`truncate ${quote(name)}`);
-      if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} was changed while it was read.`);
+      if (tail.sha256 !== content.tail.sha256) throw new BackupError(`${path} changed while it was being read.`);
       await setSequences(tx, tail);
       await beforeCommit(tx);
     });
@@ -70,12 +70,12 @@ function migrationsFor(path: string, { migrations, headgate_version: version }: 
   const own = readMigrations();
   if (migrations.length > own.length) {
     throw new BackupError(
-      `${path} was made by a newer Headgate (${version}), whose tables this one does not know: update first.`,
+      `${path} was written by a newer Headgate (${version}) with tables unknown to this one. Update this Headgate first.`,
     );
   }
   const applied = own.slice(0, migrations.length);
   if (applied.some(({ hash }, index) => hash !== migrations[index]?.hash)) {
-    throw new BackupError(`${path} was made by another Headgate (${version}), whose tables were made otherwise.`);
+    throw new BackupError(`${path} was written by another Headgate (${version}) with different tables.`);
   }
   return applied;
 }
@@ -115,7 +115,7 @@ async function copyTables(tx: TransactionSql, path: string): Promise<BackupTail>
     const shape = shapes.get(table);
     const isKnown = shape !== undefined && shape.size === columns.length && columns.every((name) => shape.has(name));
     if (!isKnown || seen.has(table))
-      throw new BackupError(`${path} holds a table ${table} that Headgate does not have.`);
+      throw new BackupError(`${path} contains a table ${table} that Headgate does not have.`);
     seen.add(table);
     const target = await tx.unsafe(`copy ${quote(table)} (${columns.map(quote).join(', ')}) from stdin`).writable();
     await pipeline(rows, target);
@@ -139,9 +139,8 @@ function toBackupError(path: string, error: unknown): unknown {
   if (error instanceof BackupError || state === null) return error;
   const reason = error instanceof Error ? error.message : String(error);
   if (isInUse(state)) {
-    return new BackupError('The database is in use: stop every gateway on it, and what else has it open.', error);
+    return new BackupError('The database is in use: stop all gateways and other programs that use it.', error);
   }
-  if (state === '53100')
-    return new BackupError('PostgreSQL has no space left on its disk. Nothing was changed.', error);
-  return new BackupError(`PostgreSQL does not take ${path} (${reason}). Nothing was changed.`, error);
+  if (state === '53100') return new BackupError('The disk of PostgreSQL is full. Nothing was changed.', error);
+  return new BackupError(`PostgreSQL rejected ${path} (${reason}). Nothing was changed.`, error);
 }

@@ -25,19 +25,19 @@ export async function requireRoom(tx: TransactionSql, { replace, names }: RoomOp
   const database = `The database ${JSON.stringify(row?.name)}`;
   if (await isUsed(tx)) throw new BackupError(`${database} is in use by a gateway or another command: stop it first.`);
   if (row?.encoding !== 'UTF8') {
-    throw new BackupError(`${database} has the encoding ${row?.encoding}; Headgate needs one with UTF8.`);
+    throw new BackupError(`${database} has the encoding ${row?.encoding}; Headgate requires UTF8.`);
   }
   const things = await listThings(tx);
   const strangers = things.filter(({ name }) => !names.has(name)).map(({ kind, name }) => `${kind} ${name}`);
   if (strangers.length > 0) {
     const named = strangers.slice(0, 5).join(', ');
     throw new BackupError(
-      `${database} holds what is not Headgate's (${named}${strangers.length > 5 ? ', …' : ''}): name one of its own.`,
+      `${database} contains objects of other programs (${named}${strangers.length > 5 ? ', …' : ''}): use a separate database for Headgate.`,
     );
   }
   if (things.length > 0 && !replace) {
     throw new BackupError(
-      `${database} is not empty: --replace puts the backup in the place of all keys, wallets and usage in it.`,
+      `${database} is not empty: use --replace to replace all keys, wallets and usage in it with the backup.`,
     );
   }
 }

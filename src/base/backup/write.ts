@@ -38,7 +38,8 @@ export interface WriteOptions {
 export async function writeBackup(options: WriteOptions): Promise<BackupMade> {
   const { path } = options;
   const target = resolve(path);
-  if (existsSync(target)) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
+  if (existsSync(target))
+    throw new BackupError(`${path} already exists. A backup does not overwrite files: choose another path.`);
   const partial = `${target}.partial-${randomBytes(4).toString('hex')}`;
   try {
     const made = await writeContent(options, partial);
@@ -74,7 +75,8 @@ async function giveName(partial: string, target: string, path: string): Promise<
     // Unlike a rename, a link never replaces another file.
     await link(partial, target);
   } catch (error) {
-    if (isFileError(error, 'EEXIST')) throw new BackupError(`${path} is there already; a backup overwrites nothing.`);
+    if (isFileError(error, 'EEXIST'))
+      throw new BackupError(`${path} already exists. A backup does not overwrite files: choose another path.`);
     // File systems without links.
     await rename(partial, target);
   }
@@ -105,8 +107,8 @@ function toBackupError(path: string, error: unknown): unknown {
   const reason = error instanceof Error ? error.message : '';
   return new BackupError(
     full
-      ? `${path} cannot be written: the disk is full. Nothing is left of it.`
-      : `${path} cannot be written (${reason}). Nothing is left of it.`,
+      ? `${path} cannot be written: the disk is full. The partial file was removed.`
+      : `${path} cannot be written (${reason}). The partial file was removed.`,
     error,
   );
 }

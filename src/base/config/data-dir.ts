@@ -26,7 +26,7 @@ export function defaultDataDir(
   const { XDG_DATA_HOME: dataHome, HOME: home } = environment;
   if (dataHome?.startsWith('/') === true) return join(dataHome, 'headgate');
   if (home?.startsWith('/') === true) return join(home, '.local', 'share', 'headgate');
-  throw new ConfigError('HEADGATE_DATA_DIR: must name a folder, because this user has no home folder.');
+  throw new ConfigError('HEADGATE_DATA_DIR: set it to a folder, because this user has no home folder.');
 }
 
 /**
@@ -50,7 +50,7 @@ export function makeDataDir(dir: string): string {
 function makeWithParents(path: string, mode: number): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory() === true) return;
-  if (found !== undefined) throw new Error('there is a file of that name');
+  if (found !== undefined) throw new Error('a file with this name exists');
   makeWithParents(dirname(path), mode);
   try {
     mkdirSync(path);
@@ -73,7 +73,7 @@ export function lockDataDir(dir: string): () => void {
   const release = lockForGateway(path);
   if (release !== null) return release;
   throw new ConfigError(
-    `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(path)}; stop it or name another folder.`,
+    `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(path)}; stop it or set another folder.`,
   );
 }
 
@@ -101,7 +101,7 @@ export function lockGatewayDir(dataDir: string): GatewayDir {
     if (release !== null) return { path, release };
   }
   throw new ConfigError(
-    `HEADGATE_DATA_DIR: ${gatewaysMax} gateways use the folder ${dataDir}, or its file system has no locks; name another folder.`,
+    `HEADGATE_DATA_DIR: ${gatewaysMax} gateways use the folder ${dataDir}, or its file system has no locks; set another folder.`,
   );
 }
 

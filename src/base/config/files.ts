@@ -57,7 +57,7 @@ function take(read: Record<string, string | undefined>, name: string): void {
   if (path === undefined) return;
   delete read[variable];
   if (path === '') return;
-  if ((read[name] ?? '') !== '') throw new ConfigError(`${variable}: ${name} is set, too; set one of them to nothing.`);
+  if ((read[name] ?? '') !== '') throw new ConfigError(`${variable}: ${name} is also set; remove one of them.`);
   read[name] = readSecret(variable, path);
 }
 
@@ -85,7 +85,7 @@ function readSecret(variable: string, path: string): string {
   } catch (error) {
     throw new ConfigError(`${variable}: ${path} cannot be read (${error instanceof Error ? error.message : ''}).`);
   }
-  if (/[\0\r\n]/.test(text)) throw new ConfigError(`${variable}: ${path} must hold one line.`);
+  if (/[\0\r\n]/.test(text)) throw new ConfigError(`${variable}: ${path} must contain exactly one line.`);
   return text;
 }
 
@@ -109,7 +109,7 @@ function addPassword(read: Record<string, string | undefined>): Environment {
   if (path === '' || url === null) return read;
   if (url.password !== '') {
     throw new ConfigError(
-      `${passwordFile}: DATABASE_URL has a password, too; take it out of the URL, or set ${passwordFile} to nothing.`,
+      `${passwordFile}: DATABASE_URL also has a password; remove it from the URL, or remove ${passwordFile}.`,
     );
   }
   const password = readSecret(passwordFile, path);

@@ -48,7 +48,7 @@ export function readLogin(path: string | null): Login {
     if ((stats.mode & 0o077) !== 0) {
       return {
         ...nothing,
-        problem: `${path} can be read by others; "chmod 600 ${path}", and make new keys if they did`,
+        problem: `other users can read ${path}; run "chmod 600 ${path}", and replace the keys if somebody may have read them`,
       };
     }
     const parsed = parse(path);
@@ -58,7 +58,7 @@ export function readLogin(path: string | null): Login {
   }
 }
 
-const broken = (path: string): string => `${path} is not as "headgate login" writes it; log in again`;
+const broken = (path: string): string => `${path} is damaged; run "headgate login" again`;
 
 /** Parses the file; null if its format is not this module's. @throws if the file cannot be read */
 function parse(path: string): z.output<typeof fileSchema> | null {
@@ -78,10 +78,10 @@ function lossOf(path: string, name: string): string | null {
   } catch {
     parsed = null;
   }
-  if (parsed === null) return `what ${path} held could not be used, and is not kept`;
+  if (parsed === null) return `the content of ${path} was invalid and is discarded`;
   const others = Object.keys(parsed.keys).filter((other) => other !== name);
   if (others.length === 0) return null;
-  return `${path} could be read by others: its keys of ${others.join(', ')} are not kept; make new ones there`;
+  return `other users could read ${path}: its keys for ${others.join(', ')} are discarded; create new keys there`;
 }
 
 /**

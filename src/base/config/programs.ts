@@ -20,7 +20,7 @@ export const clientVariables = {
   HEADGATE_URL: urlOf(['http:', 'https:'], 'http://127.0.0.1:8080').default('http://127.0.0.1:8080'),
   HEADGATE_API_KEY: z
     .string()
-    .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII characters without blanks')
+    .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII characters without spaces')
     .optional(),
   HEADGATE_ENGINES_DIR: text.optional(),
 };

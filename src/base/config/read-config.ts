@@ -113,18 +113,24 @@ export function parseConfig(environment: Environment): Config {
 /** Checks variables that depend on one another. @throws ConfigError */
 function checkTogether(read: z.output<z.ZodObject<typeof gatewayVariables>>): void {
   if (read.HEADGATE_WORKERS > 1 && read.REDIS_URL === undefined) {
-    throw new ConfigError('REDIS_URL: several workers (HEADGATE_WORKERS) need a Redis, or every limit would multiply.');
+    throw new ConfigError(
+      'REDIS_URL: is missing; several workers (HEADGATE_WORKERS) need Redis, otherwise each worker would apply every limit separately.',
+    );
   }
   if (read.HEADGATE_RUNS_IMAGE !== undefined && read.HEADGATE_RUNS_EGRESS === 'machine') {
     throw new ConfigError(
-      'HEADGATE_RUNS_EGRESS: runs in containers (HEADGATE_RUNS_IMAGE) never have the network of a machine; cluster and internet are to be had.',
+      'HEADGATE_RUNS_EGRESS: machine is not available for runs in containers (HEADGATE_RUNS_IMAGE); set cluster or internet.',
     );
   }
   if ((read.HEADGATE_METRICS_PORT ?? 0) + read.HEADGATE_WORKERS - 1 > 65_535) {
-    throw new ConfigError('HEADGATE_METRICS_PORT: every worker takes one more, and there are not as many ports.');
+    throw new ConfigError(
+      'HEADGATE_METRICS_PORT: each worker uses one more port, which exceeds 65535; set a lower port.',
+    );
   }
   if ((read.HEADGATE_MAX_BODIES_BYTES ?? Infinity) < read.HEADGATE_MAX_BODY_BYTES) {
-    throw new ConfigError('HEADGATE_MAX_BODIES_BYTES: is less than one body may have (HEADGATE_MAX_BODY_BYTES).');
+    throw new ConfigError(
+      'HEADGATE_MAX_BODIES_BYTES: must be at least HEADGATE_MAX_BODY_BYTES, the limit for one body.',
+    );
   }
 }
 
@@ -135,31 +141,31 @@ export function findIdleSettings(config: Config): readonly string[] {
   const idle: readonly [boolean, string][] = [
     [
       isGiven('HEADGATE_METRICS_HOST') && metrics.port === null,
-      'HEADGATE_METRICS_HOST has no effect without HEADGATE_METRICS_PORT: metrics are answered nowhere',
+      'HEADGATE_METRICS_HOST has no effect without HEADGATE_METRICS_PORT: metrics are not served',
     ],
     [
       isGiven('HEADGATE_WEB_HOST') && platform.web === null,
-      'HEADGATE_WEB_HOST has no effect without HEADGATE_WEB_PORT: web addresses of runs are served nowhere',
+      'HEADGATE_WEB_HOST has no effect without HEADGATE_WEB_PORT: web addresses of runs are not served',
     ],
     [
       isGiven('HEADGATE_CACHE_SECONDS') && cache.bytesMax === 0,
-      'HEADGATE_CACHE_SECONDS has no effect while HEADGATE_CACHE_MAX_BYTES is 0: no answer is cached',
+      'HEADGATE_CACHE_SECONDS has no effect while HEADGATE_CACHE_MAX_BYTES is 0: responses are not cached',
     ],
     [
       isGiven('HEADGATE_MAX_CHOICES') && limits.choicesMax > limits.sequencesMax,
-      'HEADGATE_MAX_CHOICES has no effect above HEADGATE_MAX_SEQUENCES, which bounds prompts times choices',
+      'HEADGATE_MAX_CHOICES has no effect above HEADGATE_MAX_SEQUENCES, which limits prompts times choices',
     ],
     [
       isGiven('HEADGATE_MAIL_FROM') && signIn.mail === null,
-      'HEADGATE_MAIL_FROM has no effect without HEADGATE_SMTP_URL: no mail is sent',
+      'HEADGATE_MAIL_FROM has no effect without HEADGATE_SMTP_URL: mail is not sent',
     ],
     ...(['HEADGATE_OIDC_NAME', 'HEADGATE_OIDC_ORGANIZATION'] as const).map((name): [boolean, string] => [
       isGiven(name) && signIn.oidc === null,
-      `${name} has no effect without HEADGATE_OIDC_ISSUER: there is no provider to sign in with`,
+      `${name} has no effect without HEADGATE_OIDC_ISSUER: no sign-in provider is configured`,
     ]),
     [
       isGiven('HEADGATE_OIDC_ROLE') && (signIn.oidc?.newPeople ?? null) === null,
-      'HEADGATE_OIDC_ROLE has no effect without HEADGATE_OIDC_ORGANIZATION: who has no account is refused',
+      'HEADGATE_OIDC_ROLE has no effect without HEADGATE_OIDC_ORGANIZATION: people without an account are rejected',
     ],
   ];
   return idle.filter(([isIdle]) => isIdle).map(([, sentence]) => sentence);
@@ -197,7 +203,10 @@ export function parseDockerGateConfig(environment: Environment): DockerGateConfi
   const read = readVariables(dockerGateVariables, environment, knownVariables);
   const socketPath = read.HEADGATE_DOCKER_SOCKET;
   const holder = read.HEADGATE_DOCKER_BINDS.find(({ source }) => liesIn(socketPath, source));
-  if (holder !== undefined) throw new ConfigError(`HEADGATE_DOCKER_BINDS: ${holder.source} holds the Docker socket.`);
+  if (holder !== undefined)
+    throw new ConfigError(
+      `HEADGATE_DOCKER_BINDS: ${holder.source} contains the Docker socket; list a folder without it.`,
+    );
   return {
     host: read.HOST,
     port: read.PORT,

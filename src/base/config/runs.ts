@@ -28,7 +28,10 @@ export interface LocalRunsConfig {
 /** Name of a network that an operator created: in the machine's own network a run could change the machine's filter. */
 export const runNetwork = text
   .regex(/^[a-zA-Z0-9][\w.-]{0,127}$/, 'must be the name of a Docker network')
-  .refine((name) => !['host', 'none', 'default', 'bridge'].includes(name), 'must be a network that an operator made');
+  .refine(
+    (name) => !['host', 'none', 'default', 'bridge'].includes(name),
+    'must be a network that an operator created',
+  );
 
 const cores = /^(?:0\.[1-9]\d?|[1-9]\d{0,2}(?:\.\d{1,2})?)$/;
 
@@ -37,7 +40,7 @@ export const containerRunsVariables = {
   HEADGATE_RUNS_NETWORK: runNetwork.optional(),
   HEADGATE_RUNS_EGRESS: z.enum(['cluster', 'internet', 'machine']).default('cluster'),
   HEADGATE_RUNS_MEMORY_MIB: whole(64, 1_048_576, 1024),
-  HEADGATE_RUNS_CPUS: z.string().regex(cores, 'must be a number of cores from 0.1 on, such as 1 or 0.5').default('1'),
+  HEADGATE_RUNS_CPUS: z.string().regex(cores, 'must be a number of cores, at least 0.1, such as 1 or 0.5').default('1'),
 };
 
 export const localRunsVariables = {

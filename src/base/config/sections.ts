@@ -193,7 +193,10 @@ export const keys = section(
   {
     HEADGATE_KEY_PREFIX: z
       .string()
-      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/, 'must be 1 to 24 letters, digits, "-" or "_"')
+      .regex(
+        /^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/,
+        'must be 1 to 24 letters, digits, "-" or "_", starting with a letter or digit',
+      )
       .default('sk-hg-'),
     HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
     HEADGATE_MAX_SERVICE_ACCOUNTS: whole(0, 1_000, 20),
@@ -224,7 +227,7 @@ export const bootstrap = section(
     HEADGATE_BOOTSTRAP_PASSWORD: text.min(8, 'must have 8 characters or more').max(1024).optional(),
     HEADGATE_BOOTSTRAP_KEY: z
       .string()
-      .regex(/^[\x21-\x7e]{32,512}$/, 'must be 32 to 512 printable ASCII characters without blanks')
+      .regex(/^[\x21-\x7e]{32,512}$/, 'must be 32 to 512 printable ASCII characters without spaces')
       .optional(),
   },
   (read): BootstrapConfig => ({

@@ -37,12 +37,15 @@ const safeUrl = (example: string) =>
     const url = URL.parse(value);
     if (url === null || url.username !== '' || url.search !== '' || url.hash !== '') return false;
     return url.protocol === 'https:' || (url.protocol === 'http:' && isLoopback(url));
-  }, `must be a URL such as ${example}; http:// does for this machine alone`);
+  }, `must be a URL such as ${example}; http:// is allowed for this machine only`);
 
 export const signIn = section(
   {
     HEADGATE_PUBLIC_URL: safeUrl('https://gateway.example.com')
-      .refine((value) => new URL(value).pathname === '/', 'must have no path: the pages are at the root')
+      .refine(
+        (value) => new URL(value).pathname === '/',
+        'must not have a path, because the pages are served at the root',
+      )
       .transform((value) => new URL(value).origin)
       .optional(),
     HEADGATE_SMTP_URL: urlOf(['smtp:', 'smtps:'], 'smtps://user:password@mail.example.com').optional(),
@@ -81,7 +84,9 @@ interface Given {
 /** Requires the public URL: a link built from a request's Host header would lead wherever the sender wants. */
 function requirePublicUrl(variable: string, publicUrl: string | null): URL {
   if (publicUrl !== null) return new URL(publicUrl);
-  throw new ConfigError(`HEADGATE_PUBLIC_URL: is missing; ${variable} needs to know where people reach the pages.`);
+  throw new ConfigError(
+    `HEADGATE_PUBLIC_URL: is missing; set it to the address of the pages, which ${variable} requires.`,
+  );
 }
 
 function mailOf(read: Given, publicUrl: string | null): MailConfig | null {
@@ -102,7 +107,7 @@ function oidcOf(read: Given, publicUrl: string | null): OidcConfig | null {
   if (Object.values(all).every((value) => value === undefined)) return null;
   if (issuer === undefined || clientId === undefined || clientSecret === undefined) {
     const missing = Object.entries(all).find(([, value]) => value === undefined)?.[0] ?? '';
-    throw new ConfigError(`${missing}: is missing; a provider takes all of ${Object.keys(all).join(', ')}.`);
+    throw new ConfigError(`${missing}: is missing; a provider requires ${Object.keys(all).join(', ')}.`);
   }
   requirePublicUrl('HEADGATE_OIDC_ISSUER', publicUrl);
   const newPeople = organizationId === undefined ? null : { organizationId, role: read.HEADGATE_OIDC_ROLE };

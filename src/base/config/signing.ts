@@ -41,14 +41,14 @@ function readPrivateKey(path: string, variable: string): KeyObject {
   } catch (error) {
     throw new ConfigError(`${variable}: ${path} cannot be read (${error instanceof Error ? error.message : ''}).`);
   }
-  const hint = 'make one with: openssl genpkey -algorithm ed25519';
+  const hint = 'create one with: openssl genpkey -algorithm ed25519';
   let key: KeyObject;
   try {
     key = createPrivateKey(text);
   } catch {
     // OpenSSL's message may quote the file.
-    throw new ConfigError(`${variable}: ${path} holds no private key in PEM without a passphrase; ${hint}.`);
+    throw new ConfigError(`${variable}: ${path} must contain a PEM private key without a passphrase; ${hint}.`);
   }
   if (key.asymmetricKeyType === 'ed25519') return key;
-  throw new ConfigError(`${variable}: the key in ${path} is of type ${key.asymmetricKeyType}, not ed25519; ${hint}.`);
+  throw new ConfigError(`${variable}: the key in ${path} has type ${key.asymmetricKeyType}, not ed25519; ${hint}.`);
 }

@@ -25,7 +25,7 @@ export const whole = (min: number, max: number, fallback: number) =>
 
 export const optionalWhole = (min: number, max: number) => whole(min, max, 0).unwrap().optional();
 
-export const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL');
+export const text = z.string().refine((value) => !value.includes('\0'), 'must not contain a NUL character');
 
 export const logLevel = z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info');
 
@@ -49,7 +49,7 @@ export const databaseUrl = text
     return url.hostname !== '' || url.searchParams.has('host');
   }, 'must be a URL such as postgres://user:password@host:5432/database')
   // Random passwords often contain "%".
-  .refine(isDecodable, 'holds a "%" that begins no code; in a URL it is written "%25"');
+  .refine(isDecodable, 'contains an invalid "%"; write it as "%25" in a URL');
 
 export const networks = list.refine(
   (values) => values.every(isNetwork),
@@ -60,11 +60,11 @@ export const networks = list.refine(
 export const platformKeys = list
   .refine(
     (parts) => parts.length > 0 && parts.every((part) => /^[A-Za-z0-9+/_-]{43}=?$/.test(part)),
-    'must be keys of 32 bytes in base64, the newest first, separated by commas; make one with: openssl rand -base64 32',
+    'must be keys of 32 bytes in base64, the newest first, separated by commas; create one with: openssl rand -base64 32',
   )
   .transform((parts) => parts.map((part) => Buffer.from(part, 'base64')));
 
-export const backupPassphrase = text.min(20, 'must have 20 characters or more; make one with: openssl rand -hex 24');
+export const backupPassphrase = text.min(20, 'must have 20 characters or more; create one with: openssl rand -hex 24');
 
 /** Origins as browsers send them; `*` is any. */
 export const origins = list.refine(
@@ -110,7 +110,7 @@ function hint(unknown: string, known: ReadonlySet<string>): string {
   const names = new Map([...known].filter((name) => name !== systemsOwn).map((name) => [bare(name), name]));
   const meant = names.get(nearest(bare(unknown), [...names.keys()]) ?? '');
   if (meant === undefined) return '';
-  return meant === bare(unknown) ? `; ${meant} stands without the prefix` : `; ${meant} is the nearest`;
+  return meant === bare(unknown) ? `; use ${meant} (without the prefix)` : `; the closest setting is ${meant}`;
 }
 
 /**
@@ -128,8 +128,7 @@ export function readVariables<Shape extends z.ZodRawShape>(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
   const unknown = Object.keys(given).find((name) => name.startsWith('HEADGATE_') && !known.has(name));
-  if (unknown !== undefined)
-    throw new ConfigError(`${unknown}: there is no setting of this name${hint(unknown, known)}.`);
+  if (unknown !== undefined) throw new ConfigError(`${unknown}: unknown setting${hint(unknown, known)}.`);
   const parsed = z.object(shape).safeParse(given);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];

@@ -7,7 +7,7 @@ import { sqlStateOf } from './errors.ts';
 /** The connection was lost during a COMMIT, and the outcome of the transaction is unknown. */
 export class CommitUnknownError extends Error {
   constructor(cause: unknown) {
-    super('the database did not say whether the transaction was committed', { cause });
+    super('the database did not confirm whether the transaction was committed', { cause });
     this.name = 'CommitUnknownError';
   }
 }

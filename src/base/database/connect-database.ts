@@ -169,7 +169,7 @@ const firstAnswerTimeoutMs = 15_000;
  */
 async function expectAnswer(sql: Sql): Promise<void> {
   const { promise, reject } = Promise.withResolvers<never>();
-  const late = Object.assign(new Error(`no answer within ${firstAnswerTimeoutMs / 1000} s`), {
+  const late = Object.assign(new Error(`no response within ${firstAnswerTimeoutMs / 1000} s`), {
     code: 'CONNECTION_CLOSED',
   });
   const timer = setTimeout(() => reject(late), firstAnswerTimeoutMs);

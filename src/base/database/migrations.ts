@@ -35,7 +35,7 @@ export class NewerDatabaseError extends ConfigError {
   constructor(version: string | null, names: readonly string[]) {
     const other = version === null ? 'a newer version' : `version ${version}`;
     const what =
-      `the database is newer than this Headgate: ${other} has changed it, and this is ${readVersion()}, ` +
+      `the database is newer than this Headgate: ${other} has migrated it, and this is ${readVersion()}, ` +
       `which does not know ${names.join(', ')}`;
     const remedy = `start ${other}${version === null ? '' : ' or a newer one'}, or restore the backup from before the upgrade`;
     super(`${capitalize(what)}. ${capitalize(remedy)}.`);
@@ -140,13 +140,13 @@ async function readApplied(sql: ISql): Promise<readonly AppliedMigration[]> {
 
 async function apply(tx: TransactionSql, migration: Migration, log?: Pick<Log, 'info'>): Promise<void> {
   const { name } = migration;
-  log?.info({ migration: name }, 'the database is migrated');
+  log?.info({ migration: name }, 'migrating the database');
   const beganMs = performance.now();
   let rows = 0;
   for (const statement of migration.sql) rows += rowsOf(await tx.unsafe(statement));
   await noteMigration(tx, migration);
   const seconds = Number(((performance.now() - beganMs) / 1000).toFixed(3));
-  log?.info({ migration: name, rows, seconds }, 'the database was migrated');
+  log?.info({ migration: name, rows, seconds }, 'migrated the database');
 }
 
 /** Rows that statements have written; PostgreSQL does not count those of a DO block or of a rewritten table. */

@@ -134,7 +134,7 @@ class DatabaseSocket extends Socket {
       seen = { bytesRead: this.bytesRead, bytesWritten: this.bytesWritten };
       const owes = this.#written !== null && this.#written.bytesRead === this.bytesRead;
       if (!owes || performance.now() - (this.#written?.atMs ?? 0) < silenceMs) return;
-      const error = new Error(`no answer of the database within ${silenceMs / 1000} s`);
+      const error = new Error(`the database did not answer within ${silenceMs / 1000} s`);
       this.destroy(Object.assign(error, { code: 'ETIMEDOUT' }));
     }, watchEveryMs).unref();
     this.once('close', () => clearInterval(timer));

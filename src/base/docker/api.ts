@@ -283,7 +283,11 @@ function networkCalls(call: Call) {
 /** Returns the newest version that both sides know. */
 function chooseVersion(theirs: string, theirMin: string): string {
   if (isOlder(theirs, versionMin)) {
-    throw new DockerError('version', null, `the engine speaks API ${theirs}; ${versionMin} (Docker 20.10) is needed`);
+    throw new DockerError(
+      'version',
+      null,
+      `the engine supports API ${theirs}, but ${versionMin} (Docker 20.10) or newer is required`,
+    );
   }
   const newest = isOlder(theirs, versionMax) ? theirs : versionMax;
   // An engine that has dropped all versions known here is tried with its oldest version.

@@ -89,7 +89,7 @@ export async function readArchive(stream: Readable, bounds: ArchiveBounds): Prom
 }
 
 function problemOf(type: string, isTooLarge: boolean, areTooMany: boolean): string | null {
-  if (type !== 'file' && type !== 'directory') return `is no plain file (${type})`;
+  if (type !== 'file' && type !== 'directory') return `is not a regular file (${type})`;
   if (isTooLarge) return 'is too large';
   return areTooMany ? 'is one file too many' : null;
 }

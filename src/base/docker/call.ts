@@ -65,9 +65,7 @@ export function createDockerCalls(connection: DockerConnection): DockerCalls {
       const made = make(client, { abortSignal });
       // Some calls of dockerode ignore the signal. Created last: if a line above throws, nobody would handle the
       // rejection.
-      const late = once(abortSignal, 'abort').then(() =>
-        Promise.reject(new DockerError(name, null, 'no answer in time')),
-      );
+      const late = once(abortSignal, 'abort').then(() => Promise.reject(new DockerError(name, null, 'timed out')));
       return await Promise.race([made, late]);
     } catch (error) {
       throw dockerError(name, error);
@@ -120,7 +118,7 @@ export function read<T>(name: string, schema: z.ZodType<T>, answer: unknown): T 
   const parsed = schema.safeParse(answer);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  throw new DockerError(name, null, `an answer that was not understood (${issue?.path.join('.')}: ${issue?.message})`);
+  throw new DockerError(name, null, `unexpected response (${issue?.path.join('.')}: ${issue?.message})`);
 }
 
 export async function orNull(call: Promise<unknown>): Promise<unknown> {
@@ -145,7 +143,7 @@ function dockerError(name: string, error: unknown): DockerError {
   if (!(error instanceof Error)) return new DockerError(name, null, String(error));
   const { statusCode, json, code } = error as Error & { statusCode?: unknown; json?: unknown; code?: unknown };
   if (typeof statusCode !== 'number') {
-    const text = error.name === 'AbortError' || error.name === 'TimeoutError' ? 'no answer in time' : error.message;
+    const text = error.name === 'AbortError' || error.name === 'TimeoutError' ? 'timed out' : error.message;
     return new DockerError(name, null, typeof code === 'string' && !text.includes(code) ? `${code}: ${text}` : text);
   }
   const said = typeof json === 'object' && json !== null && 'message' in json ? String(json.message) : error.message;

@@ -64,12 +64,12 @@ export function createRegistryLogins({ folder, log }: RegistryLoginsOptions): Re
   let reported: string | null = null;
   return {
     async find(image) {
-      if (path === null) return without('DOCKER_CONFIG names no folder, and this user has no home');
+      if (path === null) return without('DOCKER_CONFIG is not set, and this user has no home folder');
       const registry = registryOf(image);
       const file = await readConfig(path);
       const trouble = 'trouble' in file ? file.trouble : null;
       if (trouble !== null && trouble !== reported) {
-        log.warn({ file: path, trouble }, 'the logins of registries cannot be read: images are pulled without');
+        log.warn({ file: path, trouble }, 'cannot read the registry logins; images are pulled without a login');
       }
       reported = trouble;
       if ('trouble' in file) return without(`${path} ${file.trouble}`, true);
@@ -81,7 +81,7 @@ export function createRegistryLogins({ folder, log }: RegistryLoginsOptions): Re
 
 /** @param why a clause */
 function without(why: string, isUnusable = false): ImageLogin {
-  return { login: null, remark: `Asked without a login: ${why}.`, isUnusable };
+  return { login: null, remark: `Pulled without a login: ${why}.`, isUnusable };
 }
 
 /** Reads the file. `config` is null if there is no file, which is usual. `trouble` never quotes the file. */
@@ -89,7 +89,7 @@ async function readConfig(path: string): Promise<{ config: ConfigFile | null } |
   let text: string;
   try {
     const found = await stat(path);
-    if (!found.isFile()) return { trouble: 'is no file' };
+    if (!found.isFile()) return { trouble: 'is not a file' };
     if (found.size > fileBytesMax) return { trouble: `is larger than ${fileBytesMax} bytes` };
     text = await readFile(path, 'utf8');
   } catch (error) {
@@ -104,7 +104,7 @@ async function readConfig(path: string): Promise<{ config: ConfigFile | null } |
     return { trouble: place === undefined ? 'is not JSON' : `is not JSON (${place})` };
   }
   const parsed = fileSchema.safeParse(value);
-  return parsed.success ? { config: parsed.data } : { trouble: 'has not the form that docker login gives it' };
+  return parsed.success ? { config: parsed.data } : { trouble: 'does not have the format of docker login' };
 }
 
 /**
@@ -123,14 +123,14 @@ function findLogin(config: ConfigFile, registry: string, path: string): ImageLog
   const entries = entriesOf(config.auths ?? {}, registry).map((entry) => readEntry(entry, registry));
   const login = entries.find((entry) => typeof entry === 'object');
   if (login !== undefined)
-    return { login, remark: `Asked with the login for ${registry} of ${path}.`, isUnusable: false };
-  if (entries.includes('malformed')) return without(`the one for ${registry} in ${path} cannot be understood`, true);
+    return { login, remark: `Pulled with the login for ${registry} in ${path}.`, isUnusable: false };
+  if (entries.includes('malformed')) return without(`the login for ${registry} in ${path} cannot be parsed`, true);
   const own = [registry, ...(registry === hubHost ? [hubKey, 'index.docker.io'] : [])]
     .map((key) => config.credHelpers?.[key] ?? '')
     .find((name) => name !== '');
   const helper = own ?? config.credsStore ?? '';
-  if (helper === '') return without(`${path} has none for ${registry}`);
-  const why = `${path} leaves the one for ${registry} to the credential helper ${helper}, which is not run: write it into auths`;
+  if (helper === '') return without(`${path} has no login for ${registry}`);
+  const why = `${path} delegates the login for ${registry} to the credential helper ${helper}, which Headgate does not run: add the login to auths`;
   // `docker login` leaves an empty entry if the helper has stored the login.
   return without(why, own !== undefined || entries.length > 0);
 }

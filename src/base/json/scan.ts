@@ -168,9 +168,8 @@ const refused = (offset: number, reason: string): JsonScan => ({ ok: false, offs
 const exceeded = (offset: number, reason: string): JsonScan => ({ ok: false, offset, reason, exceeds: true });
 
 function refusedValue(at: number, found: number, key: string, bounds: ScanBounds): JsonScan {
-  if (found === tooMany) return exceeded(at, `it has more than ${bounds.membersInAllMax} fields in all its objects`);
-  if (found === tooDeep)
-    return exceeded(at, `it has more than ${bounds.depthMax} objects and lists within one another`);
+  if (found === tooMany) return exceeded(at, `it has more than ${bounds.membersInAllMax} fields in total`);
+  if (found === tooDeep) return exceeded(at, `it has more than ${bounds.depthMax} levels of nested objects and lists`);
   return refused(at, `the value of "${key.slice(0, 64)}" is not valid`);
 }
 

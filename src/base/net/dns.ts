@@ -64,7 +64,7 @@ export function createNames(options: NamesOptions = {}): Names {
 const isLocalhost = (name: string): boolean => name === 'localhost' || name.endsWith('.localhost');
 
 const unknown = (name: string): Error =>
-  Object.assign(new Error(`nobody knows the name ${name}`), { code: 'ENOTFOUND' });
+  Object.assign(new Error(`the host name ${name} is unknown`), { code: 'ENOTFOUND' });
 
 interface Question {
   readonly answer: Promise<readonly string[]>;

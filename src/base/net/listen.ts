@@ -20,8 +20,9 @@ export function listen(server: Server, address: ListenAddress): Promise<void> {
   return new Promise((resolve, reject) => {
     const refuse = ({ code = 'unknown error' }: NodeJS.ErrnoException): void => {
       if (code === 'EADDRINUSE')
-        reject(new ConfigError(`${portVariable}: ${port} is taken on ${host}; set another one.`));
-      else if (code === 'EACCES') reject(new ConfigError(`${portVariable}: ${port} may not be opened by this user.`));
+        reject(new ConfigError(`${portVariable}: port ${port} is already in use on ${host}; set another port.`));
+      else if (code === 'EACCES')
+        reject(new ConfigError(`${portVariable}: this user may not open port ${port}; set another port.`));
       else reject(new ConfigError(`${hostVariable}: cannot listen on ${host} (${code}).`));
     };
     server.once('error', refuse);

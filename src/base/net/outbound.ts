@@ -62,7 +62,7 @@ export function dialFirst(
   function next(): void {
     clearTimeout(timer);
     const address = waiting.shift();
-    if (address === undefined) return open.size > 0 ? undefined : fail(new Error('no address takes a connection'));
+    if (address === undefined) return open.size > 0 ? undefined : fail(new Error('no address accepts connections'));
     const socket = dial(address, port);
     open.add(socket);
     // Stays on: a socket whose error nobody hears ends the process. What closes was destroyed, or has failed.

@@ -38,7 +38,7 @@ export function findPostgresPackage(platform = `${process.platform}-${process.ar
     root = dirname(dirname(createRequire(import.meta.url).resolve(name)));
   } catch {
     throw new ConfigError(
-      `DATABASE_URL: must name a PostgreSQL, because the npm package ${name} with the built-in one is not installed here.`,
+      `DATABASE_URL: set it to a PostgreSQL, because the npm package ${name} with the built-in one is not installed.`,
     );
   }
   const { version } = packageFile.parse(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')));
@@ -72,7 +72,9 @@ export async function preparePostgres(options: PrepareOptions): Promise<string> 
     if (isComplete(place, tree, owner)) return join(place, 'bin');
     if (await copyTree(postgres.nativeDir, place, tree, owner)) return join(place, 'bin');
   }
-  throw new ConfigError(`HEADGATE_DATA_DIR: PostgreSQL's programs cannot be copied to ${places.join(' or ')}.`);
+  throw new ConfigError(
+    `HEADGATE_DATA_DIR: cannot copy PostgreSQL's programs to ${places.join(' or ')}; set another folder.`,
+  );
 }
 
 interface TreeFile {

@@ -44,8 +44,8 @@ export async function openCluster(options: ClusterOptions, serverVersion: string
   const major = serverVersion.split('.')[0];
   if (found !== major) {
     throw new ConfigError(
-      `HEADGATE_DATA_DIR: ${dir} was written by PostgreSQL ${found}, and the built-in one is ${serverVersion}; ` +
-        'with the Headgate that wrote it make a file by "headgate backup", and "headgate restore" that into another folder.',
+      `HEADGATE_DATA_DIR: ${dir} was written by PostgreSQL ${found}, but the built-in version is ${serverVersion}; ` +
+        'run "headgate backup" with the Headgate version that wrote it, then "headgate restore" into another folder.',
     );
   }
   await checkOwner(dir, options.runAs);
@@ -73,8 +73,8 @@ async function checkOwner(dir: string, runAs: RunAs | null): Promise<void> {
   const expected = runAs === null ? process.geteuid?.() : runAs.uid >>> 0;
   if (expected === undefined || uid === expected) return;
   throw new ConfigError(
-    `HEADGATE_DATA_DIR: ${dir} belongs to the user with number ${uid}, and PostgreSQL would run as ${expected}; ` +
-      'start as the user who started first, or name another folder.',
+    `HEADGATE_DATA_DIR: ${dir} belongs to user ${uid}, but PostgreSQL would run as user ${expected}; ` +
+      'start as the user of the first start, or set another folder.',
   );
 }
 
@@ -157,9 +157,9 @@ function inOneLine(output: string): string {
 /** @param reason why a program of the built-in PostgreSQL did not run */
 function programError(path: string, reason: string): Error {
   if (reason.includes('No space left on device')) {
-    return new ConfigError('HEADGATE_DATA_DIR: there is no space left where PostgreSQL is to keep its data.');
+    return new ConfigError('HEADGATE_DATA_DIR: no space is left on the disk for PostgreSQL's data; free some space or set another folder.');
   }
   return new ConfigError(
-    `DATABASE_URL: must name a PostgreSQL, because the built-in one does not run here (${path}: ${reason}).`,
+    `DATABASE_URL: set it to a PostgreSQL, because the built-in one does not run here (${path}: ${reason}).`,
   );
 }

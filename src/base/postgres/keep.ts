@@ -49,7 +49,7 @@ class Keeper {
       const sinceMs = performance.now();
       const how: string | null = signal.aborted ? null : await Promise.race([server.ended, aborted]);
       if (how === null) return server;
-      this.#options.log.error({ how }, 'PostgreSQL ended unexpectedly and is started again');
+      this.#options.log.error({ how }, 'PostgreSQL exited unexpectedly; restarting it');
       if (performance.now() - sinceMs >= steadyMs) this.#starts = 0;
       server = await this.#bringBack();
     }
@@ -77,7 +77,7 @@ class Keeper {
         return server;
       } catch (error) {
         if (signal.aborted) return null;
-        if (tries === 1) log.error({ err: error }, 'PostgreSQL does not start again; it is tried until it does');
+        if (tries === 1) log.error({ err: error }, 'PostgreSQL did not restart; retrying');
       }
     }
   }

@@ -120,7 +120,8 @@ async function launch(plan: LaunchPlan, port: number, signal?: AbortSignal): Pro
   const stop = async (): Promise<void> => {
     await stopPostmaster(pid, cluster.dir);
     // A server that had only begun has no file yet whose removal would show its end.
-    if (!(await waitUntil(() => exit.seen !== null, endTimeoutMs))) throw new Error(`PostgreSQL (${pid}) does not end`);
+    if (!(await waitUntil(() => exit.seen !== null, endTimeoutMs)))
+      throw new Error(`PostgreSQL (process ${pid}) does not exit`);
   };
   if (ready) return { pid, port, ended: exit.ended, stop };
   await stop();

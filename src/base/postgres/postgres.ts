@@ -83,7 +83,7 @@ export async function findEmbeddedPostgres(dataDir: string): Promise<string | nu
   } catch (error) {
     if (!isFileError(error, 'EACCES')) throw error;
     throw new ConfigError(
-      `HEADGATE_DATA_DIR: the database in ${dataDir} is another user's; run this as the user whose gateway it is.`,
+      `HEADGATE_DATA_DIR: the database in ${dataDir} belongs to another user; run this as the user of that gateway.`,
     );
   }
 }
@@ -135,8 +135,8 @@ function checkReachable(dataDir: string, runAs: RunAs): void {
   const closed = firstClosedFolder(dataDir, runAs);
   if (closed === null) return;
   throw new ConfigError(
-    `HEADGATE_DATA_DIR: the folder ${closed} cannot be entered by the user "nobody", as whom PostgreSQL runs when ` +
-      `the gateway is root; allow it (chmod o+x ${closed}) or name another folder.`,
+    `HEADGATE_DATA_DIR: the user "nobody" cannot enter the folder ${closed}, and PostgreSQL runs as this user when ` +
+      `the gateway is root; allow it (chmod o+x ${closed}) or set another folder.`,
   );
 }
 
@@ -164,12 +164,12 @@ async function adoptRunning(
   if (settled && !programIsGone(pid) && port === (requested ?? port)) {
     const said = await askIdentity(cluster, port);
     if (said?.dataDirectory === cluster.dir && said.serverVersion === serverVersion) {
-      log.info({ pid, port }, 'took over the PostgreSQL that was still running');
+      log.info({ pid, port }, 'adopted the PostgreSQL that was still running');
       const stop = (): Promise<void> => stopPostmaster(pid, cluster.dir);
       return { pid, port, ended: whenGone(pid, cluster.dir), stop };
     }
   }
-  log.info({ pid, port }, 'stopping a PostgreSQL that was still running, to start it anew');
+  log.info({ pid, port }, 'stopping a PostgreSQL that was still running, to restart it');
   await stopPostmaster(pid, cluster.dir);
   return null;
 }

@@ -18,7 +18,7 @@ export function findRunAs(passwdPath = '/etc/passwd'): RunAs | null {
   const line = /^nobody:[^:]*:(-?\d+):(-?\d+):/m.exec(readFileSync(passwdPath, 'utf8'));
   if (line === null) {
     throw new ConfigError(
-      'DATABASE_URL: must name a PostgreSQL, because the built-in one cannot run as root and there is no user "nobody".',
+      'DATABASE_URL: set it to a PostgreSQL, because the built-in one cannot run as root and there is no user "nobody".',
     );
   }
   return { uid: Number(line[1]), gid: Number(line[2]) };

@@ -1,7 +1,7 @@
 /** PostgreSQL could not be asked, or did not answer in time. */
 export class StoreAwayError extends Error {
   constructor(what: string, cause?: unknown) {
-    super(`PostgreSQL gave no answer (${what})`, cause === undefined ? {} : { cause });
+    super(`PostgreSQL did not answer (${what})`, cause === undefined ? {} : { cause });
   }
 }
 

@@ -172,7 +172,7 @@ class Store implements RedisStore {
     for (const client of [this.#client, this.#listener]) {
       client.on('error', (error: Error) => {
         this.#failure = error;
-        log.debug({ err: error }, 'a connection to Redis failed; it is made again');
+        log.debug({ err: error }, 'a connection to Redis failed; reconnecting');
       });
     }
     this.#round.gatherWrites(this.#client);
@@ -186,7 +186,7 @@ class Store implements RedisStore {
       await Promise.all([this.#client.connect(), this.#listener.connect()]);
     } catch (error) {
       this.close();
-      throw new RedisAwayError('Redis cannot be reached', false, this.#failure ?? error);
+      throw new RedisAwayError('Redis is unreachable', false, this.#failure ?? error);
     }
     let connected = true;
     this.#listener.on('close', () => (connected = false));
@@ -245,7 +245,7 @@ class Store implements RedisStore {
     try {
       await Promise.race([this.#listener.subscribe(...channels), late]);
     } catch (error) {
-      throw error instanceof RedisAwayError ? error : new RedisAwayError('Redis is away', true, error);
+      throw error instanceof RedisAwayError ? error : new RedisAwayError('Redis is unreachable', true, error);
     } finally {
       clearTimeout(timer);
     }
@@ -264,7 +264,7 @@ class Store implements RedisStore {
   /** @param unknownScript call to make instead if Redis does not know a script */
   #ask(command: Command, patience: Patience, unknownScript?: () => Promise<unknown>): Promise<unknown> {
     if (this.#watch.isSilent) return Promise.reject(new RedisAwayError('Redis does not answer', false));
-    if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is away', false));
+    if (this.#client.status !== 'ready') return Promise.reject(new RedisAwayError('Redis is unreachable', false));
     this.#client.sendCommand(command);
     return this.#watch.wait(command.promise, patience, (error) => {
       if (unknownScript !== undefined && isUnknownScript(error)) return unknownScript();

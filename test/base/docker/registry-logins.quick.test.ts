@@ -42,7 +42,7 @@ describe('no login', () => {
   ])('%s is given away', async (_, image, config) => {
     const { login, remark, isUnusable } = await open(config).logins.find(image);
     expect({ login, isUnusable }).toEqual({ login: null, isUnusable: false });
-    expect(remark).toMatch(/^Asked without a login: .* has none for \S+\.$/);
+    expect(remark).toMatch(/^Pulled without a login: .* has no login for \S+\.$/);
   });
 
   it.each(['', 'ada', base64('no colon'), base64(':no user'), base64('ada:secret-1').slice(0, 5) + '!', 7, null])(
@@ -56,7 +56,7 @@ describe('no login', () => {
   it('is asked of a credential helper, which operators are told', async () => {
     const asked = (config: object, image = 'acme.example/a') => open(config).logins.find(image);
     const remark = expect.stringMatching(
-      /leaves the one for acme\.example to the credential helper pass, which is not/,
+      /delegates the login for acme\.example to the credential helper pass, which Headgate does not run/,
     );
     expect(await asked({ credHelpers: { 'acme.example': 'pass' } })).toEqual({ login: null, remark, isUnusable: true });
     const kept = { auths: { 'acme.example': {} }, credsStore: 'pass' };
@@ -69,7 +69,7 @@ describe('no login', () => {
   it.each<[string, string]>([
     ['{"auths": {"acme.example": {"auth": "YWRhOnNlY3JldC0x"', 'is not JSON'],
     ['secret-1', 'is not JSON'],
-    ['{"auths": ["YWRhOnNlY3JldC0x"]}', 'has not the form'],
+    ['{"auths": ["YWRhOnNlY3JldC0x"]}', 'does not have the format'],
     [`{"auths": {}, "x": "${'x'.repeat(2_000_000)}"}`, 'is larger than'],
   ])('comes from a file that cannot be understood, which is said once without a word of it', async (text, trouble) => {
     const { logins, logged, path, write } = open(text);
@@ -90,16 +90,16 @@ describe('no login', () => {
     const { logins, path, logged } = open(null);
     mkdirSync(path);
     expect((await logins.find('a')).remark).toContain('is no file');
-    expect(logged()).toContain('the logins of registries cannot be read');
+    expect(logged()).toContain('cannot read the registry logins');
   });
 
   it('is missed where there is no file or no folder, and nothing is logged', async () => {
     const { logins, path, logged } = open(null);
-    const none = { login: null, remark: `Asked without a login: there is no ${path}.`, isUnusable: false };
+    const none = { login: null, remark: `Pulled without a login: there is no ${path}.`, isUnusable: false };
     expect(await logins.find('acme.example/a')).toEqual(none);
     expect(logged()).toBe('');
     const homeless = createRegistryLogins({ folder: null, log: pino({ level: 'silent' }) });
-    expect((await homeless.find('a')).remark).toContain('DOCKER_CONFIG names no folder');
+    expect((await homeless.find('a')).remark).toContain('DOCKER_CONFIG is not set');
   });
 });
 
@@ -125,7 +125,7 @@ describe('the login of a registry', () => {
     const serveraddress = image.slice(0, image.indexOf('/'));
     expect(login).toEqual({ serveraddress, username: 'ada', password: 'secret-1', ...over });
     expect(isUnusable).toBe(false);
-    expect(remark).toBe(`Asked with the login for ${registryOf(image)} of ${path}.`);
+    expect(remark).toBe(`Pulled with the login for ${registryOf(image)} in ${path}.`);
   });
 
   it('may be an identity token, with the user that goes with it', async () => {

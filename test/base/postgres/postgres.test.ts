@@ -84,7 +84,7 @@ describe('the built-in PostgreSQL refuses', () => {
     await (await start()).stop();
     writeFileSync(join(clusterDir, 'PG_VERSION'), '17\n');
     await expect(start()).rejects.toThrow(
-      /^HEADGATE_DATA_DIR: .* was written by PostgreSQL 17, and the built-in one is 18/,
+      /^HEADGATE_DATA_DIR: .* was written by PostgreSQL 17, but the built-in version is 18/,
     );
   });
 
@@ -112,7 +112,7 @@ describe('the built-in PostgreSQL refuses', () => {
     chmodSync(closed, 0o700);
     const options = { dataDir: join(closed, 'postgres'), log: createLog('silent') };
     await expect(startEmbeddedPostgres(options)).rejects.toThrow(
-      `HEADGATE_DATA_DIR: the folder ${closed} cannot be entered`,
+      `HEADGATE_DATA_DIR: the user "nobody" cannot enter the folder ${closed}`,
     );
   });
 });

@@ -59,7 +59,7 @@ describe('no connection is made', () => {
   });
 
   it.each([
-    ['unknown_host', 'nobody knows the name', []],
+    ['unknown_host', 'is unknown', []],
     ['unknown_host', 'a name server refuses to tell', 'refused'],
     ['timeout', 'no name server answers', null],
   ] as const)('but %s is noted where %s', async (error, _, answer) => {

@@ -99,7 +99,7 @@ describe('while PostgreSQL is away', () => {
       expect(refused.headers.get('retry-after')).toBe('1');
       expect(refused.body.error.message).not.toMatch(/ECONN|CONNECT|127\.0\.0\.1|select/);
     }
-    expect(() => api.keys.verify(known.secret)).toThrow('The database cannot be reached');
+    expect(() => api.keys.verify(known.secret)).toThrow('The database is unreachable');
     const projects = await api.ask('/v1/projects', { key: known.secret });
     expect([projects.status, projects.body.error.code]).toEqual([503, 'UNAVAILABLE']);
     expect((await api.ask('/v1/keys', { key: `${known.secret.slice(0, -1)}!` })).status).toBe(401);

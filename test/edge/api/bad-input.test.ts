@@ -165,7 +165,7 @@ describe('what breaks inside', () => {
     try {
       const answer = await ask('/v1/keys', { key, body: { name: 'app' } });
       expect(answer.status).toBe(500);
-      expect(answer.body.error).toMatchObject({ message: 'Something went wrong on our side.' });
+      expect(answer.body.error).toMatchObject({ message: 'An internal error occurred.' });
       expect(JSON.stringify(answer.body)).not.toMatch(/broken_on_purpose|api_keys/);
       const id = answer.headers.get('x-request-id') ?? 'none';
       const isOfIt = (line: string): boolean => line.includes(id) && line.includes('broken_on_purpose');

@@ -75,7 +75,7 @@ describe('when the answer of COMMIT is lost', () => {
     proxy.cut();
     const paths = ['/v1/runs/run_019ab1c2d3e47f008a1b2c3d4e5f6071', '/v1/batches', '/v1/projects'];
     const answers = await Promise.all(paths.map((path) => api.ask(path, { key })));
-    const message = 'The database cannot be reached at the moment. Try again.';
+    const message = 'The database is unreachable. Try again.';
     expect(answers.map(({ status, body }) => [status, body.error.code, body.error.message])).toEqual([
       [503, 'UNAVAILABLE', message],
       [503, 'database_unavailable', message],

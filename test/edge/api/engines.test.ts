@@ -61,7 +61,7 @@ class TestOperations implements ScriptedOperations {
     const gpus = ['GPU-1', 'GPU-2', 'GPU-3'].map((id) => ({ id, memoryBytes: 85_899_345_920, profile: 'H100' }));
     return [
       { name: 'h1', pools: ['big'], reachable: true, gpus, memoryBytes: 17_179_869_184 },
-      { name: 'h2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
+      { name: 'h2', pools: [], reachable: false, trouble: 'timed out', gpus: [] },
     ];
   }
   orphans() {
@@ -345,7 +345,7 @@ describe('hosts', () => {
         name: 'h2',
         object: 'host',
         reachable: false,
-        trouble: 'no answer in time',
+        trouble: 'timed out',
         pools: [],
         gpus: [],
         memory_bytes: null,

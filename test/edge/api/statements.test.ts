@@ -215,8 +215,11 @@ describe('GET /v1/wallet/statements/{month}', () => {
   it('takes an Ed25519 private key, and says what is wrong with any other file', () => {
     const cases: [string | Buffer | null, string][] = [
       [null, 'cannot be read'],
-      ['nothing', 'holds no private key in PEM'],
-      [generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }), 'holds no private key in PEM'],
+      ['nothing', 'must contain a PEM private key'],
+      [
+        generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }),
+        'must contain a PEM private key',
+      ],
       [
         generateKeyPairSync('x25519').privateKey.export({ type: 'pkcs8', format: 'pem' }),
         'of type x25519, not ed25519',

@@ -80,7 +80,7 @@ class ScriptedFleet implements ScriptedOperations {
         gpus: [{ id: 'GPU-1', memoryBytes: null, profile: null }],
         memoryBytes: 16 * 2 ** 30,
       },
-      { name: 'gpu-2', pools: [], reachable: false, trouble: 'no answer in time', gpus: [] },
+      { name: 'gpu-2', pools: [], reachable: false, trouble: 'timed out', gpus: [] },
     ];
   }
   orphans() {
@@ -364,6 +364,6 @@ describe('headgate engines', () => {
     expect(stdout).toMatch(
       /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +orphaned: headgate-gone-1, remove it there with "docker rm --force headgate-gone-1"$/m,
     );
-    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +no answer in time$/m);
+    expect(stdout).toMatch(/^gpu-2 +unreachable +0\/0 +- +0 +- +timed out$/m);
   });
 });

@@ -149,13 +149,13 @@ describe('headgate login', () => {
     const said = await run(['login', gateway.url], gateway.key);
     expect(said).toMatchObject({
       code: 0,
-      stderr: `headgate: ${file} could be read by others: its keys of ${other} are not kept; make new ones there\n`,
+      stderr: `headgate: other users could read ${file}: its keys for ${other} are discarded; create new keys there\n`,
     });
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ url: gateway.url, keys: { [gateway.url]: gateway.key } });
     writeFileSync(file, 'no JSON');
     expect(await run(['login', gateway.url], gateway.key)).toMatchObject({
       code: 0,
-      stderr: `headgate: what ${file} held could not be used, and is not kept\n`,
+      stderr: `headgate: the content of ${file} was invalid and is discarded\n`,
     });
     expect(statSync(file).mode & 0o777).toBe(0o600);
   });

@@ -359,7 +359,7 @@ describe('a path without /v1', () => {
 
   it('that says nothing of the kind is not', async () => {
     const answer = await bench.gateway.request('/nothing/of/it', { body: {} });
-    expect((await errorOf(answer)).message).toBe('There is nothing at this path.');
+    expect((await errorOf(answer)).message).toBe('Nothing exists at this path.');
   });
 });
 

@@ -166,7 +166,7 @@ describe.concurrent('the services of the compose files', () => {
   it('serve on where Redis is full, and say so', async ({ expect }) => {
     await stack.compose('exec', '-T', 'redis', 'redis-cli', 'config', 'set', 'maxmemory', '1');
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
-    expect(await stack.compose('logs', 'gateway')).toMatch(/OOM.*Redis refuses.*REDIS_MAXMEMORY/);
+    expect(await stack.compose('logs', 'gateway')).toMatch(/OOM.*Redis rejects commands.*REDIS_MAXMEMORY/);
     const readMetrics = async (): Promise<string> => {
       await chat('standin-chat');
       return inGateway(`fetch('http://127.0.0.1:9464/metrics').then((answer) => answer.text()).then(console.log)`);

@@ -72,7 +72,7 @@ describe('an image of a registry that wants a login', () => {
     const registry = await startRegistry(access);
     const pulled = await pull(registry, null);
     expect(causeOf(pulled)).toMatch(
-      /^image_denied: Asked without a login: there is no \/.*\/config\.json\. .*no basic auth/,
+      /^image_denied: Pulled without a login: there is no \/.*\/config\.json\. .*no basic auth/,
     );
     const others = await pull(registry, { auths: { 'other.example': { auth: base64('ada:pass/word+1') } } });
     expect(causeOf(others)).toContain(`config.json has none for ${hostOf(registry)}. `);
@@ -86,7 +86,7 @@ describe('an image of a registry that wants a login', () => {
     const auths = { [hostOf(registry)]: {} };
     for (const config of [{ auths, credsStore: 'desktop' }, { credHelpers: { [hostOf(registry)]: 'desktop' } }]) {
       expect(causeOf(await pull(registry, config))).toContain(
-        `leaves the one for ${hostOf(registry)} to the credential helper desktop, which is not run`,
+        `delegates the login for ${hostOf(registry)} to the credential helper desktop, which Headgate does not run`,
       );
     }
     registry.close();
@@ -95,7 +95,7 @@ describe('an image of a registry that wants a login', () => {
   it('is not pulled with a wrong one, which is told to nobody', async () => {
     const registry = await startRegistry(access);
     const pulled = await pull(registry, { auths: { [hostOf(registry)]: { auth: base64('ada:wrong-word') } } });
-    expect(causeOf(pulled)).toMatch(/^image_denied: Asked with the login for 127\.0\.0\.1:\d+ of /);
+    expect(causeOf(pulled)).toMatch(/^image_denied: Pulled with the login for 127\.0\.0\.1:\d+ in /);
     expect(causeOf(pulled)).toContain('not you: Basic *** ada:***');
     expectNoSecret(pulled);
     registry.close();

@@ -180,10 +180,10 @@ describe.concurrent('an image of a registry that wants a login', () => {
   it('is not pulled by the nodes without one, or with a wrong one, and the cause says which', async () => {
     const { exit, pulls } = await pull('');
     expect({ code: exit?.startErrorCode, pulls }).toEqual({ code: 'IMAGE_NOT_FOUND', pulls: 0 });
-    expect(exit?.logTail).toMatch(/^Asked without a login: .* has none for .*No such image/);
+    expect(exit?.logTail).toMatch(/^Pulled without a login: .* has no login for .*No such image/);
     const wrong = await pull('wrong-word');
     expect({ code: wrong.exit?.startErrorCode, pulls: wrong.pulls }).toEqual({ code: 'IMAGE_NOT_FOUND', pulls: 0 });
-    expect(wrong.exit?.logTail).toMatch(/^Asked with the login for .*No such image/);
+    expect(wrong.exit?.logTail).toMatch(/^Pulled with the login for .*No such image/);
     expect(wrong.shown).not.toContain('wrong-word');
   });
 

@@ -138,7 +138,7 @@ describe('several workers', () => {
     child.stderr?.on('data', (bytes: Buffer) => (text += bytes.toString()));
     const [code] = await once(child, 'exit');
     expect(code).toBe(1);
-    expect(text).toMatch(/^REDIS_URL: several workers \(HEADGATE_WORKERS\) need a Redis/);
+    expect(text).toMatch(/^REDIS_URL: is missing; several workers \(HEADGATE_WORKERS\) need Redis/);
   });
 
   it('that cannot start say why once, and all end', async () => {

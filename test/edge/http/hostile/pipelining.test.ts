@@ -75,12 +75,12 @@ describe('requests of one connection', () => {
     const socket = connect();
     const heard = hear(socket);
     socket.write(head('POST', '/v1/chat/completions', chat) + text + head('POST', '/v1/nothing', expecting) + body);
-    await until(() => heard.text.includes('There is nothing at this path.'));
+    await until(() => heard.text.includes('Nothing exists at this path.'));
     expect(answersIn(heard.text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 404']);
     const alone = connect();
     const heardAlone = hear(alone);
     alone.write(head('POST', '/v1/nothing', expecting) + body);
-    await until(() => heardAlone.text.includes('There is nothing at this path.'));
+    await until(() => heardAlone.text.includes('Nothing exists at this path.'));
     expect(answersIn(heardAlone.text)).toEqual(['HTTP/1.1 100', 'HTTP/1.1 404']);
   });
 
