@@ -21,7 +21,11 @@ const entry = (status: number, type: ErrorType, text: string): ErrorEntry => ({ 
 const invalid = (status: number, text: string): ErrorEntry => entry(status, 'invalid_request_error', text);
 
 const errorTable = {
-  unauthorized: entry(401, 'auth_error', 'The API key is missing or invalid. Send it as "Authorization: Bearer <key>".'),
+  unauthorized: entry(
+    401,
+    'auth_error',
+    'The API key is missing or invalid. Send it as "Authorization: Bearer <key>".',
+  ),
   organization_suspended: entry(403, 'auth_error', 'This organization is suspended. Contact the operator.'),
   insufficient_scope: entry(403, 'auth_error', 'This route requires an API key with the scope "management".'),
   invalid_request_error: invalid(400, 'The request is invalid.'),
@@ -44,7 +48,11 @@ const errorTable = {
   rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its requests per minute. Try again later.'),
   tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per minute. Try again later.'),
   monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per month.'),
-  concurrency_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its limit of running requests. Wait until one finishes.'),
+  concurrency_limit_exceeded: entry(
+    429,
+    'rate_limit_error',
+    'This key has reached its limit of running requests. Wait until one finishes.',
+  ),
   internal_error: entry(500, 'server_error', 'An internal error occurred.'),
   not_implemented: entry(501, 'not_implemented', 'This feature is not implemented.'),
   upstream_error: entry(502, 'upstream_error', 'The model could not answer this request.'),
@@ -56,7 +64,7 @@ const errorTable = {
   ),
   billing_unavailable: entry(503, 'server_error', 'Billing is unavailable. Nothing was charged; try again.'),
   pricing_unavailable: entry(503, 'server_error', 'This model has no price yet. Nothing was charged.'),
-  queue_full: invalid(409, 'This cluster's run queue is full.'),
+  queue_full: invalid(409, "This cluster's run queue is full."),
   runner_unavailable: entry(503, 'server_error', 'No runner for stacks is available on this installation.'),
   secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read at the moment.'),
   mail_unavailable: entry(503, 'server_error', 'Mail cannot be sent at the moment.'),
@@ -95,8 +103,7 @@ function defaultHeaders(status: number, lasting: boolean): Record<string, string
 }
 
 /** Message of `insufficient_scope` where not every management key is enough. */
-export const needsPlatformAdmin =
-  'This route requires a management key of a platform administrator.';
+export const needsPlatformAdmin = 'This route requires a management key of a platform administrator.';
 
 /** A rejection or failure with a code and a public text. */
 export class AppError extends Error {

@@ -24,7 +24,10 @@ export async function openSteadyClock(options: SteadyClockOptions): Promise<Cloc
   const { clock, askTime, log } = options;
   const byMs = Math.round((await askTime()) - clock.now());
   if (Math.abs(byMs) < jumpMs) return new SteadyClock(options, 0);
-  log.warn({ byMs }, 'the clock of this machine differs from the clock of PostgreSQL; the gateway uses PostgreSQL's time');
+  log.warn(
+    { byMs },
+    "the clock of this machine differs from the clock of PostgreSQL; the gateway uses PostgreSQL's time",
+  );
   return new SteadyClock(options, byMs);
 }
 

@@ -110,8 +110,8 @@ describe('gateways that differ', () => {
     await eventually(async () => (await counted('price')) === '0');
     expect((await listed(one)).differences).toEqual([]);
     const logged = one.logLines.map((line) => String(JSON.parse(line).msg));
-    expect(logged).toContain('the gateways of this database differ, as during a rollout');
-    expect(logged).toContain('the gateways of this database agree again');
+    expect(logged).toContain('the gateways of this database have different configurations, as during a rollout');
+    expect(logged).toContain('the gateways of this database have the same configuration again');
   });
 });
 

@@ -21,7 +21,7 @@ describe('the queue for a cold engine', () => {
       expect(await refused.json()).toMatchObject({ error: { code: 'upstream_error', message: /waiting/ } });
     }
     expect(engineRecords(home.dataDir)).toHaveLength(1);
-    expect(gateway.output.stdout.split('"an engine was started"')).toHaveLength(2);
+    expect(gateway.output.stdout.split('"started an engine"')).toHaveLength(2);
   });
 });
 
@@ -64,7 +64,7 @@ describe('an idle engine', () => {
     const standin = { tpot_ms: 20, output_tokens: 120, finish: 'length' };
     const answer = await client.chat({ max_tokens: 120, standin });
     expect(await answer.json()).toMatchObject({ usage: { completion_tokens: 120 } });
-    expect(gateway.output.stdout.split('"an engine was started"')).toHaveLength(2);
+    expect(gateway.output.stdout.split('"started an engine"')).toHaveLength(2);
   });
 });
 

@@ -43,7 +43,7 @@ describe('a gateway that is started again after a rollout was refused', () => {
     expect(again.headers.get('x-headgate-start')).toBe('cold');
     const engine: Body = await next.get('/v1/admin/engines/chat');
     expect(engine).toMatchObject({ state: 'ready', last_failure: null, rollout: { state: 'refused' } });
-    expect(engine.rollout.message).toMatch(/refused its settings/);
+    expect(engine.rollout.message).toMatch(/rejected its settings/);
 
     const db = connectDb(databaseUrl);
     const rows = await db.sql<{ text: string }[]>`select row_to_json(good)::text as text from fleet_good_specs good`;

@@ -227,7 +227,7 @@ describe('Ctrl-C', () => {
     const hasty = { ...env, HEADGATE_SHUTDOWN_SECONDS: '1' };
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: hasty });
     const pending = clientOf(await gateway.url()).chat({});
-    await gateway.printed(/"an engine was started"/);
+    await gateway.printed(/"started an engine"/);
     const engine = onlyEngine(home.dataDir);
     gateway.signal('SIGTERM');
     expect((await pending).status).toBe(503);

@@ -105,7 +105,7 @@ describe('an engine that is killed', () => {
     await client.chat({});
     const old = onlyEngine(home.dataDir);
     process.kill(-old.pid, 'SIGKILL');
-    await gateway.printed(/"msg":"an engine ended unasked"/);
+    await gateway.printed(/"msg":"an engine exited unexpectedly"/);
     expect((await client.chat({})).status).toBe(200);
     expect(onlyEngine(home.dataDir).pid).not.toBe(old.pid);
     expect(isAlive(old.pid)).toBe(false);

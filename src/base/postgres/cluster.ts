@@ -157,7 +157,9 @@ function inOneLine(output: string): string {
 /** @param reason why a program of the built-in PostgreSQL did not run */
 function programError(path: string, reason: string): Error {
   if (reason.includes('No space left on device')) {
-    return new ConfigError('HEADGATE_DATA_DIR: no space is left on the disk for PostgreSQL's data; free some space or set another folder.');
+    return new ConfigError(
+      "HEADGATE_DATA_DIR: no space is left on the disk for PostgreSQL's data; free some space or set another folder.",
+    );
   }
   return new ConfigError(
     `DATABASE_URL: set it to a PostgreSQL, because the built-in one does not run here (${path}: ${reason}).`,

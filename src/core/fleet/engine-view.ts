@@ -70,8 +70,8 @@ function foreignCause(slots: readonly ReplicaSlot[], isSilent: boolean): Failure
 
 /** Names the field of the engine's file that usually causes this status. */
 function adviceFor(status: number): string {
-  if (status === 401 || status === 403) return ': see api_key_env';
-  return status === 404 ? ': see upstream_model, and the path of url' : '';
+  if (status === 401 || status === 403) return ': check api_key_env';
+  return status === 404 ? ': check upstream_model and the path in url' : '';
 }
 
 /** Returns this gateway's view of an engine, with its published state. */

@@ -379,7 +379,7 @@ class ReconciledFleet implements Fleet {
       const found = this.#reconciled.find(({ drivers }) => drivers.has(type));
       const driver = found?.drivers.get(type);
       if (found === undefined || driver === undefined) {
-        throw new Error(`${definition.file}: this gateway is not set up for the driver ${type}.`);
+        throw new Error(`${definition.file}: this gateway does not support the driver ${type}.`);
       }
       specs.get(found.reconciler)?.push(driver.specOf(definition));
     }

@@ -22,7 +22,7 @@ export async function readFleetIdentity({ sql }: Pick<Db, 'sql'>): Promise<Fleet
   const made = randomBytes(secretBytes).toString('hex');
   await sql`insert into fleet_secrets (purpose, secret) values (${purpose}, ${made}) on conflict do nothing`;
   const [row] = await sql<{ secret: string }[]>`select secret from fleet_secrets where purpose = ${purpose}`;
-  if (row === undefined) throw new Error('the secret of the fleet was removed while it was read');
+  if (row === undefined) throw new Error('the secret of the fleet was removed while it was being read');
   const { secret: fleetSecret } = row;
   const derived = (what: string): Buffer => createHmac('sha256', fleetSecret).update(what).digest();
   return {

@@ -95,7 +95,7 @@ class FollowedLogs {
     for (const id of replicasOf(this.#source, this.#engineId).filter((one) => !this.#known.has(one))) {
       this.#known.add(id);
       this.#read(id).catch((error: unknown) => {
-        this.#source.log.warn({ err: error, engineId: this.#engineId, replicaId: id }, 'a log could not be followed');
+        this.#source.log.warn({ err: error, engineId: this.#engineId, replicaId: id }, 'following a log failed');
       });
     }
   }

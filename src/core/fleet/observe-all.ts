@@ -35,7 +35,7 @@ export async function observeAll(
       orphans.push(...found.orphans);
     } catch (error) {
       // A driver that fails changes nothing: its last findings stay, and it is observed again.
-      log.error({ err: error, driver: type }, 'running engines could not be observed');
+      log.error({ err: error, driver: type }, 'observing the running engines failed');
       blind.add(type);
     }
   };
@@ -66,7 +66,8 @@ export function newExits(): Exits {
         byEngine.set(replica.engineId, { replicaId: replica.id, logTail });
         const { kind: cause, detail } = explainExit(exit);
         const about = { engine: replica.engineId, replica: replica.id, cause, detail };
-        if (startErrorCode === null) log.warn({ ...about, exitCode, signal, oomKilled }, 'a replica ended unasked');
+        if (startErrorCode === null)
+          log.warn({ ...about, exitCode, signal, oomKilled }, 'a replica exited unexpectedly');
         else log.warn({ ...about, startErrorCode }, 'a replica could not be started');
       }
     },

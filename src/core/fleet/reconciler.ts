@@ -122,9 +122,7 @@ export class Reconciler {
       this.#loop.wake();
     } else if (specs.length > 0) {
       const { log } = this.#options;
-      this.#begin(specs).catch((error: unknown) =>
-        log.error({ err: error }, 'the fleet could not begin to run its first engines'),
-      );
+      this.#begin(specs).catch((error: unknown) => log.error({ err: error }, 'starting the first engines failed'));
     }
   }
 
@@ -317,7 +315,7 @@ export class Reconciler {
     if (!this.#storeAway) {
       this.#options.log.warn(
         { err: error },
-        'the coordination store does not answer: no engine is started or stopped until it does, and what runs is routed to',
+        'the coordination store is unreachable: running engines still serve, but none is started or stopped',
       );
     }
     this.#storeAway = true;

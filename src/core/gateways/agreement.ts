@@ -64,16 +64,18 @@ export function createAgreement({ gateways, clock, log, rolloutMs }: AgreementOp
           before === undefined ? { difference, sinceMs: nowMs, isLogged: false } : { ...before, difference },
         );
       }
-      if (known.size > 0 && next.size === 0) log.info('the gateways of this database agree again');
+      if (known.size > 0 && next.size === 0)
+        log.info('the gateways of this database have the same configuration again');
       const added = [...next].filter(([key]) => !known.has(key)).map(([, one]) => one);
       known = next;
-      if (added.length > 0) log.info(logged(added), 'the gateways of this database differ, as during a rollout');
+      if (added.length > 0)
+        log.info(logged(added), 'the gateways of this database have different configurations, as during a rollout');
       const late = [...known.values()].filter((one) => isOverdue(one, nowMs) && !one.isLogged);
       for (const one of late) one.isLogged = true;
       if (late.length > 0) {
         log.warn(
           logged(late),
-          'the gateways of this database differ for longer than a rollout takes: HEADGATE_ROLLOUT_SECONDS',
+          'the gateways of this database have had different configurations for longer than HEADGATE_ROLLOUT_SECONDS',
         );
       }
     },
@@ -93,6 +95,6 @@ const logged = (those: readonly Known[]): object => ({
 
 /** Returns a text such as "engine file chat: 3f2a… on a (0198…), not there on b (0199…)". */
 export function differenceText({ kind, name, values }: Difference): string {
-  const parts = values.map(({ value, gateways }) => `${value ?? 'not there'} on ${gateways.join(', ')}`);
+  const parts = values.map(({ value, gateways }) => `${value ?? 'missing'} on ${gateways.join(', ')}`);
   return `${[kind, name].filter((word) => word !== '').join(' ')}: ${parts.join('; ')}`;
 }

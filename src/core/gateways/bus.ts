@@ -81,10 +81,7 @@ export class Bus {
       if (channel === this.#all) void this.#done(envelope);
       else if (channel === this.#to(this.#options.gatewayId)) this.#acknowledged(envelope);
     } catch (error) {
-      this.#options.log.warn(
-        { err: error },
-        'a message on the Redis channel of the gateways is not JSON and was dropped',
-      );
+      this.#options.log.warn({ err: error }, 'dropped a message on the Redis channel of the gateways that is not JSON');
     }
   }
 
@@ -108,7 +105,7 @@ export class Bus {
     } catch (error) {
       log.warn(
         { err: error },
-        'a message of another gateway was not carried out; its sender logs that it was not acknowledged',
+        'a message of another gateway could not be processed; its sender logs the missing acknowledgment',
       );
     }
   }

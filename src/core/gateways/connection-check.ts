@@ -32,7 +32,7 @@ export function createConnectionCheck({ db, gateways, pooled, log }: ConnectionC
     warnedOf = count;
     log.warn(
       { gateways: count, wanted, allowed: row.allowed },
-      'PostgreSQL allows fewer connections (max_connections) than the gateways of this database may make: lower ' +
+      'PostgreSQL allows fewer connections (max_connections) than the gateways of this database may open: lower ' +
         'HEADGATE_DATABASE_POOL or HEADGATE_REPORTS_POOL, or raise max_connections',
     );
   };

@@ -103,17 +103,16 @@ const retryAfterMs = 250;
 
 const changeTexts: Readonly<Record<DatabaseChange, string>> = {
   server:
-    'another PostgreSQL server answers, or it was started again: what was committed after knownAt may be lost, and ' +
-    'everything that is known of it is read again',
+    'another PostgreSQL server answers, or the server was restarted: commits after knownAt may be lost, and ' +
+    'the gateway reads all of its data again',
   rewound:
-    "PostgreSQL's history went back: what was committed after knownAt is lost, and everything that is known of it is " +
-    'read again',
-  exchanged: 'another database answers under the address of the one that this gateway started on',
+    "PostgreSQL's history went back: commits after knownAt are lost, and the gateway reads all of its data " + 'again',
+  exchanged: "another database answers under the address of the gateway's database",
 };
 
 const olderText =
-  'the database is older than this gateway, as after the restore of a backup from before an upgrade: it is used like one ' +
-  'that is away. Restart one gateway, which migrates the database, or restore a newer backup';
+  'the database is older than this gateway, as after restoring a backup from before an upgrade; it is treated as ' +
+  'unavailable. Restart one gateway, which migrates the database, or restore a newer backup';
 
 interface Other {
   readonly id: string;
@@ -218,7 +217,7 @@ class DatabaseGateways implements Gateways {
     if (isOlder === this.isDatabaseOlder) return;
     this.isDatabaseOlder = isOlder;
     if (isOlder) log.error({ missing: await readMissing(db.sql) }, olderText);
-    else log.info('the database has all migrations of this gateway again');
+    else log.info('the database again has all migrations of this gateway');
   }
 
   onDatabaseChange(listener: DatabaseListener): void {
@@ -265,9 +264,9 @@ class DatabaseGateways implements Gateways {
       await db.sql`insert into database_changes (gateway_id, change, known_at, noticed_at)
         values (${this.id}, ${change}, ${knownAt}::timestamptz, ${seen.at}::timestamptz)`;
       this.#watch.accept(seen);
-      log.warn({ change }, 'everything that was known of the database was read again');
+      log.warn({ change }, 'all data of the database was read again');
     } catch (error) {
-      log.warn({ err: error, change }, 'what is known of the database could not be read again; it is tried again');
+      log.warn({ err: error, change }, 'the data of the database could not be read again; retrying');
     } finally {
       this.#isRenewing = false;
     }
@@ -315,7 +314,8 @@ class DatabaseGateways implements Gateways {
   async tell(message: Message): Promise<readonly string[]> {
     if (this.#bus === null) return [];
     const missing = await this.#bus.tell(message, [...(await this.#liveOrLast())], acknowledgeMs);
-    if (missing.length > 0) this.#options.log.warn({ message, missing }, 'gateways did not answer a message');
+    if (missing.length > 0)
+      this.#options.log.warn({ message, missing }, 'other gateways did not acknowledge a message');
     return missing;
   }
 
@@ -341,7 +341,7 @@ class DatabaseGateways implements Gateways {
       // The gateway stops even if PostgreSQL is unavailable.
       log.warn(
         { err: error },
-        'this gateway could not be taken off the list of gateways; the others drop it when its heartbeat is 15 seconds old',
+        'this gateway could not be removed from the list of gateways; the others remove it when its heartbeat is 15 seconds old',
       );
     }
   }
@@ -387,8 +387,8 @@ class DatabaseGateways implements Gateways {
   #refusal(): ConfigError {
     const text =
       this.#bus === null
-        ? 'REDIS_URL: another gateway runs on this database. Name a Redis that both use, or every limit would hold twice.'
-        : 'REDIS_URL: another gateway runs on this database and does not use this Redis; all must use the same one.';
+        ? 'REDIS_URL: another gateway uses this database. Set a Redis that both use, otherwise each gateway would apply every limit separately.'
+        : 'REDIS_URL: another gateway uses this database with a different Redis. Set the same Redis for all gateways.';
     return new ConfigError(text);
   }
 }

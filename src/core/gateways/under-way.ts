@@ -66,7 +66,7 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
 
   /** Logs a failed write, once until a write succeeds. */
   function away(error: unknown): void {
-    if (!isAway) log.warn({ err: error }, 'what this gateway has under way could not be noted in PostgreSQL');
+    if (!isAway) log.warn({ err: error }, 'the running requests of this gateway could not be recorded in PostgreSQL');
     isAway = true;
   }
 

@@ -203,11 +203,11 @@ function sumsOf(usage: UsageHour | null): ReconciledHour['sums'] {
 
 function problemOf({ usage, ledger }: Hour, unexplained: ReconciledHour['unexplained']): string | null {
   const problems: string[] = [];
-  if (ledger.length > 0) problems.push(`${ledger.length} entries of the ledger are not what their records say`);
-  if (usage !== null && sumsDiffer(usage)) problems.push('the sums of the hour are not those of its records');
+  if (ledger.length > 0) problems.push(`${ledger.length} ledger entries differ from their records`);
+  if (usage !== null && sumsDiffer(usage)) problems.push('the sums of the hour differ from its records');
   const { promptTokens, completionTokens } = unexplained;
-  if (promptTokens !== 0) problems.push(`${tokensText(promptTokens, 'prompt')} than the books have`);
-  if (completionTokens !== 0) problems.push(`${tokensText(completionTokens, 'completion')} than the books have`);
+  if (promptTokens !== 0) problems.push(`${tokensText(promptTokens, 'prompt')} than the records`);
+  if (completionTokens !== 0) problems.push(`${tokensText(completionTokens, 'completion')} than the records`);
   return problems.length === 0 ? null : problems.join('; ');
 }
 
@@ -247,7 +247,7 @@ function lostHours(ledger: readonly LedgerDifference[], { present }: Known): rea
       counted: null,
       difference: { ...noTokens, picoUsd: ledgerPicoUsd - recordsPicoUsd },
       unexplained: noTokens,
-      problem: `${entries.length} entries of the ledger are not what their records say`,
+      problem: `${entries.length} ledger entries differ from their records`,
       explanations: [],
     };
   });

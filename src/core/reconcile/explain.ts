@@ -204,6 +204,6 @@ function reasonsOfPresent({ model, hourMs: at }: HourFacts, { present }: Known):
   if (at + 2 * hourMs <= nowMs || at > nowMs) return [];
   const here = (running.get(model) ?? 0) + unwritten;
   if (here === 0 && others === 0) return [];
-  const detail = others === 0 ? {} : { detail: `${others} other gateways may have some` };
+  const detail = others === 0 ? {} : { detail: `${others} other gateways may have running requests` };
   return [{ widens: 'moreMax', bound: boundless, kind: 'running', count: here, ...detail }];
 }

@@ -81,7 +81,10 @@ describe('hosts.yaml is refused', () => {
       ],
     ),
     ['swarm: {docker: "unix:///d.sock", address: 10.0.0.5}', 'swarm.address: unknown field'],
-    ['swarm: {docker: "tcp://10.0.0.5", network: host}', 'swarm.tls: this field is missing: without TLS, anyone who reaches'],
+    [
+      'swarm: {docker: "tcp://10.0.0.5", network: host}',
+      'swarm.tls: this field is missing: without TLS, anyone who reaches',
+    ],
     [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: use host'],
     [`swarm: {docker: "ssh://u@h", network: host}`, 'swarm.ssh: this field is missing'],
   ])('%s', (text, problem) => {

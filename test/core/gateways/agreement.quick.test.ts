@@ -89,16 +89,16 @@ describe('an agreement', () => {
     const { agreement, state, logged } = open(60_000);
     state.live = [gateway('a', state.own), gateway('b', { setting: { X: '2' } })];
     await agreement.compare();
-    expect(logged()).toEqual(['the gateways of this database differ, as during a rollout']);
+    expect(logged()).toEqual(['the gateways of this database have different configurations, as during a rollout']);
     expect(agreement.differences()).toMatchObject([{ name: 'X', forMs: 0, isOverdue: false }]);
     state.nowMs = 60_000;
     await agreement.compare();
     await agreement.compare();
-    expect(logged()).toEqual([expect.stringMatching(/for longer than a rollout takes/)]);
+    expect(logged()).toEqual([expect.stringMatching(/for longer than HEADGATE_ROLLOUT_SECONDS/)]);
     expect(agreement.differences()).toMatchObject([{ name: 'X', forMs: 60_000, isOverdue: true }]);
     state.live = [gateway('a', state.own), gateway('b', state.own)];
     await agreement.compare();
-    expect(logged()).toEqual(['the gateways of this database agree again']);
+    expect(logged()).toEqual(['the gateways of this database have the same configuration again']);
     expect(agreement.differences()).toEqual([]);
   });
 

@@ -113,7 +113,7 @@ describe('what was altered is found, and the command fails:', () => {
        insert into ledger_entries select * from kept_entries; drop table removed, kept_hours, kept_entries`,
     );
     expect(found.ledger_differences).toEqual([]);
-    expect(lineOf(found).problem).toMatch(/^the engines counted \d+ prompt tokens more than the books have/);
+    expect(lineOf(found).problem).toMatch(/^the engines counted \d+ prompt tokens more than the records/);
   });
 
   it('the sums of an hour', async () => {
@@ -121,7 +121,7 @@ describe('what was altered is found, and the command fails:', () => {
       'update usage_hourly set cost = cost + 1 where cost > 0',
       'update usage_hourly set cost = cost - 1 where cost > 0',
     );
-    expect(lineOf(found).problem).toBe('the sums of the hour are not those of its records');
+    expect(lineOf(found).problem).toBe('the sums of the hour differ from its records');
   });
 
   it('the amount of a ledger entry', async () => {
@@ -148,6 +148,6 @@ describe('what was altered is found, and the command fails:', () => {
          select id, ${hour}, 0, 7, 0, ${hour} from replica_runs where model = 'chat'`,
       'delete from replica_hours where generation_tokens = 7 and prompt_tokens = 0',
     );
-    expect(lineOf(found).problem).toBe('the engines counted 7 completion tokens more than the books have');
+    expect(lineOf(found).problem).toBe('the engines counted 7 completion tokens more than the records');
   });
 });

@@ -148,7 +148,10 @@ describe('reading the files again', () => {
     writeFile('chat', files.chat.replace('input_per_million: 0.10', 'input_per_million: 7'));
     writeFile('keyed', externalFile('keyed', 'http://127.0.0.1:1', { lines: ['api_key_env: FAR_KEY'] }));
     const { error }: Body = await (await reload()).json();
-    expect(error).toMatchObject({ code: 'unprocessable', message: expect.stringContaining('no usable API key') });
+    expect(error).toMatchObject({
+      code: 'unprocessable',
+      message: expect.stringContaining('does not contain a valid API key'),
+    });
     const { sql } = gateway.db;
     expect(await sql`select id from models where id = 'keyed'`).toEqual([]);
     expect(await sql`select id from price_versions where input_per_mtok_micro_usd = 7000000`).toEqual([]);

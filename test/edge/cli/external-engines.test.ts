@@ -109,9 +109,9 @@ describe('an order to an external engine', () => {
 
 describe('an external engine that refuses requests', () => {
   it.each([
-    [404, 'see upstream_model'],
-    [401, 'see api_key_env'],
-    [403, 'see api_key_env'],
+    [404, 'check upstream_model'],
+    [401, 'check api_key_env'],
+    [403, 'check api_key_env'],
     [500, ''],
   ])('by %d tells its operator which setting it is about, and its client nothing', async (status, advice) => {
     server.status = status;

@@ -45,7 +45,7 @@ describe('engine files that are read again while requests run', () => {
     expect(await errorOf(await answer)).toMatchObject({
       status: 503,
       code: 'upstream_error',
-      message: 'This model is not served here any more.',
+      message: 'This model is no longer served.',
     });
     const wallet = await (await gateway.request('/v1/wallet', { key })).json();
     expect(wallet).toMatchObject({ balance: '1', held: '0' });

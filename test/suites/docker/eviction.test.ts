@@ -22,7 +22,7 @@ describe('a container whose engine has no file any more', () => {
       const { chat, admin, stop } = await floor.open({ ...common, engines: { heir } });
       const refused = await chat('heir');
       expect(refused).toMatchObject({ status: 503, ok: false });
-      expect(JSON.parse(refused.text).error.message).toMatch(/other models/);
+      expect(JSON.parse(refused.text).error.message).toMatch(/Other models/);
       const [container] = await floor.containers('gone');
       const name = container?.Names[0]?.slice(1) ?? '';
       const [host] = (await admin('GET', '/v1/admin/hosts')).data;

@@ -142,7 +142,7 @@ describe('a host that is reached through SSH', () => {
 });
 
 describe('a machine that is named twice', () => {
-  const twice = /^its Docker engine is the one of near \(ID \S+\): hosts\.yaml names a machine twice/;
+  const twice = /^it has the same Docker engine as near \(ID \S+\): hosts\.yaml lists a machine twice/;
 
   it('is used by its first name alone; the second is said to be unreachable, and why', async () => {
     const written = new PassThrough();
@@ -158,7 +158,7 @@ describe('a machine that is named twice', () => {
     ]);
     const logged = String(written.read()).trim().split('\n');
     const errors = logged.map((line) => JSON.parse(line) as { level: number }).filter(({ level }) => level === 50);
-    expect(errors).toMatchObject([{ host: 'far', trouble, msg: 'a host is not used' }]);
+    expect(errors).toMatchObject([{ host: 'far', trouble, msg: 'ignoring a host' }]);
     const refused = await test.start(containerEngine(), { placement: { host: 'far', gpuIds: ['GPU-aaaa'] } });
     const { exit } = await test.untilIs(refused, 'exited');
     expect(exit).toMatchObject({ startErrorCode: 'HOST_UNREACHABLE', logTail: trouble });

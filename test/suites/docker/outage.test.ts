@@ -24,7 +24,7 @@ describe('a Docker engine that is killed with -9 under load', () => {
       });
       const refused = await chat('other');
       expect(refused).toMatchObject({ ok: false, status: 503, retryAfter: expect.stringMatching(/^[1-9]\d*$/) });
-      expect(JSON.parse(refused.text).error.message).toContain('cannot be reached');
+      expect(JSON.parse(refused.text).error.message).toContain('is unreachable');
       await running.more(4 * workers);
       await floor.docker().start();
       await running.more(4 * workers);

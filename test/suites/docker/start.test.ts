@@ -60,7 +60,7 @@ describe.concurrent('a container that cannot be started', () => {
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit && explainExit(exit)).toMatchObject({
       kind: 'host_unreachable',
-      detail: 'There is no Docker host elsewhere.',
+      detail: 'The Docker host elsewhere does not exist.',
     });
     await test.driver.forget(id, holding);
     expect((await test.driver.observe()).replicas).toEqual([]);

@@ -156,7 +156,7 @@ describe('engines as services of a swarm', () => {
     const { gateway } = all();
     const answer = await gateway.chat('huge');
     expect(answer).toMatchObject({ ok: false, status: 503 });
-    expect(answer.text).toContain('There is no GPU of the kind that this model needs.');
+    expect(answer.text).toContain('No GPU fits the requirements of this model.');
     expect(await nodesOf('right')).toHaveLength(1);
   });
 

@@ -103,7 +103,7 @@ describe('a cold vLLM', () => {
     expect(json?.headers.get('x-headgate-start')).toBe('cold');
     expect(await json?.json()).toMatchObject({ object: 'chat.completion', model: 'chat' });
     expect(engineRecords(bench.gateway.dataDir)).toHaveLength(1);
-    expect(bench.gateway.logLines.filter((line) => line.includes('"an engine was started"'))).toHaveLength(1);
+    expect(bench.gateway.logLines.filter((line) => line.includes('"started an engine"'))).toHaveLength(1);
   });
 });
 
@@ -373,7 +373,7 @@ describe('a vLLM that nobody asks', () => {
     // It hangs until it is killed, or answers 500 when its core is the first to end: that is a race within vLLM.
     const end = await open;
     expect([500, 'cut']).toContain(end);
-    const killed = bench.gateway.logLines.join('').includes('an engine did not end on SIGTERM');
+    const killed = bench.gateway.logLines.join('').includes('an engine did not exit on SIGTERM');
     expect(killed || end === 500).toBe(true);
     await expect(askEngine(socketPath, '/health')).rejects.toThrow('ENOENT');
     const model: Body = await (await bench.gateway.request('/v1/models/chat')).json();

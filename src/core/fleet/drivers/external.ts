@@ -26,7 +26,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
     },
     setSpecs,
     observe: () => Promise.resolve({ replicas, hosts: [], orphans: [] }),
-    start: () => Promise.reject(new Error('An external engine is not ours to start.')),
+    start: () => Promise.reject(new Error('Headgate does not start external engines.')),
     stop: () => Promise.resolve(),
     forget: () => Promise.resolve(),
     probeGpus: () => Promise.resolve(null),
@@ -88,6 +88,7 @@ function parseEndpoint(address: string): Endpoint {
 function authorizationLine(name: string | null, env: Readonly<Record<string, string | undefined>>): string {
   const key = name === null ? '' : (env[name] ?? '').trim();
   if (key === '') return '';
-  if (!/^[\x21-\x7e]+$/.test(key)) throw new Error(`The environment variable ${name} holds no usable API key.`);
+  if (!/^[\x21-\x7e]+$/.test(key))
+    throw new Error(`The environment variable ${name} does not contain a valid API key.`);
   return `Authorization: Bearer ${key}\r\n`;
 }

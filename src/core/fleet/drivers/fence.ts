@@ -14,7 +14,7 @@ export interface Fence {
 /** Thrown if the gateway that requested a change does not lead any more, or cannot verify that it leads. */
 export class FenceLostError extends Error {
   constructor() {
-    super('this gateway leads the fleet no more, or Postgres did not say in time that it does: nothing was changed');
+    super('this gateway no longer leads the fleet, or PostgreSQL did not confirm it in time; nothing was changed');
     this.name = 'FenceLostError';
   }
 }

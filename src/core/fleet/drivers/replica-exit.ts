@@ -54,7 +54,7 @@ export function failedStart(startErrorCode: string, why: string): ReplicaExit {
 export function missingVariable(name: string): ReplicaExit {
   return failedStart(
     startErrors.missingVariable,
-    `${name} refers to a variable that is not set where the gateway runs`,
+    `${name} refers to a variable that is not set in the gateway's environment`,
   );
 }
 

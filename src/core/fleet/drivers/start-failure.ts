@@ -65,14 +65,16 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const reported = detail(causeLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
   if (exit.startErrorCode !== null)
     return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
-  if (exit.oomKilled) return failureCause('memory', 'was ended by the kernel, since memory ran out');
+  if (exit.oomKilled) return failureCause('memory', 'the kernel killed it because memory ran out');
   const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {
     if (!sign.test(grave)) continue;
     return failureCause(kind, detail(lastCauseOf(lines, (line) => sign.test(line)) || reported));
   }
   const signal = signalOf(exit);
-  return signal === null ? failureCause(kindOfEnd(exit), reported) : failureCause('killed', `was ended by ${signal}`);
+  return signal === null
+    ? failureCause(kindOfEnd(exit), reported)
+    : failureCause('killed', `it was killed by ${signal}`);
 }
 
 function linesOf(text: string): string[] {

@@ -124,7 +124,7 @@ function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
     log.info({ engine: engineId, action: type }, error.message);
     return { state: 'called_off' };
   }
-  log.error({ engine: engineId, action: type, err: error }, 'a change of an engine could not be begun');
+  log.error({ engine: engineId, action: type, err: error }, 'a change to an engine could not be started');
   // A device that cannot be read now is read again; see judgeMemory.
   const words = error instanceof Error ? error.message : String(error);
   return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, words)) };
@@ -138,7 +138,7 @@ async function run(
 ): Promise<JobResult> {
   const { fence, stopGraceMs } = options;
   const driver = options.drivers.get(driverType(engine));
-  if (driver === undefined) throw new Error('There is no driver for this engine.');
+  if (driver === undefined) throw new Error('No driver is available for this engine.');
   switch (action.type) {
     case 'start': {
       const { replicaId, spec, placement } = action;

@@ -35,7 +35,7 @@ async function findAdapters({ replica, definition, timeoutMs }: CheckedReplica):
   const served = servedIds(answer);
   const missing = definition.lora.find(({ id }) => !served.has(id));
   if (missing === undefined) return null;
-  return failureCause('adapter_missing', `GET /v1/models of the engine does not list the adapter ${missing.id}.`);
+  return failureCause('adapter_missing', `The engine's GET /v1/models does not list the adapter ${missing.id}.`);
 }
 
 const modelList = z.object({ data: z.array(z.object({ id: z.string() })) });
@@ -103,9 +103,10 @@ function usageBody(route: ProbeRoute): Record<string, unknown> {
 function judgeUsage(answer: EngineAnswer | string, streams: boolean): FailureCause | null {
   const bad = (words: string): FailureCause => failureCause('probe_failed', words);
   if (typeof answer === 'string') return bad(answer);
-  if (answer.status !== 200) return bad(`The usage probe was answered with status ${answer.status}.`);
-  if (streams && !/^data: \[DONE\]\s*$/m.test(answer.text)) return bad('The usage probe’s stream did not end well.');
-  return /"usage"\s*:\s*\{/.test(answer.text) ? null : bad('The usage probe’s answer has no usage.');
+  if (answer.status !== 200) return bad(`The usage probe returned status ${answer.status}.`);
+  if (streams && !/^data: \[DONE\]\s*$/m.test(answer.text))
+    return bad('The stream of the usage probe ended incorrectly.');
+  return /"usage"\s*:\s*\{/.test(answer.text) ? null : bad('The response to the usage probe has no usage.');
 }
 
 function canariesOf(definition: EngineDefinition): readonly Canary[] {
@@ -137,11 +138,11 @@ async function replay(checked: CheckedReplica, { route, body, contains }: Canary
   if (typeof answer === 'string') return answer;
   const isWithoutTemplate = answer.status === 400 && checked.definition.taskType === 'code' && contains === null;
   if (isWithoutTemplate) return null;
-  if (answer.status !== 200) return `it was answered with status ${answer.status}.`;
-  if (!isWellFormed(route, answer.text)) return 'its answer is not well-formed.';
+  if (answer.status !== 200) return `it returned status ${answer.status}.`;
+  if (!isWellFormed(route, answer.text)) return 'the response is not well-formed.';
   return contains === null || answer.text.includes(JSON.stringify(contains).slice(1, -1))
     ? null
-    : 'its answer does not contain what it must.';
+    : 'the response does not contain the expected text.';
 }
 
 const choices = /"choices"\s*:\s*\[\s*\{/;

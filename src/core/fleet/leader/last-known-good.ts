@@ -25,7 +25,7 @@ export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOption
     if (spec !== null) return [[one.engineId, spec] as const];
     options.log.warn(
       { engine: one.engineId },
-      'what passed the checks last is not known to be the same any more and is ignored',
+      'ignoring the last good definition of an engine, because its hash has changed',
     );
     return [];
   });
@@ -91,14 +91,14 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
       const wanted = { engineId: spec.engineId, specHash: spec.hash, definition: encodeDefinition(spec.definition) };
       if (before?.specHash !== wanted.specHash || before.definition !== wanted.definition) {
         const revision = await store.keepGoodSpec(fence, { ...wanted, revision: before?.revision ?? 0n });
-        if (revision === null) throw new Error('the lead was lost, or another definition was kept meanwhile');
+        if (revision === null) throw new Error('the lead was lost, or another definition was stored in the meantime');
         known.set(spec.engineId, { ...wanted, revision });
       }
       same.set(spec.engineId, spec);
     }
     for (const one of [...known.values()].filter(({ engineId }) => isGone(engineId))) {
       if (!(await store.dropGoodSpec(fence, one)))
-        throw new Error('the lead was lost, or another one was kept meanwhile');
+        throw new Error('the lead was lost, or another definition was stored in the meantime');
       known.delete(one.engineId);
       same.delete(one.engineId);
     }
@@ -110,8 +110,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
     known = null;
     same.clear();
     retryAtMs = clock.monotonicMs() + retryMs;
-    if (!isReported)
-      log.warn({ err: error }, 'definitions that passed their checks could not be kept; it is tried again');
+    if (!isReported) log.warn({ err: error }, 'definitions that passed their checks could not be stored; retrying');
     isReported = true;
   }
 

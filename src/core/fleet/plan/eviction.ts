@@ -50,7 +50,7 @@ function replaceOwn(
     .map((replica) => ({ replicaId: replica.id, worth: leasesOn(draft, engine, replica) }));
   const eviction = findEviction(need, hostsOf(draft, engine), occupants, old);
   if (eviction === null) return null;
-  noteEvent(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+  noteEvent(draft, engine, 'no room for new replicas beside the old ones; replacing them one by one');
   for (const replica of engine.replicas) {
     if (eviction.victims.includes(replica.id)) drain(draft, engine, replica, 'rollout');
   }
@@ -99,7 +99,7 @@ function giveWay(draft: Draft, engine: EngineState): void {
   if (engine.rollout?.state === 'checking' && old.length > 0) {
     const [first] = old.toSorted((a, b) => leasesOn(draft, engine, a) - leasesOn(draft, engine, b));
     if (first === undefined) return;
-    noteEvent(draft, engine, 'there is no room for the new one beside the old ones: they are replaced one by one');
+    noteEvent(draft, engine, 'no room for new replicas beside the old ones; replacing them one by one');
     drain(draft, engine, first, 'rollout');
     return;
   }
@@ -119,7 +119,7 @@ function usesGpus(draft: Draft): (victim: Evictable) => boolean {
 function evict(draft: Draft, engine: EngineState, victimId: string): void {
   const victim = ownerOf(draft, victimId);
   if (victim === null) return;
-  noteEvent(draft, victim.engine, `a replica makes room for ${engine.id}`, { replicaId: victimId });
+  noteEvent(draft, victim.engine, `stopping a replica to make room for ${engine.id}`, { replicaId: victimId });
   if (victim.replica.phase === 'asleep') stopNow(draft, victim.engine, victim.replica);
   else drain(draft, victim.engine, victim.replica, 'room');
   victim.engine.target = Math.max(0, victim.engine.target - 1);

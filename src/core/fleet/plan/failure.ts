@@ -49,7 +49,12 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   if (!engine.recovering) engine.startRequested = false;
   if (quiet && !givenUp) return;
   engine.failedStarts += 1;
-  noteEvent(draft, engine, givenUp ? 'an engine failed too often' : 'an engine could not be started', { cause });
+  noteEvent(
+    draft,
+    engine,
+    givenUp ? 'an engine failed too often; automatic restarts stopped' : 'an engine could not be started',
+    { cause },
+  );
 }
 
 /** True for the first replica of a new spec, or of a restart, while no other current replica serves. */
@@ -69,5 +74,5 @@ export function refuseRollout(draft: Draft, engine: EngineState, cause: FailureC
   engine.claim = null;
   // If there was no room for both versions, the last serving replica may have ended.
   if (!engine.replicas.some(({ phase }) => phase === 'ready')) engine.recovering = true;
-  noteEvent(draft, engine, 'a changed engine did not pass its checks and stays out', { cause });
+  noteEvent(draft, engine, 'the new version of an engine failed its checks and was rejected', { cause });
 }

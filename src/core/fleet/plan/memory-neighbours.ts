@@ -45,7 +45,7 @@ export function waitsForNeighbours(
   engine.claim = null;
   engine.pausedUntilMs = draft.facts.nowMs + draft.policy.backoffFirstMs;
   engine.blocked = failureCause('no_room', cause.detail);
-  noteEvent(draft, engine, 'an engine found too little memory beside others and waits for room', { cause });
+  noteEvent(draft, engine, 'an engine found too little memory beside other engines; it waits for room', { cause });
   return true;
 }
 

@@ -63,7 +63,7 @@ function endedUnasked(draft: Draft, engine: EngineState, replica: ReplicaState, 
   remove(engine, replica);
   // A replica that was to end anyway needs no restart, and a sleeping replica serves no request.
   if (['draining', 'stopping', 'asleep', 'lost'].includes(replica.phase)) return;
-  noteEvent(draft, engine, 'an engine ended unasked', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'an engine exited unexpectedly', { replicaId: replica.id, cause });
   noteFailure(draft, engine, replica, cause);
 }
 
@@ -79,7 +79,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
   if (replica.phase === 'lost' && !hostIsAway(draft, engine, replica)) {
-    noteEvent(draft, engine, 'a host can be reached again', { replicaId: replica.id });
+    noteEvent(draft, engine, 'a host is reachable again', { replicaId: replica.id });
     begin(draft, engine, replica, found);
   } else if (replica.phase === 'creating' && found.state === 'running') begin(draft, engine, replica, found);
 }
@@ -91,7 +91,7 @@ function adopt(draft: Draft, engine: EngineState, found: ObservedReplica): void 
   if (found.state === 'stopping') return;
   begin(draft, engine, replica, found);
   engine.target = Math.max(engine.target, engine.replicas.filter(isAlive).length);
-  noteEvent(draft, engine, 'an engine that runs already is taken over', { replicaId: replica.id });
+  noteEvent(draft, engine, 'adopted a running engine', { replicaId: replica.id });
 }
 
 function begin(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {

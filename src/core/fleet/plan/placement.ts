@@ -134,7 +134,7 @@ export function holdersOf(need: PlaceNeed, hosts: readonly HostReport[], occupan
     const host = able.get(occupant.placement.host);
     if (host === undefined) return [];
     const wanted = new Set(usable(need, host).map(({ id }) => id));
-    return isInTheWay(need, occupant, wanted) ? [occupant.engineId ?? 'something that no engine file knows'] : [];
+    return isInTheWay(need, occupant, wanted) ? [occupant.engineId ?? 'a container without an engine file'] : [];
   });
   return [...new Set(holders)].toSorted();
 }

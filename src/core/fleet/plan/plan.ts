@@ -85,7 +85,7 @@ function applyCommands(draft: Draft): void {
     const engine = draft.engines.find(({ id }) => id === engineId);
     if (engine === undefined) continue;
     engine.lastCommand = commandId;
-    noteEvent(draft, engine, `an operator's command is carried out: ${kind}`);
+    noteEvent(draft, engine, `executing an operator command: ${kind}`);
     forgive(engine);
     engine.held = kind === 'stop';
     engine.recovering = false;

@@ -65,7 +65,7 @@ function lateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): vo
 
 /** Stops a replica that runs but did not become ready. */
 function fail(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
-  noteEvent(draft, engine, 'a replica did not come to serve', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'a replica did not become ready', { replicaId: replica.id, cause });
   stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
 }
@@ -100,7 +100,7 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
     return;
   }
   const cause = failureCause(away ? 'host_unreachable' : 'unreachable');
-  noteEvent(draft, engine, 'a replica answers no more', { replicaId: replica.id, cause });
+  noteEvent(draft, engine, 'a replica stopped answering', { replicaId: replica.id, cause });
   if (away) enter(replica, 'lost', nowMs);
   else stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
@@ -126,7 +126,7 @@ function advanceDrain(draft: Draft, engine: EngineState, replica: ReplicaState):
   if (report?.state !== 'done') return;
   if (report.cause === null) enter(replica, 'asleep', nowMs);
   else {
-    noteEvent(draft, engine, 'an engine did not fall asleep and is stopped', {
+    noteEvent(draft, engine, 'an engine could not be put to sleep; stopping it', {
       replicaId: replica.id,
       cause: report.cause,
     });
@@ -162,7 +162,7 @@ export function drain(draft: Draft, engine: EngineState, replica: ReplicaState, 
   const deadlineMs = nowMs + settings(engine).drainMs;
   enter(replica, 'draining', nowMs);
   replica.drain = { reason, deadlineMs, version: null };
-  noteEvent(draft, engine, `a replica gets no more requests: ${reason}`, { replicaId: replica.id });
+  noteEvent(draft, engine, `draining a replica: ${reason}`, { replicaId: replica.id });
   due(draft, deadlineMs);
 }
 

@@ -61,7 +61,7 @@ function renew(draft: Draft, engine: EngineState): void {
   if (old.length === 0) {
     const isOver = engine.replicas.some((replica) => replica.phase === 'ready' && !isOutdated(engine, replica));
     if (engine.rollout?.state === 'checking' && isOver) {
-      noteEvent(draft, engine, 'a changed engine has taken over');
+      noteEvent(draft, engine, 'the new version of an engine has replaced the old one');
       engine.rollout = null;
     }
     return;
@@ -70,7 +70,7 @@ function renew(draft: Draft, engine: EngineState): void {
     engine.rollout = {
       specHash: engine.spec.hash,
       state: 'checking',
-      text: 'The new one is being started and checked.',
+      text: 'The new version is starting and being checked.',
     };
   }
   const isNew = (replica: ReplicaState): boolean => replica.phase === 'ready' && !isOutdated(engine, replica);

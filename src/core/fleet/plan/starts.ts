@@ -92,7 +92,7 @@ const holdersMax = 10;
 function holdersText(draft: Draft, engine: EngineState, need: PlaceNeed): string {
   const holders = holdersOf(need, hostsOf(draft, engine), plannedOccupants(draft, engine, anyReplica));
   const more = holders.length > holdersMax ? ` and ${holders.length - holdersMax} more` : '';
-  return holders.length === 0 ? '' : `taken by ${holders.slice(0, holdersMax).join(', ')}${more}`;
+  return holders.length === 0 ? '' : `in use by ${holders.slice(0, holdersMax).join(', ')}${more}`;
 }
 
 /** Finds a place that is free now, otherwise one that is free once the leaving replicas are gone. */
@@ -122,7 +122,7 @@ function lackText({ memoryBytes }: PlaceNeed, hosts: readonly HostReport[], kind
     const limits = hosts.flatMap((host) =>
       host.memoryBytes === undefined ? [] : [`${host.name} has ${gib(host.memoryBytes)} for engines`],
     );
-    return `it needs ${gib(memoryBytes)}; ${limits.join(', ')}`;
+    return `the engine needs ${gib(memoryBytes)}; ${limits.join(', ')}`;
   }
   return troublesOf(hosts);
 }
@@ -174,5 +174,5 @@ function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
     unhealthySinceMs: null,
   });
   draft.actions.push({ type: 'start', engineId: engine.id, replicaId, spec, placement });
-  noteEvent(draft, engine, 'a replica is started', { replicaId });
+  noteEvent(draft, engine, 'starting a replica', { replicaId });
 }

@@ -83,7 +83,7 @@ export function createEngineRequests({ db, clock, log }: EngineRequestsOptions):
     try {
       await db.sql.unsafe(insertText, [JSON.stringify([...taken.values()].map(toRow))]);
     } catch (error) {
-      log.warn({ err: error }, 'requests of our own to engines could not be written; they are kept for the next try');
+      log.warn({ err: error }, "Headgate's own requests to engines could not be recorded; retrying");
       for (const sum of taken.values()) add(sum);
     }
   }

@@ -325,10 +325,7 @@ class LeaderRuns implements ReplicaRuns {
 
   #onAway(error: unknown): void {
     if (!this.#isAway) {
-      this.#options.log.warn(
-        { err: error },
-        'runs of engines could not be read or written in PostgreSQL; it is tried again',
-      );
+      this.#options.log.warn({ err: error }, 'runs of replicas could not be read or written in PostgreSQL; retrying');
     }
     this.#isAway = true;
   }

@@ -23,7 +23,7 @@ export type NoAnswer = 'refused' | 'silent';
 
 /** Messages for operators. */
 export const noAnswerText: Record<NoAnswer, string> = {
-  refused: 'The engine broke the connection.',
+  refused: 'The engine closed the connection unexpectedly.',
   silent: 'The engine did not answer in time.',
 };
 

@@ -28,6 +28,6 @@ export type AcquireResult =
 /** Refusal for an engine that the files dropped or disabled while a request was running. */
 export const takenAway: AcquireRefusal = {
   code: 'taken_away',
-  publicText: 'This model is not served here any more.',
+  publicText: 'This model is no longer served.',
   retryAfterSeconds: null,
 };

@@ -102,7 +102,7 @@ class DatabaseStore implements CoordinationStore {
 
   async read(): Promise<Published | null> {
     const { scope, db } = this.#options;
-    const [row] = await this.#ask('what is published', () => {
+    const [row] = await this.#ask('reading the published state', () => {
       return db.sql<{ version: string; epoch: string; engines: string }[]>`
         select version::text, epoch::text, engines::text from fleet_published where scope = ${scope}`;
     });
@@ -117,7 +117,7 @@ class DatabaseStore implements CoordinationStore {
     const waiting = Object.values(engines).reduce((sum, engine) => sum + engine.waiting, 0);
     const beganToWait = waiting > 0 && !this.#waitsHere;
     this.#waitsHere = waiting > 0;
-    await this.#ask('a demand to be written', () => {
+    await this.#ask('writing a demand', () => {
       return db.sql`insert into fleet_demands (scope, gateway_id, seen_version, waiting, engines, updated_at)
         values (${scope}, ${gatewayId}, ${String(seenVersion)}::bigint, ${waiting}, ${toJson(engines)}::text::jsonb, now())
         on conflict (scope, gateway_id) do update set seen_version = excluded.seen_version,
@@ -146,8 +146,8 @@ class DatabaseStore implements CoordinationStore {
       values (${scope}, ${engineId}, ${kind}, clock_timestamp())
       on conflict (scope, engine_id) do update set kind = excluded.kind, ordered_at = excluded.ordered_at
       returning ${commandId} as id`;
-    const [row] = await this.#ask('a command to be noted', () => (tx ?? db.orm).execute<{ id: string }>(statement));
-    if (row === undefined) throw new Error('a command was noted without an id');
+    const [row] = await this.#ask('recording a command', () => (tx ?? db.orm).execute<{ id: string }>(statement));
+    if (row === undefined) throw new Error('a command was recorded without an id');
     return { id: row.id, committed: () => this.#loop.wake() };
   }
 
@@ -196,11 +196,11 @@ class DatabaseStore implements CoordinationStore {
   async #withdraw(): Promise<void> {
     const { scope, gatewayId, db } = this.#options;
     try {
-      await this.#ask('a demand to be taken back', () => {
+      await this.#ask('deleting a demand', () => {
         return db.sql`delete from fleet_demands where scope = ${scope} and gateway_id = ${gatewayId}`;
       });
     } catch (error) {
-      this.#log.warn({ err: error, scope }, "this gateway's demand was not taken back; it lapses by itself");
+      this.#log.warn({ err: error, scope }, 'the demand of this gateway could not be deleted; it will expire');
     }
   }
 
@@ -222,7 +222,7 @@ class DatabaseStore implements CoordinationStore {
       if (!this.#away)
         this.#log.warn(
           { err: error, scope: this.#options.scope },
-          'the coordination store cannot be read: what other gateways write is not known until it can',
+          'the coordination store is unreadable; the state of other gateways is unknown until it recovers',
         );
       this.#away = true;
       return pollMs;
@@ -252,7 +252,7 @@ class DatabaseStore implements CoordinationStore {
     const { scope, clock, db } = this.#options;
     if (clock.monotonicMs() - this.#sweptAtMs < sweepEveryMs) return;
     this.#sweptAtMs = clock.monotonicMs();
-    await this.#ask('old demands to be deleted', () => {
+    await this.#ask('deleting old demands', () => {
       return db.sql`delete from fleet_demands
         where scope = ${scope} and updated_at < now() - ${4 * this.#times.goneAfterMs}::int * interval '1 ms'`;
     });
@@ -261,7 +261,7 @@ class DatabaseStore implements CoordinationStore {
   /** @returns the new version; null if the lease is not held, or another version than `after` is published */
   async #write(fence: Fence, engines: string, after: bigint): Promise<bigint | null> {
     const { scope, gatewayId, db } = this.#options;
-    const [row] = await this.#ask('something to be published', () => {
+    const [row] = await this.#ask('publishing the state', () => {
       return db.sql<{ version: string }[]>`
         with held as (
           select epoch from fleet_leases where scope = ${scope} and gateway_id = ${gatewayId}
@@ -280,7 +280,7 @@ class DatabaseStore implements CoordinationStore {
   /** @returns the epoch of the last publication */
   async #readHead(): Promise<bigint> {
     const { scope, db } = this.#options;
-    const [row] = await this.#ask('the published version', () => {
+    const [row] = await this.#ask('reading the published version', () => {
       return db.sql<{ version: string; epoch: string }[]>`
         select version::text, epoch::text from fleet_published where scope = ${scope}`;
     });

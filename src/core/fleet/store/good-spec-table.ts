@@ -37,7 +37,7 @@ export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTabl
           and epoch = ${String(lease.epoch)}::bigint and expires_at > now() for share`;
   return {
     async read() {
-      const rows = await store.ask('specs that passed their checks', answerMs, () => {
+      const rows = await store.ask('reading the last good definitions', answerMs, () => {
         return sql<{ engineId: string; specHash: string; definition: string; revision: string }[]>`
           select engine_id as "engineId", spec_hash as "specHash", definition::text, revision::text
           from fleet_good_specs where scope = ${scope}`;
@@ -45,7 +45,7 @@ export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTabl
       return rows.map((row) => ({ ...row, revision: BigInt(row.revision) }));
     },
     async keep({ engineId, specHash, definition, revision }, lease) {
-      const [row] = await store.ask('a spec that passed its checks to be kept', answerMs, () => {
+      const [row] = await store.ask('storing a last good definition', answerMs, () => {
         return sql<{ revision: string }[]>`
           with held as (${heldBy(lease)})
           insert into fleet_good_specs as good (scope, engine_id, spec_hash, definition, revision, updated_at)
@@ -59,7 +59,7 @@ export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTabl
       return row === undefined ? null : BigInt(row.revision);
     },
     async drop({ engineId, revision }, lease) {
-      const rows = await store.ask('a spec of an engine that is gone to be dropped', answerMs, () => {
+      const rows = await store.ask('deleting the last good definition of a removed engine', answerMs, () => {
         return sql`
           with held as (${heldBy(lease)})
           delete from fleet_good_specs where scope = ${scope} and engine_id = ${engineId}

@@ -104,12 +104,12 @@ class LeaseLeadership implements Leadership {
     const { scope, gatewayId } = this.#options;
     const { sql } = this.#options.db;
     try {
-      await this.#ask('giving the lease back', () => {
+      await this.#ask('releasing the lease', () => {
         return sql`update fleet_leases set expires_at = now()
           where scope = ${scope} and gateway_id = ${gatewayId} and expires_at > now()`;
       });
     } catch (error) {
-      this.#options.log.warn({ err: error, scope }, 'the lease could not be given back; it expires by itself');
+      this.#options.log.warn({ err: error, scope }, 'the lease could not be released; it will expire');
     }
   }
 
@@ -129,7 +129,7 @@ class LeaseLeadership implements Leadership {
       if (!this.#away) {
         this.#options.log.warn(
           { err: error, scope: this.#options.scope },
-          'Postgres does not say who leads the fleet: this gateway leads no engine until it does',
+          "cannot read the fleet's leader from PostgreSQL; this gateway does not lead until it can",
         );
       }
       this.#away = true;
@@ -142,7 +142,7 @@ class LeaseLeadership implements Leadership {
     const { sql } = this.#options.db;
     const { ttlMs, marginMs } = this.#times;
     const sentAtMs = this.#now();
-    const rows = await this.#ask('the lease to be renewed', () => {
+    const rows = await this.#ask('renewing the lease', () => {
       return sql`update fleet_leases set expires_at = now() + ${ttlMs}::int * interval '1 ms'
         where scope = ${scope} and gateway_id = ${gatewayId} and epoch = ${String(term.fence.epoch)}::bigint
           and expires_at > now()
@@ -159,14 +159,14 @@ class LeaseLeadership implements Leadership {
   async #poll(): Promise<number> {
     const { scope, gatewayId, liveGateways } = this.#options;
     const { sql } = this.#options.db;
-    const [row] = await this.#ask('who leads', () => {
+    const [row] = await this.#ask('reading the leader', () => {
       return sql<LeaseRow[]>`select gateway_id as "gatewayId", epoch::text,
           (extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as "leftMs"
         from fleet_leases where scope = ${scope}`;
     });
     const { pollMs, renewMs } = this.#times;
     const isHeld = row !== undefined && row.gatewayId !== gatewayId && row.leftMs > 0;
-    if (isHeld && (await this.#ask('which gateways live', liveGateways)).has(row.gatewayId)) {
+    if (isHeld && (await this.#ask('reading the live gateways', liveGateways)).has(row.gatewayId)) {
       return Math.min(pollMs, Math.ceil(row.leftMs) + 5);
     }
     return (await this.#take(row ?? null, isHeld)) ? renewMs : pollMs;
@@ -179,7 +179,7 @@ class LeaseLeadership implements Leadership {
     const { ttlMs, marginMs } = this.#times;
     const sentAtMs = this.#now();
     this.#took = true;
-    const [row] = await this.#ask('the lease', () => {
+    const [row] = await this.#ask('taking the lease', () => {
       return sql<{ epoch: string }[]>`
         insert into fleet_leases as lease (scope, gateway_id, epoch, expires_at)
         values (${scope}, ${gatewayId}, 1, now() + ${ttlMs}::int * interval '1 ms')
@@ -206,7 +206,7 @@ class LeaseLeadership implements Leadership {
     const { marginMs } = this.#times;
     const askedAtMs = this.#now();
     try {
-      const rows = await this.#ask('whether the lease holds', () => {
+      const rows = await this.#ask('checking the lease', () => {
         return sql`select 1 from fleet_leases
           where scope = ${scope} and gateway_id = ${gatewayId} and epoch = ${String(epoch)}::bigint
             and expires_at > clock_timestamp() + ${marginMs}::int * interval '1 ms'`;
@@ -227,7 +227,7 @@ class LeaseLeadership implements Leadership {
   #end(): void {
     if (this.#term === null) return;
     const { scope, log } = this.#options;
-    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway leads the fleet no more');
+    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway no longer leads the fleet');
     this.#term = null;
     clearTimeout(this.#ends);
     this.#notify();

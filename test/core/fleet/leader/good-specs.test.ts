@@ -115,7 +115,7 @@ describe('what is kept of an engine', () => {
     await db.sql.unsafe(`update fleet_good_specs set ${change} where scope = '${scope}'`);
     machines.broken.add('chat acme/engine:2');
     const { fleet, logLines } = await gateway(chat(2));
-    expect(logLines.filter((line) => line.includes('passed the checks last'))).toHaveLength(1);
+    expect(logLines.filter((line) => line.includes('ignoring the last good definition'))).toHaveLength(1);
     expect(await fleet.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
     expect(rolloutOf(fleet)).toBeUndefined();
   });
@@ -145,7 +145,7 @@ describe('what is kept of an engine', () => {
       await answerer(fleet);
       await idle();
     }
-    await until(() => expect(logLines.join('')).toContain('could not be kept; it is tried again'));
+    await until(() => expect(logLines.join('')).toContain('could not be stored; retrying'));
     expect(await answerer(fleet)).toBe('chat acme/engine:1');
     free.resolve();
     await lock;

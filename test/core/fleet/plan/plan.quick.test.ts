@@ -303,7 +303,7 @@ describe('a changed file', () => {
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }), 'v2');
     world.until('refused', () => world.engine('a').rollout?.state === 'refused');
     world.until('the old one is back', () => world.ready('a').some(({ spec }) => spec.hash === 'a-v1'));
-    expect(world.said.join('\n')).toContain('no room for the new one beside');
+    expect(world.said.join('\n')).toContain('no room for new replicas beside');
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }), 'v3');
     world.until('renewed', () => world.ready('a').some(({ spec }) => spec.hash === 'a-v3'));
   });

@@ -94,7 +94,7 @@ function engine(over: Partial<PublishedEngine> = {}): PublishedEngine {
 
 const busy = { waiting: 2, idleMs: null, leases: { r1: 3 } };
 
-describe('what is published', () => {
+describe('reading the published state', () => {
   it('is refused under a fence that does not hold', async () => {
     const first = await join();
     const fence = await leaderOf(first);

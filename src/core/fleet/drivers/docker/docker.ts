@@ -146,14 +146,14 @@ class DockerDriver implements EngineDriver {
     const started: Launch = {
       request,
       cancel: new AbortController(),
-      progress: 'looking for the image',
+      progress: 'checking the image',
       exit: null,
       done: Promise.resolve(),
     };
     this.#launches.set(replicaId, started);
     const host = this.#hosts.get(placement.host);
     if (host !== undefined) started.done = this.#launch(started, host);
-    else started.exit = failedStart(startErrors.hostUnreachable, `There is no Docker host ${placement.host}.`);
+    else started.exit = failedStart(startErrors.hostUnreachable, `The Docker host ${placement.host} does not exist.`);
   }
 
   async #launch(started: Launch, host: ObservedHost): Promise<void> {
@@ -173,7 +173,7 @@ class DockerDriver implements EngineDriver {
     if (exit === null) {
       this.#launches.delete(replicaId);
       const about = { engine: spec.engineId, replica: replicaId, host: placement.host };
-      log.info(about, 'an engine was started in a container');
+      log.info(about, 'started an engine in a container');
     }
     this.#changed(host);
   }
@@ -211,8 +211,7 @@ class DockerDriver implements EngineDriver {
 
   async forget(replicaId: string, fence: Fence): Promise<void> {
     const launched = this.#launches.get(replicaId);
-    if (launched?.exit === null)
-      throw new Error(`the replica ${replicaId} is being started: it cannot be forgotten yet`);
+    if (launched?.exit === null) throw new Error(`the replica ${replicaId} is starting and cannot be forgotten yet`);
     const found = await this.#locate(replicaId);
     if (found !== null) {
       await requireFence(fence);
@@ -251,7 +250,7 @@ class DockerDriver implements EngineDriver {
     try {
       return await probeUse({ api: host.api, fleetId, image, access: host.gpuAccess(), gpuIds });
     } catch (error) {
-      log.warn({ host: name, image, trouble: String(error) }, 'the GPUs of a host cannot be asked');
+      log.warn({ host: name, image, trouble: String(error) }, 'cannot read the GPUs of a host');
       return null;
     }
   }

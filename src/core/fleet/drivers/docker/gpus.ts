@@ -107,9 +107,9 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
     await api.start(container);
     const rows: string[][] = [];
     for await (const line of readLogLines(output, signal)) rows.push(cellsOf(line));
-    if (signal.aborted) throw new Error('nvidia-smi did not end in time.');
+    if (signal.aborted) throw new Error('nvidia-smi timed out.');
     const wrong = wrongRow(rows);
-    if (wrong !== null) throw new Error(`nvidia-smi said: ${wrong}`);
+    if (wrong !== null) throw new Error(`nvidia-smi reported: ${wrong}`);
     return rows;
   } finally {
     await api.remove(container, true).catch(() => undefined);

@@ -147,7 +147,7 @@ function viewOf(context: Context): HostView {
 function refusalOf({ state, namesake }: Context): string | null {
   const other = state.engineId === null ? null : namesake(state.engineId);
   if (other === null) return null;
-  return `its Docker engine is the one of ${other} (ID ${state.engineId}): hosts.yaml names a machine twice, or one machine is a copy of the other`;
+  return `it has the same Docker engine as ${other} (ID ${state.engineId}): hosts.yaml lists a machine twice, or one machine is a copy of the other`;
 }
 
 class NamedTwice extends Error {}
@@ -169,7 +169,7 @@ async function readHost(context: Context): Promise<void> {
     if (sequence < state.applied) return;
     state.applied = sequence;
     state.seen = seen;
-    if (!state.reachable) context.log.info({ host: settings.name }, 'the Docker engine of a host answers');
+    if (!state.reachable) context.log.info({ host: settings.name }, 'the Docker engine of a host is reachable');
     state.reachable = true;
     state.trouble = null;
   } catch (error) {
@@ -190,7 +190,7 @@ function noteTrouble({ state, log, settings }: Context, trouble: string, level: 
   state.ready = false;
   if (state.trouble === trouble) return;
   state.trouble = trouble;
-  const text = level === 'error' ? 'a host is not used' : 'the Docker engine of a host cannot be asked';
+  const text = level === 'error' ? 'ignoring a host' : 'cannot reach the Docker engine of a host';
   log[level]({ host: settings.name, trouble }, text);
 }
 
@@ -221,7 +221,7 @@ async function countGpus(context: Context): Promise<void> {
     state.gpus = await probeInventory({ api: connection.api, fleetId, image, access: state.access });
     state.inventoryAt = null;
   } catch (error) {
-    log.warn({ host: settings.name, image, trouble: String(error) }, 'the GPUs of a host cannot be asked');
+    log.warn({ host: settings.name, image, trouble: String(error) }, 'cannot read the GPUs of a host');
   }
 }
 

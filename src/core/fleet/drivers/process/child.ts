@@ -137,7 +137,7 @@ function spawnChild(
     const oomKilled = oomKills.take(oomKillsBefore) && isKilled;
     endChild(processes, child, { exitCode, signal, oomKilled });
   });
-  log.info({ engine: engineId, replica: replicaId, pid }, 'an engine was started');
+  log.info({ engine: engineId, replica: replicaId, pid }, 'started an engine');
 }
 
 /** Writes the record, or kills the child: a child without a record would be lost with this gateway. */
@@ -172,7 +172,7 @@ export function stopChild(processes: ChildProcesses, child: Child, graceMs: numb
   const { pid, identity, engineId } = record;
   signalProcess(pid, identity, 'SIGTERM');
   child.killTimer = setTimeout(() => {
-    processes.log.warn({ engine: engineId, pid }, 'an engine did not end on SIGTERM');
+    processes.log.warn({ engine: engineId, pid }, 'an engine did not exit on SIGTERM');
     killGroup(pid, identity);
   }, graceMs);
 }
@@ -273,7 +273,7 @@ function freePort(): Promise<number> {
       const address = server.address();
       server.close(() => {
         if (typeof address === 'object' && address !== null) resolve(address.port);
-        else reject(new Error('The loopback address gave no port.'));
+        else reject(new Error('No free port was found on the loopback address.'));
       });
     });
   });
@@ -282,7 +282,7 @@ function freePort(): Promise<number> {
 /** Describes a spawn error for operators. */
 function spawnTrouble(program: string, error: Error): string {
   const code = errorCodeOf(error);
-  if (code === 'EACCES') return `${program} may not be started by the user that runs the gateway`;
+  if (code === 'EACCES') return `the user that runs the gateway may not execute ${program}`;
   if (code !== 'ENOENT') return error.message;
-  return program.includes('/') ? `there is no program ${program}` : `${program} is not on the PATH of the gateway`;
+  return program.includes('/') ? `the program ${program} does not exist` : `${program} is not on the gateway's PATH`;
 }

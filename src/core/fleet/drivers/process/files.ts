@@ -68,7 +68,7 @@ function socketFolder(root: string): string {
     writeFileSync(memory, made, { mode: 0o600 });
     return made;
   }
-  throw new Error('No folder has a path short enough for a unix socket; choose a shorter data folder.');
+  throw new Error('The path of the data folder is too long for a Unix socket; choose a shorter one.');
 }
 
 function fitsSocket(folder: string): boolean {

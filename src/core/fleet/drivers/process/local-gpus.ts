@@ -40,7 +40,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
   let retryAtMs = Infinity;
 
   function nothing(trouble: string): FoundGpus {
-    log.warn({ trouble }, 'the GPUs of this machine are not known');
+    log.warn({ trouble }, 'the GPUs of this machine are unknown');
     retryAtMs = performance.now() + retryMs;
     return { gpus: [], trouble };
   }
@@ -70,7 +70,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
         ]);
         return usesOfRows(devices, programs);
       } catch (error) {
-        log.warn({ trouble: troubleOf(error) }, 'the GPUs of this machine cannot be asked');
+        log.warn({ trouble: troubleOf(error) }, 'cannot read the GPUs of this machine');
         return null;
       }
     },
@@ -79,7 +79,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
 
 function troubleOf(error: unknown): string {
   if (error instanceof Error && 'code' in error && error.code === 'ENOENT') {
-    return 'nvidia-smi, which lists the GPUs, is not on the PATH of the gateway';
+    return "nvidia-smi is not on the gateway's PATH";
   }
   return error instanceof Error ? error.message.trim() : String(error);
 }
@@ -104,13 +104,13 @@ function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Pr
     execFile('nvidia-smi', [...args, csvFormat], options, (error, stdout, stderr) => {
       const said = `${stdout}${stderr}`.trim().split('\n')[0] ?? '';
       if (error !== null) {
-        reject(said === '' ? error : new Error(`nvidia-smi said: ${said}`, { cause: error }));
+        reject(said === '' ? error : new Error(`nvidia-smi reported: ${said}`, { cause: error }));
         return;
       }
       const rows = stdout.split('\n').flatMap((line) => (line.trim() === '' ? [] : [cellsOf(line)]));
       const wrong = wrongRow(rows);
       if (wrong === null) resolve(rows);
-      else reject(new Error(`nvidia-smi said: ${wrong}`));
+      else reject(new Error(`nvidia-smi reported: ${wrong}`));
     });
   });
 }

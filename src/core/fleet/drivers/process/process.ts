@@ -216,7 +216,7 @@ function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: Read
   const spec = wanted.get(engineId);
   const fits = spec?.hash === specHash && runningOf(processes, engineId).length < replicasMax(spec);
   const child = adoptChild(processes, record, spec?.definition);
-  processes.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway still runs');
+  processes.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway is still running');
   if (!fits) stopChild(processes, child, graceMs);
 }
 
@@ -225,7 +225,7 @@ function endLeftovers({ children, folders, log }: ChildProcesses): void {
   const groups = new Set([...children.values()].map(({ record }) => record?.pid));
   for (const { pid, group, identity } of findMarkedProcesses(ownerVariable, folders.owner)) {
     if (groups.has(group)) continue;
-    log.warn({ pid }, 'a process that an earlier gateway left is ended');
+    log.warn({ pid }, 'stopping a process left by an earlier gateway');
     signalProcess(pid, identity, 'SIGKILL');
   }
   const sockets = [...children.values()].map(({ replica }) => replica.endpoint.socketPath);

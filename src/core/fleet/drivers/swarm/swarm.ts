@@ -158,7 +158,7 @@ class SwarmDriver implements EngineDriver {
       if (sequence < this.#applied) return;
       this.#applied = sequence;
       this.#seen = seen;
-      if (!this.#reachable) log.info('the manager of the swarm answers');
+      if (!this.#reachable) log.info('the manager of the swarm is reachable');
       this.#reachable = true;
       this.#trouble = null;
     } catch (error) {
@@ -174,7 +174,7 @@ class SwarmDriver implements EngineDriver {
     this.#isReady = false;
     if (this.#trouble === trouble) return;
     this.#trouble = trouble;
-    this.#options.log.warn({ trouble }, 'the manager of the swarm cannot be asked');
+    this.#options.log.warn({ trouble }, 'cannot reach the manager of the swarm');
   }
 
   /**
@@ -194,7 +194,7 @@ class SwarmDriver implements EngineDriver {
         const over = known.filter((name) => joined.has(name) && !inUse.has(name));
         for (const name of over) await this.#api.disconnect(name, own);
       } else if (networks.size > 0) {
-        trouble = 'the gateway runs in no container on this manager: it needs network: host';
+        trouble = 'the gateway does not run in a container on this manager: set network: host';
       }
     } catch (error) {
       trouble = error instanceof Error ? error.message : String(error);
@@ -214,7 +214,7 @@ class SwarmDriver implements EngineDriver {
       await this.#removeStrays(spec.engineId, fence);
       return startService({ ...this.#options, api: this.#api, request });
     });
-    if (exit === null) log.info({ engine: spec.engineId, replica: replicaId }, 'an engine was started as a service');
+    if (exit === null) log.info({ engine: spec.engineId, replica: replicaId }, 'started an engine as a service');
     else this.#failures.set(replicaId, { request, exit, progress: '' });
     this.#changed();
   }
@@ -229,7 +229,7 @@ class SwarmDriver implements EngineDriver {
       await removeStraySecrets({ api: this.#api, fleetId, engineId }, fence);
     } catch (error) {
       if (error instanceof FenceLostError) throw error;
-      log.warn({ engine: engineId, trouble: String(error) }, 'secrets of starts that were broken off stay');
+      log.warn({ engine: engineId, trouble: String(error) }, 'secrets of aborted starts could not be removed');
     }
   }
 

@@ -50,18 +50,18 @@ describe('the cause of a start that failed', () => {
 
   it('names a program that is not installed, without all the folders where it was looked for', async () => {
     const detail = await failure(engineDefinition({ command: ['no-such-engine', '{socket}'] }), { PATH: '/nowhere' });
-    expect(detail).toBe('no-such-engine is not on the PATH of the gateway');
+    expect(detail).toBe("no-such-engine is not on the gateway's PATH");
   });
 
   it('names a program that is not where the file says, and one that may not be started', async () => {
     const path = join(folder, 'engine');
-    expect(await failure(engineDefinition({ command: [path, '{socket}'] }))).toBe(`there is no program ${path}`);
+    expect(await failure(engineDefinition({ command: [path, '{socket}'] }))).toBe(`the program ${path} does not exist`);
     await started?.close();
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, 'no program');
     chmodSync(path, 0o600);
     const detail = await failure(engineDefinition({ command: [path, '{socket}'] }));
-    expect(detail).toBe(`${path} may not be started by the user that runs the gateway`);
+    expect(detail).toBe(`the user that runs the gateway may not execute ${path}`);
   });
 
   it('says what is wrong with the files of the gateway itself', async () => {
@@ -78,7 +78,7 @@ describe('the cause of a start that failed', () => {
 
   it('names the variable that refers to one that is not set', async () => {
     expect(await failure(engineDefinition({ env: { TOKEN: '${HEADGATE_TEST_NOT_SET}' } }))).toBe(
-      'TOKEN refers to a variable that is not set where the gateway runs',
+      "TOKEN refers to a variable that is not set in the gateway's environment",
     );
   });
 });
@@ -113,7 +113,7 @@ describe('the end of a process that was killed', () => {
       () => kills,
       () => (kills += 1),
     );
-    expect(cause).toMatchObject({ kind: 'memory', detail: 'was ended by the kernel, since memory ran out' });
+    expect(cause).toMatchObject({ kind: 'memory', detail: 'the kernel killed it because memory ran out' });
   });
 
   it('is not put down to memory where it has not, or nobody counts', async () => {
@@ -175,7 +175,7 @@ describe('a file that was changed and read again', () => {
     started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
     const { fleet } = started;
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
-    expect(fleet.list()).toMatchObject([{ phase: 'failed', cause: expect.stringMatching(/ended unexpectedly/) }]);
+    expect(fleet.list()).toMatchObject([{ phase: 'failed', cause: expect.stringMatching(/exited unexpectedly/) }]);
     fleet.prepare([engineDefinition()])();
     expect(fleet.list()).toMatchObject([
       { phase: 'stopped', status: 'cold', cause: null, causeDetail: null, retryAtMs: null },

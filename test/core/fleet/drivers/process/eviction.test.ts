@@ -162,7 +162,7 @@ esac
     writeFileSync(join(folder, 'used'), '40000');
     expect(await fleet.acquire('b', {})).toMatchObject({
       ok: false,
-      refusal: { publicText: expect.stringMatching(/in use by something else/) },
+      refusal: { publicText: expect.stringMatching(/Another program uses the GPU memory/) },
     });
     expect(fleet.list().find(({ engineId }) => engineId === 'b')?.causeDetail).toContain('by python (pid 4711)');
   });
@@ -171,9 +171,9 @@ esac
     const fleet = await start([engine('a', { gpus })], { env: { ...process.env, PATH: join(folder, 'empty') } });
     expect(await fleet.acquire('a', {})).toMatchObject({
       ok: false,
-      refusal: { publicText: expect.stringMatching(/no GPU of the kind/) },
+      refusal: { publicText: expect.stringMatching(/No GPU fits the requirements/) },
     });
-    expect(fleet.list()[0]?.causeDetail).toMatch(/nvidia-smi.*is not on the PATH/);
+    expect(fleet.list()[0]?.causeDetail).toMatch(/nvidia-smi.*is not on the gateway's PATH/);
   });
 
   it('keep theirs under every gateway of the data folder, also when no file knows them any more', async () => {

@@ -49,10 +49,10 @@ describe('a start that fails', () => {
       ['--say', 'OSError: [Errno 98] error while attempting to bind on address: address already in use', '--exit', '1'],
       /in use/,
     ],
-    ['token', ['--say', 'huggingface_hub.errors.GatedRepoError: 403 Client Error.', '--exit', '1'], /need a token/],
-    ['arguments', ['--say', 'vllm: error: unrecognized arguments: --nope', '--exit', '2'], /refused its settings/],
-    ['exit code 0', ['--exit', '0'], /ended by itself/],
-    ['unknown', ['--exit', '7'], /ended unexpectedly/],
+    ['token', ['--say', 'huggingface_hub.errors.GatedRepoError: 403 Client Error.', '--exit', '1'], /require a token/],
+    ['arguments', ['--say', 'vllm: error: unrecognized arguments: --nope', '--exit', '2'], /rejected its settings/],
+    ['exit code 0', ['--exit', '0'], /The engine of this model exited\./],
+    ['unknown', ['--exit', '7'], /exited unexpectedly/],
   ];
   it.each(causes)('answers with its cause in plain words: %s', async (_, args, text) => {
     const { fleet, starts } = await start([engineDefinition({ args })]);
@@ -76,7 +76,10 @@ describe('a start that fails', () => {
   it('names a variable that is not set, without its name', async () => {
     const { fleet, starts } = await start([engineDefinition({ env: { TOKEN: '${HEADGATE_TEST_NOT_SET}' } })]);
     const result = await fleet.acquire('fixture', {});
-    expect(result).toMatchObject({ ok: false, refusal: { publicText: expect.stringMatching(/lacks a setting/) } });
+    expect(result).toMatchObject({
+      ok: false,
+      refusal: { publicText: expect.stringMatching(/A setting .* is missing/) },
+    });
     expect(JSON.stringify(result)).not.toContain('HEADGATE_TEST_NOT_SET');
     expect(starts()).toHaveLength(0);
   });
@@ -246,7 +249,7 @@ describe('an engine that ends unasked', () => {
     expect(fleet.status('fixture')).toBe('failed');
     expect(await fleet.acquire('fixture', {})).toMatchObject({
       ok: false,
-      refusal: { publicText: expect.stringMatching(/ended unexpectedly/) },
+      refusal: { publicText: expect.stringMatching(/exited unexpectedly/) },
     });
     expect(starts()).toHaveLength(3);
     await vi.waitFor(async () => expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: true }), {
