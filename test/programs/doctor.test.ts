@@ -48,7 +48,7 @@ describe('headgate doctor', () => {
       postgresql: expect.stringContaining('DATABASE_URL: the database cannot be used'),
       redis: expect.stringContaining('REDIS_URL: Redis cannot be used'),
       'engine files': expect.stringContaining('a.yaml:'),
-      terraform: expect.stringContaining('/nonexistent/tofu, which is no program here'),
+      terraform: expect.stringContaining('/nonexistent/tofu, which is not a program on this machine'),
       'platform key': expect.stringContaining('platform.key must hold a key'),
     });
     expect(found.stdout).not.toContain('hidden');
@@ -128,7 +128,7 @@ describe('headgate doctor', () => {
     expect(existsSync(join(dataDir, 'runs'))).toBe(false);
     const refused = await look({ HEADGATE_RUNS_EGRESS: 'machine', HEADGATE_RUNS_REQUIRE: 'network' });
     expect(refused).toMatchObject([
-      { state: 'wrong', message: expect.stringContaining('HEADGATE_RUNS_REQUIRE asks for a bounded network of runs') },
+      { state: 'wrong', message: expect.stringContaining('HEADGATE_RUNS_REQUIRE requires limited network for runs') },
     ]);
   });
 

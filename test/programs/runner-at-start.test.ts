@@ -35,7 +35,7 @@ it.each(['0.15.5', '1.3.10'])('applies nothing with Terraform %s, which is too o
   const env = { HEADGATE_TERRAFORM_BIN: path, HEADGATE_BOOTSTRAP_KEY: givenKey };
   const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
   const url = await gateway.url();
-  const problem = `terraform is Terraform ${version}; it must be OpenTofu or Terraform 1.4 or later`;
+  const problem = `terraform is Terraform ${version}; OpenTofu or Terraform 1.4 or later is required`;
   const [line] = await gateway.printed(/^.*this machine lists stacks but cannot apply them: .*$/m);
   expect(line).toContain(problem);
   const asked = await fetch(new URL('/v1/runner', url), { headers: { authorization: `Bearer ${givenKey}` } });

@@ -44,7 +44,7 @@ const ofNode = ({ clusterId, name }: NamedNode): SQL =>
   sql`i.cluster_id = ${clusterId} and i.node = ${name} and i.retired_at is null`;
 
 const nodeGone = (name: string): string =>
-  `the node ${name} was taken out of the cluster: apply the stack again for an address of another node`;
+  `the node ${name} was removed from the cluster: apply the stack again to get an address on another node`;
 
 export const nodeRuns: NodeRuns = {
   async hold(tx, node) {

@@ -70,8 +70,7 @@ export async function resealRuns(parts: Parts): Promise<number> {
   if (mark === null) return 0;
   let resealed = 0;
   for (const kind of [inputs, states]) resealed += await resealAll(parts, kind, mark);
-  if (resealed > 0)
-    parts.log.info({ resealed }, 'inputs and states of runs were encrypted with the platform key in use');
+  if (resealed > 0) parts.log.info({ resealed }, 'encrypted inputs and states of runs with the current platform key');
   return resealed;
 }
 
@@ -103,7 +102,10 @@ async function resealOne({ db, sealer, log }: Parts, kind: Kind, place: Place): 
     return (await kind.replace(db.sql, place, fresh, row.sealed)).length > 0;
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    log.error({ of: place.id, trouble: error.message }, `${kind.what} cannot be encrypted anew`);
+    log.error(
+      { of: place.id, trouble: error.message },
+      `${kind.what} cannot be encrypted with the current platform key`,
+    );
     return false;
   }
 }

@@ -98,7 +98,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       if (reachable.length === 0) return idleEveryMs;
       await claim(reachable);
     } catch (error) {
-      log.warn({ err: error }, 'runs could not be looked for; they are looked for again');
+      log.warn({ err: error }, 'polling for runs failed; retrying');
     }
     return lookEveryMs;
   });
@@ -137,7 +137,7 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
     } catch (error) {
       if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
       const trouble = { trouble: error.message };
-      if (!isMissing) log.error(trouble, 'runs wait: this gateway cannot read what they are sealed with');
+      if (!isMissing) log.error(trouble, 'runs are waiting: this gateway does not have the key that encrypts them');
       isMissing = true;
     }
     return !isMissing;
@@ -171,14 +171,14 @@ async function removeEnded(
 ): Promise<void> {
   const { log } = options;
   const left = await runner.list().catch((error: unknown) => {
-    log.warn({ err: error }, 'what runs have left at a place could not be looked for; it is tried again');
+    log.warn({ err: error }, 'leftovers of runs could not be listed; retrying');
     return [];
   });
   for (const runId of left) {
     const run = running.has(runId) ? null : await options.find(runId);
     if (run === null || !isFinal(run.status)) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-      log.warn({ err: error, runId }, 'what is left of a run could not be removed; it is tried again'),
+      log.warn({ err: error, runId }, 'leftovers of a run could not be removed; retrying'),
     );
   }
 }
@@ -197,7 +197,7 @@ async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedR
       await parts.claims.release(run).catch(() => undefined);
       return false;
     }
-    parts.log.warn({ err: error, runId: run.id }, 'a run could not go on; it is taken up again');
+    parts.log.warn({ err: error, runId: run.id }, 'a run was interrupted; it will be resumed');
     return tries.failed(run);
   }
 }

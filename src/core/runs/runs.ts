@@ -210,7 +210,7 @@ async function problemOf(
   const { problem } = await look();
   const troubles = containers?.troubles().map(({ host, trouble }) => `${host}: ${trouble}`) ?? [];
   if (problem === null || troubles.length === 0) return problem;
-  return `no Docker host can have runs (${troubles.join('; ')}), and ${problem}`;
+  return `no Docker host accepts runs (${troubles.join('; ')}), and ${problem}`;
 }
 
 /**

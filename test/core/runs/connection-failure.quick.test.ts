@@ -16,16 +16,19 @@ const closed = (user: string): string => `SSH authentication failed (${user}): s
 it.each([
   [
     'dial tcp 10.0.0.7:22: i/o timeout',
-    /^10\.0\.0\.7, port 22, did not answer \(ETIMEDOUT\): see that the machine runs/,
+    /^10\.0\.0\.7, port 22, did not respond \(ETIMEDOUT\): check that the machine runs/,
   ],
   ['dial tcp [2001:db8::7]:22: connect: connection refused', /^2001:db8::7, port 22, refused the connection: start/],
-  ['dial tcp: lookup gpu-1.internal on 10.0.0.2:53: no such host', /^nobody knows the name gpu-1\.internal: correct/],
+  [
+    'dial tcp: lookup gpu-1.internal on 10.0.0.2:53: no such host',
+    /^the host name gpu-1\.internal is unknown: correct/,
+  ],
   [
     'dial tcp 10.0.0.8:22: connect: connection refused',
     /^10\.0\.0\.8, port 22, does not answer, and none of the cluster/,
   ],
-  [closed('root@10.0.0.7:22'), /^10\.0\.0\.7, port 22, closed the connection before anybody could log in/],
-  ['<nil>', /^a node took the connection and then said nothing/],
+  [closed('root@10.0.0.7:22'), /^10\.0\.0\.7, port 22, closed the connection before the login could log in/],
+  ['<nil>', /^a node accepted the connection but did not respond/],
 ])('%s', (last, cause) => {
   const text = explain(last);
   expect(text.startsWith(head)).toBe(true);
@@ -34,9 +37,9 @@ it.each([
 
 it('goes by what was noted of that port alone', () => {
   const noted = [{ host: '10.0.0.9', port: 22, trouble: 'ECONNREFUSED' }];
-  expect(explain(closed('root@10.0.0.7:22'), noted)).toContain('closed the connection before anybody');
+  expect(explain(closed('root@10.0.0.7:22'), noted)).toContain('closed the connection before the login');
   const named = [{ host: 'gpu-1.internal', port: 22, trouble: 'EHOSTUNREACH' }];
-  expect(explain(closed('root@gpu-1.internal:22'), named)).toContain('gpu-1.internal, port 22, did not answer (EHOST');
+  expect(explain(closed('root@gpu-1.internal:22'), named)).toContain('gpu-1.internal, port 22, did not respond (EHOST');
 });
 
 it('leaves every other error as it is', () => {

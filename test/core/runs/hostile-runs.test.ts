@@ -177,7 +177,7 @@ describe('a trouble that nobody thought of', () => {
     const run = await bench.apply(runs, bench.stack('resource "terraform_data" "a" {}\n'));
     const end = await bench.ended(runs, run);
     expect(end).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
-    expect(end.failureMessage).toContain('could not go on');
+    expect(end.failureMessage).toContain('could not continue the run');
     await bench.leavesNothing();
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
   });

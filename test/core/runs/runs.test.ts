@@ -272,7 +272,7 @@ describe('a gateway that was killed', () => {
     expect(await bench.ended(again, run)).toMatchObject({
       status: 'FAILED',
       failureCode: 'INTERRUPTED',
-      failureMessage: 'its work folder is not there any more; what is on record of what it has made is kept',
+      failureMessage: 'its work folder no longer exists; the last stored state of its resources is kept',
     });
   });
 
@@ -301,7 +301,7 @@ describe('a run whose processes are killed', () => {
       status: 'FAILED',
       failureCode: 'APPLY_FAILED',
       failureMessage:
-        'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; what it had made until then is kept',
+        'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; the resources that it created until then are kept',
     });
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
   });

@@ -21,7 +21,7 @@ describe('of a suspended organization', () => {
     expect(await bench.ended(next, waiting)).toMatchObject({
       status: 'FAILED',
       failureCode: 'ORGANIZATION_INACTIVE',
-      failureMessage: 'the organization was suspended before the run began',
+      failureMessage: 'the organization was suspended before the run started',
     });
     const refused = { kind: 'organization_inactive', status: 'suspended' };
     expect(await next.retry(waiting.id, systemAuthor)).toEqual(refused);

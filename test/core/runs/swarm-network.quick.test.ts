@@ -38,7 +38,7 @@ it('refuses a run for any other error of the node, and keeps what the engine sai
   const said = 'bind source path does not exist: /srv/providers';
   const { runner, made } = nodeThatAnswers([said]);
   await expect(runner.prepare('run', [], [])).rejects.toMatchObject({
-    message: 'the Docker engine of vm refused the run',
+    message: 'the Docker engine of vm rejected the run',
     cause: expect.objectContaining({ reason: said }),
   });
   expect(made).toHaveLength(1);

@@ -31,8 +31,8 @@ describe('a file of a work folder', () => {
   });
 
   it('has no path that leads up', async () => {
-    await expect(removeUnfollowed(work(), '../victim/plan')).rejects.toThrow('no path of a file');
-    await expect(inFolderOf(work(), 'm//plan', () => Promise.resolve())).rejects.toThrow('no path of a file');
+    await expect(removeUnfollowed(work(), '../victim/plan')).rejects.toThrow('not a file path');
+    await expect(inFolderOf(work(), 'm//plan', () => Promise.resolve())).rejects.toThrow('not a file path');
     expect(existsSync(join(dir, 'victim/plan'))).toBe(true);
   });
 

@@ -188,7 +188,7 @@ describe('a run that takes too much', () => {
       findRunner: await found({ diskBytes: small }),
     });
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'LIMIT_EXCEEDED' });
-    expect(run.failureMessage).toContain('cannot be counted');
+    expect(run.failureMessage).toMatch(/the size of .* is unknown/);
   });
 
   it('of the disk in a folder whose files nobody may see is ended', async () => {
@@ -218,7 +218,7 @@ describe('a run that takes too much', () => {
   it('of memory is ended by the kernel, alone, and says so', async () => {
     const { run } = await applied(hog);
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'APPLY_FAILED' });
-    expect(run.failureMessage).toContain('it took more than the 512 MiB of memory that a run has');
+    expect(run.failureMessage).toContain('it used more than 512 MiB of memory, the limit for a run');
     await bench.leavesNothing();
     await expect.poll(() => groupsOf(run)).toEqual([]);
   });
@@ -319,6 +319,6 @@ describe('what is found on a machine', () => {
   it('is nothing where something that is required cannot be had', async () => {
     const { runner, problem } = await findRunner(search({ egress: 'machine', required: ['memory', 'network'] }));
     expect(runner).toBeNull();
-    expect(problem).toContain('HEADGATE_RUNS_REQUIRE asks for a bounded network');
+    expect(problem).toContain('HEADGATE_RUNS_REQUIRE requires limited network');
   });
 });

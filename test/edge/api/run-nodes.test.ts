@@ -150,7 +150,7 @@ describe('a node that something is applied on', () => {
 describe('a web address of the whole cluster', () => {
   const gone = (name: string): object => ({
     url: null,
-    url_problem: `the node ${name} was taken out of the cluster: apply the stack again for an address of another node`,
+    url_problem: `the node ${name} was removed from the cluster: apply the stack again to get an address on another node`,
   });
   const shown = async ({ id }: Body): Promise<Body> => (await ask(`/v1/runs/${id}`, { key: mine.key })).body;
 

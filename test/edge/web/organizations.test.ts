@@ -91,7 +91,7 @@ describe.each([
     expect((await web.ask(`/v1/runs/${waiting}`)).body).toMatchObject({
       status: 'FAILED',
       failure_code: 'ORGANIZATION_INACTIVE',
-      failure_message: `the organization was ${status} before the run began`,
+      failure_message: `the organization was ${status} before the run started`,
     });
     const statuses = [running, removing, others].map(async (id) => (await web.ask(`/v1/runs/${id}`)).body.status);
     expect(await Promise.all(statuses)).toEqual(['APPLYING', 'PENDING', 'PENDING']);

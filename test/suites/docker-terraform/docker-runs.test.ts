@@ -96,7 +96,7 @@ describe('a run in containers is refused', () => {
     });
     expect([answer.status, answer.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
     expect(answer.body.error.message).toContain('one: the image headgate-test/missing:1 cannot be used');
-    expect(answer.body.error.message).toContain('HEADGATE_TERRAFORM_BIN names /nonexistent/terraform');
+    expect(answer.body.error.message).toContain('HEADGATE_TERRAFORM_BIN is /nonexistent/terraform');
   });
 });
 
@@ -113,7 +113,7 @@ describe('a stack that is applied in containers', () => {
     await gateway.becomes(destroying.id, 'DESTROYED');
     expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([false, false]);
     await floor.leavesNothing();
-    expect(gateway.process.output.stdout).toContain('stacks are applied in containers of this host');
+    expect(gateway.process.output.stdout).toContain('this host accepts runs');
     expect(floor.refused).toEqual([]);
   });
 
@@ -201,7 +201,7 @@ describe('a run that takes too much', () => {
     const forking = await begin(gateway, 'forking', bomb);
     const failed = await gateway.becomes(hungry.id, 'FAILED');
     expect(failed.failure_code).toBe('APPLY_FAILED');
-    expect(failed.failure_message).toContain('it took more than the 160 MiB of memory that a run has');
+    expect(failed.failure_message).toContain('it used more than 160 MiB of memory, the limit for a run');
     await gateway.becomes(forking.id, 'FAILED');
     const log = JSON.stringify(await gateway.log(forking.id));
     expect(log).toContain("can't fork");
@@ -277,7 +277,7 @@ describe('two gateways and two hosts', () => {
     for (const id of onSecond) {
       expect(await third.becomes(id, 'FAILED')).toMatchObject({
         failure_code: 'INTERRUPTED',
-        failure_message: 'the machine that it ran on has not been heard of; what it had made until then is kept',
+        failure_message: 'its machine has stopped responding; the resources that it created until then are kept',
       });
     }
     const states = async (): Promise<number> =>

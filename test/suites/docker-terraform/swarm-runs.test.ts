@@ -171,7 +171,7 @@ describe('runs on the nodes of a swarm', () => {
       gateway
         .output()
         .split('\n')
-        .filter((line) => line.includes('stacks are applied in containers of this host'));
+        .filter((line) => line.includes('this host accepts runs'));
     await eventually(async () => found().length === 2);
     // As the machines call themselves, which here are one.
     for (const line of found()) expect(line).toContain(`"host":"${hostname()}"`);

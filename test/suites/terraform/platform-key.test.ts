@@ -98,7 +98,7 @@ describe('a platform key that is replaced', () => {
       select gen_random_uuid(), installation_id, cluster_id, organization_id, stack_version_id, 'destroy', 'PENDING',
         inputs, clock_timestamp() from runs order by id desc limit 1`;
     const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: newKey() } });
-    await wrong.process.printed(/runs wait: this gateway cannot read what they are sealed with/);
+    await wrong.process.printed(/runs are waiting: this gateway does not have the key that encrypts them/);
     const [waiting] = (await wrong.ask('/v1/runs?status=PENDING')).body.data;
     expect(waiting.operation).toBe('destroy');
     await stop(wrong);

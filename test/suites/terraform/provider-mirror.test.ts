@@ -58,7 +58,7 @@ describe('a folder of providers', () => {
     const body = { cluster_id: clusterId, inputs: { folder: '/tmp/x', slots: 1 } };
     const refused = await gateway.ask('/v1/stacks/scheduler/apply', { body });
     expect([refused.status, refused.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
-    expect(refused.body.error.message).toContain('HEADGATE_PROVIDER_MIRROR names /nonexistent/mirror');
+    expect(refused.body.error.message).toContain('HEADGATE_PROVIDER_MIRROR is /nonexistent/mirror');
   });
 
   it('that has not what a stack needs fails the run, which names the provider and the setting', async () => {

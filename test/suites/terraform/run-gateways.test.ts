@@ -68,7 +68,7 @@ describe('two gateways on one database', () => {
       const failed = await first.becomes(run.id, 'FAILED');
       expect([failed.failure_code, failed.failure_message]).toEqual([
         'INTERRUPTED',
-        'the machine that it ran on has not been heard of; what it had made until then is kept',
+        'its machine has stopped responding; the resources that it created until then are kept',
       ]);
     }
 

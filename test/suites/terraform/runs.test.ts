@@ -265,7 +265,7 @@ describe('kill -9 of Terraform in mid-apply', () => {
     gateway.killIn(run.id, 'apply', 'terraform');
     const failed = await gateway.becomes(run.id, 'FAILED');
     expect(failed.failure_message).toBe(
-      'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; what it had made until then is kept',
+      'apply was killed by signal 9 (exit code 137), as the kernel does when memory runs out; the resources that it created until then are kept',
     );
     expect(existsSync(join(folder, 'software'))).toBe(true);
     const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
@@ -379,7 +379,7 @@ describe('a node that dies in mid-apply', () => {
     const failed = await gateway.becomes(run.id, 'FAILED');
     expect([failed.failure_code, failed.failure_message]).toEqual([
       'TIMEOUT',
-      'apply took longer than it may, and was ended',
+      'apply exceeded its time limit and was stopped',
     ]);
     place.server.goOn();
     const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);

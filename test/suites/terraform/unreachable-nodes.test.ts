@@ -82,12 +82,12 @@ it('names the port that refuses, the one that says nothing, and the user whose f
   if (address === null || typeof address === 'string') throw new Error('it does not listen');
   const mute = await applied(site, nodeOf(site.server, { ssh_port: address.port }), null);
   expect(failure(mute)).toEqual(
-    says(new RegExp(`127\\.0\\.0\\.1, port ${address.port}, did not answer .*see that the machine runs`)),
+    says(new RegExp(`127\\.0\\.0\\.1, port ${address.port}, did not respond .*check that the machine runs`)),
   );
 
   const locked = await applied(site, nodeOf(site.server), null);
   expect(failure(locked)).toEqual(
-    says(/127\.0\.0\.1, port \d+, did not let \S+ in: the public_key of .* belongs in ~\/\.ssh\/authorized_keys/),
+    says(/127\.0\.0\.1, port \d+, rejected the login of \S+: add the public_key of .* to ~\/\.ssh\/authorized_keys/),
   );
 });
 

@@ -53,7 +53,7 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   const place = runner.locate(run.id, layout?.state ?? '');
   log.error(
     { runId: run.id, place, why: unkept.why },
-    'the state that a run left could not be kept and stays where it is',
+    'the state of a run could not be stored and stays in its work folder',
   );
 }
 
@@ -76,7 +76,7 @@ interface Unkept {
   readonly isOvertaken: boolean;
 }
 
-const versionGone: Unkept = { why: 'the version of its stack is gone', isOvertaken: false };
+const versionGone: Unkept = { why: 'the version of its stack was deleted', isOvertaken: false };
 
 /** @returns null if nothing is left unstored */
 async function findUnkept(
@@ -89,7 +89,7 @@ async function findUnkept(
     if (state === null || state.length === 0) return null;
     const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
     const kept = await states.keep({ installationId, runId, state, lockFile });
-    if (kept === 'kept') log.info({ runId }, 'the state of a run that was given up is on record');
+    if (kept === 'kept') log.info({ runId }, 'stored the state of an abandoned run');
     const why = whyNotKept(kept);
     return why === null ? null : { why, isOvertaken: kept === 'overtaken' };
   } catch (error) {
@@ -101,9 +101,9 @@ async function findUnkept(
 /** Returns null if the state is stored. */
 export function whyNotKept(result: KeepResult): string | null {
   if (result === 'overtaken')
-    return 'a later run of the installation has begun without it, and what that one makes is on record';
-  if (result === 'foreign') return 'it is the state of something else';
-  return result === 'not_a_state' ? 'it is no state of Terraform' : null;
+    return "a later run of the installation has started without it, and that run's state is stored";
+  if (result === 'foreign') return 'the state belongs to another installation';
+  return result === 'not_a_state' ? 'the file is not a Terraform state' : null;
 }
 
 /** Returns null for a file over the limit, instead of the error. */

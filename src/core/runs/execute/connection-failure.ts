@@ -52,7 +52,7 @@ function causeOf(last: string, facts: ConnectionFacts): string | null {
 
 function ofDial(last: string, facts: ConnectionFacts): string | null {
   const [, name] = lookupPattern.exec(last) ?? [];
-  if (name !== undefined) return `nobody knows the name ${name}: correct the address of the node`;
+  if (name !== undefined) return `the host name ${name} is unknown: correct the address of the node`;
   const [, host = '', port = '', why] = dialPattern.exec(last) ?? [];
   if (why === undefined) return null;
   const [, trouble = why] = dialTroubles.find(([text]) => why.includes(text)) ?? [];
@@ -63,22 +63,22 @@ function ofLogin(place: Place, user: string, why: string, facts: ConnectionFacts
   const at = textOf(place);
   if (why.includes('knownhosts:')) {
     return (
-      `${at} showed another host key than the host_key of the node. Terraform asks for a server's ECDSA key first, ` +
-      'then for RSA, then for Ed25519: give the node the first that its server has, as ' +
-      '/etc/ssh/ssh_host_ecdsa_key.pub holds it. Where it has that one already and the machine was not set up anew, ' +
-      'somebody else answers there'
+      `${at} has a different host key than the host_key of the node. Terraform requests a server's ECDSA key first, ` +
+      'then RSA, then Ed25519: set host_key to the first of these that the server has, such as the content of ' +
+      '/etc/ssh/ssh_host_ecdsa_key.pub. If host_key is already correct and the machine was not reinstalled, ' +
+      'another machine answers at this address'
     );
   }
   if (why.includes('unable to authenticate')) {
     return (
-      `${at} did not let ${user === '' ? 'the run' : user} in: the public_key of the cluster's access_identity belongs ` +
-      'in ~/.ssh/authorized_keys of that user'
+      `${at} rejected the login of ${user === '' ? 'the run' : user}: add the public_key of the cluster's access_identity ` +
+      'to ~/.ssh/authorized_keys of that user'
     );
   }
   const noted = facts.unreached.findLast(({ host, port }) => host === place.host && port === place.port);
   if (noted !== undefined) return unreachedCause(place, noted.trouble, facts);
   if (!/\bEOF\b|connection reset/.test(why)) return null;
-  return `${at} closed the connection before anybody could log in: see whether that is the port of its SSH server, and what that one logs`;
+  return `${at} closed the connection before the login: check that this is the port of its SSH server, and read the log of that server`;
 }
 
 function unreachedCause(place: Place, trouble: string, { nodes }: ConnectionFacts): string {
@@ -86,17 +86,17 @@ function unreachedCause(place: Place, trouble: string, { nodes }: ConnectionFact
   const isOfNode = nodes.some(({ address, sshPort }) => address === place.host && sshPort === place.port);
   if (!isOfNode) {
     return (
-      `${at} does not answer, and none of the cluster's nodes has that address and port now: what was made under an ` +
-      'earlier one is changed and destroyed there, so give it back to the node until that is done'
+      `${at} does not respond, and no node of the cluster has this address and port now: resources that were created under an ` +
+      'earlier address are changed and destroyed there, so restore that address of the node until this is done'
     );
   }
   if (trouble === 'ECONNREFUSED') {
     return `${at} refused the connection: start its SSH server, or correct the node's address and ssh_port`;
   }
-  if (trouble === 'ENOTFOUND') return `nobody knows the name ${place.host}: correct the address of the node`;
+  if (trouble === 'ENOTFOUND') return `the host name ${place.host} is unknown: correct the address of the node`;
   return (
-    `${at} did not answer (${trouble}): see that the machine runs, that the node's address and ssh_port are right, and ` +
-    'that no firewall is in between'
+    `${at} did not respond (${trouble}): check that the machine runs, that the node's address and ssh_port are correct, and ` +
+    'that no firewall blocks the connection'
   );
 }
 
@@ -104,7 +104,7 @@ function unreachedCause(place: Place, trouble: string, { nodes }: ConnectionFact
 function silence(facts: ConnectionFacts): string {
   const noted = facts.unreached.at(-1);
   if (noted !== undefined) return unreachedCause(noted, noted.trouble, facts);
-  return 'a node took the connection and then said nothing: see that its SSH server answers';
+  return 'a node accepted the connection but did not respond: check its SSH server';
 }
 
 const textOf = ({ host, port }: Place): string => `${host}, port ${port},`;

@@ -48,9 +48,9 @@ const outputBytesMax = 4 * 1024 * 1024;
 const lastingTroubles = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM']);
 
 const wallNeeded =
-  'runs have no wall around them here, and only what an administrator of the platform uploaded may do without';
-const fromMirror = 'providers come from the folder HEADGATE_PROVIDER_MIRROR alone';
-const folderGone = 'its work folder is not there any more; what is on record of what it has made is kept';
+  'runs have no sandbox on this machine, and only stacks that a platform administrator uploaded may run without one';
+const fromMirror = 'providers are installed only from the folder HEADGATE_PROVIDER_MIRROR';
+const folderGone = 'its work folder no longer exists; the last stored state of its resources is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /**
@@ -73,7 +73,7 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
     else if (error instanceof RunFailure) {
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
     } else if (error instanceof RunnerRefusedError) {
-      parts.log.warn({ err: error, run: run.id }, 'a run cannot be made where it was to be');
+      parts.log.warn({ err: error, run: run.id }, 'a runner rejected a run');
       await claims.turn(run, {
         status: 'FAILED',
         failureCode: 'RUNNER_UNAVAILABLE',
@@ -98,7 +98,7 @@ async function readState({ runner, states }: Pick<ExecutionParts, 'runner' | 'st
 const stateLeft = (why: string): RunFailure =>
   new RunFailure(
     'STATE_SAVE_FAILED',
-    `the state that the run left was not taken: ${why}. It stays in the work folder of the run, which the log of the gateway names, and is tried again; HEADGATE_RUNS_STATE_MIB takes larger ones, and an administrator who has seen to it forgets the run`,
+    `the state of the run could not be stored: ${why}. It stays in the run's work folder (named in the gateway's log), and the gateway retries; raise HEADGATE_RUNS_STATE_MIB for larger states, or recover the state and let an administrator forget the run`,
   );
 
 /** Ends a run that was canceled before it started. Works without the platform key. */
@@ -127,7 +127,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
     sources.stackPackage(run.stackVersionId),
     sources.cluster(run.clusterId),
   ]);
-  if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack is gone');
+  if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack was deleted');
   // The key moves with the cluster, and the cluster may move between the two reads.
   const isMoved = cluster !== null && cluster.organizationId !== run.organizationId;
   const privateKey = cluster === null || isMoved ? null : await sources.privateKey(run.clusterId);
@@ -155,7 +155,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
 /** Fails a run whose node was removed or renamed while the run was being requested. @throws RunFailure */
 function requireNode({ node, prepared }: ClaimedRun, { nodes }: ClusterContext): void {
   if (node === '' || prepared || nodes.some(({ name }) => name === node)) return;
-  throw new RunFailure('INIT_FAILED', `the cluster has no node ${node} any more: apply the stack to another node`);
+  throw new RunFailure('INIT_FAILED', `the cluster no longer has a node ${node}: apply the stack to another node`);
 }
 
 /** Fails applies of inactive organizations, except those that have started. Destroys are allowed. @throws RunFailure */
@@ -233,7 +233,7 @@ class Execution {
     const applied = await this.#apply();
     const isKept = await this.#keepState();
     if (!isKept && (this.#context.state !== null || hasChanged(applied))) {
-      throw new RunFailure('STATE_SAVE_FAILED', 'the run left no state behind of what it has changed');
+      throw new RunFailure('STATE_SAVE_FAILED', 'the run changed resources but left no state');
     }
     if (applied.exitCode !== 0) this.#fail(isDestroy ? 'DESTROY_FAILED' : 'APPLY_FAILED', operation, applied);
     const outputs = isDestroy ? null : await this.#outputs();
@@ -256,7 +256,7 @@ class Execution {
     } catch (error) {
       const code = error instanceof Error && 'code' in error ? String(error.code) : '';
       if (!lastingTroubles.has(code)) throw error;
-      throw new RunFailure('RUNNER_UNAVAILABLE', `the folder of the run cannot be made here (${code})`);
+      throw new RunFailure('RUNNER_UNAVAILABLE', `the folder of the run cannot be created (${code})`);
     }
     await claims.prepared(this.#run);
     this.#run = { ...this.#run, prepared: true };
@@ -280,7 +280,7 @@ class Execution {
     if (!isOwn)
       throw new RunFailure(
         'INIT_FAILED',
-        'the package keeps its state elsewhere, by a backend or cloud block of its own',
+        'the package stores its state elsewhere, with its own backend or cloud block: remove the block',
       );
   }
 
@@ -312,7 +312,7 @@ class Execution {
       await this.#keepState().catch((error: unknown) =>
         this.#parts.log.warn(
           { err: error, runId: this.#run.id },
-          'the state of a running apply was not kept; it is tried again',
+          'the state of a running apply could not be stored; retrying',
         ),
       );
     };
@@ -380,14 +380,15 @@ class Execution {
 
   #fail(code: FailureCode, command: string, end: PhaseEnd): never {
     const { exitCode, because, isExceeded, canceled, unreached } = end;
-    if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} took longer than it may, and was ended`);
+    if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} exceeded its time limit and was stopped`);
     if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
     if (canceled !== null) throw new RunCanceled();
-    if (isExceeded) throw new RunFailure('LIMIT_EXCEEDED', `${command} was ended: ${because ?? 'it took too much'}`);
-    if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} ended without saying how: it was killed`);
+    if (isExceeded)
+      throw new RunFailure('LIMIT_EXCEEDED', `${command} was stopped: ${because ?? 'it exceeded a limit'}`);
+    if (exitCode === null) throw new RunFailure('INTERRUPTED', `${command} was killed and left no exit code`);
     const nodes = reachOf(this.#context);
     const error = end.error === null ? null : explainConnection(end.error, { unreached, nodes });
-    const ended = killedBy(command, exitCode) ?? error ?? `${command} ended with exit code ${exitCode}`;
+    const ended = killedBy(command, exitCode) ?? error ?? `${command} failed with exit code ${exitCode}`;
     const said = because === null ? ended : `${ended}: ${because}`;
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
     throw new RunFailure(code, isOfMirror && said.includes('provider') ? `${said} (${fromMirror})` : said);

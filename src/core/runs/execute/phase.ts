@@ -33,7 +33,7 @@ export interface PhaseEnd {
 /** Thrown when the gateway stops: the phase keeps running, and the gateway that adopts the run continues from here. */
 export class DetachedError extends Error {
   constructor() {
-    super('the gateway stops; the run goes on without it');
+    super('the gateway is stopping; the run continues without it');
     this.name = 'DetachedError';
   }
 }
@@ -227,7 +227,7 @@ function keptLines(lines: readonly LogLine[], logged: Logged): readonly LogLine[
     kept.push(line);
     if (isFull()) {
       const bound = `${logBytesMax / 1024 / 1024} MiB or ${logLinesMax} lines`;
-      const message = `the log has reached ${bound}; the run goes on, and what it prints is not kept`;
+      const message = `the log has reached its limit of ${bound}; the run continues, but further output is discarded`;
       kept.push({ atMs: null, level: 'warn', type: 'truncated', message });
     }
   }

@@ -20,7 +20,7 @@ export function killedBy(command: string, exitCode: number): string | null {
   const isOther = [constants.signals.SIGSEGV, constants.signals.SIGABRT, constants.signals.SIGTERM].includes(signal);
   if (!isKill && !isOther) return null;
   const why = isKill ? ', as the kernel does when memory runs out' : '';
-  return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; what it had made until then is kept`;
+  return `${command} was killed by signal ${signal} (exit code ${exitCode})${why}; the resources that it created until then are kept`;
 }
 
 /** True if `init` recorded the local backend with its default path, in the file where Terraform stores its backend. */

@@ -31,7 +31,8 @@ export function watchAnswers(clock: Clock): AnswerWatch {
   };
 }
 
-const failureMessage = 'the gateway could not go on with it, and its log says why; what it had made is kept';
+const failureMessage =
+  'the gateway could not continue the run (see its log); the resources that the run created are kept';
 
 export interface Tries {
   /** @returns true if this was the last attempt, and the run has failed */

@@ -5,7 +5,7 @@ import type { WebPort } from './sources.ts';
 /** Another gateway has adopted the run: this gateway may not write or start anything more for it. */
 export class RunLostError extends Error {
   constructor() {
-    super('the run is held by another gateway');
+    super('another gateway has the lease of the run');
     this.name = 'RunLostError';
   }
 }

@@ -24,7 +24,7 @@ export function createClaims(sql: Sql, holder: string): Claims {
     ...createClaiming(sql, holder),
     ...createProgress(sql),
     async sweep({ abandonedMs, pendingMs, places }) {
-      const abandoned = 'the machine that it ran on has not been heard of; what it had made until then is kept';
+      const abandoned = 'its machine has stopped responding; the resources that it created until then are kept';
       if (abandonedMs !== null) {
         await sql`
           update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${abandoned},
@@ -34,7 +34,7 @@ export function createClaims(sql: Sql, holder: string): Claims {
       }
       await sql`
         update runs set status = 'FAILED', failure_code = 'TIMEOUT', ended_at = clock_timestamp(),
-          failure_message = 'it waited for too long to begin'
+          failure_message = 'it waited in the queue for too long'
         where status = 'PENDING' and created_at < clock_timestamp() - make_interval(secs => ${pendingMs / 1000})`;
     },
   };

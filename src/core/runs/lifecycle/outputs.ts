@@ -71,7 +71,7 @@ function declaredWeb(all: Values, context: OutputContext): Pick<RunResult, 'web'
   if (declared === null) return { web: null, webProblem: null };
   const isSecret = ['web_port', 'web_node', 'web_path'].some((name) => all[name]?.sensitive === true);
   if (isSecret || (typeof declared.path === 'string' && mask(declared.path) !== declared.path)) {
-    return { web: null, webProblem: 'web_port, web_node and web_path are shown: none of them may be a secret' };
+    return { web: null, webProblem: 'web_port, web_node and web_path are displayed and must not be sensitive' };
   }
   return readWeb(declared, context);
 }
@@ -91,7 +91,7 @@ function readWeb(
   }
   if (target.sshPort === port) return problem("web_port is the port of the node's SSH server");
   if (typeof path !== 'string' || !pathPattern.test(path)) {
-    return problem('web_path must begin with "/", one and no more, and have printable ASCII characters, 500 at most');
+    return problem('web_path must begin with exactly one "/" and have at most 500 printable ASCII characters');
   }
   // A run for one node keeps null, because the installation knows its node. Otherwise the node is named, as the first
   // node may change.

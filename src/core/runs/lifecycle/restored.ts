@@ -11,7 +11,7 @@ export async function countUnfinishedRuns(sql: ISql): Promise<number> {
 }
 
 const message =
-  'the database was restored from a backup; the run goes on in the one that the backup is of, if anywhere';
+  'the database was restored from a backup; if the run continues, then only in the database that was backed up';
 
 /** Cancels pending runs and fails active ones: their processes belong to the other database. */
 export async function endUnfinishedRuns(sql: ISql): Promise<void> {

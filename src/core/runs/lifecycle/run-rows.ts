@@ -169,7 +169,7 @@ export interface NewRun {
 export class StateNotSavedError extends Error {
   readonly runId: string;
   constructor(runId: string) {
-    super('an earlier run has left a state that is not on record');
+    super('an earlier run has left a state that is not stored');
     this.name = 'StateNotSavedError';
     this.runId = runId;
   }
@@ -265,6 +265,6 @@ async function installationOf(tx: Transaction, run: NewRun): Promise<string> {
     values (${uuidv7()}, ${run.clusterId}, ${run.stackId}, ${run.stackName}, ${run.node}, clock_timestamp())
     on conflict (cluster_id, stack_id, node) where retired_at is null
     do update set stack_name = excluded.stack_name returning id`);
-  if (installation === undefined) throw new Error('the installation was not written');
+  if (installation === undefined) throw new Error('the installation was not stored');
   return installation.id;
 }

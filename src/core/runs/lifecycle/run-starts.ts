@@ -67,7 +67,7 @@ export function createStarts(parts: StartsParts): Starts {
 
   async function openInputs(runId: string): Promise<Buffer> {
     const [row] = await db.sql<{ inputs: Buffer }[]>`select inputs from runs where id = ${runId}`;
-    if (row === undefined) throw new Error('the run is not there any more');
+    if (row === undefined) throw new Error('the run no longer exists');
     return sealer.open(row.inputs, inputsContext(runId));
   }
 
@@ -88,7 +88,7 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
     if (id === null) return { kind: 'queue_full' };
     written();
     const created = await find(id);
-    if (created === null) throw new Error('the run that was written is not there');
+    if (created === null) throw new Error('the stored run was not found');
     return { kind: 'created', run: created };
   } catch (error) {
     if (error instanceof StackGoneError) return { kind: 'stack_gone' };

@@ -64,11 +64,11 @@ export const clusterGone = 'the cluster was deleted';
 
 /** Message of runs that fail with ORGANIZATION_INACTIVE. */
 export const organizationInactive = (status: 'suspended' | 'closed'): string =>
-  `the organization was ${status} before the run began`;
+  `the organization was ${status} before the run started`;
 
 /** Message that nothing can be done over the state that another run has left. `runId` is that run's public id. */
 export const stateNotSaved = (runId: string): string =>
-  `${runId} has left a state of Terraform in its work folder that is not on record: what it made is known nowhere else. The gateway takes it when it can, once a minute: its log names the folder and the reason, and HEADGATE_RUNS_STATE_MIB takes larger states; forgetting ${runId} gives up what it made`;
+  `${runId} has left a Terraform state in its work folder that is not stored yet, and only this state lists the resources that it created. The gateway retries every minute (its log names the folder and the reason; raise HEADGATE_RUNS_STATE_MIB for larger states); forgetting ${runId} abandons these resources`;
 
 /** Message of a run that was pending, or resumed, when its cluster had moved to another organization. */
 export const clusterMoved = 'the cluster was moved to another organization';

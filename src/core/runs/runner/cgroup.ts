@@ -54,7 +54,7 @@ export function findGroups(limits: GroupLimits, mode: 'make' | 'ask' = 'make'): 
     return createGroups(found);
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-    return `control groups cannot be made here (${code})`;
+    return `control groups cannot be created on this machine (${code})`;
   }
 }
 
@@ -76,7 +76,7 @@ function unified(limits: GroupLimits): readonly Hierarchy[] | string {
     ];
     return [{ folder: made, settings, killed: 'memory.events' }];
   }
-  return "control groups may not be made here: as a service of systemd the gateway's unit needs Delegate=yes and DelegateSubgroup=gateway";
+  return "control groups may not be created: in a systemd service, the gateway's unit needs Delegate=yes and DelegateSubgroup=gateway";
 }
 
 /**
@@ -131,7 +131,7 @@ function legacy(limits: GroupLimits): readonly Hierarchy[] | string {
   const lacks = ['memory.limit_in_bytes', 'pids.max'].some(
     (file) => !found.some((hierarchy) => existsSync(join(hierarchy.folder, file))),
   );
-  return lacks ? 'control groups of memory and processes may not be made here' : found;
+  return lacks ? 'control groups for memory and processes may not be created on this machine' : found;
 }
 
 /** Returns the group of this process, as the kernel names it. */

@@ -71,8 +71,8 @@ function findTerraformPath(setting: string | null): { readonly path: string } | 
   if (path !== null) return { path };
   const problem =
     setting === null
-      ? 'neither tofu nor terraform is installed: https://opentofu.org/docs/intro/install says how, and HEADGATE_TERRAFORM_BIN names a program elsewhere'
-      : `HEADGATE_TERRAFORM_BIN names ${setting}, which is no program here`;
+      ? 'neither tofu nor terraform is installed: install OpenTofu (https://opentofu.org/docs/intro/install), or set HEADGATE_TERRAFORM_BIN to the path of the program'
+      : `HEADGATE_TERRAFORM_BIN is ${setting}, which is not a program on this machine`;
   return { problem };
 }
 
@@ -90,7 +90,7 @@ export async function askRunner(search: RunnerSearch): Promise<AskedRunner> {
   const open: Readonly<Record<Hold, string | null>> = { network: walls.openNetwork, memory: walls.openMemory };
   const lacking = search.required.find((hold) => open[hold] !== null);
   if (lacking === undefined) return { walls, terraform, problem: null };
-  const required = `HEADGATE_RUNS_REQUIRE asks for a bounded ${lacking} of runs, and ${open[lacking] ?? ''}`;
+  const required = `HEADGATE_RUNS_REQUIRE requires limited ${lacking} for runs, which is not available: ${open[lacking] ?? ''}`;
   return { walls: null, terraform, problem: required };
 }
 
@@ -131,21 +131,22 @@ export async function findRunner(search: RunnerSearch, known?: AskedRunner): Pro
 function noticeOf({ openNetwork, openMemory }: Walls): string | null {
   const parts = [
     openNetwork === null ? null : `network: machine (${openNetwork})`,
-    openMemory === null ? null : `memory: bounded for each process alone, cores not at all (${openMemory})`,
+    openMemory === null ? null : `memory: limited for each process only, cores: unlimited (${openMemory})`,
   ].filter((part) => part !== null);
   return parts.length === 0 ? null : parts.join('; ');
 }
 
 async function askWalls(kind: Walls['kind'], terraform: Terraform, search: RunnerSearch): Promise<Walls> {
   const { egress, memoryBytes, milliCpus, diskBytes } = search;
-  const openNetwork = kind === 'process' ? 'a process has it' : await networkProblem(terraform.path, search);
+  const openNetwork =
+    kind === 'process' ? 'runs without bubblewrap use it' : await networkProblem(terraform.path, search);
   const groups = findGroups({ memoryBytes, milliCpus }, 'ask');
   const openMemory = typeof groups === 'string' ? groups : null;
   const mebibytes = (bytes: number): string => `${Math.round(bytes / 1_048_576)} MiB`;
   const memory = mebibytes(memoryBytes);
   const reached = egress === 'internet' ? "the cluster's nodes and public addresses" : "the cluster's nodes";
   const parts = [
-    kind === 'bwrap' ? 'bubblewrap' : `no wall (${ownRights(search)})`,
+    kind === 'bwrap' ? 'bubblewrap' : `no sandbox (${ownRights(search)})`,
     `network: ${openNetwork === null ? reached : `machine (${openNetwork})`}`,
     openMemory === null
       ? `memory: ${memory} of a run, cores: ${milliCpus / 1000}`
@@ -158,16 +159,16 @@ async function askWalls(kind: Walls['kind'], terraform: Terraform, search: Runne
 /** Describes the rights of a run without bubblewrap. */
 const ownRights = ({ isRoot, user: { uid } }: RunnerSearch): string =>
   isRoot
-    ? `programs of user ${uid}, which read what that user may read here`
-    : "programs of the gateway's own user, which read its secrets, its database and everything else that it may read";
+    ? `programs of user ${uid}, which can read everything that this user may read on this machine`
+    : "programs of the gateway's own user, which can read the gateway's secrets, its database and everything else that this user may read";
 
 /** @returns null if runs are allowed without bubblewrap */
 function noSandbox(wall: string, search: RunnerSearch): string | null {
   if (search.allowUnsandboxed) return null;
-  return `runs need bubblewrap (Debian: apt-get install bubblewrap), and ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true lets global stacks run without it, as ${ownRights(search)}`;
+  return `runs require bubblewrap (Debian: apt-get install bubblewrap), but ${wall}; HEADGATE_ALLOW_UNSANDBOXED_RUNS=true allows global stacks without it, as ${ownRights(search)}`;
 }
 
-const needed = 'it must be OpenTofu or Terraform 1.4 or later';
+const needed = 'OpenTofu or Terraform 1.4 or later is required';
 
 function isTooOld(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number);
@@ -189,7 +190,7 @@ async function findTerraform(setting: string | null): Promise<Terraform | string
     if (isTooOld(version)) return `${basename(path)} is ${product} ${version}; ${needed}`;
     return { path, product, version };
   } catch {
-    return `${basename(path)} does not tell its version; ${needed}`;
+    return `the version of ${basename(path)} is unknown; ${needed}`;
   }
 }
 
@@ -220,7 +221,7 @@ async function sandboxProblem(terraform: string, { isRoot, user }: RunnerSearch)
   } catch (error) {
     const missing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
     if (missing || !programExists('bwrap')) return `${missing ? program : 'bwrap'} is not installed`;
-    return `it could not make its namespaces (${saidBy(error)})`;
+    return `it could not create its namespaces (${saidBy(error)})`;
   }
 }
 
@@ -238,22 +239,22 @@ async function networkProblem(terraform: string, { isRoot, user, egress }: Runne
     await run(program, args, { timeout: probeMs });
     return null;
   } catch (error) {
-    return `a network of its own could not be made (${saidBy(error)})`;
+    return `a separate network could not be created (${saidBy(error)})`;
   }
 }
 
 function saidBy(error: unknown): string {
   const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
-  return said === undefined || said === '' ? 'it says nothing' : said;
+  return said === undefined || said === '' ? 'no error message' : said;
 }
 
 const programExists = (name: string): boolean => findProgram(name) !== null;
 
-const ownUser = 'runs have a user of their own where the gateway is root, and';
+const ownUser = 'runs use a separate user because the gateway is root, but';
 
 const unusable = (error: unknown): string => {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-  return `the folder of runs cannot be made or used (${code}): HEADGATE_RUNS_DIR names another one`;
+  return `the folder for runs cannot be created or used (${code}): set HEADGATE_RUNS_DIR to another folder`;
 };
 
 /** @returns the problem of the folder of runs, or of the folder in which it would be created */
@@ -263,7 +264,7 @@ function folderProblem(runsDir: string, isRoot: boolean): string | null {
     accessSync(there, constants.W_OK | constants.X_OK);
     const folder = isRoot ? firstClosed(there === runsDir ? dirname(runsDir) : there) : null;
     if (folder === null) return null;
-    return `${ownUser} ${folder} lets no other user pass: HEADGATE_RUNS_DIR names another folder`;
+    return `${ownUser} other users cannot enter ${folder}: set HEADGATE_RUNS_DIR to another folder`;
   } catch (error) {
     return unusable(error);
   }
@@ -273,18 +274,18 @@ function folderProblem(runsDir: string, isRoot: boolean): string | null {
 function nearest(folder: string): string {
   const found = statSync(folder, { throwIfNoEntry: false });
   if (found === undefined) return nearest(dirname(folder));
-  if (!found.isDirectory()) throw Object.assign(new Error(`${folder} is no folder`), { code: 'ENOTDIR' });
+  if (!found.isDirectory()) throw Object.assign(new Error(`${folder} is not a folder`), { code: 'ENOTDIR' });
   return folder;
 }
 
 /** @returns the problem of the folder of providers */
 function mirrorProblem(mirror: string, isRoot: boolean): string | null {
-  const named = `HEADGATE_PROVIDER_MIRROR names ${mirror},`;
-  if (!isAbsolute(mirror)) return `${named} which must be a path from the root`;
+  const named = `HEADGATE_PROVIDER_MIRROR is ${mirror}:`;
+  if (!isAbsolute(mirror)) return `${named} it must be an absolute path`;
   const found = statSync(mirror, { throwIfNoEntry: false });
-  if (found?.isDirectory() !== true) return `${named} which is no folder here`;
+  if (found?.isDirectory() !== true) return `${named} this folder does not exist on this machine`;
   const folder = isRoot ? ((found.mode & 0o005) === 0o005 ? firstClosed(dirname(mirror)) : mirror) : null;
-  return folder === null ? null : `${named} ${ownUser} ${folder} lets no other user read`;
+  return folder === null ? null : `${named} ${ownUser} other users cannot read ${folder}`;
 }
 
 /**

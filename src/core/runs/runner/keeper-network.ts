@@ -85,13 +85,13 @@ export function spawnInNetwork(
   child.on('message', (message, handle) => {
     const { index, trouble } = message as unknown as Told;
     const { address, port, host } = wanted[index] ?? { address: '', port: 0, host: null };
-    if (trouble !== undefined) say(`${address}, port ${port}, cannot be reached by this run (${trouble})`);
+    if (trouble !== undefined) say(`this run cannot reach ${address}, port ${port} (${trouble})`);
     else if (host === null) accept(handle as Server, proxyServer(proxy));
     else
       accept(handle as Server, (socket) => relay(socket, { host, port }, (trouble) => tell({ host, port, trouble })));
   });
   // The channel closes once the listeners are passed on; if passing fails, the phase ends without having started.
-  child.on('error', (error) => say(`the network of the run could not be made (${error.message})`));
+  child.on('error', (error) => say(`the network of the run could not be created (${error.message})`));
   return child;
 }
 
@@ -109,7 +109,7 @@ function relay(
 ): void {
   const upstream = connect(to);
   // An SSH server sends first, and at once.
-  const timer = setTimeout(() => onTrouble(`nothing came within ${silenceMs / 1000} s`), silenceMs);
+  const timer = setTimeout(() => onTrouble(`no response within ${silenceMs / 1000} s`), silenceMs);
   const answered = (): void => clearTimeout(timer);
   upstream.once('data', answered).once('close', answered);
   upstream.once('error', (error) => {

@@ -25,7 +25,7 @@ export function join(one: Socket, other: Socket): void {
   other.pipe(one);
 }
 
-const refusal = 'this run does not reach that host and port';
+const refusal = 'this run may not connect to this host and port';
 
 interface Reach {
   readonly rules: ProxyRules;

@@ -8,7 +8,7 @@ const entriesMax = 2_000_000;
 /** A folder or an entry cannot be counted: its permissions forbid it, or its path is too long. */
 export class UncountedError extends Error {
   constructor(path: string, code: string) {
-    super(`${path} cannot be counted (${code})`);
+    super(`the size of ${path} is unknown (${code})`);
     this.name = 'UncountedError';
   }
 }

@@ -36,7 +36,7 @@ function keep(plan: KeeperPlan): void {
     process.exit(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
   });
   child.once('error', (error) => {
-    say(`${command[0] ?? ''} cannot be run (${error.message})`);
+    say(`${command[0] ?? ''} could not be started (${error.message})`);
     process.exit(127);
   });
   const holder = process.ppid;
@@ -69,14 +69,14 @@ function mebibytes(bytes: number): number {
 }
 
 function printedTooMuch({ logBytesMax }: KeeperWatch): string {
-  return `it printed more than ${mebibytes(logBytesMax)} MiB, which is the bound of one phase`;
+  return `it printed more than ${mebibytes(logBytesMax)} MiB, the limit for one phase`;
 }
 
 /** Cuts the output of an ended phase at its limit, so that the rest uses no disk. */
 function cutLog(watch: KeeperWatch): void {
   if (printed() <= watch.logBytesMax) return;
   ftruncateSync(1, watch.logBytesMax);
-  writeSync(1, `\nheadgate: ${printedTooMuch(watch)}; the rest is cut\n`);
+  writeSync(1, `\nheadgate: ${printedTooMuch(watch)}; the rest is cut off\n`);
 }
 
 function startIn({ network, user }: KeeperPlan, say: (text: string) => void): ChildProcess {
@@ -116,14 +116,14 @@ function openNotes({ files }: KeeperWatch): Notes {
 
 async function watchDisk(watch: KeeperWatch, end: (because: string) => void): Promise<void> {
   const { diskBytesMax } = watch;
-  const bound = `the ${mebibytes(diskBytesMax)} MiB that a run has (HEADGATE_RUNS_DISK_MIB)`;
+  const bound = `${mebibytes(diskBytesMax)} MiB, the limit for a run (HEADGATE_RUNS_DISK_MIB)`;
   for (;;) {
     const beganMs = Date.now();
     try {
-      if ((await takenBy(watch)) > diskBytesMax) return end(`its work folder took more than ${bound}`);
+      if ((await takenBy(watch)) > diskBytesMax) return end(`its work folder is larger than ${bound}`);
     } catch (error) {
       if (!(error instanceof UncountedError)) throw error;
-      return end(`its work folder counts as larger than ${bound}: ${error.message}`);
+      return end(`its work folder is treated as larger than ${bound}: ${error.message}`);
     }
     const tookMs = Date.now() - beganMs;
     await new Promise((resolve) => setTimeout(resolve, Math.max(lookAtDiskMs, tookMs * diskShare)));

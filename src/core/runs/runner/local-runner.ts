@@ -109,7 +109,7 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
     if (state.kind !== 'ended' || state.exitCode === 0 || state.because !== undefined) return state;
     if (groups?.ranOut(runId) !== true) return state;
     const mebibytes = Math.round(options.memoryBytes / 1_048_576);
-    const because = `it took more than the ${mebibytes} MiB of memory that a run has (HEADGATE_RUNS_MEMORY_MIB)`;
+    const because = `it used more than ${mebibytes} MiB of memory, the limit for a run (HEADGATE_RUNS_MEMORY_MIB)`;
     return { ...state, because };
   }
 
@@ -119,7 +119,8 @@ export function createLocalRunner(options: LocalRunnerOptions): Runner {
     paths,
     prepare(runId, files, reach) {
       // A gateway that paused while another one adopted the run must not delete the run's folder.
-      if (phasesIn(folderOf(runId)).length > 0) return Promise.reject(new Error('a phase of the run has begun'));
+      if (phasesIn(folderOf(runId)).length > 0)
+        return Promise.reject(new Error('a phase of the run has already started'));
       mkdirSync(folderOf(runId), { recursive: true, mode: user === null ? 0o700 : 0o711 });
       writeFileSync(reachFile(folderOf(runId)), JSON.stringify(reach), { mode: 0o600 });
       writeFileSync(hostsOf(runId), planNetwork(reach, []).hosts, { mode: 0o644 });

@@ -36,8 +36,7 @@ async function openFolder(path: string): Promise<FileHandle | null> {
 export async function inFolderOf<T>(root: string, path: string, act: (place: string) => Promise<T>): Promise<T | null> {
   const parts = path.split('/');
   const name = parts.pop() ?? '';
-  if ([...parts, name].some((part) => part === '' || part === '.' || part === '..'))
-    throw new Error('no path of a file');
+  if ([...parts, name].some((part) => part === '' || part === '.' || part === '..')) throw new Error('not a file path');
   let folder = await openFolder(root);
   try {
     for (const part of parts) {

@@ -82,7 +82,7 @@ class DockerRunner implements Runner {
     // A gateway that paused while another one adopted the run must not delete the run's folder.
     const made = await api.list([`${labels.runs}=${fleetId}`, `${labels.run}=${runId}`]);
     const hasBegun = made.some(({ Labels: marks }) => marks?.[labels.phase] !== keeperPhase);
-    if (hasBegun) throw new Error('a phase of the run has begun');
+    if (hasBegun) throw new Error('a phase of the run has already started');
     await this.remove(runId);
     await this.#orRefused(async () => {
       if (settings.network === null) {
@@ -132,9 +132,9 @@ class DockerRunner implements Runner {
       const status = (await api.inspect(keeper))?.State.Status;
       if (status === 'running' || status === 'created') continue;
       const why = demultiplex(await api.logTail(keeper, 1)).trim();
-      throw new RunnerRefusedError(`the image ${settings.image} could not close the network of the run (${why})`);
+      throw new RunnerRefusedError(`the image ${settings.image} could not isolate the network of the run (${why})`);
     }
-    throw new RunnerRefusedError(`the network of the run was not closed in ${keeperWaitMs / 1000} s on ${host}`);
+    throw new RunnerRefusedError(`the network of the run was not isolated within ${keeperWaitMs / 1000} s on ${host}`);
   }
 
   async start(runId: string, cwd: string, phase: Parameters<Runner['start']>[2]): Promise<void> {
@@ -172,7 +172,7 @@ class DockerRunner implements Runner {
     const exitCode = code ?? 0;
     if (status === 'exited' && exitCode !== lostExitCode) {
       const mebibytes = Math.round(this.#options.settings.memoryBytes / 1_048_576);
-      const because = `it took more than the ${mebibytes} MiB of memory that a run has (HEADGATE_RUNS_MEMORY_MIB)`;
+      const because = `it used more than ${mebibytes} MiB of memory, the limit for a run (HEADGATE_RUNS_MEMORY_MIB)`;
       return { kind: 'ended', exitCode, ...(isOom === true && exitCode !== 0 && { because }) };
     }
     // A container with its final name that never ran: the gateway that renamed it stopped, or could not start it.
@@ -261,7 +261,7 @@ class DockerRunner implements Runner {
       await make();
     } catch (error) {
       if (!(error instanceof DockerError) || error.status === null) throw error;
-      throw new RunnerRefusedError(`the Docker engine of ${this.#options.host} refused the run`, { cause: error });
+      throw new RunnerRefusedError(`the Docker engine of ${this.#options.host} rejected the run`, { cause: error });
     }
   }
 }

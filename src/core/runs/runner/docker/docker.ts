@@ -137,7 +137,7 @@ class Host {
     if (Date.now() - this.#lookedAtMs < freshMs) return;
     this.#looking ??= this.#ask().finally(() => (this.#looking = null));
     const late = await isLate(this.#looking, askWaitMs);
-    if (late) this.#note(false, 'its Docker engine does not answer');
+    if (late) this.#note(false, 'its Docker engine does not respond');
   }
 
   async #ask(): Promise<void> {
@@ -146,7 +146,7 @@ class Host {
     try {
       if (!this.#isReachable) await api.negotiate();
       const { ID: engineId, Name: name } = await api.info();
-      if (!engineId) throw new Error('its Docker engine does not say its ID');
+      if (!engineId) throw new Error('its Docker engine does not report an ID');
       if (this.#isNode && name) this.#name = name;
       if (this.#found?.place !== `docker ${engineId}`) {
         this.#found = createDockerRunner({ api, host: this.name, engineId, fleetId, settings });
@@ -156,7 +156,7 @@ class Host {
       if (image === true) this.#note(true, null);
       else if (image !== false) this.#note(true, image);
       else {
-        this.#note(true, this.trouble ?? `the image ${settings.image} is not there, and is pulled`);
+        this.#note(true, this.trouble ?? `the image ${settings.image} is missing; pulling it`);
         this.#pull();
       }
     } catch (error) {
@@ -182,8 +182,8 @@ class Host {
     if (this.#trouble === trouble) return;
     this.#trouble = trouble;
     const host = this.name;
-    if (trouble === null) log.info({ host, image: settings.image }, 'stacks are applied in containers of this host');
-    else log.warn({ host, trouble }, 'a host has no runs');
+    if (trouble === null) log.info({ host, image: settings.image }, 'this host accepts runs');
+    else log.warn({ host, trouble }, 'a host accepts no runs');
   }
 
   #pull(): void {
@@ -202,7 +202,7 @@ class Host {
       await pullImage({ api, reference, login, signal, onProgress: () => undefined });
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      if (!signal.aborted) this.#note(true, `the image ${reference} is not there, and could not be had: ${why}`);
+      if (!signal.aborted) this.#note(true, `the image ${reference} is missing and could not be pulled: ${why}`);
     }
     this.#pulling = false;
     this.#pulledAtMs = Date.now();

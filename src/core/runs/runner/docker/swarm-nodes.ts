@@ -51,7 +51,7 @@ export function createSwarmNodes<G extends Gate>(
       trouble = null;
     } catch (error) {
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
-      trouble = `${host} has no address (${code}): no docker-gate runs there, or the gateway is not in its network`;
+      trouble = `${host} has no address (${code}): docker-gate does not run there, or the gateway is not in its network`;
     }
     lookedAtMs = Date.now();
   }
@@ -60,7 +60,7 @@ export function createSwarmNodes<G extends Gate>(
     async find() {
       if (Date.now() - lookedAtMs >= freshMs) {
         looking ??= look().finally(() => (looking = null));
-        if (await isLate(looking, askWaitMs)) trouble = `${host} has no address: no server of names answers`;
+        if (await isLate(looking, askWaitMs)) trouble = `${host} has no address: the DNS server does not respond`;
       }
       return [...known.values()];
     },
