@@ -9,7 +9,7 @@ type Json = ReturnType<JSON['parse']>;
 
 const said = ({ logLines }: TestGateway, text: string): Json[] =>
   logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === text);
-const cannot = 'secrets cannot be encrypted here; everything else works';
+const cannot = 'secrets cannot be encrypted on this gateway; everything else works';
 
 describe('a gateway that is started', () => {
   it('with another platform key says so and serves; with the old one behind a new one it encrypts all anew', async () => {

@@ -138,7 +138,7 @@ export function createIdentities({ db, inside }: IdentitiesOptions): Identities 
         if (record === null) return false;
         requireMayChange(record, { password: '' }, editor);
         if (editor.author.actor.kind === 'key' && editor.gives.length === 0) {
-          const message = 'Links to a provider are removed by the person who is signed in, or by an administrator.';
+          const message = 'Only the signed-in person or an administrator can remove the link to a provider.';
           throw new AppError('insufficient_scope', { message });
         }
         return (await dropIdentities(inside(tx), userId, editor.author, identity)) > 0;

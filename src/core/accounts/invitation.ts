@@ -118,7 +118,7 @@ async function note(
 async function lockActive(tx: Transaction, organizationId: string) {
   const organization = await lockOrganization(tx, organizationId);
   if (organization?.status === 'active') return organization;
-  throw new AppError('conflict', { message: 'This organization is not active and gets no new members.' });
+  throw new AppError('conflict', { message: 'This organization is not active and cannot get new members.' });
 }
 
 async function insertInvitation(
@@ -135,7 +135,7 @@ async function insertInvitation(
     .innerJoin(memberships, eq(memberships.userId, users.id))
     .where(and(eq(users.emailKey, emailKey), eq(memberships.organizationId, organizationId)));
   if (member !== undefined) {
-    throw new AppError('conflict', { message: 'This address is that of a member already.', param: 'email' });
+    throw new AppError('conflict', { message: 'A member already has this address.', param: 'email' });
   }
   await tx
     .update(invitations)
@@ -191,7 +191,7 @@ async function acceptAs(
   const [user] = await tx.select().from(users).where(eq(users.id, userId)).for('update');
   if (user === undefined || user.emailKey !== emailKeyOf(invitation.email)) {
     throw new AppError('insufficient_scope', {
-      message: `This invitation is for ${invitation.email}: sign in with that address to accept it.`,
+      message: `This invitation is for ${invitation.email}. Sign in with that address to accept it.`,
     });
   }
   await insertMembership(context, { ...invitation, user }, author);
@@ -245,7 +245,7 @@ export function createInvitations({ db, clock, inside, counted }: InvitationsOpt
       const { allowed, resetMs } = await counts.hit(input.organizationId);
       if (allowed) return db.orm.transaction((tx) => insertInvitation(inside(tx), input, author));
       throw new AppError('rate_limit_exceeded', {
-        message: `An organization invites ${madePerHour} people in an hour, and no more.`,
+        message: `An organization can invite at most ${madePerHour} people per hour. Try again later.`,
         headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
         reason: 'invitations',
       });
@@ -262,7 +262,7 @@ export function createInvitations({ db, clock, inside, counted }: InvitationsOpt
           .returning();
         if (row === undefined) return null;
         if (!gives.includes(row.role)) {
-          const message = `An invitation with the role "${row.role}" is revoked by an owner of the organization.`;
+          const message = `Only an owner of the organization can revoke an invitation with the role "${row.role}".`;
           throw new AppError('insufficient_scope', { message });
         }
         const invitation = toInvitation(row);

@@ -74,7 +74,7 @@ export async function changeOrganization(
 ): Promise<Organization | null> {
   const before = await lockOrganization(context.tx, organizationId);
   if (before === null) return null;
-  if (before.status === 'closed') throw conflict('This organization is closed; a closed one is not opened again.');
+  if (before.status === 'closed') throw conflict('This organization is closed and cannot be reopened.');
   if (patch.status === 'suspended' && before.isPlatform) {
     throw conflict("status: the platform's own organization cannot be suspended.", 'status');
   }

@@ -30,7 +30,7 @@ async function derive(asker: string, parameters: Argon2Parameters): Promise<Buff
     return await turns.during(asker, () => deriveNow('argon2id', parameters));
   } catch (error) {
     if (!(error instanceof TooManyWaitError || error instanceof NoSlotError)) throw error;
-    throw new AppError('overloaded', { message: 'Too many passwords are being checked; try again shortly.' });
+    throw new AppError('overloaded', { message: 'Too many passwords are being checked. Try again shortly.' });
   }
 }
 
@@ -66,7 +66,7 @@ export function passwordProblem(text: string, email: string | null = null): stri
   if (text.includes('\0')) return 'must not contain NUL characters';
   if (!text.isWellFormed()) return 'must be well-formed Unicode';
   if (email !== null && emailKeyOf(text) === emailKeyOf(email)) return 'must not be the email address';
-  return isCommonPassword(text) ? 'is one of the most common passwords: choose another one' : null;
+  return isCommonPassword(text) ? 'is a common password: choose another one' : null;
 }
 
 /**

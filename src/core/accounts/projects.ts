@@ -159,7 +159,7 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
     refreshAfterMs: cacheRefreshAfterMs,
     load,
     staleMs,
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the known one stays'),
+    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the cached one is used'),
   });
   const now = (): Date => new Date(clock.now());
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>

@@ -136,7 +136,7 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
       const { allowed, resetMs } = await asked.hit(network);
       if (allowed) return;
       throw new AppError('rate_limit_exceeded', {
-        message: 'Too many mails were asked for: try again in an hour.',
+        message: 'Too many mails were requested. Try again in an hour.',
         headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
         reason: 'reset_links',
       });

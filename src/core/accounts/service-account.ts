@@ -143,8 +143,8 @@ function requireRoom(total: number, most: number): void {
   if (total < most) return;
   const message =
     most === 0
-      ? 'This gateway makes no service accounts.'
-      : `The project has ${total} service accounts and may have ${most}: delete one first.`;
+      ? 'Service accounts are disabled on this gateway.'
+      : `The project has ${total} service accounts, and the limit is ${most}. Delete one first.`;
   throw new AppError('conflict', { message, reason: 'HEADGATE_MAX_SERVICE_ACCOUNTS' });
 }
 
@@ -161,12 +161,13 @@ async function insert(
   const { tx, now } = context;
   const organization = await lockOrganization(tx, input.organizationId);
   if (organization?.status === 'closed') {
-    throw conflict('This organization is closed and gets no new service accounts.');
+    throw conflict('This organization is closed and cannot get new service accounts.');
   }
   const isProject = and(eq(projects.id, input.projectId), eq(projects.organizationId, input.organizationId));
   const [project] = await tx.select().from(projects).where(isProject).for('share');
   if (project === undefined) return null;
-  if (project.archived) throw conflict(`The project "${project.name}" is archived and takes no service accounts.`);
+  if (project.archived)
+    throw conflict(`The project "${project.name}" is archived and cannot get new service accounts.`);
   const [counted] = await tx
     .select({ total: count() })
     .from(serviceAccounts)

@@ -48,7 +48,7 @@ export async function refusingTakenEmails<T>(change: () => Promise<T>): Promise<
     return await change();
   } catch (error) {
     if (!isUniqueViolation(error, 'users_email_key_unique')) throw error;
-    const message = 'There is an account with this e-mail address already.';
+    const message = 'An account with this e-mail address already exists.';
     throw new AppError('conflict', { message, param: 'email', cause: error });
   }
 }
@@ -58,9 +58,9 @@ export async function insertUser(context: ChangeContext, input: NewUser, author:
   const { tx, audit, now } = context;
   const { organizationId, role, name, email, passwordHash } = input;
   const organization = await lockOrganization(tx, organizationId);
-  if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
+  if (organization === null) throw new AppError('not_found', { message: 'This organization does not exist.' });
   if (organization.status === 'closed') {
-    throw new AppError('conflict', { message: 'This organization is closed and gets no new users.' });
+    throw new AppError('conflict', { message: 'This organization is closed and cannot get new users.' });
   }
   const row: UserRow = {
     id: uuidv7(now.getTime()),
@@ -150,7 +150,7 @@ async function requireOtherAdmin(tx: Transaction, { organizationId, role }: Memb
     .from(organizations)
     .where(eq(organizations.id, organizationId));
   if (organization?.status === 'closed') return;
-  const message = 'Nobody else administers the organization: make another user its owner or administrator first.';
+  const message = "This user is the organization's last administrator. Make another user owner or administrator first.";
   throw new AppError('conflict', { message });
 }
 
@@ -159,7 +159,9 @@ async function requireOtherPlatformAdmin(tx: Transaction, { row }: UserRecord): 
   if (row.platformRole !== 'admin') return;
   const admins = await lockPlatformAdmins(tx);
   if (admins.some(({ id }) => id !== row.id)) return;
-  throw new AppError('conflict', { message: 'Nobody else administers the platform.' });
+  throw new AppError('conflict', {
+    message: 'This user is the last platform administrator. Make another user platform administrator first.',
+  });
 }
 
 /** Applies changes in a transaction, and checks permissions again: they may have changed in the meantime. */
@@ -176,7 +178,7 @@ export async function updateUser(
   requireMayChange(before, changes, editor);
   const isSignIn = changes.email !== undefined || changes.password !== undefined;
   if (isSignIn && before.row.passwordHash !== checked.row.passwordHash) {
-    throw new AppError('conflict', { message: 'The password of this user was changed at the same time: try again.' });
+    throw new AppError('conflict', { message: 'The password of this user was changed at the same time. Try again.' });
   }
   const row = await updateAccount(tx, before.row, changes, passwordHash);
   await closeWaysIn(context, before, { isSignIn, isRole: changes.role !== undefined }, editor);

@@ -38,7 +38,7 @@ export function membershipOf({ memberships }: UserRecord, { organizationId }: Us
   const [membership, ...others] = those;
   if (membership !== undefined && others.length === 0) return membership;
   throw new AppError('invalid_request_error', {
-    message: 'This user is in several organizations: say by ?organization_id= in which of them the role is to change.',
+    message: 'This user is in several organizations. Set ?organization_id= to the one in which to change the role.',
     param: 'role',
   });
 }
@@ -47,10 +47,10 @@ export function membershipOf({ memberships }: UserRecord, { organizationId }: Us
 function requireHigher(record: UserRecord, editor: UserEditor): void {
   const { row, memberships } = record;
   const role = memberships.find(({ organizationId }) => organizationId === editor.organizationId)?.role;
-  if (row.platformRole === 'admin') throw refused('Only a platform administrator may change this user.');
+  if (row.platformRole === 'admin') throw refused('Only a platform administrator can change this user.');
   if (role !== undefined && !editor.gives.includes(role)) {
     throw refused(
-      `Who has the role "${role}" is changed by an owner of the organization, or by a platform administrator.`,
+      `Only an owner of the organization or a platform administrator can change a user with the role "${role}".`,
     );
   }
 }
@@ -64,12 +64,12 @@ export function requireMayChange(record: UserRecord, changes: UserChanges, edito
   const { role, ...account } = changes;
   if (role !== undefined && !editor.gives.includes(role)) {
     throw refused(
-      `The role "${role}" is given by an owner of the organization, or by a platform administrator.`,
+      `Only an owner of the organization or a platform administrator can assign the role "${role}".`,
       'role',
     );
   }
   if (Object.keys(account).length === 0 || isSole(record)) return;
-  throw refused('Name, e-mail address and password of this account are changed by the person whose it is.');
+  throw refused('Only the owner of this account can change its name, e-mail address and password.');
 }
 
 /** True if a member of an organization may set a new password for another user of it. */
@@ -102,5 +102,5 @@ export function needsPassword(record: UserRecord, changes: UserChanges, editor: 
   if (passwordHash !== null) return true;
   // A management key may set the first password, so that an owner created by the API can sign in.
   if (editor.gives.length > 0 && record.row.platformRole === 'user' && isSole(record)) return false;
-  throw refused('This account has no password: an administrator of the organization sets the first one.');
+  throw refused('This account has no password. An administrator of the organization must set the first one.');
 }

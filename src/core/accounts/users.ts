@@ -106,7 +106,7 @@ async function isRight(guesses: Throttle, { row }: UserRecord, given: string): P
   const { allowed, resetMs } = await guesses.hit(row.id);
   if (!allowed) {
     throw new AppError('rate_limit_exceeded', {
-      message: 'Too many wrong passwords were sent for this account.',
+      message: 'Too many wrong passwords for this account. Try again later.',
       headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
       reason: 'wrong_passwords',
     });
@@ -121,7 +121,7 @@ async function requirePassword(guesses: Throttle, record: UserRecord, given: str
   if (given !== undefined && (await isRight(guesses, record, given))) return;
   const message =
     given === undefined
-      ? 'is missing: e-mail address and password are changed with the password that the account has'
+      ? 'is missing: it is required to change the e-mail address or the password'
       : 'is not the password of this account';
   throw new AppError('invalid_request_error', { message: `current_password: ${message}`, param: 'current_password' });
 }

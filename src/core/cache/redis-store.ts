@@ -48,7 +48,7 @@ export function createRedisStore({ store, prefix, log, bytesMax, ageMaxMs }: Red
 
   function noteFailure(error: unknown): void {
     if (!(error instanceof RedisAwayError))
-      log.warn({ err: error }, 'the response cache in Redis failed; the request goes on without it');
+      log.warn({ err: error }, 'the response cache in Redis failed; the request continues without it');
   }
 
   return {

@@ -72,10 +72,13 @@ export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Prom
       if (await resealOne(db, secrets, { id, keyId })) resealed += 1;
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
-      log.error({ cluster: clusterKey(id), trouble: error.message }, 'an access identity cannot be encrypted anew');
+      log.error(
+        { cluster: clusterKey(id), trouble: error.message },
+        'an access identity cannot be encrypted with the current platform key',
+      );
     }
   }
-  if (resealed > 0) log.info({ resealed, keyId }, 'access identities were encrypted with the platform key in use');
+  if (resealed > 0) log.info({ resealed, keyId }, 'encrypted access identities with the current platform key');
   return resealed;
 }
 

@@ -64,7 +64,7 @@ export async function holdCluster(tx: Transaction, clusterId: string): Promise<s
 export async function lockActive(tx: Transaction, clusterId: string): Promise<ClusterRow | null> {
   const row = await lockCluster(tx, clusterId);
   if (row === null || row.archivedAt === null) return row;
-  throw new AppError('conflict', { message: 'The cluster is archived: nothing of it can be changed any more.' });
+  throw new AppError('conflict', { message: 'The cluster is archived and can no longer be changed.' });
 }
 
 /** A node, by its id or its name. No name has the form of an id. */
@@ -90,7 +90,7 @@ export async function requireOrganization(
 ): Promise<Organization> {
   const organization = await accounts.lockOrganization(tx, organizationId);
   if (organization === null) {
-    throw new AppError('invalid_value', { message: 'is no organization that there is', param: 'organization_id' });
+    throw new AppError('invalid_value', { message: 'is not an existing organization', param: 'organization_id' });
   }
   if (organization.status === 'active') return organization;
   throw new AppError('conflict', { message: `the organization is ${organization.status}`, param: 'organization_id' });
@@ -133,16 +133,17 @@ const takenNames = [
   {
     constraint: 'clusters_organization_name_key',
     param: 'name',
-    message: 'The organization already has a cluster of this name.',
+    message: 'The organization already has a cluster with this name.',
   },
   {
     constraint: 'clusters_domain_name_key',
     param: 'public_domain',
-    message: 'Another cluster of this name has this public domain: their web addresses would be the same.',
+    message:
+      'Another cluster with this name has the same public domain, so their web addresses would be the same. Choose another name or domain.',
   },
   {
     constraint: 'cluster_nodes_cluster_name_key',
     param: 'name',
-    message: 'The cluster already has a node of this name.',
+    message: 'The cluster already has a node with this name.',
   },
 ];

@@ -25,7 +25,7 @@ const repeated = (generation: number): Choice => ({ kind: 'repeated', generation
 const refused: Choice = {
   kind: 'refused',
   message:
-    'There are later events of this node on file: say by "generation", counted from 1, which of its allocations this event is of.',
+    'This node has later events. Set "generation" to the number of the allocation (starting at 1) that this event belongs to.',
 };
 
 const nextGeneration = (known: readonly AllocationOnFile[]): number =>

@@ -140,7 +140,7 @@ function withoutUndefined(
 async function requireIdle(tx: Transaction, { runsUnderWay }: ClusterParts, clusterId: string): Promise<void> {
   const ids = await runsUnderWay(tx, clusterId);
   if (ids.length === 0) return;
-  const message = `The cluster has runs that wait or go on: ${ids.join(', ')}. It can be moved when they have ended; cancel them or wait.`;
+  const message = `The cluster has pending or active runs: ${ids.join(', ')}. Wait until they finish, or cancel them, before you move it.`;
   throw new AppError('conflict', { message, param: 'organization_id' });
 }
 

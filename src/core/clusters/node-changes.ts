@@ -80,7 +80,7 @@ export async function insertNodes(
     .from(clusterNodes)
     .where(eq(clusterNodes.clusterId, cluster.id));
   if ((counted?.total ?? 0) > nodesMax) {
-    throw new AppError('conflict', { message: `A cluster has at most ${nodesMax} nodes.`, param: 'nodes' });
+    throw new AppError('conflict', { message: `A cluster can have at most ${nodesMax} nodes.`, param: 'nodes' });
   }
   for (const row of rows) await note(tx, parts, { cluster, action: 'added', before: null, after: row, author });
   return rows;
@@ -137,7 +137,7 @@ export async function patchNode(
 
 function heldNode(): AppError {
   const message =
-    'The node is allocated: release it first, then change hardware_profile and gpus, and allocate it again.';
+    'The node is allocated. Release it before you change hardware_profile or gpus, then allocate it again.';
   return new AppError('conflict', { message });
 }
 
@@ -148,7 +148,7 @@ function heldNode(): AppError {
 async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow, name: string): Promise<void> {
   const { underWay } = await nodeRuns.hold(tx, node);
   if (underWay.length > 0) {
-    const message = `The node has runs that wait or go on: ${underWay.join(', ')}. It can be renamed when they have ended; cancel them or wait.`;
+    const message = `The node has pending or active runs: ${underWay.join(', ')}. Wait until they finish, or cancel them, before you rename it.`;
     throw new AppError('conflict', { message, param: 'name' });
   }
   await nodeRuns.rename(tx, node, name);
@@ -161,11 +161,11 @@ async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: Nod
 async function retireRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow): Promise<void> {
   const { underWay, standing } = await nodeRuns.hold(tx, node);
   if (underWay.length > 0) {
-    const message = `The node has runs that wait or go on: ${underWay.join(', ')}. It can be removed when they have ended; cancel them or wait.`;
+    const message = `The node has pending or active runs: ${underWay.join(', ')}. Wait until they finish, or cancel them, before you remove it.`;
     throw new AppError('conflict', { message });
   }
   if (standing.length > 0) {
-    const message = `Something is applied on the node by these runs: ${standing.join(', ')}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) where the machine is gone.`;
+    const message = `These runs have resources on the node: ${standing.join(', ')}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) if the machine no longer exists.`;
     throw new AppError('conflict', { message });
   }
   await nodeRuns.retire(tx, node);

@@ -82,7 +82,7 @@ export async function recordEvent(
 }
 
 function liesAhead(): AppError {
-  const message = 'must not lie ahead: give a moment of the past, or none for now';
+  const message = 'must not be in the future: use a past time, or omit it for now';
   return new AppError('invalid_value', { message, param: 'at' });
 }
 
@@ -143,7 +143,7 @@ async function readResult(
   const all = await parts.costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
   const [latest = null] = await parts.costs.nodeAllocations({ nodeIds, which: 'latest' }, tx);
   const own = all.find((one) => one.generation === generation);
-  if (own === undefined) throw new Error('an event was written and is not on file');
+  if (own === undefined) throw new Error('a stored event was not found');
   return { allocation: toAllocationView(own), node: toNode(node, latest) };
 }
 

@@ -77,7 +77,10 @@ async function endIfGone(parts: ClusterParts, open: OpenInterval, silenceMs: num
       released_at: new Date(atMs).toISOString(),
       estimated: true,
     };
-    log.warn({ node: open.nodeId, ...after }, 'a node is gone; it counts as released since it was last there');
+    log.warn(
+      { node: open.nodeId, ...after },
+      'a node has disappeared; it was released as of the time it was last seen',
+    );
     if (cluster === null) return true;
     await audit.record(tx, {
       organizationId: cluster.organizationId,

@@ -101,14 +101,14 @@ const privateKeyCharsMax = 16_384;
 export function parsePrivateKey(text: string): SshKeyPair {
   const trimmed = text.trim();
   if (trimmed.length > privateKeyCharsMax) throw new SshKeyError('is longer than a private key can be');
-  if (!pemHead.test(trimmed)) throw new SshKeyError('must be a private key as ssh-keygen writes it');
-  const key = parsed(trimmed, 'is no private key that can be read; it must have no passphrase');
-  if (!key.isPrivateKey()) throw new SshKeyError('must be a private key as ssh-keygen writes it');
+  if (!pemHead.test(trimmed)) throw new SshKeyError('must be a private key in the format of ssh-keygen');
+  const key = parsed(trimmed, 'is not a readable private key; it must not have a passphrase');
+  if (!key.isPrivateKey()) throw new SshKeyError('must be a private key in the format of ssh-keygen');
   requireType(key);
   const probe = randomBytes(32);
   const signature = key.sign(probe);
   const isWhole = !(signature instanceof Error) && key.verify(probe, signature) === true;
-  if (!isWhole) throw new SshKeyError('is no key pair: its private and public parts do not belong together');
+  if (!isWhole) throw new SshKeyError('is not a key pair: the private and public parts do not match');
   const blob = key.getPublicSSH();
   return {
     privateKey: `${trimmed.replaceAll('\r\n', '\n')}\n`,
@@ -119,7 +119,8 @@ export function parsePrivateKey(text: string): SshKeyPair {
 
 /** Parses the public key of a host, `type base64`, and drops its comment. @throws SshKeyError */
 export function parseHostKey(text: string): string {
-  const wanted = 'must be an OpenSSH public key: its type, its base64 and nothing before, as in ssh_host_ecdsa_key.pub';
+  const wanted =
+    'must be an OpenSSH public key that starts with its type, then its base64, as in ssh_host_ecdsa_key.pub';
   const match = /^([a-z0-9-]{1,40}) ([A-Za-z0-9+/]{16,4096}={0,2})(?: [\x20-\x7e]{0,255})?$/.exec(text);
   const [, type = '', base64 = ''] = match ?? [];
   if (match === null) throw new SshKeyError(wanted);
@@ -153,7 +154,7 @@ function requireType(key: ParsedKey): void {
     bits = createPublicKey(key.getPublicPEM()).asymmetricKeyDetails?.modulusLength;
   } catch {
     // The point is not on its curve, or the modulus is invalid.
-    throw new SshKeyError('is no key that can be used');
+    throw new SshKeyError('is not a usable key');
   }
-  if (bits !== undefined && bits < rsaBitsMin) throw new SshKeyError(`must have ${rsaBitsMin} bits or more`);
+  if (bits !== undefined && bits < rsaBitsMin) throw new SshKeyError(`must have at least ${rsaBitsMin} bits`);
 }

@@ -218,6 +218,6 @@ export function findCurrency(code: string): Currency | null {
  */
 export function minorUnitsOf(code: string): number {
   const currency = byCode.get(code);
-  if (currency === undefined) throw new Error(`${code} is not in the table of currencies`);
+  if (currency === undefined) throw new Error(`${code} is not a known currency`);
   return currency.minorUnits;
 }

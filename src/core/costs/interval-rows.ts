@@ -183,5 +183,5 @@ async function insertIntervals(tx: Transaction, source: UsageSource, rows: reado
     select ${source}, t.node_id, t.generation, t.part, s.id, t.nodes, t.gpus, t.started_ms, t.ready_ms, t.ended_ms,
       t.estimated
     from ${incoming} join usage_snapshots s on ${same} returning 1`);
-  if (inserted.length !== rows.length) throw new Error('a snapshot of another transaction is not seen yet');
+  if (inserted.length !== rows.length) throw new Error('a snapshot of another transaction is not visible yet');
 }

@@ -23,6 +23,6 @@ export async function dbNowMs(tx: Transaction): Promise<number> {
   const [row] = await tx.execute<{ now_ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms`,
   );
-  if (row === undefined) throw new Error('the database does not say what time it is');
+  if (row === undefined) throw new Error('the database did not return its time');
   return Number(row.now_ms);
 }

@@ -127,7 +127,7 @@ async function lockAndLook(tx: Transaction, clusterId: string, changes: readonly
   await lockClusters(tx, source, [clusterId]);
   const nowMs = await dbNowMs(tx);
   if (changes.some(({ atMs }) => atMs !== null && (atMs > nowMs + aheadMsMax || atMs < 0))) {
-    const message = 'The moment of a change must not lie ahead: give one of the past, or none for now.';
+    const message = 'The time of a change must not be in the future. Use a past time, or omit it for now.';
     throw new AppError('invalid_value', { message, param: 'at' });
   }
   return nowMs;
@@ -260,5 +260,5 @@ async function readOutcomes(
 function warnOfOddTimes(log: Log, { kind, nodeId, generation, allocatedMs, releasedMs }: UsageOutcome): void {
   if (kind === 'repeated' || allocatedMs === null || releasedMs === null || releasedMs >= allocatedMs) return;
   const fields = { nodeId, generation, allocatedMs, releasedMs };
-  log.warn(fields, 'a node was released before it was allocated; it counts no time');
+  log.warn(fields, 'a node was released before it was allocated; no time is metered');
 }

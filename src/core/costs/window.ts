@@ -31,7 +31,7 @@ const dayMs = 86_400_000;
 const windowDaysMax = 400;
 
 const wantedMoment =
-  'must be a date such as 2026-03-01 (midnight in tz) or an RFC 3339 time with its offset such as 2026-03-01T09:30:00Z';
+  'must be a date such as 2026-03-01 (midnight in tz), or an RFC 3339 time with an offset such as 2026-03-01T09:30:00Z';
 
 /**
  * Reads the window of a report. A date is midnight in `tz`, or in UTC if `tz` is missing; a time has its own offset.
@@ -41,7 +41,7 @@ export function parseWindow(query: WindowQuery): WindowResult {
   const zone = findZone(query.tz ?? 'UTC');
   const problems: FieldProblem[] = [];
   if (zone === null) {
-    problems.push({ field: 'tz', message: 'must be a time zone by its IANA name, such as Europe/Berlin' });
+    problems.push({ field: 'tz', message: 'must be an IANA time zone name such as Europe/Berlin' });
   }
   // A window cannot be read without its zone, but all other problems are reported too.
   const ends = readEnds(query, zone ?? utc, problems);
@@ -53,7 +53,7 @@ export function parseWindow(query: WindowQuery): WindowResult {
   else if (zone.clockMs(toMs) - zone.clockMs(fromMs) > windowDaysMax * dayMs) {
     problems.push({ field, message: `must be at most ${windowDaysMax} days after from` });
   } else if (!isWritable(fromMs) || !isWritable(toMs)) {
-    problems.push({ field, message: 'must lie within the years 1970 to 9999 in UTC' });
+    problems.push({ field, message: 'must be between the years 1970 and 9999 in UTC' });
   }
   if (problems.length > 0) return { kind: 'problems', problems };
   return { kind: 'window', window: { fromMs, toMs, tz: zone.name } };
@@ -70,17 +70,17 @@ function readEnds(query: WindowQuery, zone: Zone, problems: FieldProblem[]): End
   const { from, to, month } = query;
   if (month !== undefined) {
     if (from !== undefined || to !== undefined) {
-      problems.push({ field: 'month', message: 'must not be given together with from or to' });
+      problems.push({ field: 'month', message: 'must not be used together with from or to' });
     }
     return readMonth(month, zone, problems);
   }
   if (from === undefined && to === undefined) {
-    problems.push({ field: 'month', message: 'must be given, or from and to' });
+    problems.push({ field: 'month', message: 'is required unless from and to are set' });
     return null;
   }
   const read = (field: 'from' | 'to', text: string | undefined): number | null => {
     const momentMs = text === undefined ? null : readMoment(text, zone);
-    const wanted = text === undefined ? `must be given with ${field === 'from' ? 'to' : 'from'}` : wantedMoment;
+    const wanted = text === undefined ? `is required together with ${field === 'from' ? 'to' : 'from'}` : wantedMoment;
     if (momentMs === null) problems.push({ field, message: wanted });
     return momentMs;
   };

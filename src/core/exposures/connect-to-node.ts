@@ -7,7 +7,7 @@ import type { Exposure, Target } from './types.ts';
 /** Thrown if nothing answers at an address's target. */
 export class UnreachableError extends Error {
   constructor(cause?: unknown) {
-    super('nothing answers on the port of the node', { cause });
+    super('nothing responds on the port of the node', { cause });
     this.name = 'UnreachableError';
   }
 }
@@ -64,12 +64,12 @@ export function createReach(tunnels: Tunnels, doors: Doors): Reach {
 function connectDirectly(host: string, port: number, addresses: readonly string[]): Promise<Duplex> {
   const found = addresses.map((address) => ({ address, family: isIP(address) }));
   const known: LookupFunction = (_, __, callback) => {
-    if (found.length === 0) callback(new Error(`nobody knows the name ${host}`), []);
+    if (found.length === 0) callback(new Error(`the host name ${host} is unknown`), []);
     else callback(null, found);
   };
   return new Promise((resolve, reject) => {
     const socket = connect({ host, port, noDelay: true, keepAlive: true, autoSelectFamily: true, lookup: known });
-    const timer = setTimeout(() => socket.destroy(new Error('nobody answers')), connectTimeoutMs);
+    const timer = setTimeout(() => socket.destroy(new Error('no response')), connectTimeoutMs);
     socket.once('error', (error) => {
       clearTimeout(timer);
       reject(error);

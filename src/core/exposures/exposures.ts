@@ -144,7 +144,7 @@ function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
     await known.refresh();
     probing ??= probes
       .run([...(known.byHost()?.values() ?? [])])
-      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; it is tried again'))
+      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; retrying'))
       .finally(() => (probing = null));
     return lookEveryMs;
   });

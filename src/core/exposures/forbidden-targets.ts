@@ -50,9 +50,9 @@ const cloudAddresses: ReadonlySet<string> = new Set(['168.63.129.16', '100.100.1
 const rememberedMs = 10_000;
 const namesMax = 1000;
 
-const ownProblem = 'web_port is a port of the gateway itself';
-const storeProblem = 'web_port is a port of what the gateway keeps its data in, or runs containers by';
-const cloudProblem = 'the address of the node is one that clouds keep for themselves';
+const ownProblem = 'web_port is used by the gateway itself';
+const storeProblem = 'web_port is used by a service that the gateway depends on, such as its database or Docker';
+const cloudProblem = 'the address of the node is reserved for cloud services';
 
 export function createDoors(options: DoorsOptions): Doors {
   const { ownPorts, stores, clock, resolve = createNames().resolve, resolveStore = resolveBySystem } = options;

@@ -181,5 +181,5 @@ async function freeLabel(tx: TransactionSql, { declared, domain, label: wanted }
       where domain = ${domain} and label = ${label} and installation_id <> ${declared.installationId}`;
     if (taken.length === 0) return label;
   }
-  throw new Error('there is no label left');
+  throw new Error('no free label is left');
 }

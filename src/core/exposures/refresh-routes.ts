@@ -45,7 +45,7 @@ export function createKnown(listing: Listing, log: Log): Known {
         await look();
         isFailing = false;
       } catch (error) {
-        if (!isFailing) log.warn({ err: error }, 'web addresses could not be looked for; they are looked for again');
+        if (!isFailing) log.warn({ err: error }, 'polling for web addresses failed; retrying');
         isFailing = true;
       }
     } while (isAskedAgain);

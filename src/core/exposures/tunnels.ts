@@ -85,7 +85,7 @@ async function logIn(client: Client, node: PlaceNode, privateKey: () => Promise<
   const failed = new Promise<never>((_, reject) => client.on('error', reject));
   failed.catch(() => undefined);
   const key = await privateKey();
-  if (key === null) throw new Error('the cluster is gone');
+  if (key === null) throw new Error('the cluster no longer exists');
   const closed = new Promise<never>((_, reject) => {
     client.on('close', () => reject(new Error('the node closed the session')));
   });
@@ -119,7 +119,7 @@ function forward(client: Client, port: number): Promise<Duplex> {
     let isLate = false;
     const timer = setTimeout(() => {
       isLate = true;
-      reject(new Error('the node did not answer'));
+      reject(new Error('the node did not respond'));
     }, openTimeoutMs);
     client.forwardOut('127.0.0.1', 0, '127.0.0.1', port, (error, channel) => {
       clearTimeout(timer);

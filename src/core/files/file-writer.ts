@@ -48,7 +48,7 @@ interface WriterOptions {
 }
 
 const takenForDead = (): AppError =>
-  new AppError('conflict', { message: 'The file was not written on for so long that it was given up: send it again.' });
+  new AppError('conflict', { message: 'The upload was inactive for too long and was discarded. Send the file again.' });
 
 const beingWritten = (id: string) => and(eq(files.id, id), isNotNull(files.writtenUntil));
 

@@ -236,18 +236,24 @@ async function takeRoom(
     .where(eq(files.organizationId, organizationId));
   const left = organizationBytesMax - Number(sums?.bytes ?? 0);
   if (Number(sums?.count ?? 0) >= filesMax) {
-    throw new AppError('conflict', { message: `The organization has ${filesMax} files: delete some.`, lasting: true });
+    throw new AppError('conflict', {
+      message: `The organization has reached the limit of ${filesMax} files. Delete some.`,
+      lasting: true,
+    });
   }
   if (wanted <= left) return wanted;
   if (isGuess && left > 0) return left;
   throw new AppError('conflict', {
     message:
-      `The files of the organization may have ${organizationBytesMax} bytes together, and ${Math.max(0, left)} are ` +
-      'left: delete some.',
+      `The files of the organization are limited to ${organizationBytesMax} bytes, and ${Math.max(0, left)} are ` +
+      'left. Delete some.',
     lasting: true,
     reason: 'HEADGATE_FILES_MAX_BYTES',
   });
 }
 
 const isRead = (): AppError =>
-  new AppError('conflict', { message: 'A batch reads this file: cancel it, or wait for its end.', lasting: true });
+  new AppError('conflict', {
+    message: 'A batch uses this file. Cancel the batch, or wait until it finishes.',
+    lasting: true,
+  });

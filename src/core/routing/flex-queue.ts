@@ -107,10 +107,10 @@ export class FlexQueue {
       const leave = (): void => {
         this.#queue.remove(keyId, waiter);
         if (this.#queue.size === 0) this.#starting?.abort();
-        reject(new Error('The wait for a lease of the tier flex was given up.'));
+        reject(new Error('The flex request stopped waiting for an engine.'));
       };
       if (signal.aborted) {
-        reject(new Error('The wait for a lease of the tier flex was given up.'));
+        reject(new Error('The flex request stopped waiting for an engine.'));
         return;
       }
       signal.addEventListener('abort', leave, { once: true });
@@ -121,7 +121,11 @@ export class FlexQueue {
 
   #queueFull(): FlexRefusal {
     const retryAfterSeconds = Math.max(1, Math.ceil(this.#grantEveryMs / 1000));
-    return { code: 'flex_queue_full', publicText: 'Too many flex requests wait for this model.', retryAfterSeconds };
+    return {
+      code: 'flex_queue_full',
+      publicText: 'Too many flex requests wait for this model. Try again later.',
+      retryAfterSeconds,
+    };
   }
 
   /** Polls the engine's load until no request waits. */

@@ -104,8 +104,8 @@ class ReplicaChoice {
     const { engineId, id } = lease.replica;
     const change = this.#routers.get(engineId)?.report(lease, outcome, this.#fleet.candidates(engineId).length) ?? null;
     const fields = { engine: engineId, replica: id };
-    if (change === 'ejected') this.#log.warn(fields, 'a replica fails and gets no requests for a while');
-    if (change === 'readmitted') this.#log.info(fields, 'a replica that failed answers again');
+    if (change === 'ejected') this.#log.warn(fields, 'a replica keeps failing and gets no requests for a while');
+    if (change === 'readmitted') this.#log.info(fields, 'a failed replica works again');
   }
 
   close(): void {

@@ -55,7 +55,7 @@ export function createKeyRing(given: readonly Buffer[] | null, dataDir: string):
   if (given !== null) {
     const keys = given.map(toPlatformKey);
     const add = (): never => {
-      throw new KeyFileError('HEADGATE_PLATFORM_KEY is set and takes no other key: unset it, or add the missing key');
+      throw new KeyFileError('HEADGATE_PLATFORM_KEY is set and replaces other keys: unset it, or add the missing key');
     };
     return { read: () => keys, make: () => keys, add, place: 'HEADGATE_PLATFORM_KEY' };
   }
@@ -78,7 +78,7 @@ function readKeyFile(path: string): readonly PlatformKey[] {
   }
   try {
     const { mode } = fstatSync(file);
-    if ((mode & 0o077) !== 0) throw new KeyFileError(`${fileName} may be read by others: its mode must be 0600`);
+    if ((mode & 0o077) !== 0) throw new KeyFileError(`other users can read ${fileName}: its mode must be 0600`);
     return parseKeys(readFileSync(file, 'utf8'));
   } finally {
     closeSync(file);
@@ -90,7 +90,7 @@ function parseKeys(text: string): readonly PlatformKey[] {
   const keys = lines.filter((line) => line !== '' && !line.startsWith('#'));
   // 43 digits and optional padding encode 32 bytes.
   const isWhole = keys.length > 0 && keys.every((line) => /^[A-Za-z0-9+/_-]{43}=?$/.test(line));
-  if (!isWhole) throw new KeyFileError(`${fileName} must hold a key of ${keyBytes} bytes in base64 in each line`);
+  if (!isWhole) throw new KeyFileError(`${fileName} must contain one key of ${keyBytes} bytes in base64 per line`);
   return keys.map((line) => toPlatformKey(Buffer.from(line, 'base64')));
 }
 
@@ -101,7 +101,7 @@ function makeKeyFile(path: string): readonly PlatformKey[] {
     writeDraft(draft, `${randomBytes(keyBytes).toString('base64')}\n`);
     linkSync(draft, path);
   } catch (error) {
-    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${fileName} cannot be made (${codeOf(error)})`);
+    if (!isFileError(error, 'EEXIST')) throw new KeyFileError(`${fileName} cannot be created (${codeOf(error)})`);
   } finally {
     rmSync(draft, { force: true });
   }

@@ -107,9 +107,9 @@ export function createSecrets({ db, log, keys, dataDir, backupPassphrase }: Secr
         found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
       }
       if (found !== null && found !== trouble) {
-        log.error({ trouble: found }, 'secrets cannot be encrypted here; everything else works');
+        log.error({ trouble: found }, 'secrets cannot be encrypted on this gateway; everything else works');
       }
-      if (found === null && trouble !== null) log.info('secrets can be encrypted here again');
+      if (found === null && trouble !== null) log.info('secrets can be encrypted on this gateway again');
       trouble = found;
     },
   };
@@ -139,8 +139,8 @@ function createCarrying({ db, log, ring, passphrase }: CarryingOptions): () => P
 
 const copyClosed = (keyId: string): AppError =>
   unavailable(
-    `This gateway lacks the platform key with the fingerprint ${keyId}, and HEADGATE_BACKUP_PASSPHRASE does not open ` +
-      'its copy in the database: set the passphrase of the installation that the database comes from.',
+    `This gateway lacks the platform key with the fingerprint ${keyId}, and HEADGATE_BACKUP_PASSPHRASE does not decrypt ` +
+      'its copy in the database. Set the passphrase of the installation that the database comes from.',
   );
 
 /** Locks the choice of the key in use for one gateway, until its transaction ends. */
@@ -164,7 +164,7 @@ async function chooseKey(tx: Transaction, ring: KeyRing, inUse: string | null): 
   const current = keys.find(({ id }) => id === inUse);
   if (inUse !== null && current === undefined) throw keyMissing(ring, inUse);
   const [first] = keys.length > 0 ? keys : makeKey(ring);
-  if (first === undefined) throw unavailable('There is no platform key.');
+  if (first === undefined) throw unavailable('The platform key is missing.');
   if (first.id === inUse) return first;
   const added = await tx.insert(platformKeys).values({ id: first.id }).onConflictDoNothing().returning();
   return added.length === 0 && current !== undefined ? current : first;
@@ -193,11 +193,11 @@ function rethrowAsUnavailable(error: unknown): never {
 
 function keyMissing(ring: KeyRing, keyId: string): AppError {
   const own = readRing(ring).map(({ id }) => id);
-  const has = own.length === 0 ? 'has none' : `has ${own.join(', ')}`;
+  const has = own.length === 0 ? 'has no key' : `has ${own.join(', ')}`;
   return unavailable(
-    `This takes the platform key with the fingerprint ${keyId}, and this gateway ${has} (${ring.place}): all gateways ` +
-      'of a database need the same HEADGATE_PLATFORM_KEY, or the same platform.key in their data folders. Put the key ' +
-      'back, or set the HEADGATE_BACKUP_PASSPHRASE that sealed its copy in the database.',
+    `This requires the platform key with the fingerprint ${keyId}, but this gateway ${has} (${ring.place}). All gateways ` +
+      'of a database need the same HEADGATE_PLATFORM_KEY, or the same platform.key in their data folders: put the key ' +
+      'back, or set the HEADGATE_BACKUP_PASSPHRASE that encrypted its copy in the database.',
   );
 }
 
@@ -222,7 +222,7 @@ function decrypt(key: PlatformKey, purpose: string, bytes: Buffer): string {
     decipher.setAuthTag(bytes.subarray(nonceBytes, bodyStart));
     return Buffer.concat([decipher.update(bytes.subarray(bodyStart)), decipher.final()]).toString('utf8');
   } catch (error) {
-    const message = 'A secret cannot be read: it was altered in the database, or belongs elsewhere.';
+    const message = 'A secret cannot be decrypted: it was changed in the database, or belongs to another record.';
     throw new AppError('secrets_unavailable', { message, cause: error });
   }
 }

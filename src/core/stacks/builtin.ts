@@ -37,7 +37,7 @@ export async function syncBuiltins(db: Db, log: Log): Promise<void> {
     if (await isThere(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
     const found = await readPackage(zip, null, null);
     const isTaken = await db.orm.transaction((tx) => syncIn(tx, name, zip, found));
-    if (isTaken) log.warn({ stack: name }, 'a stack of somebody else has the name of one that comes with the product');
+    if (isTaken) log.warn({ stack: name }, 'skipped a built-in stack, because another stack has its name');
   }
 }
 

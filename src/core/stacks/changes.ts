@@ -24,7 +24,7 @@ export async function patchStack(change: StackChange, nameOrId: string, patch: S
   requireMayChange(before, by.viewer);
   const { visibility = before.visibility } = patch;
   if (visibility !== before.visibility) {
-    if (!by.viewer.isAdmin) throw forbidden('Who sees a stack is changed by administrators of the platform alone.');
+    if (!by.viewer.isAdmin) throw forbidden('Only platform administrators can change the visibility of a stack.');
     if (await isTaken(tx, before, visibility)) throw nameTaken(before.name);
   }
   const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
@@ -44,7 +44,7 @@ export async function removeStack(change: StackChange, nameOrId: string): Promis
   const { tx, by } = change;
   await lockStacks(tx);
   const before = await mustFind(tx, by.viewer, nameOrId);
-  if (before.isBuiltin) throw forbidden('This stack comes with the product and cannot be deleted.');
+  if (before.isBuiltin) throw forbidden('Built-in stacks cannot be deleted.');
   requireMayChange(before, by.viewer);
   await tx
     .update(stacks)
@@ -57,7 +57,7 @@ export async function removeStack(change: StackChange, nameOrId: string): Promis
 function requireMayChange(stack: Stack, viewer: StackViewer): void {
   const isOwn = stack.visibility === 'private' && stack.ownerUserId === viewer.userId;
   if (viewer.isAdmin || isOwn) return;
-  throw forbidden('A stack that everybody sees is changed by administrators of the platform alone.');
+  throw forbidden('Only platform administrators can change a global stack.');
 }
 
 async function isTaken(tx: Transaction, { name, ownerUserId }: Stack, visibility: StackVisibility): Promise<boolean> {

@@ -46,7 +46,7 @@ export function download(url: string, downloads: Downloads, wanted: Wanted = wan
 
 async function fetchFollowing(first: string, downloads: Downloads, wanted: Wanted): Promise<Buffer> {
   const deadline = new AbortController();
-  const late = refusal(`does not send the ${wanted.what} within ${downloads.timeoutMs / 1000} seconds`);
+  const late = refusal(`did not send the ${wanted.what} within ${downloads.timeoutMs / 1000} seconds`);
   const timer = setTimeout(() => deadline.abort(late), downloads.timeoutMs);
   try {
     let url = parseUrl(first, null, downloads.ports);
@@ -55,7 +55,7 @@ async function fetchFollowing(first: string, downloads: Downloads, wanted: Wante
       if (answer.kind === 'found') return answer.bytes;
       url = parseUrl(answer.location, url, downloads.ports);
     }
-    throw refusal(`is redirected more than ${redirectsMax} times`);
+    throw refusal(`was redirected more than ${redirectsMax} times`);
   } finally {
     clearTimeout(timer);
   }
@@ -65,17 +65,17 @@ const refusal = (message: string): PackageRefusedError => new PackageRefusedErro
 
 /** @param base URL that redirected here; null for the requested URL. @throws PackageRefusedError */
 function parseUrl(text: string, base: URL | null, ports: readonly number[]): URL {
-  const where = base === null ? '' : 'is redirected to an address that ';
+  const where = base === null ? '' : 'was redirected to an address that ';
   const url = text.length > urlCharsMax ? null : URL.parse(text, base?.href);
-  if (url === null) throw refusal(base === null ? 'must be a URL' : `${where}is none`);
+  if (url === null) throw refusal(base === null ? 'must be a URL' : `${where}is not a URL`);
   const problems: string[] = [];
   if (url.protocol !== 'https:') problems.push('must begin with https://');
-  if (url.username !== '' || url.password !== '') problems.push('must not have a user or a password in it');
+  if (url.username !== '' || url.password !== '') problems.push('must not contain a user or a password');
   if (url.protocol === 'https:' && !ports.includes(Number(url.port || 443))) {
-    problems.push(`must have no port but ${ports.join(', ')}`);
+    problems.push(`must use no port other than ${ports.join(', ')}`);
   }
   const literal = literalAddress(url.hostname);
-  if (literal !== null && !isPublicAddress(literal)) problems.push('must not name an address that is not public');
+  if (literal !== null && !isPublicAddress(literal)) problems.push('must be a public address');
   if (problems.length > 0) {
     throw new PackageRefusedError(problems.map((message) => ({ field: 'url', message: where + message })));
   }
@@ -89,16 +89,16 @@ type Fetched =
 async function fetchOnce(url: URL, { outbound }: Downloads, wanted: Wanted, signal: AbortSignal): Promise<Fetched> {
   const addresses = await publicAddressesOf(url.hostname, outbound, signal);
   const raw = await dialFirst(outbound, addresses, Number(url.port || 443), signal).catch((error: unknown) => {
-    throw signal.aborted ? error : refusal('cannot be reached');
+    throw signal.aborted ? error : refusal('is unreachable');
   });
   const response = await ask(url, raw, signal);
   try {
     const status = response.statusCode ?? 0;
     const { location } = response.headers;
     if (redirects.has(status) && location !== undefined) return { kind: 'redirect', location };
-    if (status !== 200) throw refusal(`is answered with status ${status}`);
+    if (status !== 200) throw refusal(`returned status ${status}`);
     const encoding = response.headers['content-encoding'] ?? 'identity';
-    if (encoding !== 'identity') throw refusal('is answered in an encoding that was not asked for');
+    if (encoding !== 'identity') throw refusal('used a content encoding that was not requested');
     return { kind: 'found', bytes: await readBytes(response, wanted, signal) };
   } finally {
     response.destroy();
@@ -115,14 +115,14 @@ async function publicAddressesOf(
   if (literal !== null) return [literal];
   const addresses = await outbound.resolve(hostname, signal).catch(() => []);
   signal.throwIfAborted();
-  if (addresses.length === 0) throw refusal('names a host that is not known');
-  if (!addresses.every(isPublicAddress)) throw refusal('names a host whose address is not public');
+  if (addresses.length === 0) throw refusal('has an unknown host');
+  if (!addresses.every(isPublicAddress)) throw refusal('has a host whose address is not public');
   return addresses;
 }
 
 function ask(url: URL, raw: Socket, signal: AbortSignal): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : refusal('cannot be reached'));
+    const fail = (): void => reject(signal.aborted ? (signal.reason as Error) : refusal('is unreachable'));
     const servername = literalAddress(url.hostname) === null ? url.hostname : '';
     const socket = connectTls({ socket: raw, servername, host: url.hostname.replace(/^\[(.*)\]$/, '$1') });
     raw.on('error', fail);
@@ -163,7 +163,7 @@ async function readBytes(
     }
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw signal.aborted ? (signal.reason as Error) : refusal(`breaks off before the ${what} is complete`);
+    throw signal.aborted ? (signal.reason as Error) : refusal(`closed the connection before the ${what} was complete`);
   }
   return Buffer.concat(parts);
 }

@@ -7,7 +7,7 @@ const emoji = /^(?:\p{RGI_Emoji}|\p{Extended_Pictographic}\uFE0F?)$/v;
 const dataUrl = /^data:image\/(png|webp);base64,([A-Za-z0-9+/]+={0,2})$/;
 
 export const iconRule =
-  'must be one emoji, an https URL of an image, or a data: URL of a PNG or WebP of at most 32 KiB';
+  'must be one emoji, the https URL of an image, or the data: URL of a PNG or WebP image of at most 32 KiB';
 
 /** Returns the image in a `data:` URL; null for other text. */
 export function imageOfDataUrl(text: string): Buffer | null {

@@ -89,7 +89,7 @@ async function requireRoom(tx: Transaction, { userId, isAdmin }: StackViewer): P
     .from(stacks)
     .where(and(eq(stacks.ownerUserId, userId), isNull(stacks.deletedAt)));
   if ((counted?.total ?? 0) < stacksPerUserMax) return;
-  throw new AppError('conflict', { message: `A user may have ${stacksPerUserMax} stacks: delete one first.` });
+  throw new AppError('conflict', { message: `A user can have at most ${stacksPerUserMax} stacks. Delete one first.` });
 }
 
 /** @throws AppError conflict if runs pin so many versions that there is no room for another */
@@ -103,13 +103,15 @@ async function requireVersionRoom(tx: Transaction, { id, visibility, ownerUserId
     .from(stackVersions)
     .innerJoin(stacks, isOwn)
     .where(ofUser);
-  const mend = 'destroy runs of old versions, or forget them, before another version is pushed.';
+  const fix = 'destroy or forget runs of old versions before you push another version.';
   if ((counted?.here ?? 0) >= versionsPerStackMax)
     throw new AppError('conflict', {
-      message: `The stack has ${versionsPerStackMax} versions that runs hold: ${mend}`,
+      message: `The stack has reached the limit of ${versionsPerStackMax} versions in use by runs: ${fix}`,
     });
   if ((counted?.total ?? 0) < versionsPerUserMax) return;
-  throw new AppError('conflict', { message: `A user's stacks may have ${versionsPerUserMax} versions: ${mend}` });
+  throw new AppError('conflict', {
+    message: `A user can have at most ${versionsPerUserMax} versions of private stacks: ${fix}`,
+  });
 }
 
 type NewStack = Pick<typeof stacks.$inferInsert, 'name' | 'visibility' | 'isBuiltin' | 'ownerUserId'>;

@@ -145,7 +145,7 @@ export function createStacks(options: StacksOptions): Stacks {
       const found = stack === null ? null : await readVersion(db, stack.version.id);
       if (stack === null || found === null) throw noSuchStack();
       if (stack.visibility === 'private' && stack.ownerUserId !== viewer.userId) {
-        throw new AppError('insufficient_scope', { message: 'A private stack is downloaded by its owner alone.' });
+        throw new AppError('insufficient_scope', { message: 'Only its owner can download a private stack.' });
       }
       return { stack, zip: found.zip };
     },
@@ -156,7 +156,7 @@ export function createStacks(options: StacksOptions): Stacks {
       const { name: stated, ...rest } = found.stated;
       const name = fields.name ?? stated ?? found.derived.name;
       if (name === null) {
-        const message = 'is missing: give the stack a name in the request or in its manifest';
+        const message = 'is missing: set the name of the stack in the request or in the manifest';
         throw new PackageRefusedError([{ field: 'name', message }]);
       }
       const { title, description, category, icon } = fields;
@@ -188,7 +188,7 @@ function createBringBuiltins(db: Db, log: Log): () => Promise<void> {
   return () => {
     bringing ??= syncBuiltins(db, log).catch((error: unknown) => {
       bringing = null;
-      log.warn({ err: error }, 'the stacks that come with the product could not be brought up to date');
+      log.warn({ err: error }, 'updating the built-in stacks failed');
     });
     return bringing;
   };

@@ -68,7 +68,7 @@ describe('an access identity that is given', () => {
     const own = blobOf(mine).subarray(-32);
     for (let at = body.indexOf(own); at !== -1; at = body.indexOf(own, at + 1)) blobOf(other).copy(body, at, 19);
     const mixed = `-----BEGIN OPENSSH PRIVATE KEY-----\n${body.toString('base64')}\n-----END OPENSSH PRIVATE KEY-----\n`;
-    expect(() => parsePrivateKey(mixed)).toThrow('do not belong together');
+    expect(() => parsePrivateKey(mixed)).toThrow('do not match');
   });
 
   it.each([

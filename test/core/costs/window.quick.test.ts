@@ -27,23 +27,23 @@ function windowOf(query: WindowQuery): Window {
 
 describe('a window', () => {
   it.each<[WindowQuery, Record<string, string>]>([
-    [{}, { month: 'must be given, or from and to' }],
-    [{ from: '2026-03-01' }, { to: 'must be given with from' }],
-    [{ to: '2026-03-01' }, { from: 'must be given with to' }],
-    [{ month: '2026-03', from: '2026-03-01' }, { month: 'must not be given together with from or to' }],
+    [{}, { month: 'is required unless from and to are set' }],
+    [{ from: '2026-03-01' }, { to: 'is required together with from' }],
+    [{ to: '2026-03-01' }, { from: 'is required together with to' }],
+    [{ month: '2026-03', from: '2026-03-01' }, { month: 'must not be used together with from or to' }],
     [{ month: '2026-13' }, { month: 'must be a month such as 2026-03' }],
-    [{ month: '9999-12' }, { month: 'must lie within the years 1970 to 9999 in UTC' }],
+    [{ month: '9999-12' }, { month: 'must be between the years 1970 and 9999 in UTC' }],
     [{ month: '2026-3' }, { month: 'must be a month such as 2026-03' }],
     [{ month: '2026-03-01' }, { month: 'must be a month such as 2026-03' }],
-    [{ month: '2026-03', tz: 'Mars/Olympus' }, { tz: 'must be a time zone by its IANA name, such as Europe/Berlin' }],
-    [{ month: '2026-03', tz: '' }, { tz: 'must be a time zone by its IANA name, such as Europe/Berlin' }],
+    [{ month: '2026-03', tz: 'Mars/Olympus' }, { tz: 'must be an IANA time zone name such as Europe/Berlin' }],
+    [{ month: '2026-03', tz: '' }, { tz: 'must be an IANA time zone name such as Europe/Berlin' }],
     [{ from: '2026-03-02', to: '2026-03-02' }, { to: 'must be later than from' }],
     [{ from: '2026-03-02', to: '2026-03-01' }, { to: 'must be later than from' }],
     [{ from: '2026-01-01', to: '2027-02-06' }, { to: 'must be at most 400 days after from' }],
     [{ from: '2026-02-30', to: '2026-03-05' }, { from: expect.stringContaining('must be a date such as') as string }],
     [
       { from: '2026-03-01T00:00:00', to: '2026-03-05T00:00:00Z' },
-      { from: expect.stringContaining('an RFC 3339 time with its offset') as string },
+      { from: expect.stringContaining('an RFC 3339 time with an offset') as string },
     ],
   ])('is not %j', (query, problems) => {
     const result = parseWindow(query);

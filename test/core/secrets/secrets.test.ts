@@ -67,7 +67,7 @@ describe('a secret is not sealed', () => {
     const sealed = await seal(gateway(null, one));
     const second = gateway(null, other);
     await expect(seal(second)).rejects.toMatchObject(refused);
-    expect(() => second.open('test', sealed)).toThrow(/has none/);
+    expect(() => second.open('test', sealed)).toThrow(/has no key/);
     expect(() => statSync(join(other, 'platform.key'))).toThrow('ENOENT');
     copyFileSync(join(one, 'platform.key'), join(other, 'platform.key'));
     chmodSync(join(other, 'platform.key'), 0o600);
@@ -106,14 +106,16 @@ describe('a secret is not opened', () => {
     const secrets = gateway([key]);
     const sealed = await seal(secrets);
     expect(() => gateway([newKey()]).open('test', sealed)).toThrow(sealed.keyId);
-    expect(() => secrets.open('another', sealed)).toThrow(/altered/);
+    expect(() => secrets.open('another', sealed)).toThrow(/was changed in the database/);
     for (let at = 0; at < sealed.bytes.length; at += 1) {
       const bytes = Buffer.from(sealed.bytes);
       bytes[at] = (bytes[at] ?? 0) ^ 1;
-      expect(() => secrets.open('test', { ...sealed, bytes })).toThrow(/altered/);
+      expect(() => secrets.open('test', { ...sealed, bytes })).toThrow(/was changed in the database/);
     }
     for (const length of [0, 5, 12, 27, 28]) {
-      expect(() => secrets.open('test', { ...sealed, bytes: sealed.bytes.subarray(0, length) })).toThrow(/altered/);
+      expect(() => secrets.open('test', { ...sealed, bytes: sealed.bytes.subarray(0, length) })).toThrow(
+        /was changed in the database/,
+      );
     }
     expect(secrets.open('test', sealed)).toBe('a secret');
   });
@@ -176,7 +178,7 @@ describe('the key', () => {
     logLines.splice(0);
     await secrets.check();
     await secrets.check();
-    expect(logLines.map((line) => JSON.parse(line).trouble)).toEqual([expect.stringMatching(/has none/)]);
+    expect(logLines.map((line) => JSON.parse(line).trouble)).toEqual([expect.stringMatching(/has no key/)]);
     writeFileSync(join(folder, 'platform.key'), `${key.toString('base64')}\n`, { mode: 0o600 });
     await secrets.check();
     expect(logLines).toHaveLength(2);
@@ -227,7 +229,7 @@ describe('a backup passphrase', () => {
     logLines.splice(0);
     await gateway(null, empty, 'another passphrase entirely').check();
     expect(logged()).toEqual([
-      expect.objectContaining({ trouble: expect.stringContaining('HEADGATE_BACKUP_PASSPHRASE does not open') }),
+      expect.objectContaining({ trouble: expect.stringContaining('HEADGATE_BACKUP_PASSPHRASE does not decrypt') }),
     ]);
     expect(readdirSync(empty)).toEqual([]);
   });

@@ -54,7 +54,7 @@ const names: readonly HostilePackage[] = [
   one('a name with backslashes', { name: '..\\evil', content: 'x' }, 'leads out'),
   one('no name', { name: '', content: 'x' }, 'has no name', ''),
   one('a name with an empty part', { name: 'a//b', content: 'x' }, 'empty part'),
-  one('a name with a dot for a part', { name: './a', content: 'x' }, 'empty part, or "."'),
+  one('a name with a dot for a part', { name: './a', content: 'x' }, 'empty part or "."'),
   one('a name with NUL', { name: 'a\0.tf', content: 'x' }, 'control characters', 'a\u{fffd}.tf'),
   one('a name with a line break', { name: 'a\nb', content: 'x' }, 'control characters', 'a\u{fffd}b'),
   one('a name with an escape sequence', { name: '\u001b[2Ja', content: 'x' }, 'control characters', '\u{fffd}[2Ja'),
@@ -66,13 +66,13 @@ const names: readonly HostilePackage[] = [
   ),
   one('a very long name', { name: 'a'.repeat(300), content: 'x' }, 'is longer than', `${'a'.repeat(200)}…`),
   one('two names', { name: 'a', content: 'x', extra: unicodePath('a', '../b') }, 'has two names'),
-  one('another name in its local header', { name: 'good.txt', localName: 'evil.txt', content: 'x' }, 'another name'),
-  { what: 'a name twice', zip: withMain(main), problem: ['main.tf', 'is there twice'] },
-  one('a name twice but for its case', { name: 'MAIN.tf', content: 'x' }, 'is the same as main.tf'),
+  one('different name in its local header', { name: 'good.txt', localName: 'evil.txt', content: 'x' }, 'another name'),
+  { what: 'a name twice', zip: withMain(main), problem: ['main.tf', 'is in the package twice'] },
+  one('a name twice but for its case', { name: 'MAIN.tf', content: 'x' }, 'differs from main.tf only in case'),
   {
     what: 'a name twice but for its composition',
     zip: withMain({ name: 'caf\u00e9', content: 'x' }, { name: 'cafe\u0301', content: 'y' }),
-    problem: ['cafe\u0301', 'is the same as'],
+    problem: ['cafe\u0301', 'only in case'],
   },
   one('a file below a file', { name: 'main.tf/evil', content: 'x' }, 'in a folder that is also a file'),
 ];
@@ -85,11 +85,15 @@ const kinds: readonly HostilePackage[] = [
   one('a block device', { name: 'sda', mode: 0o060_644 }, 'a block device'),
   one('a socket', { name: 'sock', mode: 0o140_644 }, 'a socket'),
   one('an unknown type', { name: 'odd', mode: 0o030_644 }, 'of an unknown type'),
-  one('a folder by mode alone', { name: 'folder', mode: 0o040_755 }, 'a folder by its mode'),
-  one('a file by mode with the name of a folder', { name: 'folder/', mode: 0o100_644 }, 'a file by its name and'),
+  one('a folder by mode alone', { name: 'folder', mode: 0o040_755 }, 'disagree on whether it is a file or a folder'),
+  one(
+    'a file by mode with the name of a folder',
+    { name: 'folder/', mode: 0o100_644 },
+    'disagree on whether it is a file or a folder',
+  ),
   one('a folder with content', { name: 'folder/', content: 'x', mode: 0o040_755 }, 'is a folder with content'),
   one('an encrypted file', { name: 'a', content: 'x', flags: 0x801 }, 'is encrypted'),
-  one('another compression', { name: 'a', content: 'x', method: 12 }, 'another way than deflate'),
+  one('another compression', { name: 'a', content: 'x', method: 12 }, 'a compression other than deflate'),
 ];
 
 const sizes: readonly HostilePackage[] = [
@@ -99,17 +103,17 @@ const sizes: readonly HostilePackage[] = [
     'inflates to more than the 10',
   ),
   one('a size that is too large', { name: 'a', content: 'x', deflate: true, size: 10 }, 'has 1 bytes, and 10'),
-  one('two sizes of what is stored', { name: 'a', content: 'xyz', size: 4 }, 'has two sizes'),
+  one('two sizes of what is stored', { name: 'a', content: 'xyz', size: 4 }, 'has two different sizes'),
   one('a wrong checksum', { name: 'a', content: 'x', crc: 1 }, 'is damaged'),
   one('a broken stream', { name: 'a', content: Buffer.from('\xff\xff\xff', 'latin1'), method: 8, size: 9 }, 'damaged'),
   one(
     'bytes behind a stream',
     { name: 'a', content: 'x', deflate: true, trailing: Buffer.from('evil') },
-    'behind its end',
+    'after its end',
   ),
   one('an end beyond the zip', { name: 'a', content: 'x', compressedSize: 1e6, size: 1e6 }, 'ends beyond'),
-  one('a header elsewhere', { name: 'a', content: 'x', shift: 3 }, 'not where the directory says'),
-  one('another method in its local header', { name: 'a', content: 'x', localMethod: 8 }, 'another method'),
+  one('a header elsewhere', { name: 'a', content: 'x', shift: 3 }, 'not at the offset in the directory'),
+  one('another method in its local header', { name: 'a', content: 'x', localMethod: 8 }, 'different method'),
   one('a file of 11 MiB', { name: 'a', content: zeros(11), deflate: true }, 'is larger than 10 MiB'),
   {
     what: 'a bomb of many files',
@@ -134,7 +138,7 @@ const sizes: readonly HostilePackage[] = [
         { name: 'big', content: zeros(1), deflate: true },
         ...Array.from({ length: 40 }, () => ({ name: 'big', over: 1, content: zeros(1), deflate: true })),
       ]),
-    problem: ['big', 'over the bytes of another entry'],
+    problem: ['big', 'overlaps the bytes of another entry'],
   },
   {
     what: 'more than 2000 entries',
@@ -151,28 +155,28 @@ const broken: readonly HostilePackage[] = [
     zip: () => rawZip([main], { prefix: Buffer.from('#!/bin/sh\n') }),
     problem: ['file', 'is not a zip'],
   },
-  { what: 'half a zip', zip: () => rawZip([main]).subarray(0, 40), problem: ['file', 'zip that can be read'] },
+  { what: 'half a zip', zip: () => rawZip([main]).subarray(0, 40), problem: ['file', 'readable zip file'] },
   {
     what: 'bytes behind the zip',
     zip: () => rawZip([main], { suffix: Buffer.from('more') }),
-    problem: ['file', 'zip that can be read'],
+    problem: ['file', 'readable zip file'],
   },
   {
     what: 'a directory elsewhere',
     zip: () => rawZip([main], { directoryShift: -3 }),
-    problem: ['file', 'zip that can be read'],
+    problem: ['file', 'readable zip file'],
   },
   {
     what: 'a directory beyond the end',
     zip: () => rawZip([main], { directoryShift: 1e6 }),
-    problem: ['file', 'zip that can be read'],
+    problem: ['file', 'readable zip file'],
   },
   {
     what: 'more entries than there are',
     zip: () => rawZip([main], { entryCount: 50 }),
-    problem: ['file', 'zip that can be read'],
+    problem: ['file', 'readable zip file'],
   },
-  { what: 'several disks', zip: () => rawZip([main], { diskNumber: 3 }), problem: ['file', 'zip that can be read'] },
+  { what: 'several disks', zip: () => rawZip([main], { diskNumber: 3 }), problem: ['file', 'readable zip file'] },
   { what: 'no entries', zip: () => rawZip([]), problem: ['file', 'is not a zip'] },
 ];
 
@@ -187,16 +191,8 @@ const modules: readonly HostilePackage[] = [
   one('an override file that comes last', { name: '~zz_override.tf', content: 'x = 1' }, 'is an override file'),
   one('an override file in JSON', { name: 'a_override.tf.json', content: '{}' }, 'is an override file'),
   one("an override file of OpenTofu's", { name: 'b_override.tofu', content: 'x = 1' }, 'is an override file'),
-  one(
-    'a file in the place of an access key',
-    { name: '.platform/id', content: 'x' },
-    'where the platform puts its own',
-  ),
-  one(
-    'a file in that place by another case',
-    { name: '.Platform/id', content: 'x' },
-    'where the platform puts its own',
-  ),
+  one('a file in the place of an access key', { name: '.platform/id', content: 'x' }, 'is reserved for the platform'),
+  one('a file in that place by another case', { name: '.Platform/id', content: 'x' }, 'is reserved for the platform'),
   one('a file of HCL that is too large', { name: 'a.tf', content: '#'.repeat(300_000) }, 'is larger than 256 KiB'),
   {
     what: 'too much HCL in all',
@@ -208,10 +204,10 @@ const modules: readonly HostilePackage[] = [
   hcl(
     'a default that is nested too deeply',
     `variable "x" {\n  default = ${'['.repeat(2000)}${']'.repeat(2000)}\n}\n`,
-    'is not what Terraform reads: variable.x.0.default',
+    'is not valid Terraform: variable.x.0.default',
   ),
   one('HCL that is not UTF-8', { name: 'b.tf', content: Buffer.from([0x23, 0xff]) }, 'is not UTF-8'),
-  hcl('a variable twice', 'variable "x" {\n}\nvariable "x" {\n}\n', 'declared already'),
+  hcl('a variable twice', 'variable "x" {\n}\nvariable "x" {\n}\n', 'a second time'),
   hcl('a variable whose name is a path', 'variable "../x" {\n}\n', 'whose name'),
   hcl('a default with NUL', 'variable "x" {\n  default = "\\u0000"\n}\n', 'NUL', 'inputs'),
   {
@@ -231,11 +227,7 @@ const modules: readonly HostilePackage[] = [
     problem: ['inputs', 'more text'],
   },
   one("Terraform's JSON that is none", { name: 'b.tf.json', content: '{' }, 'cannot be parsed'),
-  one(
-    "Terraform's JSON of other types",
-    { name: 'b.tf.json', content: '{"variable": [5]}' },
-    'not what Terraform reads',
-  ),
+  one("Terraform's JSON of other types", { name: 'b.tf.json', content: '{"variable": [5]}' }, 'not valid Terraform'),
 ];
 
 const manifests: readonly HostilePackage[] = [
@@ -263,7 +255,7 @@ const manifests: readonly HostilePackage[] = [
     'inputs.ssh_private_key',
     'fills in',
   ),
-  manifest('an input twice', 'inputs: [{name: a}, {name: a}]', 'inputs.a', 'is there twice'),
+  manifest('an input twice', 'inputs: [{name: a}, {name: a}]', 'inputs.a', 'is listed twice'),
   manifest(
     'an input whose default is of another type',
     'inputs: [{name: a, type: number, default: "five"}]',
@@ -272,12 +264,7 @@ const manifests: readonly HostilePackage[] = [
   ),
   manifest('an input whose name is an option', 'inputs: [{name: "-destroy"}]', 'inputs.0.name', 'must be a name'),
   manifest('an input of an unknown type', 'inputs: [{name: a, type: shell}]', 'inputs.0.type', 'must be one of'),
-  manifest(
-    'a web port on a host of its own',
-    'web: {port: 80, host: 169.254.169.254}',
-    'web.host',
-    'is not known here',
-  ),
+  manifest('a web port on a host of its own', 'web: {port: 80, host: 169.254.169.254}', 'web.host', 'is unknown'),
   manifest('a web port on an address', 'web: {port: 80, node: "http://x"}', 'web.node', 'name of a node'),
   manifest('a web port beyond ports', 'web_port: 70000', 'web_port', 'must be at most 65535'),
   { what: 'JSON that is none', zip: () => packOf({ 'stack.json': '{' }), problem: ['stack.json', 'cannot be parsed'] },

@@ -57,7 +57,7 @@ describe('files of OpenTofu', () => {
       expect(namesOf(await read({ 'main.tofu': variable('a') }, program))).toEqual(['a']);
     }
     expect(await problemsOf({ 'main.tofu': variable('a') }, terraform)).toEqual([
-      'file: has .tofu files only, which OpenTofu reads: Terraform applies stacks here',
+      'file: has only .tofu files, which require OpenTofu, but this installation uses Terraform',
     ]);
   });
 

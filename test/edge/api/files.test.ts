@@ -237,6 +237,6 @@ describe('a file', () => {
     bench().turnClock(601_000);
     await bench().files.deleteOld();
     expect(await chunks()).toBe(0);
-    await expect(writer.add(Buffer.alloc(300_000, 'x'))).rejects.toThrow(/given up/);
+    await expect(writer.add(Buffer.alloc(300_000, 'x'))).rejects.toThrow(/was discarded/);
   });
 });

@@ -93,7 +93,7 @@ describe('a node that something is applied on', () => {
     const refused = await remove('a');
     expect([refused.status, refused.body.error.message]).toEqual([
       409,
-      `Something is applied on the node by these runs: ${first.id}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) where the machine is gone.`,
+      `These runs have resources on the node: ${first.id}. Destroy them first, or forget them (POST /v1/runs/{id}/forget) if the machine no longer exists.`,
     ]);
     expect((await then('forget', first)).status).toBe(200);
     expect((await remove('a')).status).toBe(204);

@@ -131,16 +131,16 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
   });
 
   it.each([
-    ['/to-inside', 'names a host whose address is not public'],
-    ['/to-literal', 'redirected to an address that must not name an address that is not public'],
+    ['/to-inside', 'has a host whose address is not public'],
+    ['/to-literal', 'redirected to an address that must be a public address'],
     ['/to-http', 'redirected to an address that must begin with https://'],
     ['/to-file', 'redirected to an address that must begin with https://'],
-    ['/to-port', 'redirected to an address that must have no port but 443'],
+    ['/to-port', 'redirected to an address that must use no port other than 443'],
     ['/around', 'redirected more than 3 times'],
     ['/stalls', 'within 2 seconds'],
     ['/silent', 'within 2 seconds'],
     ['/broken', 'breaks off'],
-    ['/upgraded', 'cannot be reached'],
+    ['/upgraded', 'is unreachable'],
     ['/encoded', 'an encoding'],
     ['/error', 'status 500'],
     ['/nothing', 'status 404'],

@@ -161,7 +161,7 @@ describe('versions of a stack that was applied', () => {
     const more = (): ReturnType<typeof upload> => upload(packOf({ 'n.txt': 'one more' }), { name: 'held' }, keys.mine);
     const refused = await more();
     expect(refused.status).toBe(409);
-    expect(refused.body.error.message).toContain('50 versions that runs hold');
+    expect(refused.body.error.message).toContain('limit of 50 versions in use by runs');
     expect(await numbersOf('held')).toHaveLength(50);
     await api().db.sql`update runs set status = 'DESTROYED' where cluster_id = ${clusterId}`;
     expect(await runs.releaseVersions()).toBe(50);

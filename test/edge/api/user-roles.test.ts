@@ -171,7 +171,7 @@ describe('a platform administrator', () => {
     const answer = await ask(`/v1/users/${owner}`, { method: 'DELETE' });
     expect([answer.status, answer.body.error]).toMatchObject([
       409,
-      { message: 'Nobody else administers the platform.' },
+      { message: 'This user is the last platform administrator. Make another user platform administrator first.' },
     ]);
     expect((await ask('/v1/users?limit=1')).status).toBe(200);
   });

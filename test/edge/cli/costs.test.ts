@@ -45,7 +45,11 @@ describe('headgate costs', () => {
       ),
     });
     const csv = await run(['--csv', '--from', '2026-03-01']);
-    expect(csv).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('to: must be given with from') });
+    expect(csv).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('to: is required together with from'),
+    });
   });
 
   it('shows what was held and what it costs, as a table, as JSON and as CSV', async () => {

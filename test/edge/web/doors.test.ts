@@ -21,10 +21,10 @@ describe('an address is refused, and the run says why', () => {
     async (address) => {
       const { port } = new URL(web.gateway.databaseUrl);
       const [own, store] = [await declared(address, web.webPort), await declared(address, Number(port))];
-      expect([own.url, own.url_problem]).toEqual([null, 'web_port is a port of the gateway itself']);
+      expect([own.url, own.url_problem]).toEqual([null, 'web_port is used by the gateway itself']);
       expect([store.url, store.url_problem]).toEqual([
         null,
-        expect.stringContaining('what the gateway keeps its data in'),
+        expect.stringContaining('a service that the gateway depends on'),
       ]);
       const allowed = await declared(address, await web.application());
       expect([allowed.url, allowed.url_problem]).toEqual([expect.stringContaining('https://'), null]);
@@ -35,7 +35,7 @@ describe('an address is refused, and the run says why', () => {
     'to %s, which a cloud has its secrets at',
     async (address) => {
       const run = await declared(address, 80);
-      expect([run.url, run.url_problem]).toEqual([null, expect.stringContaining('clouds keep for themselves')]);
+      expect([run.url, run.url_problem]).toEqual([null, expect.stringContaining('reserved for cloud services')]);
     },
   );
 

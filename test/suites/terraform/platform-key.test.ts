@@ -84,7 +84,7 @@ describe('a platform key that is replaced', () => {
     expect(refused.body.error.message).toContain(`the platform key with the fingerprint ${mark}`);
     expect(refused.body.error.message).toContain(`this gateway has ${before[0]} (HEADGATE_PLATFORM_KEY)`);
     expect((await wrong.ask(`/v1/runs/${run.id}/destroy`, { method: 'POST' })).status).toBe(503);
-    expect(wrong.process.output.stdout).toContain('secrets cannot be encrypted here');
+    expect(wrong.process.output.stdout).toContain('secrets cannot be encrypted on this gateway');
   });
 
   it('keeps runs waiting on a gateway that has another one, until it has the right one', async () => {

@@ -34,10 +34,7 @@ export function fits(type: InputType, value: InputValue): boolean {
 const depthMax = 64;
 
 /** Schema of a JSON value. Checked level by level, so that endless nesting is reported too. */
-export const jsonValue = z.custom<InputValue>(
-  isJson,
-  `must be a value of JSON, nested at most ${depthMax} levels deep`,
-);
+export const jsonValue = z.custom<InputValue>(isJson, `must be a JSON value with at most ${depthMax} nested levels`);
 
 function isJson(value: unknown): boolean {
   let level: readonly unknown[] = [value];

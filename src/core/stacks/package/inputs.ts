@@ -60,7 +60,7 @@ export function findInputs(manifest: Manifest | null, variables: readonly Module
       : merged(manifest.inputs, own);
   const { length } = found.inputs;
   if (length <= inputsMax) return found;
-  const tooMany = { field: 'inputs', message: `has ${length} inputs: at most ${inputsMax} are taken` };
+  const tooMany = { field: 'inputs', message: `has ${length} inputs, but at most ${inputsMax} are allowed` };
   return { ...found, problems: [...found.problems, tooMany] };
 }
 
@@ -85,12 +85,12 @@ function merged(stated: readonly ManifestInput[], variables: readonly ModuleVari
   for (const input of stated) {
     const { name } = input;
     const wrong = (message: string): void => void problems.push({ field: `inputs.${name}`, message });
-    if (reservedInputs.has(name)) wrong('is a name that the platform fills in itself');
-    if (seen.has(name)) wrong('is there twice');
+    if (reservedInputs.has(name)) wrong('is a name that the platform sets itself');
+    if (seen.has(name)) wrong('is listed twice');
     seen.add(name);
     const variable = variables.find((one) => one.name === name) ?? undeclared;
     if (variable === undeclared && !reservedInputs.has(name)) {
-      warnings.push(`the module has no variable ${name}: the input of this name is not passed on`);
+      warnings.push(`the module has no variable ${name}: this input is ignored`);
     }
     for (const message of contradictions(input, variable)) wrong(message);
     inputs.push(toInput(input, variable));
@@ -98,7 +98,7 @@ function merged(stated: readonly ManifestInput[], variables: readonly ModuleVari
   const needed = variables.filter(({ name, hasDefault }) => !hasDefault && !seen.has(name));
   if (needed.length > 0) {
     warnings.push(
-      `the module needs inputs that the manifest does not name: ${needed.map(({ name }) => name).join(', ')}`,
+      `the module requires inputs that are missing in the manifest: ${needed.map(({ name }) => name).join(', ')}`,
     );
   }
   return { inputs: [...inputs, ...needed.map(derived)], problems, warnings };
@@ -121,13 +121,13 @@ function contradictions(input: ManifestInput, variable: ModuleVariable): string[
   const declared = typeOf(variable);
   const isFree = typeExpression === null || /^\s*any\b/.test(typeExpression);
   if (input.type !== null && input.type !== declared && !isFree) {
-    problems.push(`is a ${input.type} here, and ${typeExpression} in the module`);
+    problems.push(`is a ${input.type} in the manifest, but ${typeExpression} in the module`);
   }
   const type = input.type ?? declared;
-  if (input.default !== null && !fits(type, input.default)) problems.push(`has a default that is no ${type}`);
+  if (input.default !== null && !fits(type, input.default)) problems.push(`has a default of a type other than ${type}`);
   const isNeeded = variable !== undeclared && !hasDefault;
   if (input.required === false && input.default === null && isNeeded) {
-    problems.push('is not required, but the module needs it and there is no default');
+    problems.push('is optional and has no default, but the module requires it');
   }
   return problems;
 }

@@ -186,7 +186,7 @@ const inFile = ({ field, message }: PackageProblem, path: string): PackageProble
 function toProblem(issue: z.core.$ZodIssue): PackageProblem[] {
   const path = issue.path.map(String).join('.');
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({ field: `${path}.${key}`, message: 'is not known here' }));
+    return issue.keys.map((key) => ({ field: `${path}.${key}`, message: 'is unknown' }));
   }
   return [{ field: path === '' ? 'manifest' : path, message: sentence(issue) }];
 }
@@ -197,7 +197,7 @@ function sentence(issue: z.core.$ZodIssue): string {
     return `must be ${/^[aeio]/.test(issue.expected) ? 'an' : 'a'} ${issue.expected === 'int' ? 'whole number' : issue.expected}`;
   }
   if (issue.code === 'invalid_value') return `must be one of ${issue.values.map(String).join(', ')}`;
-  if (issue.code === 'invalid_union') return 'must be a value of JSON';
+  if (issue.code === 'invalid_union') return 'must be a JSON value';
   if (issue.code === 'too_small') return `must be at least ${issue.minimum}`;
   if (issue.code === 'too_big' && issue.message.startsWith('Too big')) return `must be at most ${issue.maximum}`;
   return issue.message;
@@ -217,7 +217,7 @@ function unknownFields(path: string, content: ManifestContent): string[] {
         .map((key) => `inputs.${one.name}.${key}`),
     ),
   ];
-  return unknown.slice(0, 20).map((key) => `${path}: the field ${key.slice(0, 100)} is not known and was left out`);
+  return unknown.slice(0, 20).map((key) => `${path}: ignored the unknown field ${key.slice(0, 100)}`);
 }
 
 function toManifest(content: ManifestContent): Manifest {

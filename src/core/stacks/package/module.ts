@@ -61,17 +61,17 @@ export function checkPaths(paths: readonly string[], product: Product): PackageP
   if (root === null) {
     const isForTofu = findRoot(paths, 'OpenTofu') !== null;
     const message = isForTofu
-      ? 'has .tofu files only, which OpenTofu reads: Terraform applies stacks here'
+      ? 'has only .tofu files, which require OpenTofu, but this installation uses Terraform'
       : 'has no .tf file: a stack is a Terraform module';
     return [{ field: 'file', message }];
   }
   const platform = `${root === '' ? '' : `${root}/`}${platformFolder}/`.toLowerCase();
   return paths.flatMap((path): PackageProblem[] => {
     if (folderOf(path) === root && overrideFile.test(path)) {
-      return [{ field: path, message: 'is an override file, which could change what the platform sets: rename it' }];
+      return [{ field: path, message: "is an override file, which could change the platform's settings: rename it" }];
     }
     const isOurs = path.toLowerCase().startsWith(platform);
-    return isOurs ? [{ field: path, message: 'lies in .platform, where the platform puts its own' }] : [];
+    return isOurs ? [{ field: path, message: 'is in .platform, which is reserved for the platform' }] : [];
   });
 }
 
@@ -161,7 +161,10 @@ function fileProblems(inRoot: readonly PackageFile[]): PackageProblem[] {
     if (!Buffer.from(bytes.toString('utf8')).equals(bytes)) wrong('is not UTF-8');
   }
   if (inRoot.reduce((sum, { bytes }) => sum + bytes.length, 0) > hclBytesMax) {
-    problems.push({ field: 'file', message: `has more than ${sizeText(hclBytesMax)} of Terraform in its root folder` });
+    problems.push({
+      field: 'file',
+      message: `has more than ${sizeText(hclBytesMax)} of Terraform files in its root folder`,
+    });
   }
   return problems;
 }
@@ -200,7 +203,7 @@ class Found {
     const parsed = fileContent.safeParse(content);
     if (!parsed.success) {
       const where = new Set(parsed.error.issues.map((issue) => issue.path.map(String).join('.')));
-      for (const place of where) this.#wrong(path, `is not what Terraform reads: ${place}`);
+      for (const place of where) this.#wrong(path, `is not valid Terraform: ${place}`);
       return;
     }
     const { variable: variables = {}, output = {}, terraform = [] } = parsed.data;
@@ -222,10 +225,10 @@ class Found {
 
   #add(path: string, name: string, body: z.output<typeof variable>): void {
     if (!variableName.test(name) || name.length > nameCharsMax) {
-      this.#wrong(path, `has a variable whose name Terraform or the platform does not take: ${name}`);
+      this.#wrong(path, `has a variable with an invalid or reserved name: ${name}`);
       return;
     }
-    if (this.#variables.has(name)) this.#wrong(path, `has the variable ${name}, which is declared already`);
+    if (this.#variables.has(name)) this.#wrong(path, `declares the variable ${name} a second time`);
     // For a variable that the platform sets, the default is only a placeholder that no run uses.
     const isReserved = reservedInputs.has(name);
     this.#variables.set(name, {

@@ -138,14 +138,14 @@ const unstorable = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab])/;
 
 function textProblems({ metadata }: ReadPackage): PackageProblem[] {
   const text = JSON.stringify(metadata);
-  if (text.length > metadataCharsMax) return [{ field: 'inputs', message: 'take more text than a stack may have' }];
-  return unstorable.test(text) ? [{ field: 'inputs', message: 'have text with NUL or half characters' }] : [];
+  if (text.length > metadataCharsMax) return [{ field: 'inputs', message: 'exceed the limit for the text of a stack' }];
+  return unstorable.test(text) ? [{ field: 'inputs', message: 'contain NUL or incomplete characters' }] : [];
 }
 
 function versionProblems({ requiredVersions }: RootModule, terraform: TerraformProgram | null): PackageProblem[] {
   const constraint = terraform === null ? null : whatForbids(requiredVersions, terraform);
   if (terraform === null || constraint === null) return [];
-  const message = `is "${constraint}", and ${terraform.product} ${terraform.version} applies stacks here`;
+  const message = `is "${constraint}", but this installation uses ${terraform.product} ${terraform.version}`;
   return [{ field: 'required_version', message }];
 }
 
@@ -155,7 +155,7 @@ function droppedWarning(dropped: readonly string[]): string[] {
   if (dropped.length === 0) return [];
   const shown = dropped.slice(0, droppedShownMax).map((path) => path.slice(0, 100));
   const rest = dropped.length > shown.length ? ` and ${dropped.length - shown.length} more` : '';
-  return [`left out, as state, plans and downloads are: ${shown.join(', ')}${rest}`];
+  return [`skipped (state, plans and downloads are not stored): ${shown.join(', ')}${rest}`];
 }
 
 function titleOf(folderName: string): string | null {

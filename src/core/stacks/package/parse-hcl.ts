@@ -53,7 +53,7 @@ async function startThread(): Promise<Thread> {
     await once(worker, 'message', { signal: AbortSignal.timeout(startTimeoutMs) });
   } catch (error) {
     void worker.terminate();
-    throw new Error('the parser of Terraform files does not start', { cause: error });
+    throw new Error('the parser for Terraform files could not be started', { cause: error });
   }
   return { worker, packages: 0 };
 }
@@ -72,7 +72,7 @@ function ask(worker: Worker, files: readonly HclFile[]): Promise<readonly HclPar
       leave();
       resolve(parsed);
     };
-    const onExit = (): void => refuse('cannot be parsed: they take too much memory');
+    const onExit = (): void => refuse('cannot be parsed: they need too much memory');
     const timer = setTimeout(() => refuse(`take longer than ${hclTimeoutMs / 1000} seconds to parse`), hclTimeoutMs);
     worker.on('message', onParsed).on('exit', onExit);
     worker.postMessage(files);

@@ -25,7 +25,7 @@ export class PackageRefusedError extends Error {
     }));
     const left = problems.length - listed.length;
     const rest = left > 0 ? [{ field: 'file', message: `${left} more problems are not listed` }] : [];
-    super('the package is not taken');
+    super('the package is invalid');
     this.name = 'PackageRefusedError';
     this.problems = [...listed, ...rest];
   }

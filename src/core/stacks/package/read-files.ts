@@ -71,8 +71,8 @@ export async function readFiles(zip: Buffer): Promise<PackageFiles> {
 async function readEntry(entry: ZipEntry): Promise<Buffer | string> {
   const bytes = entry.isDeflated ? await inflated(entry) : entry.stored;
   if (typeof bytes === 'string') return bytes;
-  if (bytes.length !== entry.size) return `has ${bytes.length} bytes, and ${entry.size} by its zip`;
-  if (crc32(bytes) !== entry.crc32) return 'is damaged: its checksum is another one';
+  if (bytes.length !== entry.size) return `has ${bytes.length} bytes, but its zip says ${entry.size}`;
+  if (crc32(bytes) !== entry.crc32) return 'is damaged: its checksum does not match';
   return bytes;
 }
 
@@ -80,11 +80,11 @@ async function inflated({ stored, size }: ZipEntry): Promise<Buffer | string> {
   try {
     // zlib does not accept a limit of 0.
     const { buffer, engine } = await inflate(stored, { maxOutputLength: Math.max(size, 1) });
-    if (engine.bytesWritten !== stored.length) return 'has bytes behind its end';
+    if (engine.bytesWritten !== stored.length) return 'has extra bytes after its end';
     return buffer;
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : '';
-    if (code === 'ERR_BUFFER_TOO_LARGE') return `inflates to more than the ${size} bytes that its zip says`;
+    if (code === 'ERR_BUFFER_TOO_LARGE') return `inflates to more than the ${size} bytes stated in its zip`;
     return 'is damaged: it cannot be inflated';
   }
 }

@@ -32,7 +32,9 @@ const partBytesMax = 255;
 /** @throws PackageRefusedError if the bytes are not a zip, or its directory cannot be read completely */
 export async function listZip(bytes: Buffer): Promise<ZipListing> {
   if (bytes.length < 4 || bytes.readUInt32LE(0) !== localSignature) {
-    throw new PackageRefusedError([{ field: 'file', message: 'is not a zip: it does not begin with an entry of one' }]);
+    throw new PackageRefusedError([
+      { field: 'file', message: 'is not a zip file: it does not begin with a zip entry' },
+    ]);
   }
   const problems: PackageProblem[] = [];
   const places = new Places();
@@ -82,7 +84,7 @@ async function readDirectory(bytes: Buffer): Promise<readonly Entry[]> {
   } catch (error) {
     if (error instanceof PackageRefusedError) throw error;
     const message = error instanceof Error ? error.message : String(error);
-    throw new PackageRefusedError([{ field: 'file', message: `is not a zip that can be read: ${message}` }]);
+    throw new PackageRefusedError([{ field: 'file', message: `is not a readable zip file: ${message}` }]);
   }
 }
 
@@ -108,8 +110,8 @@ function nameProblems(path: string, entry: Entry): string[] {
   const parts = path.replace(/\/$/, '').split('/');
   if (path === '') problems.push('has no name');
   else if (yauzl.validateFileName(path) !== null) {
-    problems.push('its name leads out of the package: relative names with "/" alone are taken, without ".."');
-  } else if (parts.some((part) => part === '' || part === '.')) problems.push('its name has an empty part, or "."');
+    problems.push('its name leads out of the package: use relative names with "/" and without ".."');
+  } else if (parts.some((part) => part === '' || part === '.')) problems.push('its name has an empty part or "."');
   if (/\p{Cc}/u.test(path)) problems.push('its name has control characters');
   if (raw.length > pathBytesMax || parts.some((part) => Buffer.byteLength(part) > partBytesMax)) {
     problems.push(`its name is longer than ${pathBytesMax} bytes, or a part of it than ${partBytesMax}`);
@@ -136,10 +138,10 @@ function kindProblems(path: string, entry: Entry): string[] {
   const type = modeOf(entry) & typeMask;
   const isFolder = path.endsWith('/');
   if (type !== 0 && type !== regularFile && type !== folder) {
-    problems.push(`is ${otherTypes[type] ?? 'of an unknown type'}: files and folders alone are taken`);
+    problems.push(`is ${otherTypes[type] ?? 'of an unknown type'}: only files and folders are allowed`);
   }
   if (type === (isFolder ? regularFile : folder)) {
-    problems.push('is a file by its name and a folder by its mode, or the other way round');
+    problems.push('its name and its mode disagree on whether it is a file or a folder');
   }
   if (isFolder && entry.uncompressedSize > 0) problems.push('is a folder with content');
   return [...problems, ...packingProblems(entry)];
@@ -153,10 +155,10 @@ function packingProblems(entry: Entry): string[] {
   const problems: string[] = [];
   if ((flags & encryptedFlags) !== 0) problems.push('is encrypted');
   if (method !== methodStored && method !== methodDeflated) {
-    problems.push('is compressed in another way than deflate');
+    problems.push('uses a compression other than deflate');
   }
   if (method === methodStored && compressedSize !== uncompressedSize) {
-    problems.push('is not compressed, and has two sizes');
+    problems.push('is not compressed but has two different sizes');
   }
   if (uncompressedSize > fileBytesMax) problems.push(`is larger than ${sizeText(fileBytesMax)}`);
   return problems;
@@ -174,16 +176,16 @@ interface ByteRange {
 function rangeOf(bytes: Buffer, entry: Entry): ByteRange | string {
   const begin = entry.relativeOffsetOfLocalHeader;
   if (begin + localHeaderBytes > bytes.length || bytes.readUInt32LE(begin) !== localSignature) {
-    return 'its local header is not where the directory says';
+    return 'its local header is not at the offset in the directory';
   }
   const nameEnd = begin + localHeaderBytes + bytes.readUInt16LE(begin + 26);
   const data = nameEnd + bytes.readUInt16LE(begin + 28);
   const end = data + entry.compressedSize;
-  if (end > bytes.length) return 'ends beyond the end of the zip';
+  if (end > bytes.length) return 'extends beyond the end of the zip';
   if (!bytes.subarray(begin + localHeaderBytes, nameEnd).equals(entry.fileNameRaw)) {
-    return 'has another name in its local header';
+    return 'has a different name in its local header';
   }
-  if (bytes.readUInt16LE(begin + 8) !== entry.compressionMethod) return 'has another method in its local header';
+  if (bytes.readUInt16LE(begin + 8) !== entry.compressionMethod) return 'has a different method in its local header';
   return { begin, data, end };
 }
 
@@ -202,7 +204,7 @@ class Places {
       this.#paths.set(key, path);
       return null;
     }
-    return other === path ? 'is there twice' : `is the same as ${other} where cases are not told apart`;
+    return other === path ? 'is in the package twice' : `differs from ${other} only in case`;
   }
 
   /** Reports entries that share bytes, which is how a small zip inflates to a large one. */
@@ -213,7 +215,7 @@ class Places {
       .flatMap(({ path, begin, end }): PackageProblem[] => {
         const isOver = begin < reached;
         reached = Math.max(reached, end);
-        return isOver ? [{ field: path, message: 'lies over the bytes of another entry' }] : [];
+        return isOver ? [{ field: path, message: 'overlaps the bytes of another entry' }] : [];
       });
   }
 
@@ -222,7 +224,7 @@ class Places {
       const parts = key.split('/');
       const above = parts.slice(0, -1).map((_, index) => parts.slice(0, index + 1).join('/'));
       const isBelowFile = above.some((name) => this.#paths.get(name)?.endsWith('/') === false);
-      return isBelowFile ? [{ field: path, message: 'lies in a folder that is also a file' }] : [];
+      return isBelowFile ? [{ field: path, message: 'is in a folder that is also a file' }] : [];
     });
   }
 }
