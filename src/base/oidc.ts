@@ -43,12 +43,14 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
+const kindTexts = { refused: 'rejected', away: 'provider unreachable' } as const;
+
 /** `refused`: provider or person rejected, or the attempt is another browser's. `away`: the provider is unreachable. */
 export class OidcError extends Error {
   readonly kind: 'refused' | 'away';
 
   constructor(kind: 'refused' | 'away', cause: unknown) {
-    super(`OpenID Connect sign-in: ${kind}`, { cause });
+    super(`OpenID Connect sign-in: ${kindTexts[kind]}`, { cause });
     this.name = 'OidcError';
     this.kind = kind;
   }
@@ -107,7 +109,7 @@ export function createOidc(options: OidcOptions): Oidc {
       const kind = kindOf(error);
       log.warn(
         { err: error },
-        `an OpenID Connect sign-in failed (${kind}); check the provider in HEADGATE_OIDC_ISSUER`,
+        `an OpenID Connect sign-in failed (${kindTexts[kind]}); check the provider in HEADGATE_OIDC_ISSUER`,
       );
       throw new OidcError(kind, error);
     }

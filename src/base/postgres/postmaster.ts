@@ -85,7 +85,7 @@ const lookEveryMs = 500;
  */
 export async function whenGone(pid: number, clusterDir: string): Promise<string> {
   while (mayRun(pid, clusterDir)) await sleep(lookEveryMs, undefined, { ref: false });
-  return 'its process is gone';
+  return 'its process no longer exists';
 }
 
 function mayRun(pid: number, clusterDir: string): boolean {
