@@ -21,10 +21,10 @@ describe('the first mistake of a JSON text', () => {
     ['{"a": {"b" 1}}', 11, 'a colon is expected'],
     ['{"a": [1 2]}', 9, 'a comma or "]" is expected'],
     ['{"a": NaN}', 6, 'a value is expected'],
-    ['{"a": "C:\\x"}', 9, 'this backslash begins no escape: write it as \\\\'],
+    ['{"a": "C:\\x"}', 9, 'invalid escape sequence: write a backslash as \\\\'],
     ['{"a": "x', 6, 'this string does not end'],
     ['{"a": ', 6, 'it ends too early'],
-    ['{} {}', 3, 'nothing may follow the value'],
+    ['{} {}', 3, 'unexpected content after the value'],
   ])('%j is at %i', (text, offset, reason) => {
     expect(findMistake(text)).toEqual({ offset, reason });
   });

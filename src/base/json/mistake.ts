@@ -25,7 +25,7 @@ class MistakeAt extends Error {
 export function findMistake(text: string): JsonMistake | null {
   try {
     const rest = skipSpace(text, value(text, skipSpace(text, 0)));
-    return rest < text.length ? { offset: rest, reason: 'nothing may follow the value' } : null;
+    return rest < text.length ? { offset: rest, reason: 'unexpected content after the value' } : null;
   } catch (error) {
     if (!(error instanceof MistakeAt)) throw error;
     return { offset: error.offset, reason: error.message };
@@ -84,7 +84,7 @@ const string: Reader = (text, start) => {
     if (code < SPACE) throw new MistakeAt(at, rawMistake(code));
     if (code !== BACKSLASH) continue;
     escapeSequence.lastIndex = at;
-    if (!escapeSequence.test(text)) throw new MistakeAt(at, 'this backslash begins no escape: write it as \\\\');
+    if (!escapeSequence.test(text)) throw new MistakeAt(at, 'invalid escape sequence: write a backslash as \\\\');
     at = escapeSequence.lastIndex - 1;
   }
   throw new MistakeAt(start, 'this string does not end');

@@ -212,7 +212,7 @@ export function scanDocument(text: string, bounds = unbounded): JsonScan {
   const scan = scanObject(text, 0, bounds);
   if (!scan.ok) return scan;
   const rest = skipSpace(text, scan.end);
-  return rest < text.length ? refused(rest, 'nothing may follow the object') : scan;
+  return rest < text.length ? refused(rest, 'unexpected content after the object') : scan;
 }
 
 /** One replacement of the characters from `start` to `end`. */

@@ -30,7 +30,7 @@ describe('a body that is no request', () => {
     ['an array', '[{"model":"chat"}]', 'not a valid JSON object'],
     ['a string', '"chat"', 'not a valid JSON object'],
     ['null', 'null', 'not a valid JSON object'],
-    ['two objects', '{"model":"chat"}{"model":"chat"}', 'nothing may follow'],
+    ['two objects', '{"model":"chat"}{"model":"chat"}', 'unexpected content after'],
     ['with a byte order mark', `\uFEFF${chatText('')}`, 'not a valid JSON object'],
     ['with a key without quotes', '{model:"chat"}', 'not a valid JSON object'],
     ['with a NUL between its members', '{"model":"chat",\0"n":1}', 'not a valid JSON object'],
