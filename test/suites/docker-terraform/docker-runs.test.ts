@@ -277,7 +277,7 @@ describe('two gateways and two hosts', () => {
     for (const id of onSecond) {
       expect(await third.becomes(id, 'FAILED')).toMatchObject({
         failure_code: 'INTERRUPTED',
-        failure_message: 'its machine has stopped responding; the resources that it created until then are kept',
+        failure_message: 'its machine stopped responding; the resources that the run created until then are kept',
       });
     }
     const states = async (): Promise<number> =>

@@ -68,7 +68,7 @@ describe('two gateways on one database', () => {
       const failed = await first.becomes(run.id, 'FAILED');
       expect([failed.failure_code, failed.failure_message]).toEqual([
         'INTERRUPTED',
-        'its machine has stopped responding; the resources that it created until then are kept',
+        'its machine stopped responding; the resources that the run created until then are kept',
       ]);
     }
 

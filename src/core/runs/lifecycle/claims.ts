@@ -24,7 +24,7 @@ export function createClaims(sql: Sql, holder: string): Claims {
     ...createClaiming(sql, holder),
     ...createProgress(sql),
     async sweep({ abandonedMs, pendingMs, places }) {
-      const abandoned = 'its machine has stopped responding; the resources that it created until then are kept';
+      const abandoned = 'its machine stopped responding; the resources that the run created until then are kept';
       if (abandonedMs !== null) {
         await sql`
           update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${abandoned},
