@@ -43,7 +43,7 @@ const errorTable = {
   unsupported_media_type: invalid(415, 'Send the body as application/json.'),
   unprocessable: invalid(422, 'An earlier request used the same reference with different values.'),
   package_invalid: invalid(422, 'The package is invalid.'),
-  insufficient_funds: entry(402, 'billing_error', 'The balance is too low for this request. Add credit.'),
+  insufficient_funds: entry(402, 'billing_error', 'The balance is too low for this request.'),
   budget_exceeded: entry(402, 'billing_error', 'This request exceeds a budget.'),
   rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its requests per minute. Try again later.'),
   tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per minute. Try again later.'),

@@ -37,7 +37,7 @@ describe('a secret in a file', () => {
 
   it('is refused where the variable itself is set, too', () => {
     const both = { HEADGATE_BOOTSTRAP_KEY: 'x', HEADGATE_BOOTSTRAP_KEY_FILE: secret('y') };
-    expect(() => readSecretFiles(both)).toThrow('HEADGATE_BOOTSTRAP_KEY is set, too');
+    expect(() => readSecretFiles(both)).toThrow('HEADGATE_BOOTSTRAP_KEY is also set');
     const password = { DATABASE_URL: 'postgres://a:b@c/d', POSTGRES_PASSWORD_FILE: secret('y') };
     expect(() => readSecretFiles(password)).toThrow(
       'POSTGRES_PASSWORD_FILE: DATABASE_URL also has a password; remove it from the URL, or remove POSTGRES_PASSWORD_FILE.',

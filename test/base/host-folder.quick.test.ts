@@ -61,14 +61,14 @@ describe('the folders and volumes that the door to the Docker socket lets throug
     parseDockerGateConfig({ HEADGATE_DOCKER_BINDS: binds, HEADGATE_DOCKER_VOLUMES: volumes });
 
   it.each([
-    ['/srv/models,/srv/models/deep', 'HEADGATE_DOCKER_BINDS: /srv/models/deep lies in /srv/models'],
-    ['/srv/models/deep:ro,/srv/models', 'HEADGATE_DOCKER_BINDS: /srv/models/deep lies in /srv/models'],
+    ['/srv/models,/srv/models/deep', 'HEADGATE_DOCKER_BINDS: /srv/models/deep is inside /srv/models'],
+    ['/srv/models/deep:ro,/srv/models', 'HEADGATE_DOCKER_BINDS: /srv/models/deep is inside /srv/models'],
     ['/srv/models,/srv/models:ro', 'HEADGATE_DOCKER_BINDS: /srv/models is listed with and without :ro'],
     ['/srv/models:rw', 'HEADGATE_DOCKER_BINDS: must be absolute paths'],
     ['hf-cache', 'HEADGATE_DOCKER_BINDS: must be absolute paths'],
     ['/srv/../etc', 'HEADGATE_DOCKER_BINDS: expected an absolute path'],
     ['/var/run', 'HEADGATE_DOCKER_BINDS: /var/run gives control over the machine'],
-    ['/etc/ssl', 'HEADGATE_DOCKER_BINDS: /etc/ssl belongs to the machine'],
+    ['/etc/ssl', 'HEADGATE_DOCKER_BINDS: /etc/ssl is a system folder'],
   ])('are refused: %s', (binds, message) => {
     expect(() => read(binds)).toThrow(message);
   });

@@ -73,7 +73,7 @@ describe('a database that a newer version has migrated', () => {
     await sql`alter table drizzle.__drizzle_migrations drop column name, drop column version`;
     await sql`insert into drizzle.__drizzle_migrations (hash, created_at) values ('abc', ${newest + 1})`;
     const [name] = [new Date(newest + 1).toISOString()];
-    await expect(migrate(url)).rejects.toThrow('a newer version has changed it');
+    await expect(migrate(url)).rejects.toThrow('a newer version has migrated it');
     await expect(migrate(url)).rejects.toThrow(`does not know the migration of ${name}`);
   });
 });

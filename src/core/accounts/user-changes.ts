@@ -58,7 +58,7 @@ export async function insertUser(context: ChangeContext, input: NewUser, author:
   const { tx, audit, now } = context;
   const { organizationId, role, name, email, passwordHash } = input;
   const organization = await lockOrganization(tx, organizationId);
-  if (organization === null) throw new AppError('not_found', { message: 'This organization does not exist.' });
+  if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
     throw new AppError('conflict', { message: 'This organization is closed and cannot get new users.' });
   }

@@ -203,7 +203,7 @@ function sumsOf(usage: UsageHour | null): ReconciledHour['sums'] {
 
 function problemOf({ usage, ledger }: Hour, unexplained: ReconciledHour['unexplained']): string | null {
   const problems: string[] = [];
-  if (ledger.length > 0) problems.push(`${ledger.length} ledger entries differ from their records`);
+  if (ledger.length > 0) problems.push(`ledger entries that differ from their records: ${ledger.length}`);
   if (usage !== null && sumsDiffer(usage)) problems.push('the sums of the hour differ from its records');
   const { promptTokens, completionTokens } = unexplained;
   if (promptTokens !== 0) problems.push(`${tokensText(promptTokens, 'prompt')} than the records`);
@@ -247,7 +247,7 @@ function lostHours(ledger: readonly LedgerDifference[], { present }: Known): rea
       counted: null,
       difference: { ...noTokens, picoUsd: ledgerPicoUsd - recordsPicoUsd },
       unexplained: noTokens,
-      problem: `${entries.length} ledger entries differ from their records`,
+      problem: `ledger entries that differ from their records: ${entries.length}`,
       explanations: [],
     };
   });

@@ -70,7 +70,7 @@ export async function mustFind(tx: Transaction, viewer: StackViewer, nameOrId: s
   return stack;
 }
 
-export const noSuchStack = (): AppError => new AppError('not_found', { message: 'This stack does not exist.' });
+export const noSuchStack = (): AppError => new AppError('not_found', { message: 'There is no such stack.' });
 export const forbidden = (message: string): AppError => new AppError('insufficient_scope', { message });
 export const nameTaken = (name: string): AppError =>
   new AppError('conflict', { message: `The name ${name} is already used by another stack.`, param: 'name' });

@@ -89,7 +89,7 @@ describe('no login', () => {
   it('comes from something that is no file', async () => {
     const { logins, path, logged } = open(null);
     mkdirSync(path);
-    expect((await logins.find('a')).remark).toContain('is no file');
+    expect((await logins.find('a')).remark).toContain('is not a file');
     expect(logged()).toContain('cannot read the registry logins');
   });
 

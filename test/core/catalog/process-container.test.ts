@@ -49,10 +49,10 @@ describe('a process that starts a container', () => {
 
   it.each([
     ['-v /var/run/docker.sock:/var/run/docker.sock', '/var/run/docker.sock is a socket'],
-    ['-v/:/host', '/ gives the machine away'],
-    ['--volume=/etc/passwd:/x', '/etc/passwd belongs to the machine'],
+    ['-v/:/host', '/ gives control over the machine'],
+    ['--volume=/etc/passwd:/x', '/etc/passwd is a system folder'],
     ['--mount type=bind,source=/run/docker.sock,target=/x', '/run/docker.sock is a socket'],
-    ['--mount type=bind,src=/proc,dst=/x,readonly', '/proc gives the machine away'],
+    ['--mount type=bind,src=/proc,dst=/x,readonly', '/proc gives control over the machine'],
     ['--mount type=volume,src=a,dst=/x,volume-opt=o=bind', 'volume options are not allowed'],
   ])('is refused with %s', (options, why) => {
     expect(problems(run(options))).toEqual([expect.stringContaining(`command: ${why}`)]);

@@ -40,7 +40,7 @@ describe('findDifferences', () => {
       ],
     });
     expect(difference === undefined ? '' : differenceText(difference)).toBe(
-      'price chat: 1 on host-a (aaaaaaaa); 2 on host-b (bbbbbbbb); not there on host-c (cccccccc)',
+      'price chat: 1 on host-a (aaaaaaaa); 2 on host-b (bbbbbbbb); missing on host-c (cccccccc)',
     );
   });
 

@@ -90,7 +90,7 @@ describe('what was altered is found, and the command fails:', () => {
       'insert into usage_requests select * from removed; drop table removed',
     );
     expect(found.ledger_differences).toHaveLength(1);
-    expect(found.data.some(({ model, problem }: Body) => model === null && problem.includes('1 entries'))).toBe(true);
+    expect(found.data.some(({ model, problem }: Body) => model === null && problem.includes('records: 1'))).toBe(true);
     expect(lineOf(found).problem).toMatch(/sums of the hour .*engines counted \d+ prompt tokens more/);
   });
 

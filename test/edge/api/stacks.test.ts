@@ -344,7 +344,7 @@ describe('a stack', () => {
 
   it('that is not visible answers as one that is not there', async () => {
     const { body } = await upload(packOf({}), { name: 'secret-one' }, keys.theirs);
-    const none = { error: { code: 'NOT_FOUND', message: 'This stack does not exist.', details: [] } };
+    const none = { error: { code: 'NOT_FOUND', message: 'There is no such stack.', details: [] } };
     for (const name of ['secret-one', body.id, formatId('stack', uuidv7()), 'nothing', '%00', '..%2f..', 'stack_1']) {
       for (const answer of [
         await ask(`/v1/stacks/${name}`, { key: keys.mine }),

@@ -232,7 +232,7 @@ describe('headgate keys, usage and wallet', () => {
     expect((await run(['chat', 'Hello!'], { env })).code).toBe(0);
     expect((await run(['usage', 'requests', '--limit', '5'], { env })).stdout.split('\n')).toHaveLength(3);
     expect((await run(['keys', 'ls'], { env })).stderr).toContain(
-      'it needs a key of scope "management"; the key in HEADGATE_API_KEY has scope "inference"; have a manager of the ' +
+      'requires an API key with the scope "management"; the key in HEADGATE_API_KEY has scope "inference"; have a manager of the ' +
         'organization run "headgate keys create NAME --scope management"',
     );
     const changed = await run([

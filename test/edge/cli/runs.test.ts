@@ -112,7 +112,7 @@ describe('headgate runs, refused', () => {
     const { secret } = await ask('/v1/keys', { body: { name: 'app', scope: 'inference' }, key: mine.key });
     const env = { HEADGATE_API_KEY: secret };
     expect((await headgate(['runs', 'apply', 'words', '--cluster', clusterId], { env })).stderr).toContain(
-      'it needs a key of scope "management"; the key in HEADGATE_API_KEY has scope "inference"',
+      'requires an API key with the scope "management"; the key in HEADGATE_API_KEY has scope "inference"',
     );
     expect((await headgate(['runs', 'ls', '--status', 'DONE'])).stderr).toContain('status');
   });

@@ -27,7 +27,7 @@ describe('headgate stacks', () => {
     );
     expect(await runCli(['stacks', 'show', 'nothing'], { env: env() })).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('This stack does not exist; "headgate stacks ls" lists the stacks\n  request '),
+      stderr: expect.stringContaining('There is no such stack; "headgate stacks ls" lists the stacks\n  request '),
     });
   });
 

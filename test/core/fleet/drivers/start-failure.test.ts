@@ -82,8 +82,8 @@ describe('the cause of an exit', () => {
   });
 
   it.each<[string, object]>([
-    ['was ended by SIGKILL', { exitCode: 137 }],
-    ['was ended by SIGTERM', { exitCode: null, signal: 'SIGTERM' }],
+    ['it was killed by SIGKILL', { exitCode: 137 }],
+    ['it was killed by SIGTERM', { exitCode: null, signal: 'SIGTERM' }],
     ['the kernel killed it because memory ran out', { exitCode: 137, oomKilled: true }],
   ])('from outside is told in one sentence: %s', (detail, over) => {
     expect(explainExit({ ...exit, logTail: 'INFO: loading weights', ...over }).detail).toBe(detail);

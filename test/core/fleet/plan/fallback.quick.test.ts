@@ -141,7 +141,7 @@ describe('a changed file that fails while nothing runs', () => {
     const world = stopped();
     change(world, 'v2', wide);
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
-    expect(world.engine('a').rollout).toMatchObject({ state: 'refused', text: expect.stringContaining('no GPU') });
+    expect(world.engine('a').rollout).toMatchObject({ state: 'refused', text: expect.stringContaining('No GPU') });
   });
 
   it('is refused when it was changed while nobody led', () => {

@@ -32,7 +32,7 @@ describe('processes that need more memory together than there is', () => {
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
     expect(world.answers).toEqual([{ engineId: 'a', answer: 'memory' }]);
-    expect(world.engine('a').cause?.detail).toBe('it needs 17 GiB; local has 16 GiB for engines');
+    expect(world.engine('a').cause?.detail).toBe('the engine needs 17 GiB; local has 16 GiB for engines');
     expect(world.everStarted).toEqual([]);
   });
 
@@ -109,7 +109,7 @@ describe('processes that need more memory together than there is', () => {
     expect(world.answers).toEqual([{ engineId: 'a', answer: 'no_room' }]);
     world.request('a');
     world.run(1000);
-    expect(world.engine('a').cause).toMatchObject({ kind: 'no_room', detail: 'taken by gone' });
+    expect(world.engine('a').cause).toMatchObject({ kind: 'no_room', detail: 'in use by gone' });
     world.holdings = [];
     serve(world, 'a');
   });

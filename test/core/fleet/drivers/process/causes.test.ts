@@ -120,7 +120,7 @@ describe('the end of a process that was killed', () => {
     for (const kills of [3, null]) {
       expect(await killed(() => kills)).toMatchObject({
         kind: 'killed',
-        detail: 'was ended by SIGKILL',
+        detail: 'it was killed by SIGKILL',
       });
     }
   });

@@ -93,7 +93,7 @@ describe('a process that needs more than the machine has', () => {
       ok: false,
       refusal: { code: 'start_failed', publicText: 'There is not enough memory to run this model.' },
     });
-    expect(fleet.list()[0]?.causeDetail).toBe('it needs 20 GiB; local has 16 GiB for engines');
+    expect(fleet.list()[0]?.causeDetail).toBe('the engine needs 20 GiB; local has 16 GiB for engines');
   });
 });
 
