@@ -121,7 +121,7 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
     ['https://shared.example/', 'not public'],
     ['https://azure.example/', 'not public'],
     ['https://unique.example/', 'not public'],
-    ['https://nowhere.example/', 'not known'],
+    ['https://nowhere.example/', 'has an unknown host'],
   ])('with %s', async (url, message) => {
     const before = current().dialed.length;
     const { status, body } = await push(url);
@@ -139,9 +139,9 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
     ['/around', 'redirected more than 3 times'],
     ['/stalls', 'within 2 seconds'],
     ['/silent', 'within 2 seconds'],
-    ['/broken', 'breaks off'],
+    ['/broken', 'closed the connection before'],
     ['/upgraded', 'is unreachable'],
-    ['/encoded', 'an encoding'],
+    ['/encoded', 'a content encoding'],
     ['/error', 'status 500'],
     ['/nothing', 'status 404'],
   ])('after it was asked for at %s', async (path, message) => {

@@ -243,7 +243,7 @@ describe.each([
       const answer = await bench.chat({ model: 'queued' }, { signal: AbortSignal.timeout(300) }).catch(() => null);
       return answer?.status === 503 ? answer : null;
     });
-    expect((await errorOf(refused)).message).toContain('Too many requests wait');
+    expect((await errorOf(refused)).message).toContain('Too many requests are waiting');
     const answer = await ask({ model: 'queued', stream });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);
     await answer.text();

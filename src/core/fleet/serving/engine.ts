@@ -40,7 +40,7 @@ type OwnRefusal = Exclude<AcquireRefusal['code'], 'taken_away'>;
 const refusalTexts: Record<OwnRefusal, string> = {
   start_failed: 'The engine of this model could not be started.',
   start_timeout: 'The engine of this model did not become ready in time.',
-  queue_full: 'Too many requests wait for this model to start. Try again later.',
+  queue_full: 'Too many requests are waiting for this model to start. Try again later.',
   no_other_replica: 'No other replica of this model is running.',
   shutting_down: 'The gateway is shutting down.',
 };
