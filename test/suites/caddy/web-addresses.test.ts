@@ -41,8 +41,8 @@ describe('a web address is refused', () => {
       [{ port: 8080, node: 'http://n0/' }, 'web_node must be the name of a node'],
       [{ port: 8080, node: ['n0'] }, 'web_node must be the name of a node'],
       [{ port, node: 'n0' }, "web_port is the port of the node's SSH server"],
-      [{ port: 8080, path: '//other.example/' }, 'web_path must begin with "/"'],
-      [{ port: 8080, path: '/a\r\nset-cookie: b' }, 'web_path must begin with "/"'],
+      [{ port: 8080, path: '//other.example/' }, 'web_path must begin with exactly one "/"'],
+      [{ port: 8080, path: '/a\r\nset-cookie: b' }, 'web_path must begin with exactly one "/"'],
     ];
     for (const [web, why] of cases) {
       const run = await applied('web', web);
