@@ -70,7 +70,9 @@ describe('a changed file', () => {
       return (await show('/portal/engines/chat')).includes('was rejected. The old version stays in use');
     });
     const page = await show('/portal/engines/chat');
-    expect(page).toMatch(/The new version of \S+ was rejected\. The old version stays in use\. .*rejected its settings/);
+    expect(page).toMatch(
+      /The new version of \S+ was rejected\. The old version stays in use\. .*rejected its settings/,
+    );
     expect(page).toContain('new version rejected');
     expect(page).toContain('Reload engine files');
     expect(await show('/portal/engines')).toContain('new version rejected');
