@@ -246,7 +246,10 @@ describe('headgate backup and restore', () => {
     await db.sql`create table invoices (id int)`;
     await db.close();
     const strange = await run(['restore', file, '--replace'], env);
-    expect(strange).toMatchObject({ code: 1, stderr: expect.stringContaining('objects of other programs (table invoices)') });
+    expect(strange).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('objects of other programs (table invoices)'),
+    });
     await withServer(url, (sql) => sql`drop table invoices`);
     expect(await contentOf(url)).toEqual(before);
 
