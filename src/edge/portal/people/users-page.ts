@@ -324,7 +324,7 @@ export async function removeUserPage(visit: Visit, id: string): Promise<Response
         ? html`<p>This user has no active keys in this organization.</p>`
         : html`<p>
               <strong>${counted(keys.length, 'active key')} will be revoked</strong>, and running requests stop within
-              one second:
+              seconds:
             </p>
             ${keyNames(keys)}`
     }
