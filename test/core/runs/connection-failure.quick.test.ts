@@ -25,9 +25,9 @@ it.each([
   ],
   [
     'dial tcp 10.0.0.8:22: connect: connection refused',
-    /^10\.0\.0\.8, port 22, does not answer, and none of the cluster/,
+    /^10\.0\.0\.8, port 22, does not respond, and no node of the cluster/,
   ],
-  [closed('root@10.0.0.7:22'), /^10\.0\.0\.7, port 22, closed the connection before the login could log in/],
+  [closed('root@10.0.0.7:22'), /^10\.0\.0\.7, port 22, closed the connection before the login: check/],
   ['<nil>', /^a node accepted the connection but did not respond/],
 ])('%s', (last, cause) => {
   const text = explain(last);

@@ -84,7 +84,7 @@ describe('a secret is not sealed', () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'platform.key'), text, { mode: 0o600 });
     const error: unknown = await seal(gateway(null, folder)).catch((thrown: unknown) => thrown);
-    expect(error).toMatchObject({ ...refused, message: expect.stringMatching(/platform\.key must hold a key/) });
+    expect(error).toMatchObject({ ...refused, message: expect.stringMatching(/platform\.key must contain one key/) });
     expect(error).not.toMatchObject({ message: expect.stringContaining(folder) });
     expect(readFileSync(join(folder, 'platform.key'), 'utf8')).toBe(text);
   });
