@@ -69,7 +69,7 @@ const healthOf = async ({ host }: FarServer): Promise<unknown> =>
   (await engine()).replicas.find((replica: Body) => replica.host === host)?.healthy;
 
 describe('an external engine with several addresses', () => {
-  it('has a replica for each, all of them used', async () => {
+  it('has one replica per address and uses all of them', async () => {
     await eventually(async () => {
       await Promise.all(Array.from({ length: 8 }, ask));
       return servers.every(({ chats }) => chats > 0);
@@ -81,7 +81,7 @@ describe('an external engine with several addresses', () => {
     for (const { id } of replicas) expect(id).toMatch(/^external:far:[0-9a-f]{8}$/);
   });
 
-  it('answers every request while one of them is gone, which is seen, and uses it again when it is back', async () => {
+  it('answers every request while one address is down, and uses it again when it is back', async () => {
     await one.close();
     for (let asked = 0; asked < 20; asked += 1) expect(await ask()).toBe('two');
     await eventually(async () => (await healthOf(one)) === false);
@@ -91,7 +91,7 @@ describe('an external engine with several addresses', () => {
     await eventually(async () => (await Promise.all(Array.from({ length: 8 }, ask))).includes('one'));
   });
 
-  it('leaves one alone that says it is not well', async () => {
+  it('sends no requests to an address whose health check fails', async () => {
     two.health = 503;
     await eventually(async () => (await healthOf(two)) === false);
     for (let asked = 0; asked < 10; asked += 1) expect(await ask()).toBe('one');
@@ -99,7 +99,7 @@ describe('an external engine with several addresses', () => {
     await eventually(async () => (await healthOf(two)) === true);
   });
 
-  it('fails at once where none answers, and serves when one is back', async () => {
+  it('fails fast when no address answers, and serves when one is back', async () => {
     await Promise.all(servers.map((server) => server.close()));
     await eventually(async () => (await healthOf(one)) === false && (await healthOf(two)) === false);
     expect(await ask()).toMatch(/^status 50[23]$/);

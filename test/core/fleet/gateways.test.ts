@@ -56,8 +56,8 @@ const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout
 const chat = (over: Parameters<typeof containerDefinition>[1] = {}) =>
   containerDefinition('chat', { drainMs: 2000, ...over });
 
-describe('a leader that has lost its right', () => {
-  it('changes nothing when it wakes, and the other one’s word stands', async () => {
+describe('a leader that lost its lease', () => {
+  it("changes nothing when it wakes, and the new leader's state stays", async () => {
     const { machines, store, join } = newGateways(1);
     let isFrozen = false;
     const one = await join('one', [chat()], () => isFrozen);
@@ -76,8 +76,8 @@ describe('a leader that has lost its right', () => {
   });
 });
 
-describe('a leader that cannot make sure that it still leads', () => {
-  it('starts nothing, and a moment later what was asked for: who waits is not refused', async () => {
+describe('a leader that cannot confirm its lease', () => {
+  it('starts nothing, then starts the engine when it can, and waiting requests are served', async () => {
     const { machines, store, join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     machines.uncertainStarts = 2;
@@ -90,7 +90,7 @@ describe('a leader that cannot make sure that it still leads', () => {
 });
 
 describe('several gateways', () => {
-  it('share one start, and go on when another one leads', async () => {
+  it('share one start, and keep serving when another gateway leads', async () => {
     const { machines, store, join } = newGateways(1);
     const one = await join('one', [chat()]);
     const two = await join('two', [chat()]);
@@ -111,7 +111,7 @@ describe('several gateways', () => {
     await until(() => expect(two.candidates('chat')).toHaveLength(1));
   });
 
-  it('stop an engine only when the request of another one has ended', async () => {
+  it('stop an engine only after the requests of all gateways have ended', async () => {
     const { machines, join } = newGateways(1);
     const one = await join('one', [chat({ drainMs: 60_000 })]);
     const two = await join('two', [chat({ drainMs: 60_000 })]);
@@ -130,7 +130,7 @@ describe('several gateways', () => {
 });
 
 describe('a replica', () => {
-  it('meets no request before it has answered the usage probe and a canary', async () => {
+  it('serves no request before it passes the usage probe and a canary', async () => {
     const { machines, join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     machines.broken.add('chat acme/engine:1');
@@ -149,7 +149,7 @@ describe('a replica', () => {
     expect(machines.asked.filter((line) => line === `${second} /v1/chat/completions`)).toHaveLength(2);
   });
 
-  it('is renewed beside the old one when its file changed; a bad file stays out', async () => {
+  it('is replaced beside the old one when its file changes, and a failing file is refused', async () => {
     const { machines, join } = newGateways(2);
     const fleet = await join('one', [chat()]);
     const lease = await mustAcquire(fleet, 'chat');
@@ -169,7 +169,7 @@ describe('a replica', () => {
     expect(await fleet.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'taken_away' } });
   });
 
-  it('sleeps instead of ending where its file says so, and wakes for the next request', async () => {
+  it('sleeps when idle if its file sets a sleep level, and wakes for the next request', async () => {
     const { machines, join } = newGateways(1);
     const fleet = await join('one', [chat({ idleMs: 100, sleepLevel: 2 })]);
     const first = await mustAcquire(fleet, 'chat');
@@ -191,7 +191,7 @@ describe('a replica', () => {
     ]);
   });
 
-  it('of which there are two serves on when the other one ends with code 0', async () => {
+  it('keeps serving when the other of two replicas exits with code 0', async () => {
     const { machines, join } = newGateways(2);
     const fleet = await join('one', [chat({ replicas: { min: 2, max: 2 } })]);
     await until(() => expect(fleet.candidates('chat')).toHaveLength(2));
@@ -205,8 +205,8 @@ describe('a replica', () => {
   });
 });
 
-describe('requests that wait', () => {
-  it('are let go in an order that is fair among their keys', async () => {
+describe('waiting requests', () => {
+  it('are released in a fair order across their keys', async () => {
     const { join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     const order: string[] = [];

@@ -3,7 +3,7 @@ import { connectDb } from '#base/database/connect-database.ts';
 import { readFleetIdentity } from '#core/fleet/identity.ts';
 import { createTestDatabase } from '../../support/database.ts';
 
-it('all gateways of a database share one secret, and no two databases do', async () => {
+it('all gateways of one database share a fleet secret, and two databases have different ones', async () => {
   const databases = [await createTestDatabase(), await createTestDatabase()];
   const dbs = databases.map(({ url }) => connectDb(url));
   const read = await Promise.all(dbs.flatMap((db) => [readFleetIdentity(db), readFleetIdentity(db)]));

@@ -35,11 +35,11 @@ describe('the engines that come with Headgate', () => {
   });
 });
 
-describe('a stand-in', () => {
+describe('a stand-in engine', () => {
   it.each([
     ['oom', /not enough memory/],
     ['bad-model', /weights of this model were not found/],
-  ])('that fails to start with vLLM’s words for %s is understood', async (kind, text) => {
+  ])('reports the cause of a failed start that vLLM words as %s', async (kind, text) => {
     const folder = newFolder();
     const [chat] = shipped();
     if (chat?.driver.type !== 'process') throw new Error('a process was expected');
@@ -50,7 +50,7 @@ describe('a stand-in', () => {
     await close();
   });
 
-  it('that dies once it was ready is started again', async () => {
+  it('is restarted when it dies after it was ready', async () => {
     const folder = newFolder();
     const [chat] = shipped();
     if (chat?.driver.type !== 'process') throw new Error('a process was expected');

@@ -21,19 +21,19 @@ function argumentsOf(driver: Partial<ContainerDriverSettings>, over: Partial<Eng
   return containerArguments(containerEngine(driver, over)).join(' ');
 }
 
-describe('the arguments of a container', () => {
-  it('are left alone for an engine that is not vLLM', () => {
+describe('container arguments', () => {
+  it('stay unchanged for an engine that is not vLLM', () => {
     expect(argumentsOf({ args: ['serve'], gpus }, { kind: 'openai' })).toBe('serve');
   });
 
-  it('keep what the file says', () => {
+  it('keep the arguments of the engine file', () => {
     const own = ['m', '--served-model-name=chat', '--no-enable-prompt-tokens-details', '-tp', '1', '--port', '9000'];
     expect(argumentsOf({ args: own, gpus, port: 9000 })).toBe(
       `${own.join(' ')} --max-model-len 1024 --enable-force-include-usage`,
     );
   });
 
-  it('get names, usage, port and parallelism where the file says nothing', () => {
+  it('add served names, usage, port and tensor parallelism that the engine file omits', () => {
     expect(argumentsOf({ args: ['m'], gpus, port: 9000 })).toBe(
       'm --served-model-name chat Chat acme/chat --max-model-len 1024 --enable-force-include-usage ' +
         '--enable-prompt-tokens-details --port 9000 --tensor-parallel-size 2',
@@ -41,8 +41,8 @@ describe('the arguments of a container', () => {
   });
 });
 
-describe('the media that vLLM in a container may fetch', () => {
-  it('come from the hosts of the engine file', () => {
+describe('the media domains of vLLM in a container', () => {
+  it('come from media_domains in the engine file and are part of the spec hash', () => {
     const mediaDomains = ['a.example.org', 'b.example.org'];
     expect(argumentsOf({ args: ['m'] }, { mediaDomains })).toContain(
       '--allowed-media-domains a.example.org b.example.org',
@@ -53,7 +53,7 @@ describe('the media that vLLM in a container may fetch', () => {
   });
 });
 
-describe('the LoRA adapters of a container', () => {
+describe('LoRA adapters in a container', () => {
   const prices = { pricing: null, flexPricing: null };
   const names = { aliases: [], huggingFaceId: null, ownedBy: 'acme', upstreamModel: null };
   const adapter = (id: string, path: string): LoraAdapter => ({
@@ -66,14 +66,14 @@ describe('the LoRA adapters of a container', () => {
   });
   const lora = [adapter('a', '/models/a'), adapter('b', 'acme/b-lora')];
 
-  it('are given to vLLM by their ids, with bounds where the file has them', () => {
+  it('passes LoRA adapters to vLLM by id, with --max-loras and --max-lora-rank where set', () => {
     const words = argumentsOf({ args: ['m'] }, { lora, lorasMax: 2, loraRankMax: 64 });
     expect(words).toContain('--enable-lora --lora-modules a=/models/a b=acme/b-lora --max-loras 2 --max-lora-rank 64');
     expect(argumentsOf({ args: ['m', '--enable-lora'] }, { lora })).toMatch(/^m --enable-lora (?!.*--enable-lora)/);
     expect(argumentsOf({ args: ['m'] })).not.toContain('lora');
   });
 
-  it('make another container where they change, and none where only what is told of them does', () => {
+  it('replaces the container when adapters change, but not when only their names or owners change', () => {
     const hash = (adapters: readonly LoraAdapter[]) =>
       containerSpecHash(containerEngine({}, { lora: adapters }), {}, 'secret');
     expect(new Set([hash(lora), hash(lora.slice(1)), hash([])]).size).toBe(3);
@@ -81,8 +81,8 @@ describe('the LoRA adapters of a container', () => {
   });
 });
 
-describe('the environment of a container', () => {
-  it('has no development routes where others connect, whatever the file says', () => {
+describe('container environment', () => {
+  it("removes VLLM_SERVER_DEV_MODE and sets the gateway's API key when others can connect", () => {
     const definition = containerEngine({ env: { VLLM_SERVER_DEV_MODE: '1', VLLM_API_KEY: 'mine' } });
     const filled = containerEnvironment({ definition, env: {}, apiKey: 'key', isPrivate: false });
     expect(filled).toEqual({
@@ -96,7 +96,7 @@ describe('the environment of a container', () => {
     });
   });
 
-  it('lets vLLM follow no redirect to media, unless the file says so', () => {
+  it('sets VLLM_MEDIA_URL_ALLOW_REDIRECTS to 0 unless the engine file sets it', () => {
     const environment = (env: Record<string, string>) =>
       containerEnvironment({ definition: containerEngine({ env }), env: {}, apiKey: 'key', isPrivate: true });
     expect(environment({})).toMatchObject({ env: { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '0' } });
@@ -104,7 +104,7 @@ describe('the environment of a container', () => {
     expect(environment(own)).toMatchObject({ env: own });
   });
 
-  it('lacks nothing, or names what it lacks', () => {
+  it('names the variable whose value is not set', () => {
     const definition = containerEngine({ env: { HF_TOKEN: '${TOKEN}' } });
     expect(containerEnvironment({ definition, env: {}, apiKey: '', isPrivate: true })).toEqual({
       ok: false,
@@ -114,13 +114,13 @@ describe('the environment of a container', () => {
 });
 
 describe('a container', () => {
-  it('of several GPUs has shared memory enough, unless the file says how much', () => {
+  it('gets 16 GiB of shared memory for several GPUs unless the engine file sets shm_size', () => {
     expect(containerShmBytes(containerEngine())).toBeNull();
     expect(containerShmBytes(containerEngine({ gpus }))).toBe(16 * 2 ** 30);
     expect(containerShmBytes(containerEngine({ gpus, shmBytes: 1 }))).toBe(1);
   });
 
-  it('is replaced when what it runs changes, and not when its times do', () => {
+  it('has another spec hash when image, arguments, GPUs, memory or port change, but not when times change', () => {
     const hash = (driver: Partial<ContainerDriverSettings>, env = {}) =>
       containerSpecHash(containerEngine(driver), env, 'secret');
     expect(hash({ idleMs: 1, drainMs: 1, hosts: ['a'] })).toBe(hash({}));
@@ -130,19 +130,19 @@ describe('a container', () => {
     expect(hash(secret, { TOKEN: 'a' })).not.toBe(hash(secret, { TOKEN: 'b' }));
   });
 
-  it('has a name that Docker takes, one for each replica of each fleet', () => {
+  it('has a valid Docker name that is unique per replica and fleet', () => {
     expect(containerName('f', 'Qwen/Qwen3-0.6B:fast', 'r')).toMatch(/^headgate-qwen-qwen3-0-6b-fast-[0-9a-f]{10}$/);
     expect(containerName('f', '___', 'r')).toMatch(/^headgate-engine-[0-9a-f]{10}$/);
     expect(containerName('f', 'a', 'r')).not.toBe(containerName('g', 'a', 'r'));
   });
 
-  it('is nobody’s when its labels are not those of a replica', () => {
+  it('is not adopted when its labels lack those of a replica', () => {
     expect(readMarks({ 'headgate.managed': 'true', 'headgate.engine': 'chat' })).toBeNull();
   });
 });
 
-describe('the GPUs of a container', () => {
-  it('are given by request, by CDI or by name', () => {
+describe('container GPUs', () => {
+  it('passes GPUs by device request, CDI or NVIDIA_VISIBLE_DEVICES', () => {
     expect(gpuSettings('nvidia', ['GPU-1'])).toEqual({
       env: {},
       hostConfig: { DeviceRequests: [{ Driver: 'nvidia', DeviceIDs: ['GPU-1'], Capabilities: [['gpu']] }] },
@@ -154,7 +154,7 @@ describe('the GPUs of a container', () => {
     expect(gpuSettings('nvidia', []).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
   });
 
-  it('are found in what the engine says of its machine', () => {
+  it('reads GPUs from discovered devices, generic resources and runtimes of Docker info', () => {
     const devices = ['0', 'GPU-1', 'all'].map((id) => ({ Source: 'cdi', ID: `nvidia.com/gpu=${id}` }));
     const gpu = { id: 'GPU-1', memoryBytes: null, profile: null };
     expect(gpusOfInfo({ DiscoveredDevices: devices }, null)).toEqual({ access: 'cdi', gpus: [gpu], mayHaveMore: true });
@@ -168,7 +168,7 @@ describe('the GPUs of a container', () => {
   });
 });
 
-describe('what a Docker engine says', () => {
+describe("a Docker engine's answer", () => {
   it.each([
     ['image', 404, 'manifest for a/b:c not found: manifest unknown: manifest unknown', 'IMAGE_NOT_FOUND'],
     [
@@ -201,11 +201,11 @@ describe('what a Docker engine says', () => {
       'NETWORK_POOL_EMPTY',
     ],
     ['container', 400, 'Minimum memory limit allowed is 6MB', 'CONTAINER_REFUSED'],
-  ] as const)('while making the %s (%s): %s', (step, status, reason, code) => {
+  ] as const)('maps an error while creating the %s (%s): %s', (step, status, reason, code) => {
     expect(startErrorCode(new DockerError(step === 'image' ? 'pull' : 'start', status, reason), step)).toBe(code);
   });
 
-  it('of a pull adds up over the layers', () => {
+  it('sums pull progress over the layers', () => {
     const layers = new Map();
     const note = (line: object): string | null => notePullLine(layers, JSON.stringify(line));
     expect(percentOf(layers)).toBe(0);
@@ -220,7 +220,7 @@ describe('what a Docker engine says', () => {
     expect(notePullLine(layers, 'not JSON')).toBeNull();
   });
 
-  it('of a container’s output is text in frames', () => {
+  it("decodes the frames of a container's output to text", () => {
     const frame = (source: number, text: string): Buffer => {
       const head = Buffer.alloc(8);
       head.writeUInt8(source, 0);

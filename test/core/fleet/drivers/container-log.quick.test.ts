@@ -31,13 +31,13 @@ async function followed(log: ContainerLog, tailLines: number): Promise<string[]>
   return lines;
 }
 
-describe('a log that is followed', () => {
-  it('has every line of one that is shorter than what was asked for, also those that come meanwhile', async () => {
+describe('a followed container log', () => {
+  it('returns every line of a log shorter than the requested tail, including lines added meanwhile', async () => {
     expect(await followed(growing([], numbered(1, 3)), 10)).toEqual(numbered(1, 3));
     expect(await followed(growing(['line 1', probe], numbered(2, 9)), 10)).toEqual(numbered(1, 9));
   });
 
-  it('begins with so many lines as were asked for, answered probes not counted', async () => {
+  it('begins with the requested number of lines, without counting answered probes', async () => {
     expect(await followed(growing(['line 1', 'line 2', probe, 'line 3', probe], []), 2)).toEqual(['line 2', 'line 3']);
     expect(await followed(growing(numbered(1, 9), []), 0)).toEqual([]);
   });

@@ -89,7 +89,7 @@ describe('the cause of an exit', () => {
     expect(explainExit({ ...exit, logTail: 'INFO: loading weights', ...over }).detail).toBe(detail);
   });
 
-  it('says nothing of what the engine wrote', () => {
+  it("hides the engine's output from clients", () => {
     const { publicText } = explainExit({ ...exit, logTail: 'EADDRINUSE /root/secret.sock' });
     expect(publicText).toBe(failureCause('port_in_use').publicText);
     expect(publicText).not.toMatch(/root|sock/);
@@ -97,7 +97,7 @@ describe('the cause of an exit', () => {
 });
 
 /** As vLLM 0.29, Python 3.11 and Node 24 wrote them, with the paths made shorter. */
-describe('the line that says it, for operators,', () => {
+describe('the cause line for operators', () => {
   const traceback = [
     '(APIServer pid=7672) Traceback (most recent call last):',
     '(APIServer pid=7672)   File "/venv/bin/vllm", line 8, in <module>',
@@ -210,7 +210,7 @@ describe('the line that says it, for operators,', () => {
     expect(explainExit({ ...exit, ...tails }).detail ?? '').toBe(detail);
   });
 
-  it('is no warning that only speaks of memory', () => {
+  it('ignores a warning that only mentions memory', () => {
     const logTail = 'WARNING 11-22 12:47:47 [x.py:1] This may end in CUDA out of memory.\nValueError: no such thing';
     expect(explainExit({ ...exit, logTail })).toMatchObject({ kind: 'crashed', detail: 'ValueError: no such thing' });
   });

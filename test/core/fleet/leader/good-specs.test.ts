@@ -101,12 +101,12 @@ async function refused(): Promise<Gateway> {
   return first;
 }
 
-describe('what is kept of an engine', () => {
+describe('the stored good definition of an engine', () => {
   it.each([
     ['has another hash than it had', `spec_hash = 'of another version'`],
     ['is not a definition', `definition = '{"id":"chat"}'`],
     ['is another engine’s', `definition = replace(definition::text, '"id":"chat"', '"id":"other"')::json`],
-  ])('is ignored when it %s, and the log says so', async (_, change) => {
+  ])('is ignored and logged when it %s', async (_, change) => {
     const first = await gateway(chat(1));
     await answerer(first.fleet);
     await until(async () => expect(await kept()).toHaveLength(1));
@@ -120,7 +120,7 @@ describe('what is kept of an engine', () => {
     expect(rolloutOf(fleet)).toBeUndefined();
   });
 
-  it('is not what its file says before that has passed its checks', async () => {
+  it('is not stored before it passes its checks', async () => {
     machines.broken.add('chat acme/engine:1');
     const { fleet } = await gateway(chat(1));
     expect((await fleet.acquire('chat', {})).ok).toBe(false);
@@ -131,7 +131,7 @@ describe('what is kept of an engine', () => {
     await until(async () => expect(await kept()).toMatchObject([{ hash: 'chat acme/engine:3' }]));
   });
 
-  it('delays nobody while it cannot be written, and is written later', async () => {
+  it('delays no request while it cannot be written, and is written later', async () => {
     const { fleet, logLines } = await gateway(chat(1));
     const free = Promise.withResolvers<void>();
     const locked = Promise.withResolvers<void>();
@@ -152,7 +152,7 @@ describe('what is kept of an engine', () => {
     await until(async () => expect(await kept()).toMatchObject([{ hash: 'chat acme/engine:1' }]));
   });
 
-  it('goes when its file is gone and nothing of it runs', async () => {
+  it('is deleted when its file is deleted and no replica runs', async () => {
     const { fleet } = await gateway(chat(1), containerDefinition('other', { image: 'acme/other:1' }));
     const lease = await mustAcquire(fleet, 'chat');
     await until(async () => expect(await kept()).toHaveLength(1));
@@ -164,8 +164,8 @@ describe('what is kept of an engine', () => {
   });
 });
 
-describe('after a refused rollout, when the old replica is stopped for being idle', () => {
-  it('and its leader had died, the next request is answered by the old definition', async () => {
+describe('after a refused rollout, when the old replica stopped for being idle', () => {
+  it('starts the old definition for the next request after the leader died', async () => {
     const first = await refused();
     const { fleet } = await gateway(chat(2));
     first.die();
@@ -177,7 +177,7 @@ describe('after a refused rollout, when the old replica is stopped for being idl
     expect(rolloutOf(fleet)).toBe('refused');
   });
 
-  it('and the gateway was restarted, the next request is answered by the old definition', async () => {
+  it('starts the old definition for the next request after a gateway restart', async () => {
     const first = await refused();
     await first.fleet.close();
     const { fleet } = await gateway(chat(2));
@@ -191,8 +191,8 @@ describe('after a refused rollout, when the old replica is stopped for being idl
   });
 });
 
-describe('a file that was changed while no gateway ran', () => {
-  it('and fails, is refused: the first request is answered by the definition before', async () => {
+describe('a file that changed while no gateway ran', () => {
+  it('is refused when it fails, and the first request gets the former definition', async () => {
     const first = await gateway(chat(1));
     await answerer(first.fleet);
     await until(async () => expect(await kept()).toHaveLength(1));
@@ -206,8 +206,8 @@ describe('a file that was changed while no gateway ran', () => {
   });
 });
 
-describe('what is started in place of a refused file', () => {
-  it('is not held to the canaries of that file', async () => {
+describe('the replacement of a refused file', () => {
+  it('does not run the canaries of the refused file', async () => {
     const contains = 'what no engine says';
     const canary = { route: 'chat/completions', body: { messages: [] }, contains } as const;
     const { fleet } = await gateway(chat(1));

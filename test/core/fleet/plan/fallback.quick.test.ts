@@ -53,8 +53,8 @@ function ask(world: World): { started: readonly string[]; answer: string | undef
   return { started, answer: world.answers.at(-1)?.answer };
 }
 
-describe('a file that fails is no refused rollout', () => {
-  it('when nothing of its engine has ever passed the checks, whoever leads', () => {
+describe('a failing file that is not recorded as a refused rollout', () => {
+  it('fails when no definition of its engine ever passed the checks, also under a new leader', () => {
     const world = worldOf();
     world.bad.add('a-v1');
     expect(ask(world).answer).toBe('canary_failed');
@@ -65,7 +65,7 @@ describe('a file that fails is no refused rollout', () => {
     expect(world.engine('a')).toMatchObject({ phase: 'failed', rollout: null, failedStarts: 2 });
   });
 
-  it('when it is the one that passed them last, whoever leads', () => {
+  it('fails when it is the definition that last passed the checks, also under a new leader', () => {
     const world = stopped();
     world.bad.add('a-v1');
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'canary_failed' });
@@ -75,7 +75,7 @@ describe('a file that fails is no refused rollout', () => {
     expect(world.engine('a')).toMatchObject({ phase: 'failed', rollout: null });
   });
 
-  it('when it is the one that passed them last and no GPU is left, or no host answers', () => {
+  it('returns no_accelerator or host_unreachable when it is the definition that last passed the checks', () => {
     const world = stopped();
     world.takeOver();
     const { hosts } = world;
@@ -90,7 +90,7 @@ describe('a file that fails is no refused rollout', () => {
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
   });
 
-  it('when the machine could not run the one before either', () => {
+  it('returns no_accelerator when the machine could not run the former definition either', () => {
     const world = stopped();
     change(world, 'v3', wide);
     world.hosts = [gpuHost('h', 0)];
@@ -101,7 +101,7 @@ describe('a file that fails is no refused rollout', () => {
     expect(ask(world)).toEqual({ started: ['a-v3'], answer: 'served' });
   });
 
-  it('when a host that may have what it asks for was not reached yet', () => {
+  it('returns no_accelerator when an unreachable host may have the GPUs it needs', () => {
     const world = stopped();
     change(world, 'v3', wide);
     world.hosts = [gpuHost('h', 1), { ...gpuHost('i', 0), reachable: false }];
@@ -112,7 +112,7 @@ describe('a file that fails is no refused rollout', () => {
     expect(ask(world)).toEqual({ started: ['a-v3'], answer: 'served' });
   });
 
-  it('when it was ready before it ended', () => {
+  it('restarts when it was ready before it exited', () => {
     const world = stopped();
     change(world, 'v3');
     expect(ask(world)).toEqual({ started: ['a-v3'], answer: 'served' });
@@ -123,7 +123,7 @@ describe('a file that fails is no refused rollout', () => {
 });
 
 describe('a changed file that fails while nothing runs', () => {
-  it('is refused with its cause, and who waits is served by the one before', () => {
+  it('is refused with its cause, and waiting requests get the former definition', () => {
     const world = stopped();
     change(world, 'v2');
     expect(ask(world)).toEqual({ started: ['a-v2', 'a-v1'], answer: 'served' });
@@ -137,14 +137,14 @@ describe('a changed file that fails while nothing runs', () => {
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
   });
 
-  it('is refused when it asks for devices that no host has and the one before does not', () => {
+  it('is refused when it needs GPUs that no host has and the former one does not', () => {
     const world = stopped();
     change(world, 'v2', wide);
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
     expect(world.engine('a').rollout).toMatchObject({ state: 'refused', text: expect.stringContaining('No GPU') });
   });
 
-  it('is refused when it was changed while nobody led', () => {
+  it('is refused when it changed while there was no leader', () => {
     const world = stopped();
     change(world, 'v2');
     world.takeOver();
@@ -152,7 +152,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.engine('a').rollout?.state).toBe('refused');
   });
 
-  it('is refused when nothing is known but what passed its checks', () => {
+  it('is refused when only the good definition is stored and no published state', () => {
     const world = stopped();
     change(world, 'v2');
     world.published = null;
@@ -160,7 +160,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(ask(world)).toEqual({ started: ['a-v2', 'a-v1'], answer: 'served' });
   });
 
-  it('is refused when its leader died while it was checked and the old one had made room', () => {
+  it('is refused when its leader died during its checks after the old replica stopped', () => {
     const world = serving();
     change(world, 'v2');
     world.until('it is checked', () => world.engine('a').replicas.some(({ state }) => state === 'checking'));
@@ -173,7 +173,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('is refused when what runs of the one before has passed its checks before a leader kept that', () => {
+  it('is refused when the running former definition passed its checks but was not stored yet', () => {
     const world = serving();
     world.good.clear();
     world.takeOver();
@@ -184,7 +184,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('is tried again after a command to reset, and refused again', () => {
+  it('is tried again after a reset, and refused again', () => {
     const world = stopped();
     change(world, 'v2');
     ask(world);
@@ -205,7 +205,7 @@ describe('a refused rollout that a new leader inherits', () => {
     return world;
   }
 
-  it('stays out when the old replica was stopped for being idle', () => {
+  it('stays refused when the old replica stopped for being idle', () => {
     const world = refused();
     stop(world);
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
@@ -215,14 +215,14 @@ describe('a refused rollout that a new leader inherits', () => {
     expect(world.engine('a').rollout?.state).toBe('refused');
   });
 
-  it('stays out when the old replica crashed, and nothing was asked of the new one meanwhile', () => {
+  it('stays refused when the old replica crashed and no request came meanwhile', () => {
     const world = refused();
     for (const container of world.live('a')) world.crash(container);
     world.until('the old one again', () => world.ready('a').some(({ spec }) => spec.hash === 'a-v1'));
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('stays out when the old replica sleeps, and when it does not come back from that', () => {
+  it('stays refused when the old replica sleeps, and when it crashes while asleep', () => {
     const world = refused({ sleepLevel: 1 });
     while (world.finish('a'));
     world.until('asleep', () => world.engine('a').replicas[0]?.state === 'asleep');
@@ -235,7 +235,7 @@ describe('a refused rollout that a new leader inherits', () => {
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
   });
 
-  it('ends with a third file, which is tried, and with the one that was good', () => {
+  it('ends with a third file, which is tried, and with the file that was good', () => {
     const world = refused();
     stop(world);
     change(world, 'v3');
@@ -253,8 +253,8 @@ describe('a refused rollout that a new leader inherits', () => {
   });
 });
 
-describe('what is started in place of a refused file', () => {
-  it('goes where the file last said while it was good, not where the refused one does', () => {
+describe('the replacement of a refused file', () => {
+  it('uses the hosts of the good file, not those of the refused one', () => {
     const world = new World([gpuHost('h', 1), gpuHost('i', 1)]);
     world.file(chat({ hosts: ['h'] }));
     ask(world);

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { containerDefinition, gpuHost } from '../container-engines.ts';
 import { World } from './simulated-world.ts';
 
-describe('a host that has another name now', () => {
-  it('gives no device away that a replica of before has', () => {
+describe('a renamed host', () => {
+  it('keeps the GPU of an existing replica in use', () => {
     const world = new World([gpuHost('h', 1)]);
     for (const id of ['a', 'b']) world.file(containerDefinition(id));
     world.request('a');

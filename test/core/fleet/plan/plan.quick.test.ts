@@ -13,15 +13,15 @@ const twins = (over: Parameters<typeof containerDefinition>[1] = {}) => [
   containerDefinition('b', over),
 ];
 
-describe('nothing is started', () => {
-  it('without a request', () => {
+describe('the planner', () => {
+  it('starts nothing without a request', () => {
     const world = worldOf(1, ...twins());
     world.run(10_000);
     expect(world.everStarted).toEqual([]);
     expect(world.engine('a').phase).toBe('stopped');
   });
 
-  it('for an engine that no host can hold; who waits hears it', () => {
+  it('starts nothing for an engine that no host can hold, and answers no_accelerator', () => {
     const world = worldOf(1, containerDefinition('a', { gpus: { count: 2, memoryBytesMin: null, profile: null } }));
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
@@ -29,7 +29,7 @@ describe('nothing is started', () => {
     expect(world.everStarted).toEqual([]);
   });
 
-  it('on a host that cannot be reached', () => {
+  it('starts nothing on an unreachable host, and answers host_unreachable', () => {
     const world = worldOf(1, ...twins());
     world.hosts = [{ ...gpuHost('h', 1), reachable: false, trouble: 'no answer' }];
     world.request('a');
@@ -38,7 +38,7 @@ describe('nothing is started', () => {
     expect(world.state.engines[0]?.failure?.cause.detail).toBe('h: no answer');
   });
 
-  it('for one that an operator stopped, until a command starts it', () => {
+  it('starts no engine that an operator stopped until a start command', () => {
     const world = worldOf(1, ...twins());
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
@@ -56,7 +56,7 @@ describe('nothing is started', () => {
     world.until('ready again', () => world.ready('a').length === 1);
   });
 
-  it('while the memory of its GPU is not free; what stays there is named', () => {
+  it('starts nothing while GPU memory is in use, and names the process in the cause', () => {
     const world = worldOf(1, ...twins({ idleMs: 1000 }));
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
@@ -78,7 +78,7 @@ describe('nothing is started', () => {
 });
 
 describe('a start', () => {
-  it('is one for all who wait at all gateways', () => {
+  it('is shared by all waiting requests of all gateways', () => {
     const world = new World([gpuHost('h', 4)], {}, 3);
     world.file(containerDefinition('a', { replicas: { min: 0, max: 4 } }));
     for (const gateway of world.gateways) for (let count = 0; count < 50; count += 1) world.request('a', gateway);
@@ -88,7 +88,7 @@ describe('a start', () => {
     expect(world.engine('a').startTimesMs).toHaveLength(1);
   });
 
-  it('that fails its checks is stopped, and answers who waits with the cause', () => {
+  it('is stopped when it fails its checks, and waiting requests get the cause', () => {
     const world = worldOf(1, ...twins());
     world.bad.add('a-v1');
     world.request('a');
@@ -98,7 +98,7 @@ describe('a start', () => {
     expect(world.engine('a').phase).toBe('failed');
   });
 
-  it('that failed too often is not repeated before a command or another file', () => {
+  it('is not retried after too many failures until a reset or a new file', () => {
     const world = worldOf(1, ...twins());
     world.bad.add('a-v1');
     for (let count = 0; count < 40; count += 1) {
@@ -117,7 +117,7 @@ describe('a start', () => {
     world.until('ready', () => world.ready('a').length === 1);
   });
 
-  it('that is kept by the file is made without a request, and again after a crash', () => {
+  it('happens without a request for the minimum replicas, and again after a crash', () => {
     const world = worldOf(2, containerDefinition('a', { replicas: { min: 2, max: 2 } }));
     world.until('both', () => world.ready('a').length === 2);
     world.run(600_000);
@@ -132,7 +132,7 @@ describe('a start', () => {
 });
 
 describe('a stop', () => {
-  it('waits until every gateway has heard of it and has no request there', () => {
+  it('waits until every gateway knows of it and has no request on the replica', () => {
     const world = new World([gpuHost('h', 1)], {}, 2);
     world.file(containerDefinition('a', { idleMs: 1000, drainMs: 60_000 }));
     const [, far] = world.gateways;
@@ -154,7 +154,7 @@ describe('a stop', () => {
     world.until('gone', () => world.live('a').length === 0);
   });
 
-  it('does not wait longer than its drain time', () => {
+  it('waits no longer than its drain time', () => {
     const world = worldOf(1, ...twins({ drainMs: 3000 }));
     world.request('a');
     world.until('ready', () => world.ready('a').length === 1);
@@ -163,7 +163,7 @@ describe('a stop', () => {
     expect(world.engine('a').phase).toBe('held');
   });
 
-  it('is taken back when a request comes while it drains', () => {
+  it('is canceled when a request arrives while it drains', () => {
     const world = new World([gpuHost('h', 1)], {}, 2);
     world.file(containerDefinition('a', { idleMs: 1000, drainMs: 60_000 }));
     world.request('a');
@@ -179,7 +179,7 @@ describe('a stop', () => {
 });
 
 describe('two engines on one GPU', () => {
-  it('an idle one makes room, after its minimum time up', () => {
+  it('stop the idle one for the other after its minimum uptime', () => {
     const world = worldOf(1, ...twins({ upMinMs: 30_000 }));
     world.request('a');
     world.until('a is ready', () => world.ready('a').length === 1);
@@ -192,7 +192,7 @@ describe('two engines on one GPU', () => {
     expect(world.live('a')).toEqual([]);
   });
 
-  it.each([{ pinned: true }, { replicas: { min: 1, max: 1 } }])('one that is %o never makes room', (over) => {
+  it.each([{ pinned: true }, { replicas: { min: 1, max: 1 } }])('never stop one with %o for the other', (over) => {
     const world = worldOf(1, containerDefinition('a', over), containerDefinition('b'));
     world.request('a');
     world.until('a is ready', () => world.ready('a').length === 1);
@@ -204,7 +204,7 @@ describe('two engines on one GPU', () => {
     expect(world.live('b')).toEqual([]);
   });
 
-  it('both progress while both have work without end, and do not take turns faster than the minimum', () => {
+  it('both make progress under endless load, without switching faster than the minimum uptime', () => {
     const world = worldOf(1, ...twins({ upMinMs: 10_000, drainMs: 2000, startTimeoutMs: 60_000 }));
     const served = { a: 0, b: 0 };
     for (let second = 0; second < 300; second += 1) {
@@ -223,7 +223,7 @@ describe('two engines on one GPU', () => {
     expect(world.everStarted.length).toBeGreaterThan(8);
   });
 
-  it('of several idle ones the least recently used goes', () => {
+  it('stop the least recently used of several idle engines', () => {
     const world = new World([gpuHost('h', 2)]);
     for (const id of ['a', 'b', 'c']) world.file(containerDefinition(id, { upMinMs: 0, idleMs: 600_000 }));
     for (const id of ['a', 'b']) {
@@ -240,7 +240,7 @@ describe('two engines on one GPU', () => {
     expect(world.live('a')).toHaveLength(1);
   });
 
-  it('one that sleeps goes first', () => {
+  it('stop a sleeping engine first', () => {
     const world = worldOf(1, containerDefinition('a', { sleepLevel: 1, idleMs: 1000 }), containerDefinition('b'));
     world.request('a');
     world.until('a is ready', () => world.ready('a').length === 1);
@@ -265,7 +265,7 @@ describe('a changed file', () => {
     return world;
   }
 
-  it('goes in beside the old replicas, count by count, without a moment that nothing serves', () => {
+  it('starts new replicas beside the old ones, so that enough replicas always serve', () => {
     const world = serving(4, { min: 2, max: 2 });
     world.file(containerDefinition('a', { replicas: { min: 2, max: 2 } }), 'v2');
     world.until('renewed', () => {
@@ -277,7 +277,7 @@ describe('a changed file', () => {
     expect(world.engine('a').rollout).toBeNull();
   });
 
-  it('that does not pass its checks stays out, whoever leads; the old ones serve on', () => {
+  it('is refused when it fails its checks, also under a new leader, and the old replicas keep serving', () => {
     const world = serving(2, { min: 1, max: 1 });
     world.bad.add('a-v2');
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }), 'v2');
@@ -297,7 +297,7 @@ describe('a changed file', () => {
     world.until('renewed', () => world.live('a').every(({ spec }) => spec.hash === 'a-v2'));
   });
 
-  it('replaces one by one where there is no room beside, and comes back to the old one when it fails', () => {
+  it('replaces replicas one by one without room beside them, and returns to the old one when it fails', () => {
     const world = serving(1, { min: 1, max: 1 });
     world.bad.add('a-v2');
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }), 'v2');
@@ -308,7 +308,7 @@ describe('a changed file', () => {
     world.until('renewed', () => world.ready('a').some(({ spec }) => spec.hash === 'a-v3'));
   });
 
-  it('that only changes times and prices changes no replica', () => {
+  it('replaces no replica when only times and prices change', () => {
     const world = serving(2, { min: 0, max: 1 });
     world.file(containerDefinition('a', { idleMs: 1000, replicas: { min: 0, max: 1 } }));
     world.finish('a');
@@ -316,7 +316,7 @@ describe('a changed file', () => {
     expect(world.everStarted).toHaveLength(1);
   });
 
-  it('that is gone drains the engine and stops it', () => {
+  it('drains and stops the engine when the file is deleted', () => {
     const world = serving(1, { min: 1, max: 1 });
     world.specs.clear();
     world.until('gone', () => world.live().length === 0);
@@ -324,7 +324,7 @@ describe('a changed file', () => {
     expect(world.published?.engines).toEqual([]);
   });
 
-  it('a command to restart renews what runs, beside it', () => {
+  it('replaces the running replica beside itself after a restart command', () => {
     const world = serving(2, { min: 1, max: 1 });
     const [before] = world.ready('a');
     world.command('a', 'restart');
@@ -336,7 +336,7 @@ describe('a changed file', () => {
 });
 
 describe('load', () => {
-  it('brings another replica when requests wait inside, and takes it away when it is not needed', () => {
+  it('adds a replica while requests wait inside the engine, and removes it when it is not needed', () => {
     const world = worldOf(3, containerDefinition('a', { replicas: { min: 0, max: 2 }, upMinMs: 0, idleMs: 1e9 }));
     world.request('a');
     world.until('one', () => world.ready('a').length === 1);
@@ -358,7 +358,7 @@ describe('load', () => {
 });
 
 describe('a new leader', () => {
-  it('keeps what serves without a gap, waits for what is being made, and starts nothing twice', () => {
+  it('keeps serving replicas, waits for starting ones, and starts nothing twice', () => {
     const world = worldOf(2, containerDefinition('a', { replicas: { min: 1, max: 1 } }), containerDefinition('b'));
     world.until('a is ready', () => world.ready('a').length === 1);
     world.request('b');
@@ -371,7 +371,7 @@ describe('a new leader', () => {
     expect(world.everStarted).toHaveLength(2);
   });
 
-  it('notices what crashed while nobody led', () => {
+  it('restarts a replica that crashed while there was no leader', () => {
     const world = worldOf(1, containerDefinition('a', { replicas: { min: 1, max: 1 } }));
     world.until('ready', () => world.ready('a').length === 1);
     for (const container of world.live('a')) world.crash(container);
@@ -381,8 +381,8 @@ describe('a new leader', () => {
   });
 });
 
-describe('a host that cannot be reached', () => {
-  it('keeps its devices; what ran there is replaced elsewhere, and serves again or goes when it is back', () => {
+describe('an unreachable host', () => {
+  it('keeps its GPUs, has its replica replaced elsewhere, and drops the excess replica when it is back', () => {
     const world = new World([gpuHost('h', 1), gpuHost('i', 1)]);
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }));
     world.until('ready', () => world.ready('a').length === 1);

@@ -91,8 +91,8 @@ class Run {
   }
 }
 
-describe('whatever is asked of processes that do not all fit together', () => {
-  it('none is started without room, what is pinned stays, and all who wait are answered', () => {
+describe('processes that do not all fit together, under random events', () => {
+  it('start only with enough room, keep pinned ones, and answer every waiting request', () => {
     fc.assert(
       fc.property(fc.array(anyEvent, { minLength: 5, maxLength: 60 }), (events) => {
         const run = new Run();

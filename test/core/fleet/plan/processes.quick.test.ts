@@ -26,8 +26,8 @@ const group = (name: string, over: Partial<EngineGroup> = {}): { group: EngineGr
   group: { name, swap: true, exclusive: false, persistent: false, ...over },
 });
 
-describe('processes that need more memory together than there is', () => {
-  it('are refused with what they need and what there is, where one alone needs more', () => {
+describe('processes that need more memory together than the machine has', () => {
+  it('are rejected with the needed and available memory when a single one needs more', () => {
     const world = worldOf({ a: { memoryBytes: 17 * gib } });
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
@@ -36,7 +36,7 @@ describe('processes that need more memory together than there is', () => {
     expect(world.everStarted).toEqual([]);
   });
 
-  it('are refused for want of room, not of memory, where the other is pinned; none of that counts as a failure', () => {
+  it('are rejected with no_room when the other is pinned, without counting failures', () => {
     const pinned = { pinned: true, idleMs: 1e9 };
     const world = worldOf({ a: { memoryBytes: 10 * gib, ...pinned }, b: { memoryBytes: 10 * gib } });
     serve(world, 'a');
@@ -51,7 +51,7 @@ describe('processes that need more memory together than there is', () => {
     expect(running(world)).toEqual(['b']);
   });
 
-  it('stop the one that was idle longest, no more of them than need be', () => {
+  it('stop the ones idle longest, and no more than necessary', () => {
     const world = worldOf({
       a: { memoryBytes: 4 * gib },
       b: { memoryBytes: 4 * gib },
@@ -67,13 +67,13 @@ describe('processes that need more memory together than there is', () => {
     expect(running(world)).toEqual(['free', 'd', 'b']);
   });
 
-  it('spare a small one that the end of a larger one makes needless', () => {
+  it('keep a small one when stopping a larger one is enough', () => {
     const world = worldOf({ a: { memoryBytes: 2 * gib }, b: { memoryBytes: 12 * gib }, c: { memoryBytes: 13 * gib } });
     for (const id of ['a', 'b', 'c']) serve(world, id);
     expect(running(world)).toEqual(['a', 'c']);
   });
 
-  it('wait for what is busy, until it has served who waited there', () => {
+  it('wait for a busy one until it has served its waiting requests', () => {
     const world = worldOf({ a: { memoryBytes: 10 * gib }, b: { memoryBytes: 10 * gib } });
     world.request('a');
     world.request('b');
@@ -85,7 +85,7 @@ describe('processes that need more memory together than there is', () => {
     expect(world.everStarted).toHaveLength(2);
   });
 
-  it('are counted by what the file says now', () => {
+  it('use the memory in the current engine file', () => {
     const world = worldOf({ a: { memoryBytes: 10 * gib }, b: { memoryBytes: 10 * gib } });
     serve(world, 'a');
     world.file(processDefinition('a', { memoryBytes: 6 * gib }));
@@ -93,7 +93,7 @@ describe('processes that need more memory together than there is', () => {
     expect(running(world)).toEqual(['a', 'b']);
   });
 
-  it('are renewed one after the other', () => {
+  it('are replaced one after the other on a rollout', () => {
     const world = worldOf({ a: { memoryBytes: 10 * gib } });
     serve(world, 'a');
     world.file(processDefinition('a', { memoryBytes: 10 * gib }), 'v2');
@@ -101,7 +101,7 @@ describe('processes that need more memory together than there is', () => {
     expect(world.live()).toHaveLength(1);
   });
 
-  it('leave alone what is taken by something that no file knows', () => {
+  it('do not stop processes that no engine file defines', () => {
     const world = worldOf({ a: { memoryBytes: 10 * gib } });
     world.holdings = [{ engineId: 'gone', placement: { host: 'local', gpuIds: [] }, memoryBytes: 10 * gib }];
     world.request('a');
@@ -119,21 +119,21 @@ describe('processes with GPUs', () => {
   const gpus = { count: 1, memoryBytesMin: null, profile: null };
   const devices = ['GPU-1', 'GPU-2'].map((id) => ({ id, memoryBytes: null, profile: null }));
 
-  it('each have their own, and make room for each other', () => {
+  it('each have their own GPU, and stop idle ones to make room', () => {
     const world = worldOf({ a: { gpus }, b: { gpus }, c: { gpus } }, { gpus: devices });
     for (const id of ['a', 'b', 'c']) serve(world, id);
     expect(running(world)).toEqual(['b', 'c']);
     expect(new Set(world.live().flatMap(({ placement }) => placement.gpuIds)).size).toBe(2);
   });
 
-  it('are not given one that something else has', () => {
+  it('do not get a GPU that something else uses', () => {
     const world = worldOf({ a: { gpus }, b: { gpus } }, { gpus: devices });
     world.holdings = [{ engineId: 'box', placement: { host: 'local', gpuIds: ['GPU-1'] }, memoryBytes: 0 }];
     for (const id of ['a', 'b', 'a']) serve(world, id);
     expect(world.live().map(({ placement }) => placement.gpuIds)).toEqual([['GPU-2']]);
   });
 
-  it('are refused where the machine has none', () => {
+  it('are rejected with no_accelerator when the machine has no GPU', () => {
     const world = worldOf({ a: { gpus } }, { trouble: 'nvidia-smi is not there' });
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
@@ -143,7 +143,7 @@ describe('processes with GPUs', () => {
 });
 
 describe('a group of processes', () => {
-  it('runs one of its engines at a time, each with as many replicas as it has', () => {
+  it('runs one of its engines at a time, with all replicas of that engine', () => {
     const world = worldOf({
       a: { ...group('g'), replicas: { min: 0, max: 2 } },
       b: group('g'),
@@ -158,13 +158,13 @@ describe('a group of processes', () => {
     expect(running(world).toSorted()).toEqual(['b', 'c', 'd']);
   });
 
-  it('of which all may run at once keeps them', () => {
+  it('keeps all engines running with swap: false', () => {
     const world = worldOf({ a: group('g', { swap: false }), b: group('g', { swap: false }) });
     for (const id of ['a', 'b']) serve(world, id);
     expect(running(world)).toEqual(['a', 'b']);
   });
 
-  it('that is exclusive stops all others but those that are persistent, pinned or kept; they stop none of it', () => {
+  it('with exclusive: true stops all others except persistent, pinned and minimum replicas, which do not stop it', () => {
     const world = worldOf({
       big: group('big', { exclusive: true, swap: false }),
       big2: group('big', { exclusive: true, swap: false }),
@@ -180,7 +180,7 @@ describe('a group of processes', () => {
     expect(running(world).toSorted()).toEqual(['big', 'big2', 'forever', 'kept', 'pinned', 'small']);
   });
 
-  it('that is persistent is still swapped within', () => {
+  it('with persistent: true still swaps within itself', () => {
     const world = worldOf({
       a: { ...group('g', { persistent: true }), memoryBytes: 10 * gib },
       b: { ...group('g', { persistent: true }), memoryBytes: 10 * gib },
@@ -194,7 +194,7 @@ describe('a group of processes', () => {
     expect(running(world)).toEqual(['b']);
   });
 
-  it('that is exclusive is not overtaken for ever by those that it stops', () => {
+  it('with exclusive: true is not starved by the engines that it stops', () => {
     const world = worldOf({
       big: { ...group('big', { exclusive: true }), startTimeoutMs: 120_000 },
       ...Object.fromEntries(['a', 'b', 'c'].map((id) => [id, { ...group(id), idleMs: 3000, startTimeoutMs: 120_000 }])),
@@ -212,7 +212,7 @@ describe('a group of processes', () => {
   });
 });
 
-describe('processes whose files do not say what they need', () => {
+describe('processes whose files do not state their memory', () => {
   function crowded(takes: Readonly<Record<string, number>>, over: Driver = {}): World {
     const world = worldOf(Object.fromEntries(Object.keys(takes).map((id) => [id, over])));
     world.machineMemory = 16;
@@ -220,7 +220,7 @@ describe('processes whose files do not say what they need', () => {
     return world;
   }
 
-  it('fail for want of memory when nobody else is there', () => {
+  it('fail with memory when no other process runs', () => {
     const world = crowded({ a: 17 });
     world.request('a');
     world.until('an answer', () => world.answers.length > 0);
@@ -232,7 +232,7 @@ describe('processes whose files do not say what they need', () => {
     expect(world.everStarted).toHaveLength(5);
   });
 
-  it('that find too little memory beside an idle one are tried again when that has made room', () => {
+  it('are retried after an idle one has stopped when memory was too small beside it', () => {
     const world = crowded({ a: 10, b: 10 });
     serve(world, 'a');
     serve(world, 'b');
@@ -242,7 +242,7 @@ describe('processes whose files do not say what they need', () => {
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('are not tried beside the same ones again', () => {
+  it('are not tried again beside the same engines', () => {
     const world = crowded({ a: 10, b: 10 });
     for (let turn = 0; turn < 5; turn += 1) for (const id of ['a', 'b']) serve(world, id);
     expect(world.answers.every(({ answer }) => answer === 'served')).toBe(true);
@@ -250,14 +250,14 @@ describe('processes whose files do not say what they need', () => {
     expect(world.everStarted).toHaveLength(12);
   });
 
-  it('stop one after the other, the longest idle first, until there is enough', () => {
+  it('stop others one by one, the longest idle first, until memory is enough', () => {
     const world = crowded({ a: 4, b: 4, c: 4, d: 12 });
     for (const id of ['b', 'a', 'c', 'd']) serve(world, id);
     expect(running(world)).toEqual(['c', 'd']);
     expect(world.engine('d').failedStarts).toBe(0);
   });
 
-  it('are all served when asked for at once', () => {
+  it('are all served when requests arrive at once', () => {
     const world = crowded({ a: 10, b: 10 }, { startTimeoutMs: 60_000 });
     for (const id of ['a', 'b']) world.request(id);
     world.until('both are served', () => {
@@ -267,7 +267,7 @@ describe('processes whose files do not say what they need', () => {
     expect(world.answers.map(({ answer }) => answer)).toEqual(['served', 'served']);
   });
 
-  it('make others go once, and not again when they had too little memory alone', () => {
+  it('stop others only once when memory is too small even without them', () => {
     const world = crowded({ a: 4, b: 4, c: 17 });
     for (const id of ['a', 'b']) serve(world, id);
     world.request('c');
@@ -284,7 +284,7 @@ describe('processes whose files do not say what they need', () => {
     expect(world.engine('c').phase).toBe('failed');
   });
 
-  it('do not make those go that see other devices', () => {
+  it('do not stop processes that see other GPUs', () => {
     const world = crowded({ a: 4, c: 17 });
     world.file(processDefinition('a', { env: { CUDA_VISIBLE_DEVICES: '0,1' } }));
     world.file(processDefinition('c', { env: { CUDA_VISIBLE_DEVICES: '2' } }));
@@ -295,7 +295,7 @@ describe('processes whose files do not say what they need', () => {
     expect(running(world)).toEqual(['a']);
   });
 
-  it('wait for one that stays, and are refused for want of room; that counts as no failure', () => {
+  it('wait for a pinned one and get no_room, without counting failures', () => {
     const world = crowded({ a: 10, b: 10 });
     world.file(processDefinition('a', { pinned: true, idleMs: 1e9 }));
     serve(world, 'a');
@@ -310,7 +310,7 @@ describe('processes whose files do not say what they need', () => {
     serve(world, 'b');
   });
 
-  it('are renewed in their own place when there is no memory for both', () => {
+  it('are replaced in place when memory is too small for both', () => {
     const world = crowded({ a: 10 });
     serve(world, 'a');
     world.file(processDefinition('a'), 'v2');

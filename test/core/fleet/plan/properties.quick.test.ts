@@ -141,8 +141,8 @@ class Run {
   }
 }
 
-describe('whatever happens', () => {
-  it('nothing is given twice, nothing bad serves, what is pinned stays, and all who wait are answered', () => {
+describe('a fleet under random events', () => {
+  it('shares no GPU, serves nothing that fails its checks, keeps pinned replicas, and answers every request', () => {
     fc.assert(
       fc.property(fc.array(anyEvent, { minLength: 5, maxLength: 60 }), (events) => {
         const run = new Run();

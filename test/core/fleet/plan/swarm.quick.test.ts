@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { containerDefinition, gpuHost } from '../container-engines.ts';
 import { World } from './simulated-world.ts';
 
-describe('where a swarm places by itself', () => {
+describe('placement by a swarm', () => {
   const swarm = { type: 'swarm', upMinMs: 1000 } as const;
   function swarmOf(gpus: number, ...definitions: ReturnType<typeof containerDefinition>[]): World {
     const world = new World([gpuHost('swarm', 0)]);
@@ -17,7 +17,7 @@ describe('where a swarm places by itself', () => {
     world.run(5000);
   };
 
-  it('those give way that were idle longest, no more than need to, pinned ones and those without GPUs never', () => {
+  it('stops the ones idle longest, no more than necessary, and never pinned ones or ones without GPUs', () => {
     const world = swarmOf(
       2,
       containerDefinition('pinned', { ...swarm, pinned: true }),
@@ -28,7 +28,7 @@ describe('where a swarm places by itself', () => {
     expect(world.live().map(({ engineId }) => engineId)).toEqual(['cpu', 'pinned', 'c']);
   });
 
-  it('an engine that nobody waits for any more takes nobody’s place', () => {
+  it('stops no other engine for one without waiting requests', () => {
     const world = swarmOf(1, ...['a', 'b'].map((id) => containerDefinition(id, { ...swarm, upMinMs: 20_000 })));
     world.request('a');
     world.until('a serves', () => world.ready('a').length === 1 && world.waiting() === 0);
@@ -39,7 +39,7 @@ describe('where a swarm places by itself', () => {
     expect(world.ready('a')).toHaveLength(1);
   });
 
-  it('an engine is renewed in its own place where there is no other', () => {
+  it('replaces an engine in place when there is no room beside it', () => {
     const world = swarmOf(1, containerDefinition('a', swarm));
     serve(world, 'a');
     world.file(containerDefinition('a', swarm), 'v2');

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { containerDefinition, gpuHost } from '../container-engines.ts';
 import { World } from './simulated-world.ts';
 
-describe('two engines on one GPU that may make room at once', () => {
-  it('serve those first who waited for them', () => {
+describe('two engines on one GPU without minimum uptime', () => {
+  it('first serve the requests that waited for them', () => {
     const world = new World([gpuHost('h', 1)], {}, 2);
     for (const id of ['a', 'b']) world.file(containerDefinition(id, { upMinMs: 0, startTimeoutMs: 60_000 }));
     for (const gateway of world.gateways) for (const id of ['a', 'b']) world.request(id, gateway);
@@ -15,7 +15,7 @@ describe('two engines on one GPU that may make room at once', () => {
     expect(world.everStarted).toHaveLength(2);
   });
 
-  it('take turns while both have work without end, and nobody is refused', () => {
+  it('alternate under endless load without rejecting a request', () => {
     const world = new World([gpuHost('h', 1)]);
     for (const id of ['a', 'b']) {
       world.file(containerDefinition(id, { upMinMs: 0, drainMs: 2000, startTimeoutMs: 60_000 }));
@@ -35,7 +35,7 @@ describe('two engines on one GPU that may make room at once', () => {
     expect(Math.min(served.a, served.b)).toBeGreaterThan(40);
   });
 
-  it('one whose waiters a deaf gateway keeps makes room all the same, once its drain time is over', () => {
+  it('stop the one whose waiting requests are at an unresponsive gateway after its drain time', () => {
     const world = new World([gpuHost('h', 1)], {}, 2);
     for (const id of ['a', 'b'])
       world.file(containerDefinition(id, { upMinMs: 0, drainMs: 3000, startTimeoutMs: 60_000 }));
@@ -49,29 +49,32 @@ describe('two engines on one GPU that may make room at once', () => {
   });
 });
 
-describe('one that needs two GPUs, among others that take turns without end with one each', () => {
+describe('an engine with two GPUs among engines that alternate with one GPU each', () => {
   const times = [0, 1000, 3000, 20_000].flatMap((upMinMs) => [1000, 4000].map((drainMs) => ({ upMinMs, drainMs })));
 
-  it.each(times)('is served as they are: $upMinMs ms up at least, $drainMs ms to end', ({ upMinMs, drainMs }) => {
-    const ids = ['a', 'b', 'c'];
-    const driver = { upMinMs, drainMs, startTimeoutMs: 120_000 };
-    const world = new World([gpuHost('h', 2)]);
-    for (const id of ids) {
-      world.file(containerDefinition(id, driver));
-      // One after the other: one of the two devices is always about to change hands.
-      world.request(id);
-      world.run(1300);
-    }
-    world.file(containerDefinition('wide', { ...driver, gpus: { count: 2, memoryBytesMin: null, profile: null } }));
-    for (let second = 0; second < 300; second += 1) {
-      for (const id of [...ids, 'wide']) {
-        if (world.waiting(id) < 2) world.request(id);
-        if (second % 2 === 0) world.finish(id);
+  it.each(times)(
+    'is served as often as the others: $upMinMs ms minimum uptime, $drainMs ms drain time',
+    ({ upMinMs, drainMs }) => {
+      const ids = ['a', 'b', 'c'];
+      const driver = { upMinMs, drainMs, startTimeoutMs: 120_000 };
+      const world = new World([gpuHost('h', 2)]);
+      for (const id of ids) {
+        world.file(containerDefinition(id, driver));
+        // One after the other: one of the two devices is always about to change hands.
+        world.request(id);
+        world.run(1300);
       }
-      world.run(1000);
-    }
-    const counts = [...ids, 'wide'].map((id) => world.answers.filter(({ engineId }) => engineId === id).length);
-    expect(Math.min(...counts)).toBeGreaterThan(10);
-    expect(world.answers.filter(({ answer }) => answer !== 'served')).toEqual([]);
-  });
+      world.file(containerDefinition('wide', { ...driver, gpus: { count: 2, memoryBytesMin: null, profile: null } }));
+      for (let second = 0; second < 300; second += 1) {
+        for (const id of [...ids, 'wide']) {
+          if (world.waiting(id) < 2) world.request(id);
+          if (second % 2 === 0) world.finish(id);
+        }
+        world.run(1000);
+      }
+      const counts = [...ids, 'wide'].map((id) => world.answers.filter(({ engineId }) => engineId === id).length);
+      expect(Math.min(...counts)).toBeGreaterThan(10);
+      expect(world.answers.filter(({ answer }) => answer !== 'served')).toEqual([]);
+    },
+  );
 });

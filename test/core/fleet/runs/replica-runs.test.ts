@@ -109,8 +109,8 @@ async function follow(
 
 const isRead = (found: readonly RunRow[]): boolean => found.some((row) => row['prompt_tokens_last'] !== null);
 
-describe('a replica that was started here', () => {
-  it('has a run from its beginning, with its counters over all cores and reasons', async () => {
+describe('the run of a replica started here', () => {
+  it('exists from the start, with counters summed over all cores and finish reasons', async () => {
     const runs = openRuns();
     runs.starting('r1');
     const [row] = await follow(runs, [replicaOf('r1')], isRead);
@@ -129,7 +129,7 @@ describe('a replica that was started here', () => {
     expect(numbers.map((name) => Number(row?.[name]))).toEqual([0, 11, 20, 5]);
   });
 
-  it('ends clean where it was read after its last request', async () => {
+  it('ends clean when the counters were read after the last request', async () => {
     const runs = openRuns();
     runs.starting('r1');
     await follow(runs, [replicaOf('r1')], isRead);
@@ -161,7 +161,7 @@ describe('a replica that was started here', () => {
     ['had a request at its last reading', { running: 1 }, stopped, 'idle'],
     ['could not be read any more', { answers: false }, stopped, 'idle'],
     ['was not asked to end', {}, { ...stopped, stopRequested: false, exitCode: 3 }, 'crashed'],
-  ])('ends uncleanly where it %s', async (_, now, exit, reason) => {
+  ])('ends unclean when the replica %s', async (_, now, exit, reason) => {
     const runs = openRuns();
     runs.starting('r1');
     await follow(runs, [replicaOf('r1')], isRead);
@@ -175,13 +175,13 @@ describe('a replica that was started here', () => {
   });
 });
 
-describe('a replica that was found', () => {
-  it('begins with what it had counted before', async () => {
+describe('the run of a discovered replica', () => {
+  it('begins with the counters that the engine had before', async () => {
     const [row] = await follow(openRuns(), [replicaOf('r1')], isRead);
     expect([row?.['prompt_tokens_first'], row?.['generation_tokens_first']].map(Number)).toEqual([11, 20]);
   });
 
-  it('has had its GPUs since its process began, when whoever started it was killed before it wrote that down', async () => {
+  it('has its GPUs since the process start when the starting gateway was killed before recording it', async () => {
     const hourAgo = Math.floor(Date.now() / 1000) - 3600;
     counters.process = String(hourAgo);
     const placement = { host: scope, gpuIds: ['GPU-1'] };
@@ -204,7 +204,7 @@ describe('a replica that was found', () => {
     ['1970', () => '100.5'],
     ['the future', () => String(Date.now() / 1000 + 3600)],
     ['no number', () => 'NaN'],
-  ])('has had them since it was found, when it says %s', async (_, said) => {
+  ])('has its GPUs since discovery when the process start time is %s', async (_, said) => {
     counters.process = said();
     const [row] = await follow(openRuns(), [replicaOf('r1')], isRead);
     const all = await readGpuRuns(db, { endedSinceMs: 0, ids: [], after: null, limit: 1000 });
@@ -213,7 +213,7 @@ describe('a replica that was found', () => {
     expect(found?.startedMs).toBeLessThanOrEqual(Date.now());
   });
 
-  it('goes on with its run under another leader', async () => {
+  it('continues under another leader', async () => {
     const first = openRuns();
     first.starting('r1');
     const [before] = await follow(first, [replicaOf('r1')], isRead);
@@ -229,7 +229,7 @@ describe('a replica that was found', () => {
     expect(Number(found[0]?.['generation_tokens_first'])).toBe(0);
   });
 
-  it('that is gone when the next leader comes has ended uncleanly', async () => {
+  it('ends unclean when the replica has vanished before the next leader', async () => {
     const first = openRuns();
     first.starting('r1');
     await follow(first, [replicaOf('r1')], isRead);
@@ -241,7 +241,7 @@ describe('a replica that was found', () => {
   it.each([
     ['a replica', 'r1', 'GPU-1'],
     ['a GPU, by its UUID', 'r2', 'GPU-5e7c5fc4-0b8d-4f0c-9c3a-2f1d6f0a77b1'],
-  ])('counts %s once where its host gets another name', async (_what, id, gpu) => {
+  ])('counts %s once when its host is renamed', async (_what, id, gpu) => {
     const beganMs = Math.floor(Date.now() / 1000) * 1000 - 3 * 3_600_000;
     counters.process = String(beganMs / 1000);
     const first = openRuns();
@@ -272,7 +272,7 @@ describe('a replica that was found', () => {
     expect(next?.startedMs).toBe(old?.endedMs);
   });
 
-  it('is believed to run on while its host cannot be reached', async () => {
+  it('stays open while its host is unreachable', async () => {
     const runs = openRuns();
     await follow(runs, [replicaOf('r1')], isRead);
     runs.follow([], new Set(['here']));
@@ -281,11 +281,11 @@ describe('a replica that was found', () => {
   });
 });
 
-describe('counters that begin anew', () => {
+describe('a reset of the counters', () => {
   it.each([
     ['fall', { generation: 3 }],
     ['are of another process', { process: '200.5' }],
-  ])('end the run and begin the next one where they %s', async (_, now) => {
+  ])('ends the run and begins the next one when counters %s', async (_, now) => {
     const runs = openRuns();
     await follow(runs, [replicaOf('r1')], isRead);
     Object.assign(counters, now);
@@ -296,7 +296,7 @@ describe('counters that begin anew', () => {
   });
 });
 
-it('runs of another scope are left alone', async () => {
+it('runs of another scope stay unchanged', async () => {
   await follow(openRuns(), [replicaOf('r1')], isRead);
   const former = scope;
   scope = `${scope} other`;

@@ -94,8 +94,8 @@ function engine(over: Partial<PublishedEngine> = {}): PublishedEngine {
 
 const busy = { waiting: 2, idleMs: null, leases: { r1: 3 } };
 
-describe('reading the published state', () => {
-  it('is refused under a fence that does not hold', async () => {
+describe('published state', () => {
+  it('is rejected under a fence that is no longer valid', async () => {
     const first = await join();
     const fence = await leaderOf(first);
     await first.store.publish(fence, [engine()]);
@@ -107,7 +107,7 @@ describe('reading the published state', () => {
     expect(await first.store.read()).toMatchObject({ version: 2n, epoch: newer.epoch, engines: [{ phase: 'held' }] });
   });
 
-  it('is refused once the lease was given back', async () => {
+  it('is rejected after the lease was released', async () => {
     const first = await join();
     const fence = await leaderOf(first);
     await first.store.leadership.close();
@@ -115,7 +115,7 @@ describe('reading the published state', () => {
     expect(await first.store.read()).toBeNull();
   });
 
-  it('comes back as it was, NUL and broken characters apart', async () => {
+  it('reads back unchanged except for NUL and broken characters', async () => {
     const { store } = await join();
     const fence = store.leadership.current();
     if (fence === null) throw new Error('it does not lead');
@@ -133,7 +133,7 @@ describe('reading the published state', () => {
     expect(await store.read()).toEqual({ version: 2n, epoch: fence.epoch, engines: [] });
   });
 
-  it('reaches the other gateways without their asking', async () => {
+  it('reaches the other gateways without polling', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const [second, third] = [await join(), await join()];
@@ -142,7 +142,7 @@ describe('reading the published state', () => {
     expect((await third.store.read())?.version).toBe(1n);
   });
 
-  it('grows by one version with each of many writes at once', async () => {
+  it('grows by one version per write when many writes run at once', async () => {
     const { store } = await join();
     const fence = store.leadership.current();
     if (fence === null) throw new Error('it does not lead');
@@ -154,7 +154,7 @@ describe('reading the published state', () => {
 });
 
 describe('demands', () => {
-  it('of all gateways are known to the leader, each as it was written last', async () => {
+  it('of all gateways reach the leader, each in its latest form', async () => {
     const leader = await join();
     await leaderOf(leader);
     const other = await join();
@@ -171,7 +171,7 @@ describe('demands', () => {
     await until(() => expect(leader.changes()).toBeGreaterThan(0));
   });
 
-  it('of a gateway that closed are gone at once, of one that died after a while', async () => {
+  it('disappear at once when a gateway closes, and after a while when it dies', async () => {
     const leader = await join({ times: { goneAfterMs: 1500 } });
     await leaderOf(leader);
     const [closed, died] = [await join(), await join()];
@@ -183,7 +183,7 @@ describe('demands', () => {
     await until(async () => expect(await leader.store.demands()).toEqual([]));
   });
 
-  it('of gateways that died are swept away in the end', async () => {
+  it('of dead gateways are deleted in the end', async () => {
     const died = await join();
     await died.store.report({ seenVersion: 1n, engines: {} });
     await db.sql`update fleet_demands set updated_at = now() - interval '1 hour' where gateway_id = ${died.id}`;
@@ -195,7 +195,7 @@ describe('demands', () => {
 });
 
 describe('commands', () => {
-  it('are not taken under a fence that does not hold', async () => {
+  it('are not returned under a fence that is no longer valid', async () => {
     const first = await join();
     const fence = await leaderOf(first);
     const { store, fence: newer } = await succeed(first);
@@ -204,7 +204,7 @@ describe('commands', () => {
     expect(await store.takeCommands(newer)).toMatchObject([{ engineId: 'chat', kind: 'stop' }]);
   });
 
-  it('are taken once, oldest first, the newest for each engine', async () => {
+  it('are returned once, oldest first, only the newest per engine', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const other = await join();
@@ -227,7 +227,7 @@ describe('commands', () => {
     expect(await leader.store.takeCommands(fence)).toEqual([]);
   });
 
-  it('of a transaction are there once it is committed, and never where it is not', async () => {
+  it('in a transaction appear after its commit and never after a rollback', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const failed = db.orm.transaction(async (tx) => {
@@ -263,8 +263,8 @@ const spec = (over: Partial<GoodSpec> = {}): GoodSpec => {
   return { engineId: 'chat', specHash: 'a1', definition: '{"b":"\\u0000","a":1}', revision: 0n, ...over };
 };
 
-describe('a spec that passed its checks', () => {
-  it('is neither kept nor dropped under a fence that does not hold', async () => {
+describe('a stored good spec', () => {
+  it('is neither written nor deleted under a fence that is no longer valid', async () => {
     const first = await join();
     const fence = await leaderOf(first);
     expect(await first.store.keepGoodSpec(fence, spec())).toBe(1n);
@@ -279,7 +279,7 @@ describe('a spec that passed its checks', () => {
     expect(await store.goodSpecs()).toEqual([spec({ specHash: 'b2', revision: 2n })]);
   });
 
-  it('is not undone by a write that was given up for lost and lands later', async () => {
+  it('is not overwritten by a late write with an older revision', async () => {
     const { store, ...leader } = await join();
     const fence = await leaderOf({ store, ...leader });
     await store.keepGoodSpec(fence, spec());
@@ -290,7 +290,7 @@ describe('a spec that passed its checks', () => {
     expect(await store.goodSpecs()).toEqual([spec({ specHash: 'b2', revision: 2n })]);
   });
 
-  it('is kept to the letter for whoever leads next, of its own scope alone, until it is dropped', async () => {
+  it('reads back exactly for the next leader of its own scope until it is deleted', async () => {
     const first = await join();
     await first.store.keepGoodSpec(await leaderOf(first), spec());
     const { store, fence } = await succeed(first);
@@ -305,8 +305,8 @@ describe('a spec that passed its checks', () => {
   });
 });
 
-describe('while Postgres is away', () => {
-  it('everything that is asked rejects, nothing else throws, and afterwards it goes on', async () => {
+describe('the store without PostgreSQL', () => {
+  it('rejects every call, throws nothing else, and recovers afterwards', async () => {
     const proxy = await startDatabaseProxy(database.url);
     const through = connectDb(proxy.url, { poolMax: 2 });
     open.push(async () => {
@@ -336,7 +336,7 @@ describe('while Postgres is away', () => {
     await until(() => expect(store.leadership.current()).not.toBeNull());
   });
 
-  it('a store can be closed', async () => {
+  it('closes', async () => {
     const proxy = await startDatabaseProxy(database.url);
     const through = connectDb(proxy.url, { poolMax: 2 });
     const { store } = await join({ db: through });

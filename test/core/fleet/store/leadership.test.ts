@@ -104,8 +104,8 @@ async function spawnContender(
   return { child, said: () => text };
 }
 
-describe('the lead of a scope', () => {
-  it('is held by one of many that ask at once', async () => {
+describe('the leadership of a scope', () => {
+  it('is held by one of many contenders at once', async () => {
     scope = randomUUID();
     const contenders = await Promise.all(Array.from({ length: 8 }, () => contend()));
     const leading = () => contenders.filter(({ leadership }) => leadership.current() !== null);
@@ -115,7 +115,7 @@ describe('the lead of a scope', () => {
     expect(await readLease()).toMatchObject({ gateway_id: leader?.id, epoch: '1', held: true });
   });
 
-  it('is kept longer than one lease holds, without a change', async () => {
+  it('is kept for longer than one lease without a change', async () => {
     scope = randomUUID();
     const first = await contend();
     const second = await contend();
@@ -130,7 +130,7 @@ describe('the lead of a scope', () => {
     expect(second.changes).toEqual([]);
   });
 
-  it('is another scope’s own matter', async () => {
+  it('is independent of another scope', async () => {
     scope = randomUUID();
     const first = await contend();
     scope = randomUUID();
@@ -138,7 +138,7 @@ describe('the lead of a scope', () => {
     expect([first, second].map(({ leadership }) => leadership.current()?.epoch)).toEqual([1n, 1n]);
   });
 
-  it('passes on at once when its holder closes, under a higher epoch', async () => {
+  it('passes at once when its holder closes, with a higher epoch', async () => {
     scope = randomUUID();
     const first = await contend({ times: { ...quick, ttlMs: 600_000 } });
     const second = await contend();
@@ -150,7 +150,7 @@ describe('the lead of a scope', () => {
     expect(await fence?.holds()).toBe(false);
   });
 
-  it('is taken from a gateway that is known to be gone before its lease ends', async () => {
+  it('is taken from a dead gateway before its lease expires', async () => {
     scope = randomUUID();
     const first = await contend({ times: { ...quick, ttlMs: 600_000, renewMs: 600_000 } });
     const fence = first.leadership.current();
@@ -160,7 +160,7 @@ describe('the lead of a scope', () => {
     expect(await fence?.holds()).toBe(false);
   });
 
-  it('ends here before it may begin elsewhere, when Postgres cannot be reached', async () => {
+  it('ends here before it can begin elsewhere when PostgreSQL is unreachable', async () => {
     scope = randomUUID();
     const { proxy, through } = await proxied();
     const first = await contend({ through });
@@ -180,7 +180,7 @@ describe('the lead of a scope', () => {
     expect(await fence?.holds()).toBe(false);
   });
 
-  it('is kept over an interruption that is shorter than the lease', async () => {
+  it('is kept through an interruption shorter than the lease', async () => {
     scope = randomUUID();
     const { proxy, through } = await proxied();
     const first = await contend({ through, times: { ...quick, ttlMs: 20_000 } });
@@ -193,7 +193,7 @@ describe('the lead of a scope', () => {
     expect(first.changes).toEqual([true]);
   });
 
-  it('is nobody’s while nobody can be asked', async () => {
+  it('is held by no gateway while PostgreSQL is unreachable', async () => {
     scope = randomUUID();
     const { proxy, through } = await proxied();
     proxy.cut();
@@ -205,7 +205,7 @@ describe('the lead of a scope', () => {
 });
 
 describe('a leader in another process', () => {
-  it('that is killed is replaced within 15 seconds', async () => {
+  it('is replaced within 15 seconds when it is killed', async () => {
     scope = randomUUID();
     const id = randomUUID();
     const { child } = await spawnContender(id, leadershipTimes);
@@ -218,7 +218,7 @@ describe('a leader in another process', () => {
     await until(async () => expect(await leadership.current()?.holds()).toBe(true));
   });
 
-  it('that is frozen and wakes finds that its fence does not hold', async () => {
+  it('loses its fence when it wakes after another gateway took the lead', async () => {
     scope = randomUUID();
     const id = randomUUID();
     const { child, said } = await spawnContender(id, quick);
@@ -235,7 +235,7 @@ describe('a leader in another process', () => {
     expect(leadership.current()?.epoch).toBe(2n);
   });
 
-  it('that is frozen and finds nobody else leads anew, under another epoch', async () => {
+  it('leads again with a new epoch when it wakes and no other gateway leads', async () => {
     scope = randomUUID();
     const { child, said } = await spawnContender(randomUUID(), quick);
     child.kill('SIGSTOP');

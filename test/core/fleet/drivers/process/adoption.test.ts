@@ -54,7 +54,7 @@ async function startNext(...engines: Parameters<typeof startFleet>[0]): Promise<
 }
 
 describe('after a gateway was killed', () => {
-  it('a process that only has the number of a former child is left alone', async () => {
+  it('does not kill a process that only has the pid of a former engine', async () => {
     const { enginePid } = await killedGateway();
     const foreign = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], {
       stdio: 'ignore',
@@ -74,7 +74,7 @@ describe('after a gateway was killed', () => {
     foreign.kill('SIGKILL');
   });
 
-  it('its engine is adopted, not started twice', async () => {
+  it('adopts the running engine instead of starting it twice', async () => {
     const { enginePid, replicaId } = await killedGateway();
     expect(isAlive(enginePid)).toBe(true);
     const { fleet, starts } = await startNext(engineDefinition());
@@ -88,7 +88,7 @@ describe('after a gateway was killed', () => {
     expect(isAlive(enginePid)).toBe(false);
   });
 
-  it('an adopted engine that ends is noticed and started again', async () => {
+  it('restarts an adopted engine that exits', async () => {
     const { enginePid } = await killedGateway();
     const { fleet, starts } = await startNext(engineDefinition());
     await until(() => expect(fleet.status('fixture')).toBe('ready'));
@@ -97,7 +97,7 @@ describe('after a gateway was killed', () => {
     expect(await mustAcquire(fleet)).toBeDefined();
   });
 
-  it('an engine whose file changed is stopped, and the new one starts after it', async () => {
+  it('stops an engine whose file changed, then starts the new one', async () => {
     const { enginePid } = await killedGateway();
     const { fleet, starts } = await startNext(engineDefinition({ env: { CHANGED: '1' } }));
     await mustAcquire(fleet);
@@ -105,13 +105,13 @@ describe('after a gateway was killed', () => {
     expect(starts()).toHaveLength(2);
   });
 
-  it('an engine whose file is gone, or which was disabled, is stopped', async () => {
+  it('stops an engine that is disabled in its file', async () => {
     const { enginePid } = await killedGateway();
     await startNext(engineDefinition({}, { enabled: false }));
     await until(() => expect(isAlive(enginePid)).toBe(false));
   });
 
-  it('what a dead engine had started is ended', async () => {
+  it('ends the child processes of a dead engine', async () => {
     // Elsewhere there is no cheap way to find it.
     if (process.platform !== 'linux') return;
     const file = join(folder, 'grandchild');
@@ -124,7 +124,7 @@ describe('after a gateway was killed', () => {
     await until(() => expect(isAlive(grandchild)).toBe(false));
   });
 
-  it('sockets and records that belong to nobody are removed, and unreadable ones do no harm', async () => {
+  it('removes stale sockets and records, and ignores unreadable records', async () => {
     const engines = join(folder, 'data', 'engines');
     mkdirSync(join(engines, 'running'), { recursive: true });
     mkdirSync(join(engines, 's'));
@@ -136,7 +136,7 @@ describe('after a gateway was killed', () => {
     expect(existsSync(join(engines, 's', 'stale.sock'))).toBe(false);
   });
 
-  it('its engine had a session of its own: no terminal’s signal could reach it', async () => {
+  it('leaves the engine in its own session, out of reach of terminal signals', async () => {
     const { enginePid } = await killedGateway();
     if (process.platform !== 'linux') return;
     const stat = readFileSync(`/proc/${enginePid}/stat`, 'latin1');

@@ -43,17 +43,17 @@ async function linesOf(fleet: Fleet, tailLines: number): Promise<string[]> {
   return lines;
 }
 
-describe('the cause of a start that failed', () => {
-  it('is what the program said on stderr, whatever it printed last', async () => {
+describe('the cause of a failed start', () => {
+  it('is the last line of stderr, even when stdout has later lines', async () => {
     expect(await failure(shell('echo the hat is wrong >&2; echo loading; echo bye; exit 1'))).toBe('the hat is wrong');
   });
 
-  it('names a program that is not installed, without all the folders where it was looked for', async () => {
+  it('names a program that is not installed, without listing the folders of PATH', async () => {
     const detail = await failure(engineDefinition({ command: ['no-such-engine', '{socket}'] }), { PATH: '/nowhere' });
     expect(detail).toBe("no-such-engine is not on the gateway's PATH");
   });
 
-  it('names a program that is not where the file says, and one that may not be started', async () => {
+  it('names a program that does not exist at its path or is not executable', async () => {
     const path = join(folder, 'engine');
     expect(await failure(engineDefinition({ command: [path, '{socket}'] }))).toBe(`the program ${path} does not exist`);
     await started?.close();
@@ -64,7 +64,7 @@ describe('the cause of a start that failed', () => {
     expect(detail).toBe(`the user that runs the gateway may not execute ${path}`);
   });
 
-  it('says what is wrong with the files of the gateway itself', async () => {
+  it("describes what is wrong with the gateway's own log folder", async () => {
     const fleet = await start(engineDefinition());
     const logs = join(folder, 'data', 'engines', 'logs');
     rmSync(logs, { recursive: true });
@@ -76,14 +76,14 @@ describe('the cause of a start that failed', () => {
     expect(fleet.list()[0]?.causeDetail).toMatch(/^ENOTDIR: .*logs/);
   });
 
-  it('names the variable that refers to one that is not set', async () => {
+  it('names the variable that refers to an unset variable', async () => {
     expect(await failure(engineDefinition({ env: { TOKEN: '${HEADGATE_TEST_NOT_SET}' } }))).toBe(
       "TOKEN refers to a variable that is not set in the gateway's environment",
     );
   });
 });
 
-describe('the end of a process that was killed', () => {
+describe('the exit of a killed process', () => {
   /** Starts one with a count of the kernel's kills, kills it, and says how it ended. */
   async function killed(count: () => number | null, meanwhile: () => void = () => undefined) {
     const options = { dataDir: join(folder, 'data'), workingDirectory: folder, env: process.env };
@@ -107,7 +107,7 @@ describe('the end of a process that was killed', () => {
     return explainExit(exit);
   }
 
-  it('is put down to memory where the kernel has counted a kill since it began', async () => {
+  it('is attributed to memory when the kernel counted an OOM kill since the start', async () => {
     let kills = 3;
     const cause = await killed(
       () => kills,
@@ -116,7 +116,7 @@ describe('the end of a process that was killed', () => {
     expect(cause).toMatchObject({ kind: 'memory', detail: 'the kernel killed it because memory ran out' });
   });
 
-  it('is not put down to memory where it has not, or nobody counts', async () => {
+  it('is not attributed to memory when the kernel counted no OOM kill or has no count', async () => {
     for (const kills of [3, null]) {
       expect(await killed(() => kills)).toMatchObject({
         kind: 'killed',
@@ -129,14 +129,14 @@ describe('the end of a process that was killed', () => {
     ['v2', '0::/system.slice/headgate.service\n', '/sys/fs/cgroup/system.slice/headgate.service/memory.events'],
     ['v2, in a container', '0::/\n', '/sys/fs/cgroup/memory.events'],
     ['v1', '9:cpu,cpuacct:/a\n4:memory:/docker/ab12\n', '/sys/fs/cgroup/memory/docker/ab12/memory.oom_control'],
-  ])('is asked of the control group: cgroup %s', (_, groups, file) => {
+  ])('reads OOM kills from the control group: cgroup %s', (_, groups, file) => {
     expect(oomFiles(groups)[0]).toBe(file);
     expect(oomFiles('')).toEqual([]);
   });
 });
 
-describe('the next try of an engine that failed', () => {
-  it('is named to clients as the leader has it, and later where only an operator can help', async () => {
+describe('the next start of a failed engine', () => {
+  it("sends clients the leader's retry time, and none where only an operator can fix the engine", async () => {
     const policy = { backoffFirstMs: 300 };
     started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
     expect(await started.fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 1 } });
@@ -151,7 +151,7 @@ describe('the next try of an engine that failed', () => {
     }
   });
 
-  it('never lies in the past', async () => {
+  it('has a retry time that is never in the past', async () => {
     const policy = { backoffFirstMs: 1 };
     started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
     const { fleet } = started;
@@ -170,8 +170,8 @@ describe('the next try of an engine that failed', () => {
   });
 });
 
-describe('a file that was changed and read again', () => {
-  it('is not refused, nor shown, with the failure of the one before', async () => {
+describe('a changed engine file after a reload', () => {
+  it('neither rejects requests nor shows the failure of the former file', async () => {
     started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy: { crashesMax: 1 } });
     const { fleet } = started;
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
@@ -183,7 +183,7 @@ describe('a file that was changed and read again', () => {
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: true });
   });
 
-  it('is not shown with the refusal of the one before', async () => {
+  it('does not show the refused rollout of the former file', async () => {
     started = await startFleet([engineDefinition()], { folder });
     const { fleet } = started;
     (await mustAcquire(fleet)).release();
@@ -195,7 +195,7 @@ describe('a file that was changed and read again', () => {
   });
 });
 
-describe('the log of a process', () => {
+describe('a process log', () => {
   const chatty = `
     i=0
     while [ $i -lt 40 ]; do
@@ -205,7 +205,7 @@ describe('the log of a process', () => {
     done
     exec node ${new URL('../../fixtures/engine.ts', import.meta.url).pathname} "$0"`;
 
-  it('has both streams, and no probes that were answered well', async () => {
+  it('has stdout and stderr without successful health probes', async () => {
     const fleet = await start(shell(chatty), {
       ...process.env,
       PATH: `${join(process.execPath, '..')}:${process.env['PATH']}`,
@@ -218,7 +218,7 @@ describe('the log of a process', () => {
     expect(await linesOf(fleet, 0)).toEqual([]);
   });
 
-  it('goes on with what comes on stderr when the gateway that kept it is gone', async () => {
+  it('continues with stderr when the gateway that copied it has stopped', async () => {
     const script = `trap 'echo second >&2' USR1; echo first >&2; while :; do sleep 0.05; done`;
     const options = {
       dataDir: join(folder, 'data'),

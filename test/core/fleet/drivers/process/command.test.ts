@@ -12,8 +12,8 @@ const vllm = (command: string[], env: Record<string, string> = {}) =>
 const socket = { socketPath: '/run/x.sock' };
 const context = { gatewayEnv: {}, owner: 'o', gpuIds: [] };
 
-describe('what vLLM is started with', () => {
-  it('is a private socket, all names with the id first, and usage in every frame', () => {
+describe('the vLLM command', () => {
+  it('adds a private socket, all names with the id first, and usage in every frame', () => {
     const added = launchCommand(vllm(['vllm', 'serve', 'm']), socket).slice(3);
     expect(added.slice(0, 4)).toEqual(['--served-model-name', 'small', 'Small Chat', 'acme/small']);
     expect(added.slice(4, 6)).toEqual(['--max-model-len', '1024']);
@@ -21,7 +21,7 @@ describe('what vLLM is started with', () => {
     expect(added.slice(8)).toEqual(['--uds', '/run/x.sock']);
   });
 
-  it('leaves alone what the file gives or forbids', () => {
+  it('does not change what the engine file sets or forbids', () => {
     const given = [
       'vllm',
       'serve',
@@ -35,7 +35,7 @@ describe('what vLLM is started with', () => {
     expect(launchCommand(vllm(given), socket)).toEqual([...filled, '--enable-force-include-usage']);
   });
 
-  it('listens on the loopback address and without development routes where the file wants a port', () => {
+  it('listens on 127.0.0.1 without development routes when the engine file uses a port', () => {
     const definition = vllm(['vllm', 'serve', 'm', '--port', '{port}']);
     expect(listensOnSocket(definition)).toBe(false);
     const command = launchCommand(definition, { port: 4711 });
@@ -47,7 +47,7 @@ describe('what vLLM is started with', () => {
     });
   });
 
-  it('has development routes on the socket, unless the file says otherwise', () => {
+  it('enables development routes on a socket unless the engine file sets VLLM_SERVER_DEV_MODE', () => {
     expect(launchEnvironment(vllm(['vllm']), context)).toMatchObject({ env: { VLLM_SERVER_DEV_MODE: '1' } });
     expect(launchEnvironment(vllm(['vllm'], { VLLM_SERVER_DEV_MODE: '0' }), context)).toMatchObject({
       env: { VLLM_SERVER_DEV_MODE: '0' },
@@ -55,8 +55,8 @@ describe('what vLLM is started with', () => {
   });
 });
 
-describe('the media that vLLM may fetch', () => {
-  it('come from the hosts of the engine file, and from nowhere else by a redirect', () => {
+describe('the media domains of a vLLM process', () => {
+  it('come from media_domains in the engine file, and redirects are off', () => {
     const fetching = { ...vllm(['vllm', 'serve', 'm']), mediaDomains: ['a.example.org', 'b.example.org'] };
     const command = launchCommand(fetching, socket);
     const flag = command.indexOf('--allowed-media-domains');
@@ -75,7 +75,7 @@ describe('the media that vLLM may fetch', () => {
     }
   });
 
-  it('are what the engine file itself says where it does', () => {
+  it("are not added when the engine file's command sets its own", () => {
     const own = ['vllm', 'serve', 'm', '--allowed-media-domains', 'c.example.org'];
     const definition = { ...vllm(own, { VLLM_MEDIA_URL_ALLOW_REDIRECTS: '1' }), mediaDomains: ['a.example.org'] };
     expect(launchCommand(definition, socket)).not.toContain('a.example.org');
@@ -83,8 +83,8 @@ describe('the media that vLLM may fetch', () => {
   });
 });
 
-describe('any other program', () => {
-  it('sees only the devices that are its own, and writes as it prints', () => {
+describe('a program that is not vLLM', () => {
+  it('gets its own GPUs in CUDA_VISIBLE_DEVICES and unbuffered output', () => {
     const definition = engineDefinition();
     const gpuIds = ['GPU-1', 'GPU-2'];
     expect(launchEnvironment(definition, { ...context, gpuIds })).toMatchObject({
@@ -94,7 +94,7 @@ describe('any other program', () => {
     expect(launchEnvironment(definition, inherited)).toMatchObject({ env: { CUDA_VISIBLE_DEVICES: '3' } });
   });
 
-  it('gets nothing added', () => {
+  it('gets no added arguments', () => {
     const definition = engineDefinition({ command: ['serve-it', '--listen=unix:{socket}'] });
     expect(launchCommand({ ...definition, mediaDomains: ['a.example.org'] }, socket)).toEqual([
       'serve-it',
@@ -105,9 +105,9 @@ describe('any other program', () => {
   });
 });
 
-describe('the hash of a spec', () => {
+describe('the spec hash of a process', () => {
   const base = vllm(['vllm', 'serve', 'm'], { TOKEN: '${T}' });
-  it('changes with program, arguments, names and the values behind references', () => {
+  it('changes with program, arguments, names and the values of referenced variables', () => {
     const hashes = [
       processSpecHash(base, { T: '1' }),
       processSpecHash(base, { T: '2' }),
@@ -117,14 +117,14 @@ describe('the hash of a spec', () => {
     ];
     expect(new Set(hashes).size).toBe(hashes.length);
   });
-  it('stays with prices, times and the rest of the gateway’s environment', () => {
+  it('does not change with prices, times and other variables of the gateway', () => {
     const { driver } = base;
     if (driver.type !== 'process') throw new Error('a process was expected');
     const same = { ...base, pricing: null, driver: { ...driver, idleMs: 1 } };
     expect(processSpecHash(same, { T: '1', PATH: '/x' })).toBe(processSpecHash(base, { T: '1' }));
   });
 
-  it('changes with context_length, unless the command gives --max-model-len', () => {
+  it('changes with context_length unless the command sets --max-model-len', () => {
     for (const [definition, isSame] of [
       [vllm(['vllm', 'serve', 'm']), false],
       [vllm(['vllm', 'serve', 'm', '--max-model-len=9K']), true],

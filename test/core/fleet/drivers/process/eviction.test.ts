@@ -51,12 +51,12 @@ const running = (fleet: Fleet): string[] =>
 
 const gib = 2 ** 30;
 
-describe('two processes that do not fit together, asked in turn', () => {
+describe('two processes that do not fit together', () => {
   const files: [string, Driver, Partial<FleetOptions>][] = [
     ['by their memory', { memoryBytes: 10 * gib }, { engineMemoryBytes: 16 * gib }],
     ['by their group', { group: { name: 'g', swap: true, exclusive: false, persistent: false } }, {}],
   ];
-  it.each(files)('take turns %s, and never run at once', async (_, driver, options) => {
+  it.each(files)('replace each other %s, and never run at once', async (_, driver, options) => {
     // Those that do run at once end for want of memory.
     const fleet = await start(
       [engine('a', { ...driver, args: ['--takes', '10'] }), engine('b', { ...driver, args: ['--takes', '10'] })],
@@ -67,7 +67,7 @@ describe('two processes that do not fit together, asked in turn', () => {
     for (const { cause } of fleet.list()) expect(cause).toBeNull();
   });
 
-  it('take turns when only the engine itself finds out, which counts as no failure', async () => {
+  it('replace each other when only the engine detects the lack of memory, without counting failures', async () => {
     const files = ['a', 'b'].map((id) => engine(id, { args: ['--takes', '10'] }));
     const fleet = await start(files, { policy: { backoffFirstMs: 50 } });
     for (let turn = 0; turn < 5; turn += 1) for (const id of ['a', 'b']) expect(await serve(fleet, id)).toEqual([id]);
@@ -75,7 +75,7 @@ describe('two processes that do not fit together, asked in turn', () => {
     expect(started?.starts()).toHaveLength(12);
   });
 
-  it('are both served when they are asked for at once, again and again', async () => {
+  it('are both served when requests for both arrive at once, repeatedly', async () => {
     const files = ['a', 'b'].map((id) => engine(id, { memoryBytes: 10 * gib, args: ['--takes', '10'] }));
     const fleet = await start(files, { engineMemoryBytes: 16 * gib });
     for (let turn = 0; turn < 3; turn += 1) {
@@ -86,8 +86,8 @@ describe('two processes that do not fit together, asked in turn', () => {
   });
 });
 
-describe('a process that needs more than the machine has', () => {
-  it('is refused in plain words, which say to operators what is missing', async () => {
+describe('a process that needs more memory than the machine has', () => {
+  it('is rejected with start_failed, and operators see the missing memory', async () => {
     const fleet = await start([engine('a', { memoryBytes: 20 * gib })], { engineMemoryBytes: 16 * gib });
     expect(await fleet.acquire('a', {})).toMatchObject({
       ok: false,
@@ -97,7 +97,7 @@ describe('a process that needs more than the machine has', () => {
   });
 });
 
-describe('processes with GPUs of their own', () => {
+describe('processes with their own GPUs', () => {
   const gpus = { count: 1, memoryBytesMin: null, profile: null };
 
   /** A machine with two GPUs, as `nvidia-smi` tells of them; what is in use stands in a file. */
@@ -124,7 +124,7 @@ esac
     return seen['CUDA_VISIBLE_DEVICES'] ?? '';
   }
 
-  it('see no others, and make room for each other', async () => {
+  it('see only their own GPUs, and stop idle ones to make room', async () => {
     const fleet = await start(
       ['a', 'b', 'c'].map((id) => engine(id, { gpus })),
       { env: withGpus() },
@@ -140,7 +140,7 @@ esac
     ]);
   });
 
-  it('get none of those that the gateway itself may not see', async () => {
+  it('do not use GPUs hidden from the gateway by CUDA_VISIBLE_DEVICES', async () => {
     const env = { ...withGpus(), CUDA_VISIBLE_DEVICES: '1' };
     const fleet = await start(
       ['a', 'b'].map((id) => engine(id, { gpus })),
@@ -151,7 +151,7 @@ esac
     expect(running(fleet)).toEqual(['b']);
   });
 
-  it('wait for the memory of theirs to be free, and name what keeps it', async () => {
+  it('wait for GPU memory to be free, then name the process that uses it', async () => {
     const env = withGpus();
     const policy = { gpuFreeTimeoutMs: 200 };
     const fleet = await start(
@@ -167,7 +167,7 @@ esac
     expect(fleet.list().find(({ engineId }) => engineId === 'b')?.causeDetail).toContain('by python (pid 4711)');
   });
 
-  it('are refused where nobody can say which there are', async () => {
+  it('are rejected when nvidia-smi is missing', async () => {
     const fleet = await start([engine('a', { gpus })], { env: { ...process.env, PATH: join(folder, 'empty') } });
     expect(await fleet.acquire('a', {})).toMatchObject({
       ok: false,
@@ -176,7 +176,7 @@ esac
     expect(fleet.list()[0]?.causeDetail).toMatch(/nvidia-smi.*is not on the gateway's PATH/);
   });
 
-  it('keep theirs under every gateway of the data folder, also when no file knows them any more', async () => {
+  it('keep their GPUs under every gateway of the data folder, also after their engine file is deleted', async () => {
     const env = withGpus();
     const fleet = await start([engine('a', { gpus, memoryBytes: gib })], { env });
     const device = await devicesOf(fleet, 'a');
@@ -200,7 +200,7 @@ esac
     await other.close();
   });
 
-  it('share no device with containers of the machine, which is listed once', async () => {
+  it('do not share GPUs with containers on the same machine, which is listed once', async () => {
     const gpuIds = ['GPU-11', 'GPU-22'];
     const listed = gpuIds.map((id) => ({ id, memoryBytes: null, profile: null }));
     const machines = new Machines([{ name: 'local', pools: ['lab'], reachable: true, gpus: listed }]);

@@ -40,8 +40,8 @@ function preparedLong() {
   return folders;
 }
 
-describe('a folder for sockets outside of the data folder', () => {
-  it('is not used again when others may enter it, or when it is not what was made', () => {
+describe('a socket folder outside the data folder', () => {
+  it('is replaced when others can enter it or it became a symbolic link', () => {
     const first = preparedLong().sockets;
     chmodSync(first, 0o755);
     const second = preparedLong().sockets;
@@ -53,7 +53,7 @@ describe('a folder for sockets outside of the data folder', () => {
     expect(statSync(third).mode & 0o777).toBe(0o700);
   });
 
-  it('is made once and used again', () => {
+  it('is created once and reused', () => {
     const first = preparedLong();
     expect(dirname(first.sockets)).not.toContain('ddd');
     expect(preparedLong()).toEqual(first);
@@ -61,8 +61,8 @@ describe('a folder for sockets outside of the data folder', () => {
   });
 });
 
-describe('a log', () => {
-  it('is for the gateway’s user alone, and starts anew with each child while the last one stays', () => {
+describe('a log file', () => {
+  it("is readable only by the gateway's user, and is rotated at each start of the engine", () => {
     const path = logPathOf(prepareProcessFolders(folder), 'acme/Chat:1');
     expect(path).toMatch(/\/acme_Chat_1-[0-9a-f]{6}\.log$/);
     for (const text of ['first', 'second']) {
@@ -74,7 +74,7 @@ describe('a log', () => {
     expect(statSync(path).mode & 0o777).toBe(0o600);
   });
 
-  it('stays below its bound while the child writes on', () => {
+  it('stays below its size limit while the engine keeps writing', () => {
     const path = logPathOf(prepareProcessFolders(folder), 'chat');
     const log = openLog(path);
     for (let line = 0; line < 600; line += 1) {
@@ -90,7 +90,7 @@ describe('a log', () => {
     expect(tail.endsWith('the end\n')).toBe(true);
   });
 
-  it('that is not there has an empty end, and bounding it does no harm', () => {
+  it('reads as empty when missing, and limiting its size creates no file', () => {
     const path = join(folder, 'nothing.log');
     boundLog(path);
     expect(readLogTail(path)).toBe('');

@@ -36,7 +36,7 @@ async function start(engines: EngineDefinition[], options: Partial<FleetOptions>
 
 const until = (check: () => void) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 
-describe('a start that fails', () => {
+describe('a failed start', () => {
   const causes: [string, string[], RegExp][] = [
     [
       'weights',
@@ -54,7 +54,7 @@ describe('a start that fails', () => {
     ['exit code 0', ['--exit', '0'], /The engine of this model exited\./],
     ['unknown', ['--exit', '7'], /exited unexpectedly/],
   ];
-  it.each(causes)('answers with its cause in plain words: %s', async (_, args, text) => {
+  it.each(causes)('returns start_failed with a public cause: %s', async (_, args, text) => {
     const { fleet, starts } = await start([engineDefinition({ args })]);
     const results = await Promise.all([1, 2, 3].map(() => fleet.acquire('fixture', {})));
     for (const result of results) {
@@ -67,13 +67,13 @@ describe('a start that fails', () => {
     expect(fleet.status('fixture')).toBe('failed');
   });
 
-  it('names a program that is not installed', async () => {
+  it('returns start_failed when the program is not installed', async () => {
     const { fleet } = await start([engineDefinition({ command: ['headgate-no-such-program', '{socket}'] })]);
     const result = await fleet.acquire('fixture', {});
     expect(result).toMatchObject({ ok: false, refusal: { publicText: expect.stringMatching(/not installed/) } });
   });
 
-  it('names a variable that is not set, without its name', async () => {
+  it('returns start_failed for an unset variable without naming it', async () => {
     const { fleet, starts } = await start([engineDefinition({ env: { TOKEN: '${HEADGATE_TEST_NOT_SET}' } })]);
     const result = await fleet.acquire('fixture', {});
     expect(result).toMatchObject({
@@ -84,7 +84,7 @@ describe('a start that fails', () => {
     expect(starts()).toHaveLength(0);
   });
 
-  it('ends a program that is not ready in time, and says so', async () => {
+  it('returns start_timeout and ends a program that is not ready in time', async () => {
     const { fleet, starts } = await start([engineDefinition({ args: ['--delay', '60000'], startTimeoutMs: 1500 })]);
     const result = await fleet.acquire('fixture', {});
     expect(result).toMatchObject({ ok: false, refusal: { code: 'start_timeout' } });
@@ -92,7 +92,7 @@ describe('a start that fails', () => {
     await until(() => expect(isAlive(pid)).toBe(false));
   });
 
-  it('is not repeated before its pause is over, then by the next request', async () => {
+  it('is retried only after its backoff, by the next request', async () => {
     const { fleet, starts } = await start([engineDefinition({ args: ['--exit', '1'] })], {
       policy: { backoffFirstMs: 300 },
     });
@@ -110,8 +110,8 @@ describe('a start that fails', () => {
   });
 });
 
-describe('requests that are refused', () => {
-  it('when more wait than the queue holds', async () => {
+describe('a rejected request', () => {
+  it("returns queue_full when the engine's queue is full", async () => {
     const { fleet } = await start([engineDefinition({ args: ['--delay', '300'] })], { queueMax: 2 });
     const results = await Promise.all([1, 2, 3, 4].map(() => fleet.acquire('fixture', {})));
     expect(results.map((result) => (result.ok ? 'lease' : result.refusal.code))).toEqual([
@@ -122,7 +122,7 @@ describe('requests that are refused', () => {
     ]);
   });
 
-  it('when the only replica was tried already', async () => {
+  it('returns no_other_replica when the only replica is excluded', async () => {
     const { fleet } = await start([engineDefinition()]);
     const lease = await mustAcquire(fleet);
     const exclude = new Set([lease.replica.id]);
@@ -133,7 +133,7 @@ describe('requests that are refused', () => {
     });
   });
 
-  it('when the gateway shuts down, those included that wait', async () => {
+  it('returns shutting_down to waiting and new requests when the gateway shuts down', async () => {
     const { fleet } = await start([engineDefinition({ args: ['--delay', '60000'] })]);
     const waiting = fleet.acquire('fixture', {});
     await until(() => expect(fleet.status('fixture')).toBe('starting'));
@@ -143,7 +143,7 @@ describe('requests that are refused', () => {
     await closed;
   });
 
-  it('with the reason of the signal when their client leaves, while others go on waiting', async () => {
+  it('rejects with the abort reason when its client leaves, while other requests keep waiting', async () => {
     const { fleet } = await start([engineDefinition({ args: ['--delay', '200'] })]);
     const leaving = new AbortController();
     const left = fleet.acquire('fixture', { signal: leaving.signal });
@@ -154,7 +154,7 @@ describe('requests that are refused', () => {
     await expect(fleet.acquire('fixture', { signal: leaving.signal })).rejects.toThrow('client left');
   });
 
-  it('for an engine that is not there or not enabled', async () => {
+  it('returns taken_away for a disabled engine', async () => {
     const { fleet } = await start([engineDefinition({}, { enabled: false })]);
     expect(await fleet.acquire('fixture', {})).toMatchObject({ ok: false, refusal: { code: 'taken_away' } });
     expect(fleet.tryAcquire('fixture')).toBeNull();
@@ -162,7 +162,7 @@ describe('requests that are refused', () => {
 });
 
 describe('a cold start', () => {
-  it('serves 200 who wait with one process', async () => {
+  it('serves 200 waiting requests with one process', async () => {
     const { fleet, starts } = await start([engineDefinition({ args: ['--delay', '200'] })]);
     expect(fleet.status('fixture')).toBe('cold');
     expect(fleet.tryAcquire('fixture')).toBeNull();
@@ -180,14 +180,14 @@ describe('a cold start', () => {
     warm?.release();
   });
 
-  it('listens on a socket in a folder that is nobody else’s', async () => {
+  it('listens on a socket in a folder with mode 0700', async () => {
     const { fleet, dataDir } = await start([engineDefinition()]);
     const { replica } = await mustAcquire(fleet);
     expect(replica.endpoint.socketPath?.startsWith(dataDir)).toBe(true);
     expect(statSync(join(dataDir, 'engines', 's')).mode & 0o777).toBe(0o700);
   });
 
-  it('finds a short folder for the socket when the data folder has a long path', async () => {
+  it('uses a short socket folder when the data folder has a long path', async () => {
     const { fleet } = await start([engineDefinition()], { dataDir: join(folderOfTest(), 'd'.repeat(120)) });
     const { replica } = await mustAcquire(fleet);
     const path = replica.endpoint.socketPath ?? '';
@@ -197,7 +197,7 @@ describe('a cold start', () => {
     expect(await ask(replica, '/health')).toBe('');
   });
 
-  it('takes a free port where the command asks for one', async () => {
+  it('uses a free port when the command contains {port}', async () => {
     const { fleet } = await start([engineDefinition({ command: ['node', fixtureOf(), '{port}'] })]);
     const { replica } = await mustAcquire(fleet);
     expect(replica.endpoint).toMatchObject({ socketPath: null, host: '127.0.0.1' });
@@ -205,7 +205,7 @@ describe('a cold start', () => {
     expect(await ask(replica, '/health')).toBe('');
   });
 
-  it('gives the child what it needs and none of the gateway’s secrets', async () => {
+  it("passes needed variables to the process and none of the gateway's secrets", async () => {
     const env = {
       ...process.env,
       DATABASE_URL: 'postgres://x',
@@ -228,8 +228,8 @@ function fixtureOf(): string {
   return driver.type === 'process' ? (driver.command[1] ?? '') : '';
 }
 
-describe('an engine that ends unasked', () => {
-  it.each([0, 3])('is started again, exit code %i', async (code) => {
+describe('an engine that exits unexpectedly', () => {
+  it.each([0, 3])('is restarted after exit code %i', async (code) => {
     const { fleet, starts } = await start([engineDefinition()], { policy: { backoffFirstMs: 50 } });
     const lease = await mustAcquire(fleet);
     await ask(lease.replica, `/exit?${code}`);
@@ -238,7 +238,7 @@ describe('an engine that ends unasked', () => {
     expect(next.replica.id).not.toBe(lease.replica.id);
   });
 
-  it('in a row is given up with its cause, and tried again after a while', async () => {
+  it('is failed after repeated crashes, and retried after a while', async () => {
     const policy = { backoffFirstMs: 10, backoffMaxMs: 20, crashesMax: 3, failedMs: 400 };
     const { fleet, starts } = await start([engineDefinition()], { policy });
     for (let crash = 0; crash < 3; crash += 1) {
@@ -258,7 +258,7 @@ describe('an engine that ends unasked', () => {
     expect(starts()).toHaveLength(4);
   });
 
-  it('takes along what it started itself', async () => {
+  it('ends its child processes too', async () => {
     const file = join(folderOfTest(), 'grandchild');
     const { fleet } = await start([engineDefinition({ args: ['--grandchild', file] })], {
       policy: { backoffFirstMs: 60_000 },
@@ -270,7 +270,7 @@ describe('an engine that ends unasked', () => {
     await until(() => expect(isAlive(grandchild)).toBe(false));
   });
 
-  it('is taken out of routing when it lives on but answers no more, and replaced', async () => {
+  it('leaves routing when it no longer answers, and is replaced', async () => {
     const policy = { backoffFirstMs: 10, unreachableMs: 200 };
     const { fleet, starts } = await start([engineDefinition()], { policy });
     const { replica } = await mustAcquire(fleet);
@@ -291,7 +291,7 @@ async function readWhenThere(file: string): Promise<string> {
 }
 
 describe('a stop', () => {
-  it('comes after the idle time, not while a lease is held, and leaves the next request a cold start', async () => {
+  it('comes after the idle time but not during a lease, and the next request starts the engine cold', async () => {
     const { fleet, starts } = await start([engineDefinition({ idleMs: 200 })]);
     const lease = await mustAcquire(fleet);
     const [pid = 0] = starts();
@@ -304,7 +304,7 @@ describe('a stop', () => {
     expect(starts()).toHaveLength(2);
   });
 
-  it('ends a program that ignores SIGTERM, with all that it started', async () => {
+  it('ends a program that ignores SIGTERM, with its child processes', async () => {
     const file = join(folderOfTest(), 'grandchild');
     const { fleet, starts } = await start([engineDefinition({ args: ['--mute-sigterm', '--grandchild', file] })], {
       stopGraceMs: 300,
@@ -334,7 +334,7 @@ describe('a stop', () => {
     expect(readdirSync(join(dataDir, 'engines', 's'))).toEqual([]);
   });
 
-  it('does not wait for a lease beyond the drain time', async () => {
+  it('does not wait for a lease longer than the drain time', async () => {
     const { fleet, starts } = await start([engineDefinition({ drainMs: 100 })]);
     await mustAcquire(fleet);
     await fleet.close();
@@ -349,7 +349,7 @@ describe('an external engine', () => {
       { driver: { type: 'external', urls: [url], upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY' } },
     );
 
-  it('is ready at once, whether it answers or not, with its key and its name for the model', async () => {
+  it('is ready at once even when unreachable, with its API key and upstream model name', async () => {
     const free = await closedPort();
     const { fleet } = await start([external(`http://127.0.0.1:${free}/base`)], { env: { FAR_KEY: 'secret-1' } });
     expect(fleet.status('fixture')).toBe('ready');
@@ -367,7 +367,7 @@ describe('an external engine', () => {
     again?.release();
   });
 
-  it('refuses a key that would break the header', async () => {
+  it('rejects an API key that contains line breaks', async () => {
     await expect(startFleet([external('https://e.example')], { env: { FAR_KEY: 'a\r\nX: b' } })).rejects.toThrow(
       /FAR_KEY/,
     );

@@ -19,8 +19,8 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const logged = (): string => readFileSync(log, 'utf8');
 
-describe('what a child writes on stderr', () => {
-  it('is for the gateway’s user alone, and begins anew with each child', () => {
+describe('the stderr of a process', () => {
+  it("is readable only by the gateway's user, and starts empty at each start", () => {
     closeSync(openErrorLog(log));
     appendFileSync(errors, 'of the first\n');
     addErrors(log);
@@ -31,7 +31,7 @@ describe('what a child writes on stderr', () => {
     expect(logged()).toBe('of the first\ntwo\n');
   });
 
-  it('comes into the log once, in whole lines, whoever goes on with it', () => {
+  it('is copied to the log once, in whole lines, across calls', () => {
     appendFileSync(log, 'printed\n');
     appendFileSync(errors, 'one\ntw');
     addErrors(log);
@@ -46,7 +46,7 @@ describe('what a child writes on stderr', () => {
     expect(logged()).toBe('printed\none\nmore\ntwo\nthree');
   });
 
-  it('stays below a bound, and loses nothing of what comes after', () => {
+  it('stays below its size limit and loses no later lines', () => {
     for (let part = 0; part < 12; part += 1) {
       appendFileSync(errors, `${'x'.repeat(524_287)}\n`);
       addErrors(log);
@@ -58,13 +58,13 @@ describe('what a child writes on stderr', () => {
     expect(logged()).toHaveLength(12 * 524_288 + 8);
   });
 
-  it('is cut where its line never ends', () => {
+  it('is cut when a line never ends', () => {
     appendFileSync(errors, 'y'.repeat(70_000));
     addErrors(log);
     expect(logged()).toHaveLength(70_000);
   });
 
-  it('is nothing where there is no such file', () => {
+  it('adds nothing to the log when its file is missing', () => {
     addErrors(join(folder, 'logs', 'other.log'));
     addErrors(log, true);
     expect(logged()).toBe('');
