@@ -32,7 +32,7 @@ async function migrate(names: readonly string[]): Promise<void> {
   });
 }
 
-it('adapters keep the base that they had before bases were dated', async () => {
+it('adapters keep the base that they had before the migration to dated bases', async () => {
   await db.sql`insert into models (id, first_seen_at, base_id)
     values ('chat', '2026-01-01', null), ('tuned', '2026-02-01', 'chat')`;
   await migrate(files.slice(dated));

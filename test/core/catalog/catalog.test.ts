@@ -77,7 +77,7 @@ async function versions(modelId: string): Promise<{ input: string; at: Date }[]>
   return rows.map(({ input, at }) => ({ input, at: new Date(at) }));
 }
 
-describe('a name', () => {
+describe('a model name', () => {
   const catalog = () =>
     createCatalog({
       db,
@@ -85,16 +85,16 @@ describe('a name', () => {
       engines: [engine('zeta'), engine('alpha', { enabled: false }), engine('emb', { taskType: 'embedding' })],
     });
 
-  it('that no engine has finds nothing', () => {
+  it('finds nothing when no engine has it', () => {
     expect(catalog().find('nope')).toBeUndefined();
     expect(catalog().find('')).toBeUndefined();
   });
 
-  it('finds its model by id, display name and repository, without regard to case', () => {
+  it('finds its model by id, display name and repository, case-insensitively', () => {
     for (const name of ['zeta', 'ZETA', 'the zeta', 'acme/Zeta']) expect(catalog().find(name)?.id, name).toBe('zeta');
   });
 
-  it('of a disabled engine finds it, and it is in no list by task', () => {
+  it('finds a disabled engine, which is in list() but not in byTask()', () => {
     expect(catalog().find('alpha')?.enabled).toBe(false);
     expect(
       catalog()
@@ -110,7 +110,7 @@ describe('a name', () => {
   });
 });
 
-describe('an adapter', () => {
+describe('a LoRA adapter', () => {
   const adapter: LoraAdapter = {
     id: 'tuned',
     name: 'Tuned',
@@ -124,7 +124,7 @@ describe('an adapter', () => {
     fallbacks: [],
   };
 
-  it('is a model with a price of its own, served by the engine of its base, which stays known once its file is gone', async () => {
+  it('is a model with its own price on the engine of its base, and keeps its base after its file is gone', async () => {
     const catalog = await synced([engine('base', { lora: [adapter] })]);
     expect(catalog.list().map(({ id }) => id)).toEqual(['base', 'tuned']);
     expect(catalog.find('TUNED')).toMatchObject({ adapter, engine: { id: 'base' }, taskType: 'chat', enabled: true });
@@ -135,7 +135,7 @@ describe('an adapter', () => {
     expect(later.bases().at('tuned', Date.now())).toBe('base');
   });
 
-  it('had its bases from when files named them, and is a model of its own where one says so', async () => {
+  it('has dated bases, and is its own base from when it is a model of its own', async () => {
     const one: LoraAdapter = { ...adapter, id: 'moving', name: 'Moving' };
     const at = (hour: string): Clock => clockAt(`2030-01-01T${hour}:00Z`);
     const ms = (hour: string): number => at(hour).now();
@@ -155,7 +155,7 @@ describe('an adapter', () => {
     expect(bases.at('b', ms('12:30'))).toBe('b');
   });
 
-  it('that was a model of its own before had no base then', async () => {
+  it('has no base for the time when it was a model of its own', async () => {
     await synced([engine('grown')], clockAt('2030-01-01T10:00:00Z'));
     const one: LoraAdapter = { ...adapter, id: 'grown', name: 'Grown' };
     const bases = (await synced([engine('base', { lora: [one] })], clockAt('2030-01-01T12:00:00Z'))).bases();
@@ -165,7 +165,7 @@ describe('an adapter', () => {
 });
 
 describe('a price', () => {
-  it('is not there for an engine without one, also when it once had one', async () => {
+  it('is undefined for an engine without pricing, also when it had a price before', async () => {
     await synced([engine('lost')]);
     const catalog = await synced([engine('lost', { pricing: null })]);
     expect(catalog.price('lost')).toBeUndefined();
@@ -173,7 +173,7 @@ describe('a price', () => {
     expect(await versions('lost')).toHaveLength(1);
   });
 
-  it('is a new version only when it differs, and the old one stays as it was', async () => {
+  it('gets a new version only when it differs, and the old version stays unchanged', async () => {
     const first = await synced([engine('dear')], clockAt('2026-01-01T00:00:00Z'));
     const same = await synced([engine('dear')], clockAt('2026-02-01T00:00:00Z'));
     expect(same.price('dear')).toEqual(first.price('dear'));
@@ -191,7 +191,7 @@ describe('a price', () => {
     ]);
   });
 
-  it('of the tier flex has versions of its own, and goes with its share', async () => {
+  it('has separate versions for the tier flex, and none without flex pricing', async () => {
     const half = {
       inputPerMTokMicroUsd: 50_000n,
       cachedInputPerMTokMicroUsd: 25_000n,
@@ -212,7 +212,7 @@ describe('a price', () => {
     expect(await versions('tiered')).toHaveLength(3);
   });
 
-  it('follows the one before it even when the clock stepped back', async () => {
+  it('takes effect after the previous version even when the clock stepped back', async () => {
     await synced([engine('back')], clockAt('2026-05-01T00:00:00Z'));
     const changed = await synced(
       [engine('back', { pricing: { ...pricing, outputPerMTokMicroUsd: 1n } })],
@@ -223,7 +223,7 @@ describe('a price', () => {
     expect(again.price('back')).toEqual(changed.price('back'));
   });
 
-  it('is written once when several gateways start at the same moment', async () => {
+  it('is written once when several gateways start at the same time', async () => {
     const catalogs = await Promise.all(Array.from({ length: 8 }, () => synced([engine('busy'), engine('busier')])));
     expect(new Set(catalogs.map((catalog) => catalog.price('busy')?.id)).size).toBe(1);
     expect(await versions('busy')).toHaveLength(1);
@@ -231,20 +231,20 @@ describe('a price', () => {
 });
 
 describe('a model', () => {
-  it('keeps the moment at which it was first seen', async () => {
+  it('keeps the time when it was first seen', async () => {
     await synced([engine('old')], clockAt('2026-01-01T00:00:00.900Z'));
     const later = await synced([engine('old'), engine('new')], clockAt('2026-06-01T00:00:00Z'));
     expect(later.find('old')?.createdAt).toBe(Date.parse('2026-01-01T00:00:00Z') / 1000);
     expect(later.find('new')?.createdAt).toBe(Date.parse('2026-06-01T00:00:00Z') / 1000);
   });
 
-  it('is not needed: an empty folder is an empty catalog', async () => {
+  it('is optional: an empty folder gives an empty catalog', async () => {
     const catalog = await synced([]);
     expect(catalog.list()).toEqual([]);
   });
 });
 
-describe('files that were read again', () => {
+describe('reloaded engine files', () => {
   it('change nothing before they are applied', async () => {
     const catalog = await synced([engine('stays'), engine('goes')]);
     const before = catalog.price('stays');
@@ -255,7 +255,7 @@ describe('files that were read again', () => {
     expect(catalog.price('stays')).toEqual(before);
   });
 
-  it('are the catalog’s all at once, with their prices and moments', async () => {
+  it('replace the catalog at once, with prices and creation times', async () => {
     const catalog = await synced([engine('kept'), engine('left')], clockAt('2026-01-01T00:00:00Z'));
     const free = { ...pricing, inputPerMTokMicroUsd: 1n };
     const apply = await catalog.prepare([engine('kept', { pricing: free }), engine('fresh', { enabled: false })]);
@@ -272,7 +272,7 @@ describe('files that were read again', () => {
     expect(catalog.byTask('chat').map(({ id }) => id)).toEqual(['kept']);
   });
 
-  it('are refused where the books cannot be written, and the catalog stays', async () => {
+  it('are rejected when the database cannot be written, and the catalog stays unchanged', async () => {
     const catalog = await synced([engine('firm')]);
     await db.sql`alter table models rename to models_away`;
     try {

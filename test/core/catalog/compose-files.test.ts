@@ -65,14 +65,14 @@ const addressOf = (service: Service | undefined, network: string): string =>
   service?.networks?.[network]?.ipv4_address ?? '';
 
 describe('env.example', () => {
-  it('holds no secret, and nothing that must be filled in', () => {
+  it('contains no secret, and nothing that must be filled in', () => {
     expect(Object.keys(example).filter((name) => /PASSWORD|KEY|TOKEN|SECRET(?!S_DIR)/.test(name))).toEqual([]);
     const needed = files.flatMap((name) => textOf(name).match(/\$\{\w+(:?\?[^}]*)?\}/g) ?? []);
     // Both stand in comments.
     expect(new Set(needed)).toEqual(new Set(['${NAME}', '${HF_TOKEN}']));
   });
 
-  it('names all settings that the compose files fill in, but those of the gateway', () => {
+  it('lists all settings that the compose files use, except those of the gateway', () => {
     const filled = files.flatMap((name) =>
       [...textOf(name).matchAll(/\$\{(\w+):-/g)].map(([, setting = '']) => setting),
     );
@@ -80,7 +80,7 @@ describe('env.example', () => {
     expect(ofFiles(Object.keys(example))).toEqual(ofFiles(filled));
   });
 
-  it('is understood by the gateway, with what the compose file adds', () => {
+  it('is valid for the gateway together with the compose file', () => {
     const {
       HEADGATE_BOOTSTRAP_KEY_FILE: key,
       HEADGATE_API_KEY_FILE: same,
@@ -100,7 +100,7 @@ describe('env.example', () => {
   it.for([
     { file: 'compose.platform.yaml', network: 'web', proxy: 'caddy' },
     { file: 'compose.gateways.yaml', network: 'proxy', proxy: 'proxy' },
-  ])('gives the proxy of $file one address of its network', ({ file, network, proxy }) => {
+  ])('gives the proxy of $file a fixed address in its network', ({ file, network, proxy }) => {
     const { services, networks } = read(file);
     const { subnet = '' } = networks?.[network]?.ipam?.config[0] ?? {};
     const [base = '', bits] = subnet.split('/');
@@ -117,7 +117,7 @@ describe('env.example', () => {
   it.for([
     ['compose.gateways.yaml', 'compose.platform.yaml'],
     ['compose.platform.yaml', 'compose.gateways.yaml'],
-  ])('lets the gateway believe both proxies, and whom the operator names, with %s before %s', (overlays) => {
+  ])('makes the gateway trust both proxies and HEADGATE_TRUSTED_PROXIES, with %s before %s', (overlays) => {
     const proxies = [
       addressOf(read('compose.gateways.yaml').services['proxy'], 'proxy'),
       addressOf(read('compose.platform.yaml').services['caddy'], 'web'),
@@ -132,7 +132,7 @@ describe('env.example', () => {
     expect(trusted('192.0.2.0/24, ::1')).toEqual([...proxies, '192.0.2.0/24', '::1']);
   });
 
-  it('is understood by the door to the Docker socket', () => {
+  it('is valid for docker-gate', () => {
     const environment = environmentOf(read('compose.yaml').services['docker-gate']);
     expect(parseDockerGateConfig(environment)).toMatchObject({
       images: ['vllm/*'],
@@ -158,14 +158,14 @@ const keptElsewhere = new Set([
 ]);
 
 describe('the compose files', () => {
-  it('give the Docker socket to its door alone', () => {
+  it('mount the Docker socket only in docker-gate', () => {
     const holders = files.flatMap((name) =>
       Object.entries(read(name).services).filter(([, { volumes }]) => (volumes ?? []).join().includes('docker.sock')),
     );
     expect(holders.map(([name]) => name)).toEqual(['docker-gate']);
   });
 
-  it('give the gateway each of its own settings, and nothing else', () => {
+  it('pass each setting of the gateway to it, and nothing else', () => {
     const variables = Object.values(sections).flatMap((section) => Object.keys(section.variables));
     const { environment = {}, env_file: envFile } = read('compose.yaml').services['gateway'] ?? {};
     expect(envFile).toBeUndefined();
@@ -179,7 +179,7 @@ describe('the compose files', () => {
     expect(given.toSorted()).toEqual([...variables.filter((name) => !left.includes(name)), ...others].toSorted());
   });
 
-  it('let DATABASE_URL and REDIS_URL of compose/.env take the place of their own stores, which can be left out', () => {
+  it('use DATABASE_URL and REDIS_URL of compose/.env instead of their own stores, which can be scaled to 0', () => {
     const urls = {
       DATABASE_URL: 'postgres://headgate@db.example.com:5432/headgate',
       REDIS_URL: 'redis://redis.example.com:6379',
@@ -198,7 +198,7 @@ describe('the compose files', () => {
     ]);
   });
 
-  it('can be completed by the compose file of the README, whose secrets take the place of settings', () => {
+  it("work with the README's own compose file, whose secrets replace settings", () => {
     const [, text = ''] = /### A compose file of your own\n[^]*?```yaml\n([^]*?)```/.exec(textOf('README.md')) ?? [];
     const own = parse(text) as ComposeFile;
     const { environment = {}, secrets = [] } = own.services['gateway'] ?? {};
@@ -212,7 +212,7 @@ describe('the compose files', () => {
     for (const name of named) expect(merged[name.replace(/_FILE$/, '')] ?? '', name).toBe('');
   });
 
-  it('set some settings of the gateway themselves, and the README names all of these', () => {
+  it('set some gateway settings themselves, and the README names all of them', () => {
     const { environment = {} } = read('compose.yaml', { HEADGATE_DRAIN_SECONDS: '' }).services['gateway'] ?? {};
     const filled = ['DATABASE_URL', 'REDIS_URL', 'HEADGATE_DRAIN_SECONDS'];
     const fixed = Object.keys(environment).filter((name) => environment[name] !== null && !filled.includes(name));
@@ -221,7 +221,7 @@ describe('the compose files', () => {
     expect(new Set(sentence.match(/\b(?:[A-Z]+_)+[A-Z]+\b|\bHOST\b|\bPORT\b/g))).toEqual(new Set(fixed));
   });
 
-  it('bound what every service may write, use and start', () => {
+  it('limit logs, memory, CPU and processes of every service', () => {
     for (const name of files) {
       // Files that only add to a service of the first name no image.
       const services = Object.entries(read(name).services).filter(([, { image }]) => image !== undefined);
@@ -234,7 +234,7 @@ describe('the compose files', () => {
     }
   });
 
-  it('hand secrets over as files, and in no other way', () => {
+  it('pass secrets only as files', () => {
     for (const name of files) {
       const { services, secrets: known = {} } = read(name);
       for (const [service, { environment = {}, secrets: used = [] }] of Object.entries(services)) {
@@ -250,13 +250,13 @@ describe('the compose files', () => {
     }
   });
 
-  it('pin every image', () => {
+  it('pin the version of every image', () => {
     const images = files.flatMap((name) => Object.values(read(name).services).flatMap(({ image }) => image ?? []));
     expect(images.length).toBeGreaterThan(4);
     expect(images.filter((image) => !/:(?!latest)[\w.-]+$/.test(image))).toEqual([]);
   });
 
-  it('mount only what is there', () => {
+  it('mount only existing files and folders', () => {
     const sources = files.flatMap((name) =>
       Object.values(read(name).services).flatMap(({ volumes }) =>
         (volumes ?? []).map((text) => text.split(':')[0] ?? ''),
@@ -267,7 +267,7 @@ describe('the compose files', () => {
     for (const source of folders) expect(existsSync(`${folder}${source}`), source).toBe(true);
   });
 
-  it('let engines mount what the engine files that come with Headgate mount', () => {
+  it('let engines mount every volume that the engine files of Headgate use', () => {
     const { volumes } = parseDockerGateConfig(environmentOf(read('compose.yaml').services['docker-gate']));
     const shipped = [`${folder}engines`, `${root}engines/examples`].map((path) => loadEngineFiles(path));
     const mounted = shipped.flatMap((loaded) =>
@@ -277,12 +277,12 @@ describe('the compose files', () => {
     expect(new Set(mounted.map(({ source }) => source))).toEqual(new Set(volumes.map(({ source }) => source)));
   });
 
-  it('come with engines for GPUs that can be used as they are', () => {
+  it('come with valid engine files for GPUs', () => {
     const loaded = loadEngineFiles(`${folder}engines`, { env: {} });
     expect(loaded).toMatchObject({ ok: true });
   });
 
-  it('refuse an image of the operator’s own that has no version, and take one that has', () => {
+  it('reject a VLLM_IMAGE without a fixed version, and use one with a fixed version', () => {
     const load = (image: string) => loadEngineFiles(`${folder}engines`, { env: { VLLM_IMAGE: image } });
     const refused = load('registry.example:5000/own/engine:latest');
     expect(refused).toMatchObject({

@@ -42,7 +42,7 @@ function settings(lines: string, start = `driver: docker\n${image}args: [Acme/Ch
   return driver;
 }
 
-describe('container engine files that are refused', () => {
+describe('container engine file validation', () => {
   it.each([
     ['vllm/vllm-openai', 'the version is missing'],
     ['vllm/vllm-openai:latest', 'the tag "latest" can change'],
@@ -52,7 +52,7 @@ describe('container engine files that are refused', () => {
     ['vllm/VLLM:v1', 'expected an image such as'],
     ['two words:v1', 'expected an image such as'],
     ['vllm/vllm-openai@sha256:abc', 'expected an image such as'],
-  ])('have the image %s, which is not pinned', (name, why) => {
+  ])('rejects the image %s, which is not pinned', (name, why) => {
     expect(problems('', `driver: docker\nimage: ${name}\nargs: [Acme/Chat]\n`)).toEqual([
       expect.stringContaining(`engines/chat.yaml:8: image: ${why}`),
     ]);
@@ -83,14 +83,14 @@ describe('container engine files that are refused', () => {
     ['--data-parallel-external-lb', '--data-parallel-size is allowed'],
     ['--ssl-ca-certs', 'plain HTTP'],
     ['--lora-modules', 'list the adapters under lora'],
-  ])('give vLLM %s', (flag, why) => {
+  ])('rejects the vLLM argument %s', (flag, why) => {
     const [problem, ...others] = problems('', `driver: docker\n${image}args:\n  - Acme/Chat\n  - ${flag}\n  - x\n`);
     expect(problem).toMatch(/^engines\/chat\.yaml:11: args\[1\]: -/);
     expect(problem).toContain(why);
     expect(others).toEqual([]);
   });
 
-  it('begin with anything but the model', () => {
+  it('rejects args that do not begin with the model', () => {
     const args = (text: string) => problems('', `driver: docker\n${image}args: [${text}]\n`);
     expect(args('')).toEqual([expect.stringContaining(':9: args: the model is missing: put Acme/Chat first')]);
     expect(args('serve, Acme/Chat')).toEqual([expect.stringContaining('args[0]: the image already runs "vllm serve"')]);
@@ -111,7 +111,7 @@ describe('container engine files that are refused', () => {
     ['"--max-num-seqs\\n8"', 'two words in one item'],
     ['--dtype, "bfloat16 --enforce-eager"', 'two words in one item'],
     ['"--enforce-eager "', 'remove the white space around --enforce-eager'],
-  ])('have several words in one item: %s', (words, why) => {
+  ])('rejects several words in one item: %s', (words, why) => {
     const [problem, ...others] = problems('', `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`);
     expect(problem).toContain(why);
     expect(others).toEqual([]);
@@ -123,7 +123,7 @@ describe('container engine files that are refused', () => {
     ['auto', 'may result in less than context_length; set 4096 or more, or remove it'],
     ['-1', 'may result in less than context_length'],
     ['', 'may result in less than context_length'],
-  ])('have a context of %s, less than context_length', (length, why) => {
+  ])('rejects --max-model-len %s below context_length', (length, why) => {
     expect(problems('', `driver: docker\n${image}args: [Acme/Chat, --max-model-len, "${length}"]\n`)).toEqual([
       expect.stringContaining(why),
     ]);
@@ -134,7 +134,7 @@ describe('container engine files that are refused', () => {
     ['args: [Acme/Chat, -pp=2]\n', 'args'],
     ['args: [Acme/Chat]\ntensor_parallel_size: 2\n', 'tensor_parallel_size'],
     ['args: [Acme/Chat, -pcp, "2"]\n', 'args'],
-  ])('use several GPUs and ask for none: %s', (lines, place) => {
+  ])('rejects several GPUs in parallel sizes without gpus: %s', (lines, place) => {
     expect(problems('', `driver: docker\n${image}${lines}`)).toEqual([
       expect.stringContaining(
         `${place}: the parallel sizes need 2 GPUs, but the file has no gpus: add gpus with count: 2`,
@@ -144,7 +144,7 @@ describe('container engine files that are refused', () => {
     expect(problems('', `driver: docker\n${onCpu}${lines}`)).toEqual([]);
   });
 
-  it('name a model or an adapter in a folder that no volume holds', () => {
+  it('rejects a model or an adapter in a folder that no volume mounts', () => {
     const lines = 'lora: [{id: helper, path: /adapters/helper}]\n';
     const unmounted = problems(lines, `driver: docker\n${image}args: [/models/chat]\n`);
     expect(unmounted).toEqual([
@@ -195,7 +195,7 @@ describe('container engine files that are refused', () => {
     ['env: {VLLM_API_KEY: "${A}"}\n', ':10: env.VLLM_API_KEY: remove it'],
     ['env: {CUDA_VISIBLE_DEVICES: "0"}\n', ':10: env.CUDA_VISIBLE_DEVICES: remove it'],
     ['env: {VLLM_USE_RUST_FRONTEND: "1"}\n', ':10: env.VLLM_USE_RUST_FRONTEND: remove it; this front end'],
-  ])('say %s', (lines, why) => {
+  ])('rejects %s', (lines, why) => {
     expect(problems(lines)).toEqual([expect.stringContaining(`engines/chat.yaml${why}`)]);
   });
 
@@ -209,19 +209,19 @@ describe('container engine files that are refused', () => {
     ['--network, host'],
     ['--ipc=host'],
     ['--volumes-from, shop'],
-  ])('have %s as arguments, which docker run would read', (words) => {
+  ])('rejects %s in args, which is an option of docker run', (words) => {
     for (const kind of ['vllm', 'openai']) {
       const found = problems(`kind: ${kind}\n`, `driver: docker\n${image}args: [Acme/Chat, ${words}]\n`);
       expect(found).toContainEqual(expect.stringMatching(/:9: args\[1\]: --[a-z-]+ is an option of docker run/));
     }
   });
 
-  it('would get other GPUs than they are given, whatever they are', () => {
+  it('rejects NVIDIA_VISIBLE_DEVICES in env, also for kind openai', () => {
     const [problem] = problems('kind: openai\nenv: {NVIDIA_VISIBLE_DEVICES: all}\n');
     expect(problem).toContain('env.NVIDIA_VISIBLE_DEVICES: remove it');
   });
 
-  it('use other GPUs than they ask for, in whatever form the arguments say so', () => {
+  it('rejects parallel sizes that do not match gpus.count, in any spelling', () => {
     const args = (text: string, count: number) =>
       problems(`gpus: {count: ${count}}\n`, `driver: docker\n${image}args: [Acme/Chat, ${text}]\n`);
     expect(args('"-tp", "4"', 2)).toEqual([expect.stringContaining('args[1]: the parallel sizes multiply to 4')]);
@@ -230,7 +230,7 @@ describe('container engine files that are refused', () => {
     expect(args('"-tp", "2", --pipeline_parallel_size, "2"', 4)).toEqual([]);
   });
 
-  it('hold a secret in the clear, which is not repeated', () => {
+  it('rejects a secret in clear text without repeating it', () => {
     const secret = 'hf_abcdefghijklmnopqrstuvwx';
     for (const [lines, field] of [
       [`env:\n  HF_TOKEN: ${secret}\n`, ':11: env.HF_TOKEN'],
@@ -254,7 +254,7 @@ describe('container engine files that are refused', () => {
     );
   });
 
-  it('name a host or pool that hosts.yaml does not have', () => {
+  it('rejects a host or pool that hosts.yaml does not have', () => {
     expect(problems('hosts: [local, gpu-9]\n')).toEqual([
       'engines/chat.yaml:10: hosts[1]: hosts.yaml has no host or pool "gpu-9"; use one of local',
     ]);
@@ -266,7 +266,7 @@ describe('container engine files that are refused', () => {
     expect(problems('hosts: [local]\n')).toEqual([expect.stringContaining('"local"; use one of gpu-1, h100')]);
   });
 
-  it('say what only vLLM knows of another image', () => {
+  it('rejects tensor_parallel_size for an image that is not vLLM', () => {
     const start = 'driver: docker\nimage: ghcr.io/acme/server:v1\n';
     expect(problems('tensor_parallel_size: 2\n', start)).toEqual([
       expect.stringContaining('tensor_parallel_size: supported by vLLM only'),
@@ -275,8 +275,8 @@ describe('container engine files that are refused', () => {
   });
 });
 
-describe('container engine files that are accepted', () => {
-  it('have a context of context_length or more, and values of several words', () => {
+describe('valid container engine files', () => {
+  it('can have a --max-model-len of context_length or more, and argument values of several words', () => {
     const json = `'{"temperature": 0.2, "note": "a --b"}'`;
     for (const words of [
       ...['4096', '4K', '1M'].map((length) => `--max-model-len, "${length}"`),
@@ -286,7 +286,7 @@ describe('container engine files that are accepted', () => {
     }
   });
 
-  it('name one end of replicas', () => {
+  it('can set only replicas.min or only replicas.max', () => {
     const read = (text: string) => settings(`replicas: ${text}\n`).replicas;
     expect([read('{min: 3}'), read('{max: 4}')]).toEqual([
       { min: 3, max: 3 },
@@ -298,13 +298,13 @@ describe('container engine files that are accepted', () => {
     ['chat', 'responses', '{input: Hi}'],
     ['chat', 'messages', '{messages: [], max_tokens: 1}'],
     ['rerank', 'rerank', '{query: Hi, documents: [Hello]}'],
-  ])('have a canary of a %s model on %s', (task, route, body) => {
+  ])('can have a canary of a %s model on %s', (task, route, body) => {
     const text = `driver: docker\n${image}args: [Acme/Chat]\ncanaries: [{route: ${route}, body: ${body}}]\n`;
     writeFileSync(join(folder, 'chat.yaml'), head.replace('task_type: chat', `task_type: ${task}`) + text);
     expect(loadEngineFiles(folder)).toMatchObject({ ok: true });
   });
 
-  it('get their defaults', () => {
+  it('get the default settings', () => {
     expect(settings('')).toEqual({
       type: 'docker',
       image: 'vllm/vllm-openai:v0.29.0',
@@ -330,7 +330,7 @@ describe('container engine files that are accepted', () => {
     });
   });
 
-  it('carry every field, and what other fields say as arguments of vLLM', () => {
+  it('keep every field, and pass parallel size and sleep mode to vLLM as arguments', () => {
     const text = `gpus: {count: 4, memory_gib: 79.5, profile: H100}
 sleep_level: 2
 shm_size: 1.5GB
@@ -365,14 +365,14 @@ canaries:
     });
   });
 
-  it('do not repeat what the arguments say, and share memory where GPUs are several', () => {
+  it('do not repeat what args already contain, and get shared memory for several GPUs', () => {
     const args = 'args: [Acme/Chat, "-tp", "2", "-pp", "2", --enable-sleep-mode]\n';
     const found = settings('gpus: {count: 4}\nsleep_level: 1\n', `driver: docker\n${image}${args}`);
     expect(found.args).toEqual(['Acme/Chat', '-tp', '2', '-pp', '2', '--enable-sleep-mode']);
     expect(found.shmBytes).toBe(17_179_869_184);
   });
 
-  it('are services of a swarm with their constraints', () => {
+  it('define swarm services with their constraints', () => {
     const start = `driver: swarm\n${image}args: [Acme/Chat]\n`;
     expect(settings('constraints: ["node.labels.gpu == h100"]\n', start)).toMatchObject({
       type: 'swarm',
@@ -381,7 +381,7 @@ canaries:
     });
   });
 
-  it('count as vLLM by the name of their image or by what they say, whatever the registry', () => {
+  it('get kind vllm from the image name in any registry', () => {
     const digest = 'a'.repeat(64);
     for (const [name, kind] of [
       ['vllm/vllm-openai-cpu:v0.29.0', 'vllm'],
@@ -394,12 +394,12 @@ canaries:
     }
   });
 
-  it('may run several processes of one file', () => {
+  it('can run several processes with replicas', () => {
     const result = load('driver: process\ncommand: [vllm, serve, m]\nreplicas: {min: 1, max: 3}\nmin_up_seconds: 20\n');
     expect(result.ok && result.engines[0]?.driver).toMatchObject({ replicas: { min: 1, max: 3 }, upMinMs: 20_000 });
   });
 
-  it('stand beside hosts.yaml, which is no engine', () => {
+  it('are loaded beside hosts.yaml, which is not an engine file', () => {
     writeFileSync(join(folder, 'hosts.yaml'), 'hosts: []\n');
     expect(problems('')).toEqual([]);
   });

@@ -27,7 +27,7 @@ const tls = 'tls: {ca: /k/ca.pem, cert: /k/cert.pem, key: /k/key.pem}';
 const hostKey = `SHA256:${'A'.repeat(43)}`;
 const ssh = `ssh: {key: /k, host_key: "${hostKey}"}`;
 
-describe('hosts.yaml is refused', () => {
+describe('hosts.yaml validation', () => {
   it.each([
     ['hosts: []', 'hosts.yaml:1: hosts: must not be empty'],
     ['hosts: [{name: a}]', 'hosts.yaml:1: hosts[0].docker: this field is missing'],
@@ -87,17 +87,17 @@ describe('hosts.yaml is refused', () => {
     ],
     [`swarm: {docker: "tcp://10.0.0.5", ${tls}}`, 'swarm.network: use host'],
     [`swarm: {docker: "ssh://u@h", network: host}`, 'swarm.ssh: this field is missing'],
-  ])('%s', (text, problem) => {
+  ])('rejects %s', (text, problem) => {
     expect(problemsOf(load(text)).join('\n')).toContain(problem);
   });
 
-  it('as a Docker address of the environment that needs more than an address', () => {
+  it('rejects a DOCKER_HOST that needs more than an address', () => {
     expect(problemsOf(load(null, 'ssh://u@h'))).toEqual(['DOCKER_HOST: define ssh hosts in hosts.yaml']);
   });
 });
 
 describe('hosts.yaml', () => {
-  it('may be left out: one host, local, without a published port', () => {
+  it('is optional: the default is one host, local, without a published port', () => {
     const local = { name: 'local', address: null, pools: [], gpus: null, gpuAccess: null, probeImage: null };
     const socket = { type: 'unix', socketPath: '/var/run/docker.sock' };
     const swarm = { network: 'overlay', gpuResource: 'NVIDIA-GPU', secrets: 'files', isNamed: false, gates: null };
@@ -116,7 +116,7 @@ describe('hosts.yaml', () => {
     });
   });
 
-  it('names a manager of a swarm, beside hosts or instead of them', () => {
+  it('can name a swarm manager, beside hosts or instead of them', () => {
     const text = `swarm: { docker: "tcp://10.0.0.5", ${tls}, network: host, gpu_resource: GPU, secrets: environment }`;
     const local = [{ name: 'local', docker: { type: 'unix' } }];
     const tcp = { type: 'tcp', host: '10.0.0.5', port: 2376 };
@@ -129,21 +129,21 @@ describe('hosts.yaml', () => {
     expect(named.map((result) => result.ok && result.areHostsNamed)).toEqual([false, true]);
   });
 
-  it('names the docker-gates of a swarm, where each of its tasks has an address', () => {
+  it('can name the docker-gates of a swarm by the tasks address of their service', () => {
     const gatesOf = (gates: string) => load(`swarm: {docker: "unix:///d.sock", gates: "${gates}"}`);
     const found = { host: 'tasks.runs_gate', port: 2375 };
     expect(gatesOf('tcp://tasks.runs_gate')).toMatchObject({ ok: true, swarm: { gates: found } });
     expect(gatesOf('tcp://tasks.runs_gate:9')).toMatchObject({ ok: true, swarm: { gates: { ...found, port: 9 } } });
   });
 
-  it('may name several Docker engines of one machine', () => {
+  it('can name several Docker engines of one machine', () => {
     const two = (a: string, b: string) => `hosts: [{name: a, docker: "${a}"}, {name: b, docker: "${b}"}]`;
     expect(load(two('unix:///run/a.sock', 'unix:///run/b.sock'))).toMatchObject({ ok: true });
     const text = `hosts: [{name: a, docker: "ssh://u@h/a.sock", ${ssh}}, {name: b, docker: "ssh://u@h", ${ssh}}]`;
     expect(load(text)).toMatchObject({ ok: true });
   });
 
-  it('names hosts of every kind', () => {
+  it('can name hosts with unix, tcp and ssh addresses', () => {
     const text = `
 hosts:
   - { name: near, docker: unix:///run/docker.sock, gpus: auto, pools: [lab], gpu_access: cdi }

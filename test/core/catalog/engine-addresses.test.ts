@@ -4,8 +4,8 @@ import { chat, external, enginesFolder, load, problems, write, useEnginesFolder 
 
 useEnginesFolder();
 
-describe('engine files that are refused', () => {
-  it('give an external engine no address, two fields for it, or one address twice', () => {
+describe('engine file validation', () => {
+  it('rejects an external engine without an address, with both url and urls, or with an address twice', () => {
     const url = 'url: https://engine.example/base/';
     for (const [lines, said] of [
       ['', /^engines\/far\.yaml:1: url: this field is missing; for several addresses use urls/],
@@ -29,7 +29,7 @@ describe('engine files that are refused', () => {
 });
 
 describe('engine files', () => {
-  it('need neither repository nor cached price where somebody else runs the engine, and may have several addresses', () => {
+  it('need no hugging_face_id or cached price for an external engine, which can have several addresses', () => {
     const urls = 'urls: [https://a.example/base/, "http://b.example:8000"]';
     const prices = 'pricing: { input_per_million: 0.10, output_per_million: "0.400000", flex_multiplier: 0.5 }';
     const far = external.replace('hugging_face_id: Acme/Far-Chat\n', '').replace(/url: .*/, urls);
@@ -45,7 +45,7 @@ describe('engine files', () => {
     expect(problems()).toEqual(['engines/chat.yaml:1: hugging_face_id: this field is missing']);
   });
 
-  it('have paths in their command that are relative to them, wherever the gateway runs', () => {
+  it('resolve relative paths in command against their own folder', () => {
     const items = [
       './bin/serve',
       '{port}',

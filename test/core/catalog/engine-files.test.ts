@@ -7,8 +7,8 @@ import { chat, external, enginesFolder, load, problems, write, useEnginesFolder 
 
 useEnginesFolder();
 
-describe('engine files that are refused', () => {
-  it('name the line from which on they go too deep, however they do', () => {
+describe('engine file validation', () => {
+  it('reports the line where YAML nests deeper than 100 levels', () => {
     const deep = 3000;
     const blocks = Array.from({ length: 900 }, (_, at) => `${' '.repeat(at)}a:\n`).join('');
     for (const [more, line] of [
@@ -27,7 +27,7 @@ describe('engine files that are refused', () => {
     expect(problems()).toEqual(['engines/chat.yaml:13: x: unknown field']);
   });
 
-  it('are not quoted at length, nor with what may be a secret', () => {
+  it('quotes neither long values nor possible secrets', () => {
     const run = (option: string): string =>
       chat.replace(/command: .*/, `command: [docker, run, ${option}, "acme/chat:1", "{port}"]`);
     for (const text of [
@@ -45,7 +45,7 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('name the line of an alias that cannot be followed, of a tag and of a key that is none', () => {
+  it('reports the line of an invalid alias, tag, key, escape or second document', () => {
     for (const [line, said] of [
       ['x: [*nothing]', /no anchor/],
       ['x: &own [*own]', /inside its own anchor/],
@@ -68,7 +68,7 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('name file, line and field of a price that is no plain decimal', () => {
+  it('reports file, line and field of a price that is not a plain decimal', () => {
     for (const price of ['1e-1', '-0.1', '0.1234567', '1_000', '0x10', '.5', '+1', 'free', 'true', '.inf']) {
       write('chat.yaml', chat.replace('0.10', price));
       expect(problems(), price).toEqual([
@@ -77,7 +77,7 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('name a share of the price that is no decimal from 0 to 1, and a concurrency below 1', () => {
+  it('rejects a flex_multiplier outside 0 to 1, and a max_concurrent below 1', () => {
     for (const share of ['1.1', '-0.5', '2', '5e-1', '0.1234567', 'half', '1.000001']) {
       write('chat.yaml', chat.replace('0.400000', `0.400000\n  flex_multiplier: ${share}`));
       expect(problems(), share).toEqual([
@@ -88,17 +88,17 @@ describe('engine files that are refused', () => {
     expect(problems()).toEqual([expect.stringMatching(/^engines\/chat\.yaml:7: max_concurrent: /)]);
   });
 
-  it('name a field that is not known, with its line', () => {
+  it('reports an unknown field with its line', () => {
     write('chat.yaml', chat.replace('context_length: 4096', 'context_length: 4096\nreplica: 3'));
     expect(problems()).toEqual(['engines/chat.yaml:7: replica: unknown field']);
   });
 
-  it('name a field that is missing', () => {
+  it('reports a missing field', () => {
     write('chat.yaml', chat.replace('task_type: chat\n', ''));
     expect(problems()).toEqual(['engines/chat.yaml:1: task_type: this field is missing']);
   });
 
-  it('name a nested field by its own line', () => {
+  it('reports a nested field at its own line', () => {
     write('chat.yaml', chat.replace('  cached_input_per_million: "0.05"\n', '  cached_per_million: 1\n'));
     expect(problems()).toEqual([
       'engines/chat.yaml:7: pricing.cached_input_per_million: this field is missing',
@@ -106,7 +106,7 @@ describe('engine files that are refused', () => {
     ]);
   });
 
-  it('report every problem of every file at once', () => {
+  it('reports every problem of every file at once', () => {
     write('a.yaml', chat.replace('version: 1', 'version: 2').replace('4096', '-1'));
     write('b.yaml', 'id: [');
     write('c.yaml', '');
@@ -124,7 +124,7 @@ describe('engine files that are refused', () => {
     );
   });
 
-  it('share an id, name, alias or repository with another, whatever the case', () => {
+  it('rejects an id, name, alias or repository of another file, case-insensitively', () => {
     write('a.yaml', chat);
     write('b.yaml', external.replace('id: far-chat', 'id: SMALL-CHAT'));
     write('c.yaml', external.replace('far-chat', 'other').replace('name: Far Chat', 'name: acme/small-chat'));
@@ -146,14 +146,14 @@ describe('engine files that are refused', () => {
     );
   });
 
-  it('have an id that does not fit', () => {
+  it('rejects an invalid id', () => {
     for (const id of ['/lead', 'with space', 'ümlaut', '-flag', 'x'.repeat(129), '""']) {
       write('chat.yaml', chat.replace('small-chat', id));
       expect(problems(), id).toEqual([expect.stringMatching(/^engines\/chat\.yaml:2: id: /)]);
     }
   });
 
-  it('have an external address with credentials, a query, /v1 or another protocol', () => {
+  it('rejects an external address with credentials, a query, /v1 or another protocol', () => {
     for (const url of [
       'https://user:secret@e.example',
       'http://e.example?x=1',
@@ -169,7 +169,7 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('have a command that does not say where it listens', () => {
+  it('rejects a command without {socket} or {port}, or with both', () => {
     write('chat.yaml', chat.replace('"{socket}"', '/tmp/x.sock'));
     expect(problems()).toEqual([
       expect.stringMatching(/^engines\/chat\.yaml:12: command: must contain \{socket\} or \{port\}/),
@@ -178,7 +178,7 @@ describe('engine files that are refused', () => {
     expect(problems()).toEqual([expect.stringMatching(/not both/)]);
   });
 
-  it('have a vLLM command whose port, name or key Headgate would not know', () => {
+  it('rejects a vLLM command with its own port, served name or API key', () => {
     const command = (text: string) =>
       chat.replace(/command: .*/, `command:\n  - /opt/vllm/bin/vllm\n  - serve\n  - m\n${text}`);
     write('chat.yaml', command('  - --port=8000\n'));
@@ -193,7 +193,7 @@ describe('engine files that are refused', () => {
     }
   });
 
-  it('have a vLLM command that could not serve', () => {
+  it('rejects a vLLM command that cannot serve', () => {
     const command = (words: string) => chat.replace(/command: .*/, `command: [vllm, serve, m, ${words}]`);
     for (const [words, why] of [
       ['--config, vllm.yaml', 'put the options of that file here'],
@@ -214,7 +214,7 @@ describe('engine files that are refused', () => {
     expect(problems()).toEqual([]);
   });
 
-  it('refer to a variable that the gateway does not have, unless they are disabled or checked elsewhere', () => {
+  it('rejects a reference to an unset variable unless the engine is disabled or no environment is given', () => {
     write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
     write('far.yaml', `${external}api_key_env: FAR_KEY\n`);
     expect(problems({ MY_TOKEN: '' })).toEqual([
@@ -227,7 +227,7 @@ describe('engine files that are refused', () => {
     expect(problems({ FAR_KEY: 'b' })).toEqual([]);
   });
 
-  it('end in .yml, exceed the size, bomb with aliases or lie in a folder that is not there', () => {
+  it('rejects .yml files, oversized files, alias bombs and a missing folder', () => {
     write('a.yml', chat);
     write('b.yaml', `${chat}# ${'x'.repeat(1_048_576)}`);
     write(
@@ -246,8 +246,8 @@ describe('engine files that are refused', () => {
   });
 });
 
-describe('engine files that are accepted', () => {
-  it('serve one repository twice: its name resolves to neither, the ids do', () => {
+describe('valid engine files', () => {
+  it('can share one repository name, which then finds neither engine, while their ids do', () => {
     write('a.yaml', chat);
     write(
       'b.yaml',
@@ -262,7 +262,7 @@ describe('engine files that are accepted', () => {
     expect(find()).toEqual(['small-chat', undefined, 'small-chat']);
   });
 
-  it('keep prices exact, written as numbers or as texts', () => {
+  it('keep prices exact, written as numbers or as text', () => {
     write('chat.yaml', chat.replace('0.10', '123456789.123456'));
     expect(load()[0]?.pricing).toEqual({
       inputPerMTokMicroUsd: 123_456_789_123_456n,
@@ -271,7 +271,7 @@ describe('engine files that are accepted', () => {
     });
   });
 
-  it('round the prices of the tier flex up to whole micro-dollars per million tokens, once', () => {
+  it('round the flex prices up to whole micro-dollars per million tokens, once', () => {
     for (const [share, input, cached, output] of [
       ['0.5', 50_000n, 25_000n, 200_000n],
       ['"0.333333"', 33_334n, 16_667n, 133_334n],
@@ -290,7 +290,7 @@ describe('engine files that are accepted', () => {
     expect(load()[0]).toMatchObject({ flexPricing: null, concurrencyMax: 12 });
   });
 
-  it('get their defaults', () => {
+  it('get the default settings', () => {
     write('chat.yaml', chat);
     write('far.yaml', external);
     const [small, far] = load();
@@ -320,7 +320,7 @@ describe('engine files that are accepted', () => {
     });
   });
 
-  it('say what requests may make the engine build, and what organizations share in it', () => {
+  it('set structured_outputs, max_media, share_cache and allow', () => {
     const lines = 'structured_outputs: { max_choices: 5, max_repetitions: 9 }\nmax_media: 2\nshare_cache: true\n';
     write('chat.yaml', `${chat}${lines}allow: [regex, grammar, uuid, use_beam_search]\n`);
     expect(load()[0]).toMatchObject({
@@ -331,13 +331,13 @@ describe('engine files that are accepted', () => {
     });
   });
 
-  it('count as vLLM by the name of their program or by what they say', () => {
+  it('get kind vllm from the program name or the kind field', () => {
     write('a.yaml', chat.replace(/command: .*/, 'command: [/opt/venv/bin/vllm, serve, m]'));
     write('b.yaml', external.concat('kind: vllm\n'));
     expect(load().map(({ kind }) => kind)).toEqual(['vllm', 'vllm']);
   });
 
-  it('hold references to secrets, never the secrets', () => {
+  it('contain references to secrets, never their values', () => {
     write('chat.yaml', `${chat}env:\n  HF_TOKEN: "\${MY_TOKEN}"\n`);
     const text = JSON.stringify(load({ MY_TOKEN: 'hf_secret' }), (_, value: unknown) =>
       typeof value === 'bigint' ? String(value) : value,
@@ -346,7 +346,7 @@ describe('engine files that are accepted', () => {
     expect(text).not.toContain('hf_secret');
   });
 
-  it('are read from the folder itself only, hidden ones and subfolders left out', () => {
+  it('are read from the folder itself, without hidden files and subfolders', () => {
     write('chat.yaml', chat);
     write('.draft.yaml', 'nonsense');
     mkdirSync(join(enginesFolder(), 'examples'));

@@ -46,7 +46,7 @@ function load(): ReadonlyMap<string, EngineDefinition> {
 
 const adapters = (fallbacks: string): string => `kind: vllm\nlora:\n  - id: tuned\n    fallbacks: [${fallbacks}]\n`;
 
-describe('fallbacks are refused', () => {
+describe('fallback validation', () => {
   it.each([
     ['nowhere', 'no engine file has a model "nowhere"'],
     ['a', 'a model cannot be its own fallback'],
@@ -58,7 +58,7 @@ describe('fallbacks are refused', () => {
     ['plain', 'plain has task_type completion'],
     ['1, 2, 3, 4, 5, 6, 7, 8, 9', 'must not be longer than 8'],
     ['""', 'must not be empty'],
-  ])('where they are %s', (names, message) => {
+  ])('rejects the fallbacks %s', (names, message) => {
     write({
       a: file('a', `fallbacks: [${names}]\nkind: vllm\nlora: [{ id: tuned }]\n`),
       b: file('b'),
@@ -71,7 +71,7 @@ describe('fallbacks are refused', () => {
     expect(found[0]).toMatch(/^a\.yaml:10: fallbacks/);
   });
 
-  it('of an adapter in the same way, at its place', () => {
+  it('rejects the fallbacks of an adapter at their own position', () => {
     write({ a: file('a', adapters('a, nowhere, tuned')), b: file('b') });
     expect(problems()).toEqual([
       expect.stringMatching(/^a\.yaml:13: lora\[0\]\.fallbacks\[0\]: a is served by the same engine/),
@@ -82,13 +82,13 @@ describe('fallbacks are refused', () => {
 });
 
 describe('fallbacks', () => {
-  it('are none unless a file says so, and an adapter has not those of its base', () => {
+  it('are empty by default, and an adapter does not inherit those of its base', () => {
     write({ a: file('a', `fallbacks: [b]\nkind: vllm\nlora: [{ id: tuned }]\n`), b: file('b') });
     expect(load().get('a')).toMatchObject({ fallbacks: ['b'], lora: [{ fallbacks: [] }] });
     expect(load().get('b')?.fallbacks).toEqual([]);
   });
 
-  it('are ids, by whatever name a file calls them, in its order; models may name each other', () => {
+  it('resolve any model name to its id, in file order, and can be mutual', () => {
     write({
       a: file('a', `fallbacks: [C-alias, the b, "eyes"]\n${adapters('ACME/C')}`),
       b: file('b', 'fallbacks: [a]\n'),
@@ -104,14 +104,14 @@ describe('fallbacks', () => {
     expect(engines.get('two')?.fallbacks).toEqual(['one']);
   });
 
-  it('of files that are checked alone may be in others', () => {
+  it('can name models of other files when one file is checked by itself', () => {
     write({ a: file('a', 'fallbacks: [elsewhere]\n') });
     expect(loadEngineFileList([join(folder, 'a.yaml')])).toMatchObject({ ok: true });
     expect(checkEngineText(file('a', 'fallbacks: [elsewhere]\n'), 'a.yaml')).toEqual([]);
     expect(problems()).toEqual([expect.stringContaining('no engine file has a model "elsewhere"')]);
   });
 
-  it('are kept with a definition, and none in what was kept before there were any', () => {
+  it('are stored with a definition, and empty in one stored before fallbacks existed', () => {
     write({ a: file('a', 'fallbacks: [b]\n'), b: file('b') });
     const engine = load().get('a');
     if (engine === undefined) throw new Error('the file was not read');

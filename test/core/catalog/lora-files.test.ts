@@ -5,7 +5,7 @@ import { chat, external, enginesFolder, load, problems, write, useEnginesFolder 
 useEnginesFolder();
 
 describe('LoRA adapters of an engine file', () => {
-  it('are refused where vLLM could not be told of them, nobody serves them, or their names are taken', () => {
+  it('are rejected when the engine cannot load them, its kind serves none, or a name is in use', () => {
     const vllm = chat.replace('driver: process', 'driver: process\nkind: vllm');
     const lora = (...items: string[]): string => `lora:\n${items.map((item) => `  - { ${item} }`).join('\n')}\n`;
     const found = (text: string): string[] => {
@@ -53,7 +53,7 @@ describe('LoRA adapters of an engine file', () => {
     ]);
   });
 
-  it('have the path that vLLM gets, and the prices of their base where they have none of their own', () => {
+  it('have the path that vLLM receives, and the prices of their base unless they have their own', () => {
     write(
       'chat.yaml',
       [

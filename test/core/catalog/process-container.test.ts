@@ -43,7 +43,7 @@ describe('a process that starts a container', () => {
     '--use-api-socket',
     '--volume-driver evil',
     '--an-option-of-tomorrow x',
-  ])('is refused with %s', (options) => {
+  ])('is rejected with the option %s', (options) => {
     expect(problems(run(options))).toEqual([expect.stringMatching(/^command: docker option --[a-z-]+/)]);
   });
 
@@ -54,7 +54,7 @@ describe('a process that starts a container', () => {
     ['--mount type=bind,source=/run/docker.sock,target=/x', '/run/docker.sock is a socket'],
     ['--mount type=bind,src=/proc,dst=/x,readonly', '/proc gives control over the machine'],
     ['--mount type=volume,src=a,dst=/x,volume-opt=o=bind', 'volume options are not allowed'],
-  ])('is refused with %s', (options, why) => {
+  ])('is rejected with the mount %s', (options, why) => {
     expect(problems(run(options))).toEqual([expect.stringContaining(`command: ${why}`)]);
   });
 
@@ -66,7 +66,7 @@ describe('a process that starts a container', () => {
     ['the longer way to say it', words('/usr/bin/docker container run --privileged -p {port}:80 acme/server:v1')],
     ['a new container', words('docker create --privileged -p {port}:80 acme/server:v1')],
     ['a shell', ['/bin/sh', '-c', 'exec docker run --privileged -p {port}:80 "acme/server:v1"']],
-  ])('is refused through %s as well', (_what, command) => {
+  ])('is rejected with --privileged through %s', (_what, command) => {
     expect(problems(command)).toEqual([expect.stringContaining('docker option --privileged gives rights')]);
   });
 
@@ -78,7 +78,7 @@ describe('a process that starts a container', () => {
     run('--mount type=bind,src=/srv/models,dst=/models,readonly'),
     words('my-server --port {port} --privileged'),
     words('/opt/docker/serve run --privileged {port}'),
-  ])('passes otherwise: %j', (...command) => {
+  ])('is accepted otherwise: %j', (...command) => {
     expect(problems(command)).toEqual([]);
   });
 });

@@ -41,7 +41,7 @@ function driverOf(id: string) {
   return result.engines.find((engine) => engine.id === id)?.driver;
 }
 
-describe('what is refused', () => {
+describe('process resource validation', () => {
   it.each([
     ['memory_gib: 0', 'memory_gib: must be at least 0.001'],
     ['memory_gib: 16gb', 'memory_gib: expected number'],
@@ -53,12 +53,12 @@ describe('what is refused', () => {
     ['group: {name: large, alone: true}', 'group.alone: unknown field'],
     ['group: {name: large, swap: "no"}', 'group.swap: expected boolean'],
     ['pinned: "yes"', 'pinned: expected boolean'],
-  ])('%s', (line, problem) => {
+  ])('rejects %s', (line, problem) => {
     write('a', line);
     expect(problems()).toEqual([`engines/a.yaml:9: ${problem}`]);
   });
 
-  it('variables that would say again which devices are its own', () => {
+  it('rejects CUDA_VISIBLE_DEVICES together with gpus', () => {
     write('a', 'gpus: {count: 1}', 'env: {CUDA_VISIBLE_DEVICES: "0"}');
     expect(problems()).toEqual([
       'engines/a.yaml:10: env.CUDA_VISIBLE_DEVICES: remove it; Headgate assigns devices to each replica (see gpus)',
@@ -67,7 +67,7 @@ describe('what is refused', () => {
     expect(problems()).toEqual([]);
   });
 
-  it('vLLM that uses other than all of its devices', () => {
+  it('rejects a vLLM command that does not use all of its GPUs', () => {
     write('a', 'command: [vllm, serve, m]', 'gpus: {count: 2}');
     expect(problems()).toEqual([
       'engines/a.yaml:9: gpus.count: the parallel sizes multiply to 1, but gpus.count is 2: make them equal',
@@ -80,7 +80,7 @@ describe('what is refused', () => {
     expect(problems()).toEqual([]);
   });
 
-  it('files that say other things of the same group', () => {
+  it('rejects files that define one group differently', () => {
     write('a', 'group: {name: g, exclusive: true}');
     write('b', 'group: {name: g}');
     write('c', 'group: {name: other}');
@@ -89,7 +89,7 @@ describe('what is refused', () => {
     ]);
   });
 
-  it('an engine that is kept running in a group of which one runs at a time', () => {
+  it('rejects an engine that always runs in a group that runs one engine at a time', () => {
     write('a', 'group: {name: g}', 'replicas: {min: 1, max: 1}');
     write('b', 'group: {name: g}');
     expect(problems()).toEqual([
@@ -107,13 +107,13 @@ describe('what is refused', () => {
   });
 });
 
-describe('what is read', () => {
-  it('is nothing where the file says nothing', () => {
+describe('process resources', () => {
+  it('are empty when the engine file does not set them', () => {
     write('a');
     expect(driverOf('a')).toMatchObject({ memoryBytes: null, gpus: null, group: null, pinned: false });
   });
 
-  it('is memory, devices, the group with what is usual in it, and whether it stays', () => {
+  it('contain memory, GPUs, the group with its defaults, and pinned', () => {
     write(
       'a',
       'memory_gib: 1.5',

@@ -23,7 +23,7 @@ const at = (input: bigint) => ({
 });
 const of = (id: string, input: bigint) => [engineDefinition({}, { id, pricing: at(input) })];
 
-it('a lost price version by which requests were priced comes back, also when the prices were refreshed before', async () => {
+it('a lost price version that requests used is restored, also after an earlier refresh of the prices', async () => {
   const catalog = createCatalog({ db, clock: systemClock, engines: of('rw', 1n) });
   await catalog.sync();
   await catalog.refresh();
@@ -41,7 +41,7 @@ it('a lost price version by which requests were priced comes back, also when the
   expect(catalog.price('rw')?.id).toBe(used?.id);
 });
 
-it('a model whose only price was lost has one between the refresh and the recovery', async () => {
+it('a model whose only price version was lost has a price after a refresh', async () => {
   const catalog = createCatalog({ db, clock: systemClock, engines: of('rw2', 1n) });
   await catalog.sync();
   await catalog.refresh();

@@ -11,7 +11,7 @@ function yamlFiles(folder: string): string[] {
 }
 
 describe('the engine files that come with Headgate', () => {
-  it('have a JSON Schema that is the one which validates them', () => {
+  it('have a JSON Schema that matches the validation', () => {
     const committed: unknown = JSON.parse(readFileSync(`${engines}engine.schema.json`, 'utf8'));
     expect(
       committed,

@@ -44,7 +44,7 @@ describe('a stored definition', () => {
     expect(decodeDefinition(text)).toBeNull();
   });
 
-  it('holds references to secrets, never their values', () => {
+  it('contains references to secrets, never their values', () => {
     const folder = mkdtempSync(join(tmpdir(), 'hg-stored-'));
     const common = ['version: 1', 'name: A', 'hugging_face_id: acme/a', 'task_type: chat', 'context_length: 8192'];
     const runs = {
@@ -62,7 +62,7 @@ describe('a stored definition', () => {
     expect(texts.filter((text) => text.includes('the value of a secret'))).toEqual([]);
   });
 
-  it('of a process is read although it was kept before processes said what they need', () => {
+  it('gets default resources for a process that was stored before those fields existed', () => {
     const engine = engineDefinition();
     const { driver } = engine;
     if (driver.type !== 'process') throw new Error('a process was expected');
@@ -71,7 +71,7 @@ describe('a stored definition', () => {
     expect([memoryBytes, gpus, group, pinned]).toEqual([null, null, null, false]);
   });
 
-  it.each(shipped().map((engine) => [engine.id, engine] as const))('of %s comes back as it was', (_, engine) => {
+  it.each(shipped().map((engine) => [engine.id, engine] as const))('reads back %s unchanged', (_, engine) => {
     const text = encodeDefinition(engine);
     const decoded = decodeDefinition(text);
     expect(decoded).toEqual(engine);
@@ -79,12 +79,12 @@ describe('a stored definition', () => {
     expect(decoded === null ? null : encodeDefinition(decoded)).toBe(text);
   });
 
-  it('of a version before some fields has their defaults, so that it is not lost with an upgrade', () => {
+  it('gets defaults for fields that its version did not have', () => {
     const { mediaMax: _media, structuredOutputs: _outputs, shareCache: _share, ...older } = definition;
     expect(decodeDefinition(JSON.stringify(older))).toEqual(definition);
   });
 
-  it('keeps prices beyond what a double can tell apart, canaries, volumes and any text', () => {
+  it('keeps large prices exact, and canaries, volumes and any text unchanged', () => {
     const price = 9_007_199_254_740_993n;
     const pricing = { inputPerMTokMicroUsd: price, cachedInputPerMTokMicroUsd: 0n, outputPerMTokMicroUsd: price };
     const canary = { route: 'completions', body: { prompt: 'a\0\ud800', stop: [1, null] }, contains: null } as const;
