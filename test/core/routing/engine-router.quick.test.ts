@@ -84,7 +84,7 @@ afterEach(() => {
 });
 
 describe('routing among the replicas of an engine', () => {
-  it('has none where all were tried, and none that the fleet does not give', () => {
+  it('returns null when all replicas were tried, and skips replicas that the fleet does not lease', () => {
     const { acquire, gone } = bench('a', 'b');
     expect(acquire(null, new Set(['a', 'b']))).toBeNull();
     gone.add('a');
@@ -93,7 +93,7 @@ describe('routing among the replicas of an engine', () => {
     expect(acquire()).toBeNull();
   });
 
-  it('never gives one that was tried for the request, whatever it has cached', () => {
+  it('never returns a replica that was tried for the request, even with a cached prompt', () => {
     const { acquire, send } = bench('a', 'b', 'c');
     const affinity = affinityFor({ messages: [says('user', long('question'))] });
     const first = send(affinity) ?? '';
@@ -103,7 +103,7 @@ describe('routing among the replicas of an engine', () => {
     }
   });
 
-  it('brings every turn of a conversation back to the replica that had the one before', () => {
+  it('sends every request of a conversation to the same replica', () => {
     const { send } = bench('a', 'b', 'c', 'd');
     for (let conversation = 0; conversation < 12; conversation += 1) {
       const messages = [says('system', 'You help.'), says('user', long(`conversation ${conversation} é`))];
@@ -115,7 +115,7 @@ describe('routing among the replicas of an engine', () => {
     }
   });
 
-  it('does not take other tools, or another cache salt, for the same prompt', () => {
+  it('does not treat prompts with different tools as the same', () => {
     const { acquire } = bench('a', 'b');
     const messages = [says('user', long('question'))];
     const held = acquire(affinityFor({ messages, tools: [{ name: 'one' }] }))?.replica.id;
@@ -123,7 +123,7 @@ describe('routing among the replicas of an engine', () => {
     expect(acquire(affinityFor({ messages, tools: [{ name: 'two' }] }))?.replica.id).not.toBe(held);
   });
 
-  it('takes a prompt of another organization for the same only where they share what is cached', () => {
+  it('matches a prompt of another organization only when organizations share the cache', () => {
     const messages = [says('user', long('question'))];
     for (const [engine, isShared] of [
       [{ kind: 'vllm', shareCache: false }, false],
@@ -140,7 +140,7 @@ describe('routing among the replicas of an engine', () => {
     }
   });
 
-  it('keeps what a client’s key names together, and never takes two organizations’ keys for one', () => {
+  it('keeps requests with one client key together, and separates equal keys of two organizations', () => {
     const { send } = bench('a', 'b', 'c', 'd');
     const of = (organization: string, more: object) =>
       send(affinityFor({ messages: [says('user', 'hi')], ...more }, organization));
@@ -159,7 +159,7 @@ describe('routing among the replicas of an engine', () => {
     ['null', null],
     ['an empty string', ''],
     ['a list', ['a']],
-  ])('ignores a key that is %s', (_, value) => {
+  ])('ignores a client key that is %s', (_, value) => {
     const { acquire } = bench('a', 'b', 'c', 'd');
     const affinity = affinityFor({ messages: [], prompt_cache_key: value, user: value }, 'one');
     expect(affinity.stickyKey()).toBeNull();
@@ -176,7 +176,7 @@ describe('routing among the replicas of an engine', () => {
     }
   });
 
-  it('leaves a failing replica out, tries it again with one request, and takes it back', () => {
+  it('ejects a failing replica, tries it again with one request, and readmits it', () => {
     const { acquire, fail, pass, router, send } = bench('a', 'b', 'c');
     fail('a', 'failed', 5);
     for (let request = 0; request < 30; request += 1) expect(send()).not.toBe('a');
@@ -189,7 +189,7 @@ describe('routing among the replicas of an engine', () => {
     expect(Array.from({ length: 30 }, () => send())).toContain('a');
   });
 
-  it('does not make a request that has failed once the one that tries', () => {
+  it('does not use a request that has already failed as the trial', () => {
     const { acquire, fail, pass } = bench('a', 'b', 'c');
     fail('a', 'unreachable', 1);
     pass(5_000);

@@ -61,11 +61,11 @@ async function settled() {
   return one;
 }
 
-describe('the room that flex leaves at a full engine', () => {
+describe('flex requests at a full engine', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it('is not taken while the engine does not know yet what it was just sent, or has ended what is not told yet', async () => {
+  it('do not start before the engine has reported the requests that it was sent or has ended', async () => {
     const one = await settled();
     for (const running of [2, 1, 0, 2]) {
       await one.says(running);
@@ -75,7 +75,7 @@ describe('the room that flex leaves at a full engine', () => {
     }
   });
 
-  it('is left beside default requests that the engine does not know yet', async () => {
+  it('leave room for default requests that the engine has not reported yet', async () => {
     const one = await settled();
     one.lease();
     await one.says(3);

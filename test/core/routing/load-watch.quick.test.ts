@@ -31,13 +31,13 @@ function bench(reports: Record<string, LoadReport>) {
   return { state, watch, pass };
 }
 
-describe('watching the load of replicas', () => {
+describe('the load watch', () => {
   beforeAll(() => void vi.useFakeTimers());
   afterEach(() => vi.clearAllTimers());
   // Other files of this worker live by the real ones.
   afterAll(() => void vi.useRealTimers());
 
-  it('asks nobody before a choice is made, and leaves no timer when none is any more', async () => {
+  it('polls no replica before the first choice, and leaves no timer after the last', async () => {
     const { state, watch, pass } = bench({ a: { running: 1, waiting: 0 } });
     await pass(5_000);
     expect([state.asked, vi.getTimerCount()]).toEqual([[], 0]);
@@ -49,7 +49,7 @@ describe('watching the load of replicas', () => {
     expect(state.asked.length).toBe(12);
   });
 
-  it('leaves no timer when it is closed, and begins none after that', async () => {
+  it('leaves no timer when it is closed, and starts none afterwards', async () => {
     const { state, watch, pass } = bench({ a: { running: 1, waiting: 0 } });
     watch.use(0);
     watch.close();
@@ -58,7 +58,7 @@ describe('watching the load of replicas', () => {
     expect([state.asked.length, vi.getTimerCount()]).toEqual([1, 0]);
   });
 
-  it('tells what was reported, with what we had there then', async () => {
+  it('returns the reported load with our leases at that time', async () => {
     const { state, watch, pass } = bench({ a: { running: 3, waiting: 2 } });
     state.replicas = [{ id: 'a', leases: 4 }];
     watch.use(0);
@@ -67,7 +67,7 @@ describe('watching the load of replicas', () => {
     expect(watch.sample('b', 0)).toBeNull();
   });
 
-  it('takes the fewer of our requests before and after a report that took a while', async () => {
+  it('uses the lower of our lease counts before and after a slow report', async () => {
     const { state, watch, pass } = bench({ a: { running: 3, waiting: 0 } });
     state.hold = true;
     state.replicas = [{ id: 'a', leases: 4 }];
@@ -78,7 +78,7 @@ describe('watching the load of replicas', () => {
     expect(watch.sample('a', 0)?.leasesThen).toBe(1);
   });
 
-  it('does not ask a replica again that has not answered yet', async () => {
+  it('does not poll a replica again that has not answered yet', async () => {
     const { state, watch, pass } = bench({ a: { running: 0, waiting: 0 }, b: { running: 0, waiting: 0 } });
     state.hold = true;
     watch.use(0);
@@ -87,7 +87,7 @@ describe('watching the load of replicas', () => {
     expect(state.asked).toEqual(['a', 'b']);
   });
 
-  it('forgets a report that is too old, and that of a replica that has gone', async () => {
+  it('drops a report that is too old, and the report of a removed replica', async () => {
     const { state, watch, pass } = bench({ a: { running: 1, waiting: 0 }, b: { running: 1, waiting: 0 } });
     watch.use(0);
     await pass(0);
@@ -98,7 +98,7 @@ describe('watching the load of replicas', () => {
     expect(watch.sample('b', 500)).toBeNull();
   });
 
-  it('keeps the last report of one that does not answer, and leaves one that reports none alone', async () => {
+  it('keeps the last report of a replica that stops answering, and polls one without reports only once', async () => {
     const reports: Record<string, LoadReport> = { a: { running: 1, waiting: 0 }, silent: 'none' };
     const { state, watch, pass } = bench(reports);
     watch.use(0);

@@ -26,8 +26,8 @@ function failing(...ids: string[]): Outliers {
   return outliers;
 }
 
-describe('a replica that fails', () => {
-  it('stays in below five failures in a row', () => {
+describe('a failing replica', () => {
+  it('stays admitted below five failures in a row', () => {
     const outliers = new Outliers();
     for (let round = 0; round < 4; round += 1) {
       for (let failure = 0; failure < 4; failure += 1) report(outliers, 'a', 'failed', { atMs: round * 20_000 });
@@ -36,11 +36,11 @@ describe('a replica that fails', () => {
     expect(admitted(outliers)).toBe('abcd');
   });
 
-  it('is out after five in a row', () => {
+  it('is ejected after five failures in a row', () => {
     expect(admitted(failing('b'))).toBe('acd');
   });
 
-  it('is out when half of many requests fail, though never five in a row', () => {
+  it('is ejected when half of many requests fail, though never five in a row', () => {
     const outliers = new Outliers();
     const changes = Array.from({ length: 24 }, (_, at) => report(outliers, 'a', at % 2 === 0 ? 'answered' : 'failed'));
     // The first answer of a replica that never failed is not counted.
@@ -48,25 +48,25 @@ describe('a replica that fails', () => {
     expect(admitted(outliers)).toBe('bcd');
   });
 
-  it('is out at once when nothing listens there', () => {
+  it('is ejected at once when it is unreachable', () => {
     const outliers = new Outliers();
     expect(report(outliers, 'a', 'unreachable')).toBe('ejected');
     expect(admitted(outliers)).toBe('bcd');
   });
 
-  it('says nothing by requests that were ended early', () => {
+  it('is not judged by requests that ended early', () => {
     const outliers = new Outliers();
     for (let request = 0; request < 50; request += 1) report(outliers, 'a', 'unknown');
     expect(outliers.clean).toBe(true);
   });
 });
 
-describe('how many may be out', () => {
-  it('is never more than half by failing', () => {
+describe('the number of ejected replicas', () => {
+  it('is at most half of the replicas when they fail', () => {
     expect(admitted(failing('a', 'b', 'c'))).toBe('cd');
   });
 
-  it('is none of one, and one of two', () => {
+  it('is 0 of one replica, and 1 of two', () => {
     const outliers = new Outliers();
     for (let failure = 0; failure < 50; failure += 1) report(outliers, 'a', 'failed', { replicaCount: 1 });
     expect(outliers.admitted([{ id: 'a' }])).toEqual([{ id: 'a' }]);
@@ -74,7 +74,7 @@ describe('how many may be out', () => {
     expect(outliers.admitted([{ id: 'a' }, { id: 'b' }])).toEqual([{ id: 'a' }]);
   });
 
-  it('is any number where nothing listens; when all are out, all are tried', () => {
+  it('is unlimited for unreachable replicas, and all are tried when all are ejected', () => {
     const outliers = failing('a', 'b');
     report(outliers, 'c', 'unreachable');
     expect(admitted(outliers)).toBe('d');
@@ -83,8 +83,8 @@ describe('how many may be out', () => {
   });
 });
 
-describe('the way back', () => {
-  it('is one request after the time, and not a second one beside it', () => {
+describe('the readmission of a replica', () => {
+  it('allows one trial request after the ejection time, and no second one beside it', () => {
     const outliers = failing('a');
     expect(outliers.due(four, 4_999)).toBeNull();
     expect(outliers.due(four, 5_000)).toEqual({ id: 'a' });
@@ -93,14 +93,14 @@ describe('the way back', () => {
     expect(admitted(outliers)).toBe('bcd');
   });
 
-  it('is open when that is answered', () => {
+  it('follows an answered trial', () => {
     const outliers = failing('a');
     outliers.tried('a', 5_000);
     expect(report(outliers, 'a', 'answered', { trial: true, atMs: 5_100 })).toBe('readmitted');
     expect(admitted(outliers)).toBe('abcd');
   });
 
-  it('is longer each time that fails, up to two minutes', () => {
+  it('takes longer after each failed trial, up to two minutes', () => {
     const outliers = failing('a');
     let atMs = 0;
     const times: number[] = [];
@@ -115,7 +115,7 @@ describe('the way back', () => {
     expect(times.at(-1)).toBe(120_000);
   });
 
-  it('is not moved by requests that were on their way before it was out', () => {
+  it('is not affected by requests that were sent before the ejection', () => {
     const outliers = failing('a');
     for (let late = 0; late < 10; late += 1) expect(report(outliers, 'a', 'failed')).toBeNull();
     expect(report(outliers, 'a', 'answered')).toBeNull();
@@ -123,13 +123,13 @@ describe('the way back', () => {
     expect(admitted(outliers)).toBe('bcd');
   });
 
-  it('is tried again when the one request is never heard of', () => {
+  it('allows another trial when the outcome of the first is never reported', () => {
     const outliers = failing('a');
     outliers.tried('a', 5_000);
     expect(outliers.due(four, 10_000)).toEqual({ id: 'a' });
   });
 
-  it('forgets a failure after it has gone well for long', () => {
+  it('forgets a past failure after a long time of success', () => {
     const outliers = failing('a');
     outliers.tried('a', 5_000);
     report(outliers, 'a', 'answered', { trial: true, atMs: 5_000 });

@@ -25,13 +25,13 @@ function common(one: Int32Array, other: Int32Array): number {
   return at === -1 ? one.length : at;
 }
 
-describe('the blocks of a prompt', () => {
-  it('are none for a prompt shorter than a block, or an empty one', () => {
+describe('the block hashes of a prompt', () => {
+  it('are empty for a prompt shorter than a block, or an empty one', () => {
     expect(chainOf('x'.repeat(blockBytes - 1))).toHaveLength(0);
     expect(chainOf('')).toHaveLength(0);
   });
 
-  it('are alike exactly as far as the prompts are', () => {
+  it('are equal exactly as far as the prompts are', () => {
     const conversation = filler('turn', 6);
     const chain = chainOf(conversation);
     expect(chain).toHaveLength(6);
@@ -41,12 +41,12 @@ describe('the blocks of a prompt', () => {
     expect([...chainOf(changed)].slice(2).some((block) => chain.includes(block))).toBe(false);
   });
 
-  it('tell the same place in two texts apart by what stands before it', () => {
+  it('differ for the same text after different text', () => {
     const repeated = chainOf(filler('same', 1).repeat(8));
     expect(new Set(repeated).size).toBe(8);
   });
 
-  it('differ where tools, a salt or the scope do, however short, and share tools that fill blocks', () => {
+  it('differ with other tools, salt or scope, and share the blocks of equal tools', () => {
     const messages = filler('messages', 4);
     expect(common(chainOf(messages), chainOf(messages, ['"cache_salt":"a"']))).toBe(0);
     expect(common(chainOf(messages, ['"cache_salt":"b"']), chainOf(messages, ['"cache_salt":"a"']))).toBe(0);
@@ -59,23 +59,23 @@ describe('the blocks of a prompt', () => {
     expect(chainOf(messages, [tools])).toEqual(withTools);
   });
 
-  it('end after 64 KB, tools included', () => {
+  it('end after 64 KB, including tools', () => {
     expect(chainOf('x'.repeat(1_000_000))).toHaveLength(128);
     expect(chainOf(filler('messages', 4), ['t'.repeat(200_000), '"cache_salt":"a"'])).toHaveLength(128);
     expect(chainOf(filler('messages', 200), [filler('tools', 100)])).toHaveLength(128);
   });
 
-  it('do not depend on what was hashed before', () => {
+  it('do not depend on earlier hashes', () => {
     const chain = chainOf(filler('a', 3), ['"cache_salt":"a"']);
     chainOf('z'.repeat(100_000));
     expect(chainOf(filler('a', 3), ['"cache_salt":"a"'])).toEqual(chain);
   });
 });
 
-describe('what replicas have read', () => {
+describe('the prefix index', () => {
   const chains = { long: chainOf(filler('long', 8)), other: chainOf(filler('other', 4)) };
 
-  it('is nothing of a replica that is not known, was forgotten, or of an empty prompt', () => {
+  it('matches nothing for an unknown or forgotten replica, or an empty prompt', () => {
     const index = new PrefixIndex(100);
     expect(index.match('a', chains.long)).toBe(0);
     index.record('a', chains.long);
@@ -85,7 +85,7 @@ describe('what replicas have read', () => {
     expect(index.match('a', chains.long)).toBe(0);
   });
 
-  it('is known as far as it was read', () => {
+  it('matches as many blocks as the replica has read', () => {
     const index = new PrefixIndex(100);
     for (let read = 0; read <= chains.long.length; read += 1) {
       index.record('a', chains.long.slice(0, read));
@@ -93,7 +93,7 @@ describe('what replicas have read', () => {
     }
   });
 
-  it('is forgotten from the ends of the prompts that were not read for the longest time', () => {
+  it('evicts the ends of the least recently read prompts first', () => {
     const index = new PrefixIndex(10);
     index.record('a', chains.long);
     index.record('a', chains.other);
@@ -104,7 +104,7 @@ describe('what replicas have read', () => {
     expect(index.match('a', chains.other)).toBe(2);
   });
 
-  it('is found by halves as it would be one by one', () => {
+  it('finds the same match by bisection as block by block', () => {
     const prompts = fc.array(fc.tuple(fc.nat(3), fc.integer({ min: 0, max: 12 })), { maxLength: 30 });
     fc.assert(
       fc.property(prompts, fc.integer({ min: 1, max: 20 }), (requests, blocksMax) => {

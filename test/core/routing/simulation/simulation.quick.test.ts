@@ -15,7 +15,7 @@ describe('routing by cached prefixes, simulated over conversations', () => {
   const conversations = makeTrace({ seconds, seed: 1, rate: 0.3 });
   const applications = makeTrace({ seconds, seed: 1, rate: 0.2, systemPrompts: 6, systemPages: 6 });
 
-  it('is played on a trace of the published shape', () => {
+  it('runs on a trace with the published token averages', () => {
     const average = (of: (request: (typeof conversations)[number]) => number): number =>
       conversations.reduce((sum, request) => sum + of(request), 0) / conversations.length;
     // The published ones are 12,035 and 343 tokens.
@@ -28,7 +28,7 @@ describe('routing by cached prefixes, simulated over conversations', () => {
   it.each([
     ['one gateway', 1],
     ['three gateways', 3],
-  ])('finds half as much again cached, and more, than round robin and least load, with %s', (_, gateways) => {
+  ])('has more than 1.5 times the cached share of round robin and least load, with %s', (_, gateways) => {
     const ours = play('prefix affinity', gateways, conversations);
     for (const policy of ['round robin', 'least load'] as const) {
       expect(ours.cachedShare).toBeGreaterThan(1.5 * play(policy, gateways, conversations).cachedShare);
@@ -36,7 +36,7 @@ describe('routing by cached prefixes, simulated over conversations', () => {
     expect(ours.workImbalance).toBeLessThan(1.35);
   });
 
-  it('finds more of shared system prompts than least load, and no replica does much more than its share', () => {
+  it('has more than 1.2 times the cached share of least load with shared system prompts, and balances work', () => {
     const ours = play('prefix affinity', 1, applications);
     const others = play('least load', 1, applications);
     expect(ours.cachedShare).toBeGreaterThan(others.cachedShare * 1.2);
