@@ -20,7 +20,7 @@ const say = (status: string, body = '{"detail":"Not Found"}'): string =>
 
 describe('an abort by id', () => {
   it.each(['401 Unauthorized', '500 Internal Server Error', '503 Unavailable'])(
-    'fails on %s, and is tried again next time',
+    'fails on %s, and is sent again next time',
     async (status) => {
       const server = await serve(({ socket }) => void socket.write(say(status)));
       const aborter = aborterAt();
@@ -30,7 +30,7 @@ describe('an abort by id', () => {
     },
   );
 
-  it('fails when the engine is gone', async () => {
+  it('fails when the engine closes the connection or does not listen', async () => {
     const server = await serve(({ socket }) => socket.destroy());
     const aborter = aborterAt();
     expect(await aborter.abort(server.endpoint, '', ['chatcmpl-1'])).toBe('failed');
@@ -38,7 +38,7 @@ describe('an abort by id', () => {
     expect(await aborter.abort(server.endpoint, '', ['chatcmpl-1'])).toBe('failed');
   });
 
-  it('of nothing asks nobody', async () => {
+  it('sends nothing without ids', async () => {
     const server = await serve(({ socket }) => void socket.write(say('200 OK')));
     expect(await aborterAt().abort(server.endpoint, '', [])).toBe('failed');
     expect(server.requests).toEqual([]);

@@ -41,7 +41,7 @@ function cutAt(bytes: Buffer, places: readonly number[]): Buffer[] {
 
 const ok = 'HTTP/1.1 200 OK\r\n';
 
-describe('an answer that two readers could understand differently is refused', () => {
+describe('an ambiguous engine answer', () => {
   it.each([
     ['another protocol', 'SSH-2.0-OpenSSH_9.2\r\n'],
     ['HTTP/2 by number', 'HTTP/2.0 200 OK\r\n\r\n'],
@@ -78,7 +78,7 @@ describe('an answer that two readers could understand differently is refused', (
     ['a head above the limit', `${ok}X-A: ${'a'.repeat(headerBytesMax)}\r\n\r\n`],
     ['a head without an end', `${ok}X-A: ${'a'.repeat(headerBytesMax)}`],
     ['interim answers without an end', 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(30)],
-  ])('%s', (_name, text) => {
+  ])('is rejected for %s', (_name, text) => {
     expect(shown(readText(text))).toMatchObject({ status: null, body: '', end: 'garbage' });
   });
 
@@ -96,12 +96,12 @@ describe('an answer that two readers could understand differently is refused', (
     ['trailers above the limit', `0\r\nX-A: ${'a'.repeat(headerBytesMax)}\r\n\r\n`],
     ['a trailer that ends with LF', '0\r\nX-A: b\n\r\n'],
     ['no line end behind the last chunk', '0\r\n\rX'],
-  ])('a chunked body with %s', (_name, rest) => {
+  ])('is rejected for a chunked body with %s', (_name, rest) => {
     const { end, body } = readText(`${ok}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n${rest}`);
     expect({ end, body }).toEqual({ end: 'garbage', body: 'abc' });
   });
 
-  it.each(['abcd\r\n', 'abc\n\r\n', 'abcXX'])('a chunk that is longer than its size: %j', (data) => {
+  it.each(['abcd\r\n', 'abc\n\r\n', 'abcXX'])('is rejected for a chunk longer than its size: %j', (data) => {
     const { end, body } = readText(`${ok}Transfer-Encoding: chunked\r\n\r\n3\r\n${data}`);
     expect({ end, body }).toEqual({ end: 'garbage', body: 'abc' });
   });
@@ -177,14 +177,14 @@ const answers: readonly (readonly [string, string, Partial<Reading> & { keepAliv
   ],
 ];
 
-describe('an answer is read by its framing', () => {
-  it.each(answers)('%s', (_name, text, { keepAlive, ...expected }) => {
+describe('the answer reader', () => {
+  it.each(answers)('reads an answer %s', (_name, text, { keepAlive, ...expected }) => {
     const { reader, ...reading } = readText(text);
     expect(reading).toEqual({ status: 200, body: '', surplus: false, ...expected });
     expect(reader.head?.keepAlive).toBe(keepAlive);
   });
 
-  it.each(answers)('%s, the same when cut at any two bytes', (_name, text) => {
+  it.each(answers)('reads an answer %s the same when it is cut at any two bytes', (_name, text) => {
     const bytes = Buffer.from(text, 'latin1');
     const whole = shown(read([bytes]));
     for (let first = 0; first < bytes.length; first += 1) {
@@ -194,12 +194,12 @@ describe('an answer is read by its framing', () => {
     }
   });
 
-  it.each(answers)('%s, the same byte by byte', (_name, text) => {
+  it.each(answers)('reads an answer %s the same byte by byte', (_name, text) => {
     const bytes = Buffer.from(text, 'latin1');
     expect(shown(read(cutAt(bytes, [...bytes.keys()])))).toEqual(shown(read([bytes])));
   });
 
-  it('stands open while anything is missing', () => {
+  it('stays open until the answer is complete', () => {
     for (const [, text, expected] of answers) {
       if (expected.end !== 'done' || expected.surplus === true) continue;
       for (let length = 0; length < text.length; length += 1) expect(readText(text.slice(0, length)).end).toBe('open');
@@ -208,7 +208,7 @@ describe('an answer is read by its framing', () => {
 });
 
 describe('headers', () => {
-  it('are found by lower-case name, trimmed, joined when repeated, and never in the status line or another value', () => {
+  it('are found by lower-case name, trimmed, joined when repeated, never in the status line or another value', () => {
     const { reader } = readText(
       `HTTP/1.1 200 x-a: 1\r\nX-B: \t 2 \t\r\nx-b:3\r\nX-C: x-d: 4\r\nContent-Length: 0\r\nX-E:\r\nX-É\r\n\r\n`,
     );
@@ -221,7 +221,7 @@ describe('headers', () => {
   });
 });
 
-describe('for answers of any content', () => {
+describe('random engine answers', () => {
   const bodyBytes = fc.uint8Array({ maxLength: 400 }).map((bytes) => Buffer.from(bytes).toString('latin1'));
   const extension = fc.constantFrom('', ';a', ';a=b', ';q="1;2"');
   const chunked = fc
@@ -244,7 +244,7 @@ describe('for answers of any content', () => {
   const answer = fc.tuple(fc.integer({ min: 200, max: 599 }), fc.oneof(chunked, byLength, untilClose));
   const places = fc.array(fc.nat({ max: 4_000 }), { maxLength: 60 });
 
-  it('status and body are the same however the bytes are cut', () => {
+  it('have the same status and body however the bytes are cut', () => {
     fc.assert(
       fc.property(answer, places, ([status, { text, body, end }], cuts) => {
         fc.pre(status !== 204 && status !== 304);
@@ -255,7 +255,7 @@ describe('for answers of any content', () => {
     );
   });
 
-  it('an answer with bytes changed is read the same, or refused the same, however it is cut', () => {
+  it('with changed bytes are read or rejected the same however they are cut', () => {
     const changes = fc.array(
       fc.tuple(fc.nat({ max: 600 }), fc.constantFrom(0, 10, 13, 32, 44, 45, 48, 58, 59, 97, 255)),
       {

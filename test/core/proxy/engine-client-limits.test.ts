@@ -13,20 +13,23 @@ function serve(answer: (request: SeenRequest) => void, transport: 'tcp' | 'unix'
   return ground.serve({ transport, answer });
 }
 
-describe('a time limit ends a call with one fault and closes its connection', () => {
+describe('a time limit of an engine call', () => {
   it.each([
     ['that gets no answer', '', ['fault'], false],
     ['that gets a head only', chunkedHead, ['head', 'fault'], true],
     ['that gets interim answers only', 'HTTP/1.1 100 Continue\r\n\r\n', ['fault'], false],
-  ] as const)('first_byte_timeout, for one %s', async (_name, bytes, callbacks, headSeen) => {
-    const server = await serve(({ socket }) => void socket.write(bytes));
-    const outcome = await start(client({ firstByteTimeoutMs: 40 }), server.endpoint).over;
-    expect(outcome.callbacks).toEqual(callbacks);
-    expect(outcome.fault).toEqual({ kind: 'first_byte_timeout', headSeen, bodySeen: false });
-    await until(() => server.sockets[0]?.destroyed === true);
-  });
+  ] as const)(
+    'ends a call %s with first_byte_timeout and closes its connection',
+    async (_name, bytes, callbacks, headSeen) => {
+      const server = await serve(({ socket }) => void socket.write(bytes));
+      const outcome = await start(client({ firstByteTimeoutMs: 40 }), server.endpoint).over;
+      expect(outcome.callbacks).toEqual(callbacks);
+      expect(outcome.fault).toEqual({ kind: 'first_byte_timeout', headSeen, bodySeen: false });
+      await until(() => server.sockets[0]?.destroyed === true);
+    },
+  );
 
-  it('first_byte_timeout, by the limit of the request itself', async () => {
+  it('ends a call with first_byte_timeout after the limit of the request itself', async () => {
     const server = await serve(() => undefined);
     const using = client({ idleSocketMs: 200 });
     const patient = start(using, server.endpoint);
@@ -35,7 +38,7 @@ describe('a time limit ends a call with one fault and closes its connection', ()
     expect(patient.outcome.callbacks).toEqual([]);
   });
 
-  it('idle_timeout, when a body stops', async () => {
+  it('ends a call with idle_timeout when a body stops', async () => {
     const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`));
     const outcome = await start(client({ idleTimeoutMs: 40 }), server.endpoint).over;
     expect(outcome).toMatchObject({
@@ -45,7 +48,7 @@ describe('a time limit ends a call with one fault and closes its connection', ()
     await until(() => server.sockets[0]?.destroyed === true);
   });
 
-  it('refused, when a connection does not come about', async () => {
+  it('ends a call with refused when no connection is established in time', async () => {
     // It takes TCP connections and never says a word of TLS.
     const server = await serve(() => undefined, 'tcp');
     const outcome = await start(client({ connectTimeoutMs: 40 }), { ...server.endpoint, tls: true }).over;
@@ -53,8 +56,8 @@ describe('a time limit ends a call with one fault and closes its connection', ()
   });
 });
 
-describe('a place that is given up', () => {
-  it('refuses the calls that have no connection yet, and lets the others end', async () => {
+describe('an endpoint that is given up', () => {
+  it('refuses the calls without a connection yet, and lets the others finish', async () => {
     const silent = await serve(() => undefined, 'tcp');
     const other = await serve(() => undefined, 'tcp');
     const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`), 'tcp');
@@ -75,8 +78,8 @@ describe('a place that is given up', () => {
   });
 });
 
-describe('a time limit spares', () => {
-  it('an answer that comes slowly, but comes', async () => {
+describe('a call within its time limits', () => {
+  it('completes when its answer is slow but continuous', async () => {
     const server = await serve(({ socket }) => void socket.write(chunkedHead + '1\r\na\r\n'));
     const begun = performance.now();
     const { over } = start(
@@ -93,7 +96,7 @@ describe('a time limit spares', () => {
     expect((await over).callbacks).toEqual(['head', 'data', 'end']);
   });
 
-  it('a call that is paused, and counts anew when it resumes', async () => {
+  it('is not timed while it is paused, and is timed anew when it resumes', async () => {
     const server = await serve(({ socket, body }) => {
       socket.write(body === 'no body' ? chunkedHead : `${chunkedHead}1\r\na\r\n`);
     });
@@ -119,7 +122,7 @@ describe('a time limit spares', () => {
 });
 
 describe('a pause longer than the limit', () => {
-  it('leaves the whole limit for what comes after it', async () => {
+  it('leaves the whole limit after the resume', async () => {
     const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`));
     const using = client({ idleTimeoutMs: 240 });
     const paused = start(using, server.endpoint, {}, { onData: () => paused.call.pause() });
@@ -139,7 +142,7 @@ describe('a slow reader', () => {
   const chunk = `${frame.length.toString(16)}\r\n${frame}\r\n`;
 
   it.each(['tcp', 'unix'] as const)(
-    'holds the engine back over %s, and gets all 100,000 frames',
+    'slows the engine over %s, and gets all 100,000 frames',
     async (transport) => {
       let written = 0;
       let held = false;
@@ -184,7 +187,7 @@ describe('a slow reader', () => {
     60_000,
   );
 
-  it('that stays paused gets nothing and holds nothing, while the engine waits', async () => {
+  it('gets nothing while it is paused, and the engine waits', async () => {
     let heldBack = 0;
     const server = await serve(({ socket }) => {
       socket.write(chunkedHead);

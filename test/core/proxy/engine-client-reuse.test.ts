@@ -15,8 +15,8 @@ function serve(answer: (request: SeenRequest) => void, transport: 'tcp' | 'unix'
 
 const answerHello = ({ socket }: SeenRequest): void => void socket.write(hello);
 
-describe('a connection is used again', () => {
-  it('for calls one after the other, and the one used last first', async () => {
+describe('a reused connection', () => {
+  it('serves consecutive calls, the most recently used connection first', async () => {
     const waiting: SeenRequest[] = [];
     const server = await serve((request) => void waiting.push(request));
     const using = client();
@@ -38,7 +38,7 @@ describe('a connection is used again', () => {
     expect(server.sockets).toHaveLength(3);
   });
 
-  it('by a call that begins inside onEnd', async () => {
+  it('serves a call that begins inside onEnd', async () => {
     const server = await serve(answerHello, 'unix');
     const using = client();
     const { promise, resolve } = Promise.withResolvers<string>();
@@ -60,7 +60,7 @@ describe('a connection is used again', () => {
     });
   });
 
-  it('after answers in chunks, without a body and behind interim ones', async () => {
+  it('serves a call after answers in chunks, without a body and behind interim ones', async () => {
     const answers = [
       `${chunkedHead}1\r\na\r\n0\r\nX: y\r\n\r\n`,
       'HTTP/1.1 204 No\r\n\r\n',
@@ -73,7 +73,7 @@ describe('a connection is used again', () => {
     expect(server.sockets).toHaveLength(1);
   });
 
-  it('after a call that was paused when its answer ended', async () => {
+  it('serves a call after one that was paused when its answer ended', async () => {
     const server = await serve(answerHello, 'unix');
     const using = client();
     for (let round = 0; round < 2; round += 1) {
@@ -83,7 +83,7 @@ describe('a connection is used again', () => {
     expect(server.sockets).toHaveLength(1);
   });
 
-  it('by equal endpoints, and never by another', async () => {
+  it('serves equal endpoints, and no other', async () => {
     const server = await serve(answerHello);
     const using = client();
     await start(using, server.endpoint).over;
@@ -96,12 +96,12 @@ describe('a connection is used again', () => {
   });
 });
 
-describe('a connection is not used again', () => {
+describe('a connection that is not reused', () => {
   it.each([
     ['when the answer says close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na'],
     ['when the answer is of HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na'],
     ['when bytes follow the answer', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na!'],
-  ])('%s', async (_name, bytes) => {
+  ])('is closed %s', async (_name, bytes) => {
     const server = await serve(({ socket }) => void socket.write(bytes));
     const using = client();
     for (let round = 1; round <= 2; round += 1) {
@@ -112,7 +112,7 @@ describe('a connection is not used again', () => {
     }
   });
 
-  it('when the connection ends the body', async () => {
+  it('is closed when its end ends the body', async () => {
     const server = await serve(({ socket }) => socket.end('HTTP/1.1 200 OK\r\n\r\nuntil here'), 'unix');
     const using = client();
     expect(await start(using, server.endpoint).over).toMatchObject({
@@ -122,7 +122,7 @@ describe('a connection is not used again', () => {
     expect(using.stats()).toEqual({ open: 0, idle: 0 });
   });
 
-  it('when bytes come while it waits', async () => {
+  it('is closed when bytes arrive while it is idle', async () => {
     const server = await serve(answerHello);
     const using = client();
     await start(using, server.endpoint).over;
@@ -131,7 +131,7 @@ describe('a connection is not used again', () => {
     expect((await start(using, server.endpoint).over).status).toBe(200);
   });
 
-  it('when the answer is complete before the request is written', async () => {
+  it('is closed when the answer is complete before the request is written', async () => {
     // The server answers the head at once and never reads the body.
     const server = await ground.serve({
       transport: 'unix',
@@ -144,7 +144,7 @@ describe('a connection is not used again', () => {
     expect(using.stats()).toEqual({ open: 0, idle: 0 });
   });
 
-  it('when it has waited for idleSocketMs, however often that happens', async () => {
+  it('is closed each time it has been idle for idleSocketMs', async () => {
     const server = await serve(answerHello);
     const using = client({ idleSocketMs: 40 });
     for (let round = 1; round <= 3; round += 1) {
@@ -157,7 +157,7 @@ describe('a connection is not used again', () => {
   });
 });
 
-describe('a kept connection that turns out to be gone', () => {
+describe('a kept connection that the engine has closed', () => {
   /** Serves one request a connection and drops it at the next, as an engine does whose idle time is over. */
   const once = ({ socket, connection }: SeenRequest, requests: readonly SeenRequest[]): void => {
     if (requests.filter((request) => request.connection === connection).length > 1) socket.destroy();
@@ -165,7 +165,7 @@ describe('a kept connection that turns out to be gone', () => {
   };
 
   it.each(['tcp', 'unix'] as const)(
-    'over %s costs nothing: the request is sent once more, whole',
+    'is replaced over %s, and the whole request is sent once more',
     async (transport) => {
       const server = await serve((request) => once(request, server.requests), transport);
       const using = client();
@@ -180,7 +180,7 @@ describe('a kept connection that turns out to be gone', () => {
   );
 
   it.each(['tcp', 'unix'] as const)(
-    'over %s is replaced also when its end was not seen before the write',
+    'is replaced over %s when its end was not seen before the write',
     async (transport) => {
       const server = await serve(answerHello, transport);
       const using = client();
@@ -191,7 +191,7 @@ describe('a kept connection that turns out to be gone', () => {
     },
   );
 
-  it('is replaced by one that is paused as well when the call is', async () => {
+  it('is replaced by a paused connection when the call is paused', async () => {
     const server = await serve(answerHello, 'unix');
     const using = client();
     await start(using, server.endpoint).over;
@@ -205,7 +205,7 @@ describe('a kept connection that turns out to be gone', () => {
     expect((await paused.over).callbacks).toEqual(['head', 'data', 'end']);
   });
 
-  it('is tried again only once, and only on a fresh connection', async () => {
+  it('leads to one retry only, on a fresh connection', async () => {
     const waiting: SeenRequest[] = [];
     const server = await serve((request) => void waiting.push(request));
     const using = client();
@@ -224,7 +224,7 @@ describe('a kept connection that turns out to be gone', () => {
     expect(using.stats()).toEqual({ open: 1, idle: 1 });
   });
 
-  it('is not tried again after one byte of an answer', async () => {
+  it('leads to no retry after one byte of an answer', async () => {
     const server = await serve(({ socket }) => {
       if (server.requests.length === 1) socket.write(hello);
       else socket.end('H');
@@ -235,7 +235,7 @@ describe('a kept connection that turns out to be gone', () => {
     expect(server.requests).toHaveLength(2);
   });
 
-  it('is taken out as soon as its end is seen', async () => {
+  it('is removed as soon as its end is seen', async () => {
     const server = await serve(answerHello, 'unix');
     const using = client();
     await start(using, server.endpoint).over;

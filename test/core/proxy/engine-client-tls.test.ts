@@ -18,35 +18,38 @@ function serve(answer: (request: SeenRequest) => void): Promise<ByteServer> {
   return ground.serve({ transport: { key, cert }, answer });
 }
 
-describe('over TLS', () => {
-  it('an engine that is not trusted is refused, and gets no byte of the request', async () => {
+describe('an engine call over TLS', () => {
+  it('is refused for an untrusted engine, which gets no byte of the request', async () => {
     const server = await serve(({ socket }) => void socket.write(hello));
     const outcome = await start(client({}), server.endpoint).over;
     expect(outcome).toMatchObject({ callbacks: ['fault'], fault: { kind: 'refused' } });
     expect(server.requests).toEqual([]);
   });
 
-  it('an engine under another name than its certificate says is refused', async () => {
+  it('is refused for an engine whose certificate has another name', async () => {
     const server = await serve(({ socket }) => void socket.write(hello));
     const outcome = await start(client({ tlsCa: cert }), { ...server.endpoint, host: '127.0.0.2' }).over;
     expect(outcome.fault?.kind).toBe('refused');
     expect(server.requests).toEqual([]);
   });
 
-  it.each(['127.0.0.1', 'localhost'])('a trusted one at %s answers, and its connection is used again', async (host) => {
-    const server = await serve(({ socket }) => void socket.write(hello));
-    const using = client({ tlsCa: cert });
-    for (let round = 0; round < 3; round += 1) {
-      expect(await start(using, { ...server.endpoint, host }).over).toMatchObject({ status: 200, body: 'hello' });
-    }
-    expect({ connections: server.sockets.length, requests: server.requests.length }).toEqual({
-      connections: 1,
-      requests: 3,
-    });
-    expect(using.stats()).toEqual({ open: 1, idle: 1 });
-  });
+  it.each(['127.0.0.1', 'localhost'])(
+    'is answered by a trusted engine at %s, and its connection is reused',
+    async (host) => {
+      const server = await serve(({ socket }) => void socket.write(hello));
+      const using = client({ tlsCa: cert });
+      for (let round = 0; round < 3; round += 1) {
+        expect(await start(using, { ...server.endpoint, host }).over).toMatchObject({ status: 200, body: 'hello' });
+      }
+      expect({ connections: server.sockets.length, requests: server.requests.length }).toEqual({
+        connections: 1,
+        requests: 3,
+      });
+      expect(using.stats()).toEqual({ open: 1, idle: 1 });
+    },
+  );
 
-  it('a body of 4 MiB goes and comes whole', async () => {
+  it('sends and receives a body of 4 MiB unchanged', async () => {
     const server = await serve(({ socket, body }) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`, 'latin1');
       socket.write(body, 'latin1');
@@ -56,7 +59,7 @@ describe('over TLS', () => {
     expect(Buffer.from(outcome.body, 'latin1').equals(body)).toBe(true);
   });
 
-  it('a pause holds the answer, and resume brings it', async () => {
+  it('gets no data while it is paused, and the rest after it resumes', async () => {
     const data = 'x'.repeat(1024 * 1024);
     const server = await serve(({ socket }) => void socket.write(`${chunkedHead}100000\r\n${data}\r\n0\r\n\r\n`));
     const read = start(
@@ -75,7 +78,7 @@ describe('over TLS', () => {
     expect(outcome.body === data).toBe(true);
   });
 
-  it('a pause from the beginning holds the answer too', async () => {
+  it('gets no data when it is paused from the beginning', async () => {
     const server = await serve(({ socket }) => void socket.write(hello));
     const using = client({ tlsCa: cert });
     const paused = start(using, server.endpoint);
@@ -86,7 +89,7 @@ describe('over TLS', () => {
     expect((await paused.over).callbacks).toEqual(['head', 'data', 'end']);
   });
 
-  it('a cut is a cut, and destroy closes the connection', async () => {
+  it('ends with cut when the engine closes, and closes the connection when it is destroyed', async () => {
     const server = await serve(({ socket, body }) => {
       socket.write(`${chunkedHead}5\r\nhello\r\n`);
       if (body === 'cut') socket.destroySoon();

@@ -17,30 +17,30 @@ function serve(answer: (request: SeenRequest) => void, transport: 'tcp' | 'unix'
 
 const answerHello = ({ socket }: SeenRequest): void => void socket.write(hello);
 
-describe('a call that gets no whole answer ends with one fault', () => {
+describe('the fault of an incomplete engine call', () => {
   const nothingSeen = { headSeen: false, bodySeen: false };
 
-  it('refused, when nobody listens', async () => {
+  it('is refused when no server listens', async () => {
     const server = await serve(answerHello);
     await server.close();
     const { callbacks, fault } = await start(client(), server.endpoint).over;
     expect({ callbacks, fault }).toEqual({ callbacks: ['fault'], fault: { kind: 'refused', ...nothingSeen } });
   });
 
-  it('refused, when the socket file is not there or too long to be one', async () => {
+  it('is refused when the socket file is missing or its path is too long', async () => {
     for (const socketPath of ['/nowhere/engine.sock', `/${'x'.repeat(300)}`]) {
       const endpoint: Endpoint = { socketPath, host: '', port: 0, tls: false, basePath: '' };
       expect((await start(client(), endpoint).over).fault).toEqual({ kind: 'refused', ...nothingSeen });
     }
   });
 
-  it('refused, when the name is unknown', async () => {
+  it('is refused for an unknown host name', async () => {
     const endpoint: Endpoint = { socketPath: null, host: 'engine.invalid', port: 1, tls: false, basePath: '' };
     expect((await start(client(), endpoint).over).fault).toEqual({ kind: 'refused', ...nothingSeen });
   });
 
   it.each(['tcp', 'unix'] as const)(
-    'reset, when a fresh %s connection ends before an answer; it is not tried again',
+    'is reset without a retry when a fresh %s connection ends before an answer',
     async (transport) => {
       const server = await serve(({ socket }) => socket.destroy(), transport);
       expect((await start(client(), server.endpoint).over).fault).toEqual({ kind: 'reset', ...nothingSeen });
@@ -48,12 +48,12 @@ describe('a call that gets no whole answer ends with one fault', () => {
     },
   );
 
-  it('cut, when it ends within the head', async () => {
+  it('is cut when the connection ends within the head', async () => {
     const server = await serve(({ socket }) => socket.end('HTTP/1.1 200 OK\r\nX-A'));
     expect((await start(client(), server.endpoint).over).fault).toEqual({ kind: 'cut', ...nothingSeen });
   });
 
-  it('cut, when it ends behind the head', async () => {
+  it('is cut when the connection ends after the head', async () => {
     const server = await serve(({ socket }) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n'));
     const { callbacks, fault } = await start(client(), server.endpoint).over;
     expect({ callbacks, fault }).toEqual({
@@ -67,7 +67,7 @@ describe('a call that gets no whole answer ends with one fault', () => {
     ['in chunks, in a chunk', `${chunkedHead}6\r\nhello`],
     ['in chunks, between two', `${chunkedHead}5\r\nhello\r\n`],
     ['in chunks, before the last line end', `${chunkedHead}5\r\nhello\r\n0\r\n`],
-  ])('cut, when it ends within a body %s', async (_name, bytes) => {
+  ])('is cut when the connection ends within a body %s', async (_name, bytes) => {
     const server = await serve(({ socket }) => socket.end(bytes));
     const { callbacks, fault, body } = await start(client(), server.endpoint).over;
     expect({ callbacks, fault, body }).toEqual({
@@ -77,13 +77,13 @@ describe('a call that gets no whole answer ends with one fault', () => {
     });
   });
 
-  it('cut, when a body without a length ends by a reset', async () => {
+  it('is cut when a reset ends a body without a length', async () => {
     const server = await serve(({ socket }) => socket.write('HTTP/1.1 200 OK\r\n\r\nhello'));
     const { over } = start(client(), server.endpoint, {}, { onData: () => server.sockets[0]?.resetAndDestroy() });
     expect((await over).fault?.kind).toBe('cut');
   });
 
-  it('garbage, with what was good before it delivered, and the connection closed', async () => {
+  it('is garbage after an invalid chunk size, with the valid data delivered and the connection closed', async () => {
     const server = await serve(({ socket }) => socket.write(`${chunkedHead}5\r\nhello\r\nnot a size\r\n`));
     const using = client();
     const { callbacks, fault, body } = await start(using, server.endpoint).over;
@@ -96,7 +96,7 @@ describe('a call that gets no whole answer ends with one fault', () => {
     expect(using.stats()).toEqual({ open: 0, idle: 0 });
   });
 
-  it('garbage, from a server that greets first', async () => {
+  it('is garbage when the server sends a greeting first', async () => {
     const server = await ground.serve({
       transport: 'tcp',
       answer: answerHello,
@@ -105,7 +105,7 @@ describe('a call that gets no whole answer ends with one fault', () => {
     expect((await start(client(), server.endpoint).over).fault?.kind).toBe('garbage');
   });
 
-  it('too_large, before the piece that goes beyond the limit is delivered', async () => {
+  it('is too_large before data beyond answerBytesMax is delivered', async () => {
     const server = await serve(answerHello);
     const within = await start(client(), server.endpoint, { answerBytesMax: 5 }).over;
     expect(within.callbacks).toEqual(['head', 'data', 'end']);
@@ -114,7 +114,7 @@ describe('a call that gets no whole answer ends with one fault', () => {
   });
 });
 
-describe('a malformed request is thrown back before anything is sent', () => {
+describe('a malformed request', () => {
   it.each([
     { path: 'v1' },
     { path: '/v1 HTTP/1.1\r\nX: y' },
@@ -126,14 +126,14 @@ describe('a malformed request is thrown back before anything is sent', () => {
     { headerLines: ' X-A: folded\r\n' },
     // Cut down to eight bits these two would be a line end.
     { headerLines: 'X-A: b\u010d\u010aX-B: c\r\n' },
-  ])('%j', async (request) => {
+  ])('throws before anything is sent: %j', async (request) => {
     const server = await serve(answerHello);
     const using = client();
     expect(() => using.call(server.endpoint, { ...post, ...request }, sinkThatFails)).toThrow(/malformed/);
     expect(using.stats()).toEqual({ open: 0, idle: 0 });
   });
 
-  it('and so are limits that are none', () => {
+  it('throws for invalid client limits', () => {
     expect(() => clientWith({ idleTimeoutMs: 0 })).toThrow(/idleTimeoutMs/);
     expect(() => clientWith({ maxHeaderBytes: Number.NaN })).toThrow(/maxHeaderBytes/);
   });
@@ -144,31 +144,34 @@ const unexpected = (): never => {
 };
 const sinkThatFails = { onHead: unexpected, onData: unexpected, onEnd: unexpected, onFault: unexpected };
 
-describe('a request arrives as it was given', () => {
-  it.each(['tcp', 'unix'] as const)('over %s: line, headers and body, the base path in front', async (transport) => {
-    const server = await serve(answerHello, transport);
-    const endpoint = { ...server.endpoint, basePath: '/base' };
-    const { callbacks, status, body, headers } = await start(client(), endpoint, { body: 'é\xff\0' }).over;
-    expect({ callbacks, status, body, a: headers?.get('x-a') }).toEqual({
-      callbacks: ['head', 'data', 'end'],
-      status: 200,
-      body: 'hello',
-      a: 'b',
-    });
-    const host = transport === 'unix' ? 'localhost' : `127.0.0.1:${endpoint.port}`;
-    expect(server.requests[0]?.head).toBe(
-      `POST /base/v1/x HTTP/1.1\r\nHost: ${host}\r\nX-Test: 1\r\nContent-Length: 3\r\n\r\n`,
-    );
-    expect(server.requests[0]?.body).toBe('\xe9\xff\0');
-  });
+describe('a request to an engine', () => {
+  it.each(['tcp', 'unix'] as const)(
+    'arrives over %s with its line, headers and body, and the base path in front',
+    async (transport) => {
+      const server = await serve(answerHello, transport);
+      const endpoint = { ...server.endpoint, basePath: '/base' };
+      const { callbacks, status, body, headers } = await start(client(), endpoint, { body: 'é\xff\0' }).over;
+      expect({ callbacks, status, body, a: headers?.get('x-a') }).toEqual({
+        callbacks: ['head', 'data', 'end'],
+        status: 200,
+        body: 'hello',
+        a: 'b',
+      });
+      const host = transport === 'unix' ? 'localhost' : `127.0.0.1:${endpoint.port}`;
+      expect(server.requests[0]?.head).toBe(
+        `POST /base/v1/x HTTP/1.1\r\nHost: ${host}\r\nX-Test: 1\r\nContent-Length: 3\r\n\r\n`,
+      );
+      expect(server.requests[0]?.body).toBe('\xe9\xff\0');
+    },
+  );
 
-  it('a GET has neither body nor length', async () => {
+  it('has neither body nor length when it is a GET', async () => {
     const server = await serve(answerHello);
     await start(client(), server.endpoint, { method: 'GET', body: null, headerLines: '' }).over;
     expect(server.requests[0]?.head).toBe(`GET /v1/x HTTP/1.1\r\nHost: 127.0.0.1:${server.endpoint.port}\r\n\r\n`);
   });
 
-  it.each(['string', 'buffer'])('a body of 8 MiB as %s', async (kind) => {
+  it.each(['string', 'buffer'])('carries a body of 8 MiB as %s', async (kind) => {
     const server = await serve(answerHello, 'unix');
     const bytes = Buffer.alloc(8 * 1024 * 1024, Buffer.from([0, 10, 13, 127, 128, 255, 65]));
     const body = kind === 'string' ? bytes.toString('latin1') : bytes;
@@ -178,30 +181,33 @@ describe('a request arrives as it was given', () => {
   });
 });
 
-describe('a call that is destroyed hears nothing more, and the engine sees the end', () => {
+describe('a destroyed call', () => {
   const frames = `${chunkedHead}5\r\nhello\r\n`;
 
-  it.each(['tcp', 'unix'] as const)('inside onHead, with a body in the same read, over %s', async (transport) => {
-    const server = await serve(({ socket }) => void socket.write(hello), transport);
-    const using = client();
-    const { outcome, call } = start(using, server.endpoint, {}, { onHead: () => call.destroy() });
-    await until(() => server.sockets[0]?.destroyed === true);
-    expect(outcome.callbacks).toEqual(['head']);
-    expect(using.stats()).toEqual({ open: 0, idle: 0 });
-  });
+  it.each(['tcp', 'unix'] as const)(
+    'gets no more callbacks when destroyed inside onHead with a body in the same read, over %s',
+    async (transport) => {
+      const server = await serve(({ socket }) => void socket.write(hello), transport);
+      const using = client();
+      const { outcome, call } = start(using, server.endpoint, {}, { onHead: () => call.destroy() });
+      await until(() => server.sockets[0]?.destroyed === true);
+      expect(outcome.callbacks).toEqual(['head']);
+      expect(using.stats()).toEqual({ open: 0, idle: 0 });
+    },
+  );
 
   it.each([
     ['of a whole answer', hello],
     ['of a stream', frames],
     ['before garbage', `${chunkedHead}5\r\nhello\r\nX`],
-  ])('inside onData %s', async (_name, bytes) => {
+  ])('gets no more callbacks when destroyed inside onData %s', async (_name, bytes) => {
     const server = await serve(({ socket }) => void socket.write(bytes));
     const { outcome, call } = start(client(), server.endpoint, {}, { onData: () => call.destroy() });
     await until(() => server.sockets[0]?.destroyed === true);
     expect(outcome.callbacks).toEqual(['head', 'data']);
   });
 
-  it('inside onEnd and onFault it does nothing, to the kept connection neither', async () => {
+  it('changes nothing when destroyed inside onEnd or onFault, and keeps the idle connection', async () => {
     const server = await serve(({ socket }) => {
       if (server.requests.length === 2) socket.destroy();
       else socket.write(hello);
@@ -216,7 +222,7 @@ describe('a call that is destroyed hears nothing more, and the engine sees the e
     expect((await faulty.over).callbacks).toEqual(['fault']);
   });
 
-  it('before it is connected, and twice', async () => {
+  it('gets no callbacks when destroyed twice before it is connected', async () => {
     const server = await serve(answerHello);
     const using = client();
     const { call, outcome } = start(using, server.endpoint);
@@ -229,7 +235,7 @@ describe('a call that is destroyed hears nothing more, and the engine sees the e
     expect(outcome.callbacks).toEqual([]);
   });
 
-  it('while the engine has not answered', async () => {
+  it('closes the connection to the engine when destroyed before the answer', async () => {
     const server = await serve(() => undefined, 'unix');
     const { call, outcome } = start(client(), server.endpoint);
     await until(() => server.requests.length === 1);
@@ -240,23 +246,26 @@ describe('a call that is destroyed hears nothing more, and the engine sees the e
 });
 
 describe('a sink that throws', () => {
-  it.each(['onHead', 'onData'] as const)('in %s ends its own call with a fault and no other', async (name) => {
-    const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`));
-    const thrown: unknown[] = [];
-    const using = client({ onSinkError: (error) => thrown.push(error) });
-    const other = start(using, server.endpoint);
-    await until(() => other.outcome.body === 'a');
-    const { callbacks, fault } = await start(using, server.endpoint, {}, { [name]: unexpected }).over;
-    expect({ last: callbacks.at(-1), kind: fault?.kind, thrown: thrown.length }).toEqual({
-      last: 'fault',
-      kind: 'sink_error',
-      thrown: 1,
-    });
-    server.sockets[0]?.end('1\r\nb\r\n0\r\n\r\n');
-    expect(await other.over).toMatchObject({ body: 'ab', callbacks: ['head', 'data', 'end'] });
-  });
+  it.each(['onHead', 'onData'] as const)(
+    'ends only its own call with sink_error when it throws in %s',
+    async (name) => {
+      const server = await serve(({ socket }) => void socket.write(`${chunkedHead}1\r\na\r\n`));
+      const thrown: unknown[] = [];
+      const using = client({ onSinkError: (error) => thrown.push(error) });
+      const other = start(using, server.endpoint);
+      await until(() => other.outcome.body === 'a');
+      const { callbacks, fault } = await start(using, server.endpoint, {}, { [name]: unexpected }).over;
+      expect({ last: callbacks.at(-1), kind: fault?.kind, thrown: thrown.length }).toEqual({
+        last: 'fault',
+        kind: 'sink_error',
+        thrown: 1,
+      });
+      server.sockets[0]?.end('1\r\nb\r\n0\r\n\r\n');
+      expect(await other.over).toMatchObject({ body: 'ab', callbacks: ['head', 'data', 'end'] });
+    },
+  );
 
-  it('in onEnd or onFault is heard and harms nothing', async () => {
+  it('is reported without harm when it throws in onEnd or onFault', async () => {
     const server = await serve(({ socket }) => {
       if (server.requests.length === 1) socket.write(hello);
       else socket.end('X');
@@ -270,8 +279,8 @@ describe('a sink that throws', () => {
   });
 });
 
-describe('an answer that comes in pieces', () => {
-  it('is the same answer, over one connection, wherever the pieces end', async () => {
+describe('an answer in pieces', () => {
+  it('is read the same, over one connection, wherever the pieces end', async () => {
     const pieces = new Map<string, readonly string[]>();
     const server = await serve(({ socket, body }) => {
       const left = [...(pieces.get(body) ?? [])];
@@ -309,7 +318,7 @@ describe('an answer that comes in pieces', () => {
 });
 
 describe('close', () => {
-  it('ends waiting connections, running calls and every later call', async () => {
+  it('ends idle connections, running calls and every later call', async () => {
     const server = await serve(({ socket, body }) => void socket.write(body === 'hang' ? chunkedHead : hello));
     const using = client();
     const running = start(using, server.endpoint, { body: 'hang' });

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createSlotList, type Slotted } from '#core/proxy/slot-list.ts';
 
 describe('a slot list', () => {
-  it('holds exactly who was added and not removed, whatever the order', () => {
+  it('holds exactly the items that were added and not removed, in any order of calls', () => {
     fc.assert(
       fc.property(fc.array(fc.nat({ max: 20 })), (turns) => {
         const people: Slotted[] = Array.from({ length: 21 }, () => ({ slot: -1 }));
@@ -27,7 +27,7 @@ describe('a slot list', () => {
     );
   });
 
-  it('visits everybody who stays, while visits remove others and add new ones', () => {
+  it('visits every remaining item while visits remove others and add new ones', () => {
     fc.assert(
       fc.property(
         fc.array(fc.array(fc.nat({ max: 9 }), { maxLength: 4 }), { minLength: 10, maxLength: 10 }),
