@@ -50,6 +50,8 @@ const isSpace = (code: number): boolean => code === 0x20 || code === 0x0a || cod
 const endsLiteral = (code: number): boolean => code === COMMA || code === CLOSE_BRACE || isSpace(code);
 
 export class ObjectPieces {
+  /** Offset of the brace that closes the object; -1 before it was read. */
+  closedAt = -1;
   readonly #wanted: ReadonlySet<string>;
   readonly #valueCharsMax: number;
   readonly #members = new Map<string, PieceMember>();
@@ -107,6 +109,7 @@ export class ObjectPieces {
     if (isSpace(code)) return at + 1;
     if (this.#state === 'value') return this.#beginValue(code, at);
     this.#state = this.#afterMark(code);
+    if (this.#state === 'end') this.closedAt = this.#before + at;
     if (this.#state !== 'in_key') return at + 1;
     this.#begin(keyCharsMax);
     this.#take('"', 0, 1);

@@ -306,14 +306,8 @@ export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from '#c
 export type { StreamFailure } from '#core/metering/meters/meters.ts';
 export { brokenResponse, createResponsesMeter } from '#core/metering/meters/meters.ts';
 export { brokenMessage, createMessagesMeter } from '#core/metering/meters/meters.ts';
-export {
-  costOf,
-  noUsage,
-  parseMessageUsage,
-  type Usage,
-  type UsageSource,
-  usageSources,
-} from '#core/metering/meters/meters.ts';
+export { messagesUsage, openaiUsage, responsesUsage, type ShownBill } from '#core/metering/meters/meters.ts';
+export { costOf, noUsage, type Usage, type UsageSource, usageSources } from '#core/metering/meters/meters.ts';
 export {
   type CountTerms,
   type KnownUsage,

@@ -1,5 +1,6 @@
 import { formatUsd } from '#base/money.ts';
 import type { Grant } from '#core/admission/admission.ts';
+import type { Usage } from '#core/metering/metering.ts';
 import type { Outcome } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { isFilledUp, type PathParts } from '#edge/inference/engine/engine.ts';
@@ -9,22 +10,24 @@ type CoverParts = Pick<PathParts, 'overheads' | 'countFaults' | 'log'>;
 
 /**
  * Extends the hold of an admitted request to the cost of its answer, as far as wallet, budgets and the caller's cap pay
- * for it. Writes the charge into the answer if the client asked for it: client and record have the same number.
+ * for it. Writes the billed usage into the answer, with the charge if the client asked for it: client and record have
+ * the same numbers.
  */
 export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outcome | Promise<Outcome> {
   const { request, grant } = call.found;
   if (request === null || grant === null) return outcome;
   learnOverhead(parts, call, { request, grant }, outcome);
-  const { duePicoUsd, isCut } = billOfCall(call, request, outcome);
+  const { duePicoUsd, isCut, usage } = billOfCall(call, request, outcome);
   reportFault(parts, call, request, { ...outcome, countFault: isCut ? 'higher' : outcome.countFault });
   const covering = grant.hold.cover(duePicoUsd);
-  const write = (): Outcome => withCost(call, request, outcome);
+  const write = (): Outcome => withBill(call, request, outcome, usage);
   return covering === null ? write() : covering.then(write);
 }
 
-function withCost(call: Call, request: InferenceRequest, outcome: Outcome): Outcome {
-  if (outcome.writeCost === null) return outcome;
-  return { ...outcome, last: outcome.writeCost(formatUsd(billOfCall(call, request, outcome).costPicoUsd)) };
+function withBill(call: Call, request: InferenceRequest, outcome: Outcome, usage: Usage): Outcome {
+  if (outcome.writeBill === null) return outcome;
+  const costText = request.fields.wantsCost ? formatUsd(billOfCall(call, request, outcome).costPicoUsd) : null;
+  return { ...outcome, last: outcome.writeBill({ usage, costText }) };
 }
 
 function learnOverhead(

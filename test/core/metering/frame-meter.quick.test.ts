@@ -8,7 +8,6 @@ import { createMessagesMeter, createResponsesMeter, createStreamMeter } from '#c
 const silent = {
   wantsUsage: false,
   wantsRunningUsage: false,
-  wantsCost: false,
   rename: null,
   mayCountOnFinish: false,
   choices: 1,

@@ -7,7 +7,6 @@ import { knownUsage } from './known-usage.ts';
 const options = {
   wantsUsage: true,
   wantsRunningUsage: false,
-  wantsCost: false,
   rename: null,
   choices: 1,
   prompts: 1,

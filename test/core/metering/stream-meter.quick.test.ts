@@ -25,7 +25,6 @@ const streams = readdirSync(new URL('forced-usage/', folder))
 const silent = {
   wantsUsage: false,
   wantsRunningUsage: false,
-  wantsCost: false,
   rename: null,
   mayCountOnFinish: false,
   choices: 1,
@@ -87,11 +86,11 @@ describe('the meter of a stream', () => {
   it.each(streams)('says the same wherever the reads of $name are cut', ({ text, body }) => {
     const options = { ...silent, ...shapeOf(body), wantsUsage: true };
     const whole = createStreamMeter(options);
-    const expected = whole.feed(text);
+    const expected = whole.feed(text) + whole.lastFrames(null);
     fc.assert(
       fc.property(fc.array(fc.nat(text.length - 1), { maxLength: 30 }), (cuts) => {
         const meter = createStreamMeter(options);
-        expect(feedCut(meter, text, cuts)).toBe(expected);
+        expect(feedCut(meter, text, cuts) + meter.lastFrames(null)).toBe(expected);
         expect(knownUsage(meter)).toEqual(knownUsage(whole));
         expect(meter.done).toBe(true);
         expect(meter.finished).toBe(true);
@@ -127,11 +126,10 @@ describe('the meter of a stream', () => {
       ...silent,
       ...shapeOf(stream.body),
       wantsUsage: true,
-      wantsCost: true,
     });
     const begin = meter.feed(stream.text);
     expect(begin).not.toContain('"usage"');
-    const out = begin + meter.lastFrames('0.00042');
+    const out = begin + meter.lastFrames({ ...knownUsage(meter), costText: '0.00042' });
     expect(finalUsage(out)).toEqual({ ...(finalUsage(stream.text) as object), cost: 0.00042 });
     expect(out.split('"usage"')).toHaveLength(2);
     expect(out.split('"cost":0.00042')).toHaveLength(2);
@@ -232,18 +230,20 @@ describe('the meter of a stream', () => {
     expect([meter.failure, meter.finished]).toEqual([null, false]);
   });
 
-  it('counts and cuts usage in frames of other shapes', () => {
+  it('counts and cuts usage in frames of other shapes, and makes one usage chunk of it', () => {
     const usage = '{"prompt_tokens":3,"completion_tokens":4}';
     const spaced = `{"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage" :${usage}}`;
     const [silently, asked] = [false, true].map((wantsUsage) => {
       const meter = createStreamMeter({ ...silent, wantsUsage });
       const out = meter.feed(`data: ${spaced}\n\ndata: {"id":"x","usage":${usage}}\n\n`);
       expect(knownUsage(meter)).toMatchObject({ source: 'engine', usage: { inputTokens: 3, outputTokens: 4 } });
-      return out;
+      return out + meter.lastFrames({ ...knownUsage(meter), costText: null });
     });
     const rest = 'data: {"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n';
     expect(silently).toBe(rest);
-    expect(asked).toBe(`${rest}data: {"id":"x","usage":${usage}}\n\n`);
+    expect(asked?.startsWith(rest)).toBe(true);
+    const shown = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
+    expect(objects(asked ?? '').at(-1)).toMatchObject({ choices: [], usage: shown });
   });
 
   it('counts nothing for a choice that was not asked for, however high its index', { timeout: 10_000 }, () => {
@@ -276,7 +276,10 @@ describe('the meter of a stream', () => {
     const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":${usage}}\n\n`;
     const last = `data: {"choices":[],"usage":${usage}}\n\n`;
     const meter = createStreamMeter({ ...silent, wantsUsage: true });
-    expect(meter.feed(`${chunk}${last}data: [DONE]\n\n`)).toBe(`${chunk.replace(`,"usage":${usage}`, '')}${last}`);
+    expect(meter.feed(`${chunk}${last}data: [DONE]\n\n`)).toBe(chunk.replace(`,"usage":${usage}`, ''));
+    const shown = { prompt_tokens: 3, completion_tokens: 1, total_tokens: 4 };
+    const bill = { ...knownUsage(meter), costText: null };
+    expect(meter.lastFrames(bill)).toBe(last.replace(/"usage":.*\}\n/, `"usage":${JSON.stringify(shown)}}\n`));
     expect(meter).toMatchObject({ done: true, failure: null, outputTokens: 1 });
     expect(knownUsage(meter)).toEqual({
       source: 'counted',
@@ -312,28 +315,22 @@ describe('the meter of a stream', () => {
     expect(meterJson(fine, { rename: null })).toMatchObject({ ok: true, aborted: false });
   });
 
-  it('holds back a count alone, however early it comes, and says the cost in the last one', () => {
-    const meter = createStreamMeter({ ...silent, wantsUsage: true, wantsCost: true });
+  it('holds back a usage chunk, however early it comes, and ends with the last one', () => {
+    const meter = createStreamMeter({ ...silent, wantsUsage: true });
     const count = (tokens: number): string =>
       `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":${tokens}}}\n\n`;
     const text = `data: {"choices":[{"index":0,"delta":{"content":"${'x'.repeat(800_000)}"}}]}\n\n`;
     const end = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n';
-    expect([count(0), text, text, end, count(2)].map((frame) => meter.feed(frame))).toEqual([
-      '',
-      text,
-      text,
-      end,
-      count(0),
-    ]);
+    expect([count(0), text, text, end, count(2)].map((frame) => meter.feed(frame))).toEqual(['', text, text, end, '']);
     meter.feed('data: [DONE]\n\n');
     expect(meter).toMatchObject({ done: true, failure: null });
-    expect(meter.lastFrames('0.5')).toBe(count(2).replace('2}', '2,"cost":0.5}'));
+    expect(meter.lastFrames({ usage: null, costText: '0.5' })).toBe(count(2).replace('2}', '2,"cost":0.5}'));
   });
 
   it('puts the cost in the place of one that the engine has put there', () => {
-    const meter = createStreamMeter({ ...silent, wantsUsage: true, wantsCost: true });
+    const meter = createStreamMeter({ ...silent, wantsUsage: true });
     meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
-    const out = meter.lastFrames('0.5');
+    const out = meter.lastFrames({ usage: null, costText: '0.5' });
     expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
   });
 

@@ -144,10 +144,13 @@ describe('a dry run', () => {
     return (await bench.post(path, ask(false, tool, said(1, 1)), options)).json();
   };
 
-  it('returns the cost of 128 turns of the whole context as its worst cost', async () => {
+  it('returns the cost of 128 turns of the whole context as its worst cost, and of one turn as its estimate', async () => {
     const tokens = turnsMax * contextLength;
     const most = usd({ input_tokens: tokens, output_tokens: tokens });
-    expect(Number((await rehearse(search)).worst_cost)).toBeCloseTo(most, 12);
+    const dry = await rehearse(search);
+    expect(Number(dry.worst_cost)).toBeCloseTo(most, 12);
+    const likely = Math.ceil(JSON.stringify(ask(false, search, said(1, 1))).length / 4);
+    expect(Number(dry.estimated_cost)).toBeCloseTo(usd({ input_tokens: likely, output_tokens: 300 }), 12);
     expect(Number((await rehearse(lookUp)).worst_cost)).toBeLessThan(most / turnsMax);
   });
 });

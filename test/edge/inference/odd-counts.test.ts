@@ -87,6 +87,12 @@ const routes: Readonly<Record<string, Route>> = {
   },
 };
 
+/** Members of `usage`, on the routes that have other names than OpenAI's first API. */
+const figuresOf: Readonly<Record<string, readonly [string, string]>> = {
+  '/v1/responses': ['input_tokens', 'output_tokens'],
+  '/v1/messages': ['input_tokens', 'output_tokens'],
+};
+
 const usd = ({ input_tokens: input, output_tokens: output }: Body): number => (input * 0.1 + output * 0.4) / 1e6;
 
 const odd: readonly (readonly [string, unknown])[] = [
@@ -101,12 +107,15 @@ const odd: readonly (readonly [string, unknown])[] = [
 describe.each(Object.entries(routes))(
   'a complete JSON answer of %s whose usage is',
   (path, { body, answer, outputTokens }) => {
-    it.each(odd)('%s is counted by its text, and the prompt by the estimate', async (_, usage) => {
-      const sent = { ...body, answer: answer(usage) };
+    it.each(odd)('%s is counted by its text, and the prompt by the estimate, as it shows', async (_, usage) => {
+      const sent = { ...body, usage: { include: true }, answer: answer(usage) };
       const got = await bench.post(path, sent);
       expect(got.status).toBe(200);
-      await got.text();
+      const { usage: shown }: Body = await got.json();
       const record = await bench.recordOf(got);
+      const [input, output] = figuresOf[path] ?? ['prompt_tokens', 'completion_tokens'];
+      expect(shown).toMatchObject({ [input]: record.input_tokens, [output]: outputTokens });
+      expect(shown.cost).toBe(Number(record.cost));
       expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', output_tokens: outputTokens });
       expect(record.input_tokens).toBe(Math.ceil(JSON.stringify(sent).length / 4));
       expect(record).toMatchObject({ written_off: '0' });
@@ -183,7 +192,7 @@ it.each([
   expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
 });
 
-it.each([undefined, null])('shows the usage of parts that have some, and one cost: one has %s', async (none) => {
+it.each([undefined, null])('shows the usage and the cost of all parts, if one counts %s', async (none) => {
   const input = Array.from({ length: 300 }, (_, index) => (index === 0 ? 'first' : `text ${index}`));
   const answer = [list(none), list({ prompt_tokens: 150, total_tokens: 150 })];
   const got = await bench.post('/v1/embeddings', { model: 'embed', input, usage: { include: true }, answer });
@@ -191,8 +200,13 @@ it.each([undefined, null])('shows the usage of parts that have some, and one cos
   expect(body.data).toHaveLength(300);
   const record = await bench.recordOf(got);
   expect(record.input_tokens).toBeGreaterThan(300);
-  // Two parts of three.
-  expect(body.usage).toMatchObject({ prompt_tokens: 300, cost: Number(record.cost) });
+  const tokens = record.input_tokens;
+  expect(body.usage).toEqual({
+    prompt_tokens: tokens,
+    total_tokens: tokens,
+    completion_tokens: 0,
+    cost: Number(record.cost),
+  });
 });
 
 it('takes the total for the prompt where an engine that makes no tokens counts no other', async () => {

@@ -246,13 +246,15 @@ describe('a part', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 
-  it('may be answered without numbers and without usage, as a request may', async () => {
+  it('may be answered without numbers and without usage, and shows what is billed', async () => {
     bench.servers.onAsked = (one) =>
       one.send(200, JSON.stringify({ data: one.numbers.map((number) => ({ embedding: [number] })) }));
     const answer = await bench.embed({ input: textsOf(300) });
     const body: Body = await answer.json();
-    expect(body).toEqual({ data: textsOf(300).map((_, number) => ({ embedding: [number] })) });
     const record = await bench.recordOf(answer);
+    const tokens = record.input_tokens;
+    expect(body).toMatchObject({ usage: { prompt_tokens: tokens, total_tokens: tokens, completion_tokens: 0 } });
+    expect(body.data).toEqual(textsOf(300).map((_, number) => ({ embedding: [number] })));
     expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted' });
     expect(Number(record.cost)).toBeGreaterThan(0);
   });

@@ -119,7 +119,10 @@ export function estimateTokens(size: RequestSize, perChoiceMax: number): number 
   return estimatePromptTokens(size) + estimateOutputTokens(size, perChoiceMax);
 }
 
-/** Returns the cost if the estimate is right and the model adds the tokens that it was seen to add, in pico-dollars. */
+/**
+ * Returns the cost of one turn if the estimate is right and the model adds the tokens that it was seen to add, in
+ * pico-dollars. The number of further turns is unknown: `worstCost` covers the most.
+ */
 export function estimateCost(size: RequestSize, price: TokenPrice, perChoiceMax: number): bigint {
   const promptTokens = Math.min(
     estimatePromptTokens(size) + size.overheadTokens * size.contexts,

@@ -1,9 +1,17 @@
 import { scanDocument, spliceText } from '#base/json/json.ts';
 import { answerBytes, type MadeMember, textOfLength } from './text-count.ts';
-import { type EngineCount, parseUsage } from './usage.ts';
 import { finishReasonsOf } from './finish-reasons.ts';
+import {
+  openaiUsage,
+  placeAtEnd,
+  type ShownBill,
+  type UsageForm,
+  type UsagePlace,
+  usageSplices,
+} from './shown-usage.ts';
+import type { EngineCount } from './usage.ts';
 import { type MadeText, noText, type Seen } from './usage-of.ts';
-import { costSplice, findUsage, modelSplices, publicNameOf } from './usage-member.ts';
+import { findUsage, modelSplices, publicNameOf, type UsageMember } from './usage-member.ts';
 
 /** The member of an answer that shows whether its engine aborted the answer. */
 export interface BrokenSign {
@@ -15,8 +23,8 @@ export interface BrokenSign {
 export interface JsonMeterOptions {
   /** Model name that clients know, if the engine uses another one. */
   readonly rename: string | null;
-  /** Reads the text of a `usage` object. Default: OpenAI's form. */
-  readonly readUsage?: (json: string) => EngineCount | null;
+  /** Form of `usage`; null for answers without a bill, whose usage is neither read nor written. Default: OpenAI's. */
+  readonly form?: UsageForm | null;
   /** The member with the text. Default: `choices`. */
   readonly made?: MadeMember;
   /** Shows an aborted answer. Default: the finish reason of any choice. */
@@ -30,12 +38,10 @@ export interface MeteredJson {
   readonly aborted: boolean;
 }
 
-/** Result of `meterJson`. `write` returns the text for the client, with the cost if the client asked for it. */
+/** Result of `meterJson`. `write` returns the text for the client; null keeps the engine's usage. */
 export type JsonMeterResult =
-  | (MeteredJson & { readonly write: (costText: string | null) => string })
+  | (MeteredJson & { readonly write: (bill: ShownBill | null) => string })
   | { readonly ok: false };
-
-const OPEN_BRACE = 0x7b;
 
 /** Matches every answer of an aborted choice: others need no second reading. */
 const mayBeAborted = /"(?:abort|error)"/;
@@ -74,24 +80,27 @@ function isAnswer(text: string): boolean {
   }
 }
 
+function placeOf(text: string, found: UsageMember, end: number): UsagePlace {
+  return found.kind === 'found' ? { start: found.start, end: found.end, prefix: '' } : placeAtEnd(text, 0, end);
+}
+
 /**
  * Reads a complete JSON answer: its usage, and whether the engine aborted it.
  * @param text the answer's bytes as latin1
  */
 export function meterJson(text: string, options: JsonMeterOptions): JsonMeterResult {
-  const { readUsage = parseUsage } = options;
+  const { form = openaiUsage } = options;
   let end = text.length;
   while (end > 0 && text.charCodeAt(end - 1) <= 0x20) end -= 1;
   const found = findUsage(text, 0, end);
   if (found.kind === 'broken') return { ok: false };
-  const last = found.kind === 'found' ? readUsage(text.slice(found.start, found.end)) : null;
+  const last = found.kind === 'found' && form !== null ? form.read(text.slice(found.start, found.end)) : null;
   if (!hasFigures(last) && !isAnswer(text)) return { ok: false };
   const renaming = options.rename === null ? [] : modelSplices(text, 0, end, publicNameOf(options.rename));
   if (renaming === null) return { ok: false };
-  const range = found.kind === 'found' && text.charCodeAt(found.start) === OPEN_BRACE ? found : null;
-  const write = (costText: string | null): string => {
-    const cost = costText === null || range === null ? [] : [costSplice(text, range, costText)];
-    return spliceText(text, [...renaming, ...cost]);
+  const write = (bill: ShownBill | null): string => {
+    const usage = form === null ? [] : usageSplices(text, placeOf(text, found, end), bill, form);
+    return spliceText(text, [...renaming, ...usage]);
   };
   const aborted = isBrokenOff(text, options.brokenSign) || tellsError(text);
   const seen = { last, running: null, text: textBeside(text, last, options.made) };

@@ -1,11 +1,12 @@
 import { type JsonMember, scanDocument, spliceText } from '#base/json/json.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
-import { HeldFrames, type UsageRange } from './held-frames.ts';
+import { HeldFrames } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
+import { messagesUsage, placeAtEnd, type ShownBill, type UsagePlace } from './shown-usage.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { madeBytes, TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, type PublicName, publicNameOf } from './usage-member.ts';
-import { type EngineCount, largest, parseMessageUsage } from './usage.ts';
+import { type EngineCount, largest, parseMessageUsage, parseObject } from './usage.ts';
 import type { Seen } from './usage-of.ts';
 
 /**
@@ -41,7 +42,7 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   #opening = '';
   #isStarted = false;
   /** Frames from the final count on. */
-  readonly #held = new HeldFrames();
+  readonly #held = new HeldFrames(messagesUsage);
   /** The `usage` of the first event, as its text. */
   #firstCount = '{}';
   #last: EngineCount | null = null;
@@ -78,8 +79,8 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
     this.#abortExpected = true;
   }
 
-  lastFrames(costText: string | null): string {
-    return this.#held.write(costText);
+  lastFrames(bill: ShownBill | null): string {
+    return this.#held.write(bill);
   }
 
   seen(): Seen {
@@ -169,17 +170,17 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   /** Reads the final count. Engines that do not repeat the prompt's count there sent it at the start. */
   #count(frame: Frame, members: Members): string {
     const json = valueOf(frame, members, 'usage');
+    const { output_tokens: _begun, ...first } = parseObject(this.#firstCount) ?? {};
     if (json !== null && json.startsWith('{')) {
-      const { output_tokens: _begun, ...first } = parseObject(this.#firstCount);
       this.#last = largest(this.#last, parseMessageUsage(JSON.stringify({ ...first, ...parseObject(json) })));
       this.inputTokens = this.#last?.inputTokens ?? this.inputTokens;
     }
     // vLLM sends no reason for an aborted answer.
-    const reason = parseObject(valueOf(frame, members, 'delta'))['stop_reason'] ?? null;
+    const reason = parseObject(valueOf(frame, members, 'delta') ?? '')?.['stop_reason'] ?? null;
     if (reason === null && !this.#abortExpected) return this.fail('engine_abort');
     this.#held.add(this.#opening);
     this.#opening = '';
-    this.#held.add(frame.text, [], objectIn(frame, members, 'usage'));
+    this.#held.add(frame.text, [], { ...placeIn(frame, members), before: first });
     return '';
   }
 
@@ -192,27 +193,16 @@ class MessagesMeter extends FrameMeter implements StreamMeter {
   }
 }
 
-/** Returns the range of a member's object in the frame's text; null if the member is no object. */
-function objectIn({ text, start }: Frame, members: Members, name: string): UsageRange | null {
-  const member = members.find(({ key }) => key === name);
-  if (member === undefined || text.charCodeAt(start + member.valueStart) !== OPEN_BRACE) return null;
-  return { start: start + member.valueStart, end: start + member.valueEnd };
+function placeIn({ text, start, end }: Frame, members: Members): UsagePlace {
+  const member = members.find(({ key }) => key === 'usage');
+  if (member === undefined) return placeAtEnd(text, start, end);
+  return { start: start + member.valueStart, end: start + member.valueEnd, prefix: '' };
 }
 
 /** Returns the JSON of a member of the object that begins at the frame's start. */
 function valueOf({ text, start }: Frame, members: Members, name: string): string | null {
   const member = members.find(({ key }) => key === name);
   return member === undefined ? null : text.slice(start + member.valueStart, start + member.valueEnd);
-}
-
-function parseObject(json: string | null): Readonly<Record<string, unknown>> {
-  if (json === null) return {};
-  try {
-    const value: unknown = JSON.parse(json);
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
 }
 
 /** Sign of an aborted message in JSON: it has no reason for its end. */

@@ -5,4 +5,5 @@ export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from './p
 export { brokenResponse, createResponsesMeter } from './responses-meter.ts';
 export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from './stream-meter.ts';
 export { type CountTerms, type KnownUsage, noText, nothingSeen, type Seen, usageOf } from './usage-of.ts';
-export { costOf, noUsage, parseMessageUsage, type Usage, type UsageSource, usageSources } from './usage.ts';
+export { messagesUsage, openaiUsage, responsesUsage, type ShownBill } from './shown-usage.ts';
+export { costOf, noUsage, type Usage, type UsageSource, usageSources } from './usage.ts';

@@ -2,8 +2,8 @@ import { ObjectPieces, type PieceMember, type Splice } from '#base/json/json.ts'
 import { FinishReasons } from './finish-reasons.ts';
 import { hasFigures, type JsonMeterOptions, type MeteredJson } from './json-meter.ts';
 import { largeBytesOfToken, textOfLength } from './text-count.ts';
-import { parseUsage } from './usage.ts';
-import { costSplice, publicNameOf } from './usage-member.ts';
+import { openaiUsage, type ShownBill, shownUsage } from './shown-usage.ts';
+import { publicNameOf } from './usage-member.ts';
 
 /** Reads a large JSON answer as it comes: each byte once, and never all of it as one text. */
 export interface PiecesMeter {
@@ -15,7 +15,7 @@ export interface PiecesMeter {
 
 /** Result like that of `meterJson`; the splices, in their order, make the text for the client. */
 export type PiecesMeterResult =
-  | (MeteredJson & { readonly splices: (costText: string | null) => readonly Splice[] })
+  | (MeteredJson & { readonly splices: (bill: ShownBill | null) => readonly Splice[] })
   | { readonly ok: false };
 
 const wanted = ['usage', 'model', 'error'];
@@ -23,7 +23,7 @@ const wanted = ['usage', 'model', 'error'];
 const valueCharsMax = 65_536;
 
 export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
-  const { readUsage = parseUsage, brokenSign } = options;
+  const { form = openaiUsage, brokenSign } = options;
   const names = brokenSign === undefined ? wanted : [...wanted, brokenSign.member];
   const pieces = new ObjectPieces(new Set(names), valueCharsMax);
   const reasons = new FinishReasons();
@@ -40,12 +40,12 @@ export function createPiecesMeter(options: JsonMeterOptions): PiecesMeter {
       if (members === null) return { ok: false };
       const member = members.get('usage');
       if (member !== undefined && !isWhole(member)) return { ok: false };
-      const last = member === undefined ? null : readUsage(member.text);
+      const last = member === undefined || form === null ? null : form.read(member.text);
       // Some engines report an error with status 200.
       const tellsError = (members.get('error')?.text ?? 'null') !== 'null';
       if (!hasFigures(last) && tellsError) return { ok: false };
       const aborted = brokenSign?.isBroken(members.get(brokenSign.member)?.text ?? null) ?? reasons.isBroken;
-      const splices = (costText: string | null): readonly Splice[] => splicesOf(members, costText, options);
+      const splices = (bill: ShownBill | null): readonly Splice[] => splicesOf(pieces, members, bill, options);
       const seen = { last, running: null, text: textOfLength(bytes, largeBytesOfToken) };
       return { ok: true, seen, splices, aborted: aborted || tellsError };
     },
@@ -57,16 +57,17 @@ function isWhole({ valueStart, valueEnd, text }: PieceMember): boolean {
 }
 
 function splicesOf(
+  { closedAt }: ObjectPieces,
   members: ReadonlyMap<string, PieceMember>,
-  costText: string | null,
-  { rename }: JsonMeterOptions,
+  bill: ShownBill | null,
+  { rename, form = openaiUsage }: JsonMeterOptions,
 ): Splice[] {
   const splices: Splice[] = [];
   const member = members.get('usage');
-  if (costText !== null && member?.text.startsWith('{') === true) {
-    const { start, end, text } = costSplice(member.text, { start: 0, end: member.text.length }, costText);
-    splices.push({ start: member.valueStart + start, end: member.valueStart + end, text });
-  }
+  const shown = bill === null || form === null ? '' : shownUsage(member?.text ?? '', bill, form);
+  if (shown !== '' && member !== undefined)
+    splices.push({ start: member.valueStart, end: member.valueEnd, text: shown });
+  else if (shown !== '') splices.push({ start: closedAt, end: closedAt, text: `,"usage":${shown}` });
   const model = members.get('model');
   if (model !== undefined && rename !== null) {
     splices.push({ start: model.valueStart, end: model.valueEnd, text: publicNameOf(rename) });

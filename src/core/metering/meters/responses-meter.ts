@@ -1,7 +1,8 @@
 import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json/json.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
-import { HeldFrames, type UsageRange } from './held-frames.ts';
+import { HeldFrames } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
+import { placeAtEnd, responsesUsage, type ShownBill, type UsagePlace } from './shown-usage.ts';
 import type { StreamMeter, StreamMeterOptions } from './stream-meter.ts';
 import { answerBytes, madeBytes, TextCount, writtenChars } from './text-count.ts';
 import { modelSplices, type PublicName, publicNameOf } from './usage-member.ts';
@@ -39,10 +40,10 @@ const OPEN_BRACE = 0x7b;
 
 type Members = readonly JsonMember[];
 
-/** Changes of an event with a response, and the range of its count. */
+/** Changes of an event with a response, and the place of its count. */
 interface ReadResponse {
   readonly splices: readonly Splice[];
-  readonly usage: UsageRange | null;
+  readonly usage: UsagePlace | null;
 }
 
 const unchanged: ReadResponse = { splices: [], usage: null };
@@ -54,7 +55,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
   readonly cachedTokens = 0;
   readonly #counted = new TextCount();
   /** The last event, which has the count. */
-  readonly #held = new HeldFrames();
+  readonly #held = new HeldFrames(responsesUsage);
   readonly #publicName: PublicName | null;
   /** Events that are held back until there is output: until then another replica can be asked. */
   #opening = '';
@@ -96,8 +97,8 @@ class EventMeter extends FrameMeter implements StreamMeter {
     this.#abortExpected = true;
   }
 
-  lastFrames(costText: string | null): string {
-    return this.#held.write(costText);
+  lastFrames(bill: ShownBill | null): string {
+    return this.#held.write(bill);
   }
 
   seen(): Seen {
@@ -191,17 +192,16 @@ class EventMeter extends FrameMeter implements StreamMeter {
     return splices === null ? null : { splices, usage };
   }
 
-  /** Reads the count. @returns its range */
-  #count(response: Frame, members: Members): UsageRange | null {
+  /** Reads the count. @returns its place */
+  #count(response: Frame, members: Members): UsagePlace {
     const json = valueOf(response, members, 'usage');
     this.#last = json === null ? null : parseUsage(json);
     this.inputTokens = this.#last?.inputTokens ?? 0;
     const status = valueOf(response, members, 'status') ?? '';
     if (brokenStatus.has(status) && !this.#abortExpected) this.fail('engine_abort');
     const member = members.find(({ key }) => key === 'usage');
-    if (member === undefined || response.text.charCodeAt(response.start + member.valueStart) !== OPEN_BRACE)
-      return null;
-    return { start: response.start + member.valueStart, end: response.start + member.valueEnd };
+    if (member === undefined) return placeAtEnd(response.text, response.start, response.end);
+    return { start: response.start + member.valueStart, end: response.start + member.valueEnd, prefix: '' };
   }
 }
 

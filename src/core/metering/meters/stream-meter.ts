@@ -4,13 +4,15 @@ import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import { tellsError } from './json-meter.ts';
 import { choiceTexts, TextCount } from './text-count.ts';
-import { type EngineCount, largest, parseUsage, readCount } from './usage.ts';
+import { openaiUsage, type ShownBill, shownUsage } from './shown-usage.ts';
+import { type EngineCount, largest, parseObject, parseUsage, readCount } from './usage.ts';
 import type { Seen } from './usage-of.ts';
 import { findUsage, modelSplices, type PublicName, publicNameOf, type UsageMember } from './usage-member.ts';
 
 /**
  * Reads a stream of chat or text completion chunks on its way to the client: counts usage, removes usage that was not
- * asked for, and notes how the stream ends. Apart from that, frames keep the engine's bytes.
+ * asked for, ends with the usage chunk that was asked for, and notes how the stream ends. Apart from that, frames keep
+ * the engine's bytes.
  *
  * vLLM's OpenAI server sends every frame as one `data:` line. With forced usage each frame has the running count of its
  * own choice, and a last one without choices has the sum. An error is a separate frame with status 200, and `[DONE]`
@@ -22,8 +24,6 @@ export interface StreamMeterOptions {
   readonly wantsUsage: boolean;
   /** True if the client asked for usage on every chunk. */
   readonly wantsRunningUsage: boolean;
-  /** True if the client asked for `usage.cost` in the final usage chunk. */
-  readonly wantsCost: boolean;
   /** Model name that clients know, if the engine uses another one. */
   readonly rename: string | null;
   /** Choices per prompt (`n`). */
@@ -45,9 +45,9 @@ export interface StreamMeter {
   /**
    * Returns the frames that the client gets with the end, if there are more than an end mark; to be sent once the
    * database has the usage.
-   * @param costText cost of the request, if the client asked for it
+   * @param bill what their usage shows; null keeps the engine's usage
    */
-  lastFrames(costText: string | null): string;
+  lastFrames(bill: ShownBill | null): string;
   /**
    * True if all frames so far only say that the engine accepted the request: the client got none of them, and the
    * request may still wait.
@@ -99,8 +99,10 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
   #engineTokens = 0;
   /** Chunks whose text the engine has not counted: they have no count, or one that does not grow. */
   readonly #texts = new TextCount();
-  /** The latest chunk that shall include the cost. Some engines send one with the prompt's count before the text. */
-  #held = new HeldFrames();
+  /** The engine's latest usage chunk. Some engines send one with the prompt's count before the text. */
+  #usageChunk = new HeldFrames(openaiUsage);
+  /** The latest chunk with choices. */
+  #latest: Frame | null = null;
   readonly #options: StreamMeterOptions;
   readonly #choicesExpected: number;
   readonly #publicName: PublicName | null;
@@ -141,8 +143,18 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     this.#abortExpected = true;
   }
 
-  lastFrames(costText: string | null): string {
-    return this.#held.write(costText);
+  lastFrames(bill: ShownBill | null): string {
+    if (bill === null || !this.#options.wantsUsage || !this.#usageChunk.isEmpty) return this.#usageChunk.write(bill);
+    return this.#madeUsageChunk(bill);
+  }
+
+  /** Makes the usage chunk that the engine has not sent. */
+  #madeUsageChunk(bill: ShownBill): string {
+    const { text, start, end } = this.#latest ?? { text: '', start: 0, end: 0 };
+    const { id, object, created, model } = parseObject(text.slice(start, end)) ?? {};
+    const head = JSON.stringify({ id, object, created, model, choices: [] });
+    const frame = `data: ${head.slice(0, -1)},"usage":${shownUsage('', bill, openaiUsage)}}\n\n`;
+    return this.#renamed({ text: frame, start: 'data: '.length, end: frame.length - 2 }, []);
   }
 
   seen(): Seen {
@@ -176,51 +188,50 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     const usage = findUsage(frame.text, frame.start, frame.end);
     if (usage.kind === 'broken') return this.fail('garbage');
     const isCount = usage.kind === 'found' && frame.text.charCodeAt(usage.start) === OPEN_BRACE;
-    if (isCount && isEmptyList(frame.text, choicesAt)) return this.#usageChunk(frame, usage.start, usage.end);
+    if (isCount && isEmptyList(frame.text, choicesAt)) return this.#lastCount(frame, usage, true);
     const isFirstCount = isCount && this.#running.length === 0;
     const isCounted = isCount && this.#noteRunning(frame, choicesAt, frame.text.slice(usage.start, usage.end));
     if (!isCounted) this.#noteTexts(frame);
     if (!this.#noteFinish(frame, choicesAt)) return this.fail('engine_abort');
     if (!isCount && hasError(frame)) return this.fail('error_frame');
-    return isFirstCount ? this.#firstCount(frame, usage) : this.#chunk(frame, usage, isCount);
+    if (isFirstCount) this.#noteFirst(frame, usage);
+    return this.#chunk(frame, usage, isCount);
   }
 
-  /** Handles the first count, which may be the final one. */
-  #firstCount(frame: Frame, usage: UsageMember & { readonly kind: 'found' }): string {
-    const { mayCountOnFinish, wantsUsage } = this.#options;
-    const isFinal = mayCountOnFinish && this.#choicesExpected === 1 && this.finished;
-    const finalChunk = isFinal ? this.#usageChunk(frame, usage.start, usage.end) : '';
-    return (isFinal && wantsUsage) || this.failure !== null ? finalChunk : this.#chunk(frame, usage, true);
+  /** Notes the first count as the last one if it ends the only choice. */
+  #noteFirst(frame: Frame, usage: TextRange): void {
+    const isOnly = this.#options.mayCountOnFinish && this.#choicesExpected === 1;
+    if (isOnly && this.finished) this.#count(frame, usage);
   }
 
   #chunk(frame: Frame, usage: UsageMember, isCount: boolean): string {
     const { wantsUsage, wantsRunningUsage } = this.#options;
+    if (wantsUsage) this.#latest = frame;
     const cut = usage.kind === 'found' && !wantsRunningUsage && (isCount || !wantsUsage);
     if (this.#publicName !== null)
       return this.#renamed(frame, cut ? [{ start: usage.cutStart, end: usage.cutEnd, text: '' }] : []);
     return cut ? frame.text.slice(0, usage.cutStart) + frame.text.slice(usage.cutEnd) : frame.text;
   }
 
-  #usageChunk(frame: Frame, start: number, end: number): string {
-    const { wantsUsage, wantsCost } = this.#options;
-    const usage = parseUsage(frame.text.slice(start, end));
-    if (usage === null) return this.fail('garbage');
-    // Impossible counts are passed on unchanged, and are not counted.
-    this.#count(usage);
-    if (!wantsUsage) return '';
-    if (!wantsCost) return this.#renamed(frame, []);
+  /** Handles a count beside no choice. @param isUsageChunk true if it has the form that clients read at the end */
+  #lastCount(frame: Frame, { start, end }: TextRange, isUsageChunk: boolean): string {
+    if (!this.#count(frame, { start, end })) return this.fail('garbage');
+    if (!this.#options.wantsUsage || !isUsageChunk) return '';
     const renaming = this.#renaming(frame);
     if (renaming === null) return this.fail('garbage');
-    const before = this.#held.write(null);
-    this.#held = new HeldFrames();
-    this.#held.add(frame.text, renaming, { start, end });
-    return before;
+    this.#usageChunk = new HeldFrames(openaiUsage);
+    this.#usageChunk.add(frame.text, renaming, { start, end, prefix: '' });
+    return '';
   }
 
-  #count(usage: EngineCount): void {
+  /** @returns false for an invalid count */
+  #count({ text }: Frame, { start, end }: TextRange): boolean {
+    const usage = parseUsage(text.slice(start, end));
+    if (usage === null) return false;
     this.#last = largest(this.#last, usage);
     this.#engineTokens = Math.max(this.#engineTokens, usage.outputTokens ?? 0);
     if ((usage.inputTokens ?? 0) > this.inputTokens) this.#notePrompt(usage.inputTokens ?? 0, usage.cachedTokens);
+    return true;
   }
 
   #notePrompt(tokens: number, cachedTokens: number): void {
@@ -242,7 +253,7 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     if (usage === undefined || frame.text.charCodeAt(frame.start + usage.valueStart) !== OPEN_BRACE) {
       return this.#renamed(frame, []);
     }
-    return this.#usageChunk(frame, frame.start + usage.valueStart, frame.start + usage.valueEnd);
+    return this.#lastCount(frame, { start: frame.start + usage.valueStart, end: frame.start + usage.valueEnd }, false);
   }
 
   /** Applies the splices, and the model's public name if the engine uses another. */
@@ -301,6 +312,8 @@ class ChunkMeter extends FrameMeter implements StreamMeter {
     return true;
   }
 }
+
+type TextRange = Pick<Frame, 'start' | 'end'>;
 
 /** True if the frame has an error besides choices. Frames with a count are not checked. */
 function hasError({ text, start, end }: Frame): boolean {

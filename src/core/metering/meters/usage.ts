@@ -53,7 +53,7 @@ function larger(a: FigureWithPart, b: FigureWithPart): FigureWithPart {
 const tokensMax = 1_000_000_000;
 
 /** @returns null if the value is not a count, or larger than any request can use */
-function countOf(value: unknown): number | null {
+export function countOf(value: unknown): number | null {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= tokensMax ? value : null;
 }
 
@@ -69,10 +69,14 @@ function either(value: unknown, chat: string, responses: string): unknown {
   return member(value, chat) ?? member(value, responses);
 }
 
-function parseObject(json: string): object | null {
+/** Members of a JSON object. */
+export type Members = Readonly<Record<string, unknown>>;
+
+/** @returns null if the text is not a JSON object */
+export function parseObject(json: string): Members | null {
   try {
     const value: unknown = JSON.parse(json);
-    return typeof value === 'object' && value !== null ? value : null;
+    return typeof value === 'object' && value !== null ? (value as Members) : null;
   } catch {
     return null;
   }

@@ -42,7 +42,8 @@ export const inferenceRequestHeaders = z.object({
     .openapi({
       description:
         '`true`: no engine is called, nothing is counted or charged, and the response is {"object":"dry_run","model",' +
-        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}. If fallbacks are ' +
+        '"estimated_cost","worst_cost","admitted","refusal","cold_start_seconds"}. If the engine may run tools ' +
+        'itself, "estimated_cost" covers one turn and "worst_cost" all of them. If fallbacks are ' +
         'allowed, it also has ' +
         '"fallbacks", a list of {"model","estimated_cost","worst_cost","admitted","refusal"} of those ' +
         'that could answer, ' +

@@ -11,6 +11,7 @@ export {
   type LargeAnswerResult,
   TextBlocks,
   textOf,
+  type WriteAnswer,
 } from './large-answer.ts';
 export { limitError } from './limit-error.ts';
 export { freeAnswers, freeMessagesAnswers, messagesAnswers } from './messages-answers.ts';

@@ -1,5 +1,5 @@
 import type { Splice } from '#base/json/json.ts';
-import type { MeteredJson, PiecesMeter } from '#core/metering/metering.ts';
+import type { MeteredJson, PiecesMeter, ShownBill } from '#core/metering/metering.ts';
 
 /** Last bytes of an answer: latin1, or the blocks of a large JSON answer. */
 export type AnswerText = string | readonly Buffer[];
@@ -20,10 +20,10 @@ export function bytesOf(blocks: readonly Buffer[]): number {
   return blocks.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** `write` returns the text for the client, with the cost if the client asked for it. */
-export type LargeAnswerResult =
-  | (MeteredJson & { readonly write: (costText: string | null) => AnswerText })
-  | { readonly ok: false };
+/** Returns the text for the client, with the usage that a bill shows; null keeps the engine's usage. */
+export type WriteAnswer = (bill: ShownBill | null) => AnswerText;
+
+export type LargeAnswerResult = (MeteredJson & { readonly write: WriteAnswer }) | { readonly ok: false };
 
 /** Collects a JSON answer as it arrives, which may be megabytes. */
 export interface AnswerCollector {
@@ -108,7 +108,7 @@ export class LargeAnswer implements AnswerCollector {
     if (!metered.ok) return metered;
     const { seen, aborted, splices } = metered;
     const blocks = this.#blocks?.end() ?? [];
-    return { ok: true, seen, aborted, write: (costText) => spliceBlocks(blocks, splices(costText)) };
+    return { ok: true, seen, aborted, write: (bill) => spliceBlocks(blocks, splices(bill)) };
   }
 }
 

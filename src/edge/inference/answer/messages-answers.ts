@@ -5,7 +5,7 @@ import {
   createMessagesMeter,
   createPiecesMeter,
   meterJson,
-  parseMessageUsage,
+  messagesUsage,
 } from '#core/metering/metering.ts';
 import { type AnswerFormat, openaiAnswers, type OverContext } from './openai-answers.ts';
 
@@ -24,7 +24,7 @@ function overContext({ limit, input, output }: OverContext): string {
   );
 }
 
-const read = { readUsage: parseMessageUsage, brokenSign: brokenMessage, made: 'content' } as const;
+const read = { form: messagesUsage, brokenSign: brokenMessage, made: 'content' } as const;
 
 /** Format of answers of `/v1/messages`: named events, the last of which is `message_stop`. There is no `[DONE]`. */
 export const messagesAnswers: AnswerFormat = {
@@ -40,9 +40,9 @@ export const messagesAnswers: AnswerFormat = {
   mergeFrames: (text, { last }) => mergeMessageFrames(text + last),
 };
 
-const uncounted = { readUsage: () => null };
+const uncounted = { form: null };
 
-/** Format of free answers: a count that the engine reports is ignored. */
+/** Format of free answers: a count that the engine reports is ignored and kept. */
 export const freeAnswers: AnswerFormat = {
   ...openaiAnswers,
   meterJson: (text, options) => meterJson(text, { ...options, ...uncounted }),

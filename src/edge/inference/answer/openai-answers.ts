@@ -4,6 +4,7 @@ import {
   createPiecesMeter,
   createStreamMeter,
   meterJson,
+  openaiUsage,
   type JsonMeterOptions,
   type JsonMeterResult,
   type PiecesMeter,
@@ -67,16 +68,6 @@ export const openaiAnswers: AnswerFormat = {
   meterJson,
   meterPieces: createPiecesMeter,
   makeFrames,
-  mergeFrames: (text, { last, usage, choices }) => mergeFrames(text + last, usageBody(usage), choices),
+  mergeFrames: (text, { last, usage, choices }) => mergeFrames(text + last, openaiUsage.whole(usage), choices),
   plainAnswer,
 };
-
-function usageBody({ inputTokens, cachedTokens, outputTokens, reasoningTokens }: Usage): object {
-  return {
-    prompt_tokens: inputTokens,
-    total_tokens: inputTokens + outputTokens,
-    completion_tokens: outputTokens,
-    prompt_tokens_details: { cached_tokens: cachedTokens },
-    completion_tokens_details: reasoningTokens === 0 ? null : { reasoning_tokens: reasoningTokens },
-  };
-}

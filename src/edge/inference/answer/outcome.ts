@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { type KnownUsage, noUsage, type OutcomeKind, type Usage, type UsageSource } from '#core/metering/metering.ts';
-import type { AnswerText } from './large-answer.ts';
+import type { AnswerText, WriteAnswer } from './large-answer.ts';
 import { ClientGoneError, toAppError } from '#edge/http/http.ts';
 import { clientLeft, type Stop } from './stop.ts';
 
@@ -13,8 +13,8 @@ export interface Outcome {
   readonly remark: string | null;
   /** The last frames of a stream, or the whole JSON answer. */
   readonly last: AnswerText;
-  /** Writes `last` with the request's cost; null if the client did not ask for the cost. */
-  readonly writeCost: ((costText: string) => AnswerText) | null;
+  /** Writes `last` with what the request is billed; null for an answer that shows no bill of its own. */
+  readonly writeBill: WriteAnswer | null;
   readonly usage: Usage;
   readonly usageSource: UsageSource;
   /** The fault of the engine's last count; null without a fault. */
@@ -40,7 +40,7 @@ export function outcomeOf({
   error,
   remark = null,
   last = '',
-  writeCost = null,
+  writeBill = null,
   usage = noUsage,
   usageSource = 'none',
   countFault = null,
@@ -51,7 +51,7 @@ export function outcomeOf({
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
   const counted = { usage, usageSource, countFault };
-  const told = { kind, error, remark, last, writeCost };
+  const told = { kind, error, remark, last, writeBill };
   return { ...told, ...counted, retry, unanswered, unreachable, refusedWith, isDoubtful };
 }
 

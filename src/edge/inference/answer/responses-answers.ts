@@ -1,7 +1,15 @@
 import { errorEnvelope } from '#base/errors.ts';
 import { makeResponseFrames, mergeResponseFrames } from '#core/cache/cache.ts';
-import { brokenResponse, createPiecesMeter, createResponsesMeter, meterJson } from '#core/metering/metering.ts';
+import {
+  brokenResponse,
+  createPiecesMeter,
+  createResponsesMeter,
+  meterJson,
+  responsesUsage,
+} from '#core/metering/metering.ts';
 import { type AnswerFormat, openaiAnswers } from './openai-answers.ts';
+
+const read = { form: responsesUsage, brokenSign: brokenResponse, made: 'output' } as const;
 
 /**
  * Format of answers of `/v1/responses`: named events, the last of which has the whole answer and its count. There is no
@@ -18,8 +26,8 @@ export const responsesAnswers: AnswerFormat = {
     return `event: error\ndata: ${Buffer.from(JSON.stringify(event), 'utf8').toString('latin1')}\n\n`;
   },
   meterStream: createResponsesMeter,
-  meterJson: (text, options) => meterJson(text, { ...options, brokenSign: brokenResponse, made: 'output' }),
-  meterPieces: (options) => createPiecesMeter({ ...options, brokenSign: brokenResponse, made: 'output' }),
+  meterJson: (text, options) => meterJson(text, { ...options, ...read }),
+  meterPieces: (options) => createPiecesMeter({ ...options, ...read }),
   makeFrames: makeResponseFrames,
   mergeFrames: (_text, { last }) => mergeResponseFrames(last),
 };

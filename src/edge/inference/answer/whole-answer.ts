@@ -1,5 +1,5 @@
 import { scanDocument, spliceText } from '#base/json/json.ts';
-import type { JsonMeterOptions } from '#core/metering/metering.ts';
+import type { JsonMeterOptions, ShownBill } from '#core/metering/metering.ts';
 import { isObject } from '#edge/inference/json-member.ts';
 import type { AnswerText } from './large-answer.ts';
 import type { AnswerFormat } from './openai-answers.ts';
@@ -13,7 +13,7 @@ export interface AnsweredPart {
 export type WholeAnswer =
   | {
       readonly ok: true;
-      readonly write: (costText: string | null) => readonly Buffer[];
+      readonly write: (bill: ShownBill | null) => readonly Buffer[];
     }
   | { readonly ok: false };
 
@@ -31,8 +31,8 @@ export function joinAnswers(
   if (!metered.ok) return { ok: false };
   if (dataAt(metered.write(null)) === null) return { ok: false };
   const vectors = parts.flatMap(({ last }) => (typeof last === 'string' ? [Buffer.from(last, 'latin1')] : last));
-  const write = (costText: string | null): readonly Buffer[] => {
-    const text = metered.write(costText);
+  const write = (bill: ShownBill | null): readonly Buffer[] => {
+    const text = metered.write(bill);
     const at = dataAt(text) ?? text.length;
     return [Buffer.from(text.slice(0, at), 'latin1'), ...vectors, Buffer.from(text.slice(at), 'latin1')];
   };

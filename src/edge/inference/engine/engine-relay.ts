@@ -16,7 +16,6 @@ import {
   answerBytesMax,
   type AnswerCollector,
   type AnswerPlace,
-  type AnswerText,
   clientLeft,
   LargeAnswer,
   type LargeAnswerResult,
@@ -25,6 +24,7 @@ import {
   outOfFunds,
   SlowReader,
   type Stop,
+  type WriteAnswer,
 } from '#edge/inference/answer/answer.ts';
 import type { EngineRefusalText } from '#edge/inference/engine-text.ts';
 import type { Endpoint } from '#edge/inference/request/request.ts';
@@ -61,8 +61,6 @@ export interface RelayJob {
   readonly collect: (() => AnswerCollector) | null;
   readonly hold: RequestHold;
   readonly countTerms: CountTerms;
-  /** The client asked for `usage.cost`. */
-  readonly wantsCost: boolean;
   /** True if Headgate started the engine. */
   readonly isOurs: boolean;
   /** The catalog id, if the engine uses another name for the model; else null. */
@@ -265,9 +263,8 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     this.#onOver?.();
   }
 
-  #complete(write: (costText: string | null) => AnswerText, more: Partial<Outcome> = {}): void {
-    const writeCost = this.#job.wantsCost ? write : null;
-    this.#finish({ kind: 'completed', error: null, last: write(null), writeCost, ...more });
+  #complete(write: WriteAnswer, more: Partial<Outcome> = {}): void {
+    this.#finish({ kind: 'completed', error: null, last: write(null), writeBill: write, ...more });
   }
 
   #fail(error: AppError, more: Partial<Outcome> = {}): void {
@@ -310,7 +307,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     if (meter.failure !== null)
       this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
     else if (meter.done) {
-      const write = (costText: string | null): string => meter.lastFrames(costText) + endpoint.answers.streamEnd;
+      const write: WriteAnswer = (bill) => meter.lastFrames(bill) + endpoint.answers.streamEnd;
       if (stopped === null) this.#complete(write, { remark: meter.remark });
       else this.#finish({ kind: stopped.kind, error: stopped.error });
     } else if (!isPaid && stopped === null && !meter.finished) this.stop(outOfFunds(hold));

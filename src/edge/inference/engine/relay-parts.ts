@@ -246,7 +246,7 @@ class PartsRelay {
     const joined = joinAnswers(answered, call.endpoint.answers, { rename: renameOf(request) });
     if (!joined.ok) return this.#breakOff(failedBy(new AppError('upstream_error', { reason: 'engine_answer' })));
     const { write } = joined;
-    const answer = { last: write(null), writeCost: request.fields.wantsCost ? write : null };
+    const answer = { last: write(null), writeBill: write };
     return outcomeOf({ kind: 'completed', error: null, ...answer, ...this.#sumOf(this.#sent) });
   }
 

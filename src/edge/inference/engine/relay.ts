@@ -120,7 +120,6 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     collect: part === null ? null : () => part.collect(),
     hold: grant.hold,
     countTerms: countTermsOf(call, grant),
-    wantsCost: fields.wantsCost,
     isOurs: isOurs(model),
     rename,
     onFirstByte: () => {
@@ -166,11 +165,11 @@ const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): st
 /** Lists the fields one by one: a spread copy of the fields would keep the body in memory while the stream runs. */
 function meterOptions(
   { endpoint }: Call,
-  { fields: { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts } }: InferenceRequest,
+  { fields: { wantsUsage, wantsRunningUsage, choices, prompts } }: InferenceRequest,
   { forcedUsage }: Replica,
 ): Omit<StreamMeterOptions, 'rename'> {
   const mayCountOnFinish = !forcedUsage && endpoint.mayCountOnFinish;
-  return { wantsUsage, wantsRunningUsage, wantsCost, choices, prompts, mayCountOnFinish };
+  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
 }
 
 /** Writes the headers for the engine. None of the client's own headers are forwarded. */

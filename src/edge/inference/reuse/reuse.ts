@@ -105,7 +105,7 @@ function shapeAnswer(
   if (stream) return answers.makeFrames(text, { wantsUsage, wantsRunningUsage, costText }) + answers.streamEnd;
   if (costText === null) return text;
   const shaped = answers.meterJson(text, { rename: null });
-  return shaped.ok ? shaped.write(costText) : text;
+  return shaped.ok ? shaped.write({ usage: null, costText }) : text;
 }
 
 /** Ends what this request has begun, and leaves its answer for others. Call after the request's end is recorded. */
