@@ -1,9 +1,9 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
-import { tags } from './support/needs.ts';
-import { createReporter } from './support/reporter.ts';
-import { WaitingFirst } from './support/sequencer.ts';
-import { planSuites, suiteHasTests } from './support/suites.ts';
+import { tags } from '#test/needs.ts';
+import { createReporter } from '#test/reporter.ts';
+import { WaitingFirst } from '#test/sequencer.ts';
+import { planSuites, suiteHasTests } from '#test/suites.ts';
 
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
 

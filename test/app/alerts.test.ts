@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
-import { verified } from '../core/alerts/receiver.ts';
-import { makePerson, signInPerson } from '../edge/portal/visitor.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { type MailServer, startMailServer } from '../support/mail.ts';
+import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
+import { verified } from '#test/alerts/receiver.ts';
+import { makePerson, signInPerson } from '#test/portal/visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { type MailServer, startMailServer } from '#test/mail.ts';
 
 let mail: MailServer;
 let receiver: LocalReceiver;

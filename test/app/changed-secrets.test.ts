@@ -2,13 +2,13 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { chapterLines, paste, rotateChapter } from '../support/chapter-lines.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { freePort } from '../support/free-port.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { startMailServer } from '../support/mail.ts';
-import { startOidcServer } from '../support/oidc.ts';
-import { browse, makePerson, sendForm } from '../edge/portal/visitor.ts';
+import { chapterLines, paste, rotateChapter } from '#test/chapter-lines.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { freePort } from '#test/free-port.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startMailServer } from '#test/mail.ts';
+import { startOidcServer } from '#test/oidc.ts';
+import { browse, makePerson, sendForm } from '#test/portal/visitor.ts';
 
 /** The lines of compose/rotate.md, in a folder that has the secrets where a clone has them. */
 

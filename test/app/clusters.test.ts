@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createTestDatabase } from '../support/database.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 type Json = ReturnType<JSON['parse']>;
 

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { createEngineAlertsPart } from '#app/alerts.ts';
 import type { Clock } from '#base/clock.ts';
 import type { EngineView } from '#core/fleet/fleet.ts';
-import { useApi } from '../edge/api/test-api.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { tellOfExpiring } from '#app/alerts.ts';
-import { verified } from '../core/alerts/receiver.ts';
-import { hourMs, useScene } from '../core/alerts/scene.ts';
+import { verified } from '#test/alerts/receiver.ts';
+import { hourMs, useScene } from '#test/alerts/scene.ts';
 
 const scene = useScene();
 const { ask, deliver, make } = scene;

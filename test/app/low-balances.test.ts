@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { type ArrivedLetter, type MailServer, startMailServer } from '../support/mail.ts';
-import { makePerson } from '../edge/portal/visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { type ArrivedLetter, type MailServer, startMailServer } from '#test/mail.ts';
+import { makePerson } from '#test/portal/visitor.ts';
 
 let mail: MailServer;
 let gateway: TestGateway;

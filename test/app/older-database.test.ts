@@ -1,9 +1,9 @@
 import { afterAll, expect, it } from 'vitest';
 import { migrateDb } from '#base/database/migrations.ts';
-import { restoreOlder } from '../core/gateways/older-database.ts';
-import { runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { type Body, eventually, standinFile, useInference } from '../edge/inference/inference-gateway.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { restoreOlder } from '#test/gateways/older-database.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { type Body, eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 /** A gateway whose database becomes that of a backup from before an upgrade. */
 

@@ -1,10 +1,10 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type Body, eventually, externalFile, writeEngines } from '../edge/inference/inference-gateway.ts';
-import { createTestDatabase, type TestDatabase, withServer } from '../support/database.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
-import { startRedis, type TestRedis } from '../support/redis.ts';
+import { type Body, eventually, externalFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { createTestDatabase, type TestDatabase, withServer } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
 
 /** Gateways of one database, each with engine files of its own. */
 

@@ -1,6 +1,6 @@
 import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
-import { type Body, eventually, standinFile, useInference } from '../edge/inference/inference-gateway.ts';
+import { type Body, eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Keys of one organization, each of which may have four requests at once. */
 const keysOfOne = 4;

@@ -3,7 +3,7 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { guardConnections } from '#base/net/connections.ts';
-import { eventually } from '../edge/inference/inference-gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 
 const open: (Server | Socket)[] = [];
 

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db, isDatabaseUnavailable } from '#base/database/connect-database.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 const poolMax = 4;
 const ways = ['refuse', 'reset', 'close', 'silence'] as const;

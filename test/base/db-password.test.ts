@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readSecretFiles } from '#base/config/files.ts';
 import { connectDb } from '#base/database/connect-database.ts';
-import { withServer } from '../support/database.ts';
-import { type PostgresServer, startPostgresServer } from '../support/postgres-server.ts';
+import { withServer } from '#test/database.ts';
+import { type PostgresServer, startPostgresServer } from '#test/postgres-server.ts';
 
 let server: PostgresServer;
 let folder: string;

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb, type Db, isDatabaseUnavailable } from '#base/database/connect-database.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 let database: TestDatabase;
 let proxy: DatabaseProxy;

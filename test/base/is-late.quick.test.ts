@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { isLate } from '#base/is-late.ts';
-import { unhandledIn } from './unhandled.ts';
+import { unhandledIn } from '#test/base/unhandled.ts';
 
 it('returns false for work that ends in time, and true for work that goes on', async () => {
   expect(await isLate(Promise.resolve(), 60_000)).toBe(false);

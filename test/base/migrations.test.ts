@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError } from '#base/config/read-config.ts';
 import { migrateDb, readMigrations } from '#base/database/migrations.ts';
 import { readVersion } from '#base/config/version.ts';
-import { createTestDatabase } from '../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 const cleanups: (() => Promise<void>)[] = [];
 afterEach(async () => {

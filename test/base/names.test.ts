@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createNames, type Names } from '#base/net/dns.ts';
-import { type NameAnswer, type NameServer, startNameServer } from './name-server.ts';
+import { type NameAnswer, type NameServer, startNameServer } from '#test/base/name-server.ts';
 
 let folder = '';
 let hostsFile = '';

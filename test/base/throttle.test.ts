@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import { createThrottle, type Throttle } from '#base/redis/throttle.ts';
-import { startRedis, type TestRedis } from '../support/redis.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
 
 let redis: TestRedis;
 const stores: RedisStore[] = [];

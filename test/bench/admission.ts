@@ -6,7 +6,7 @@ import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import { createMemoryAdmission, createRedisAdmission } from '#core/admission/admission.ts';
 import type { Admission, HardBudget, KeyRef, ProjectLimit } from '#core/admission/contract/types.ts';
-import { findRedisServer, startServer } from '../support/redis.ts';
+import { findRedisServer, startServer } from '#test/redis.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
 

@@ -3,7 +3,7 @@ import { chmod, mkdtemp, mkdir, readFile, rm, writeFile } from 'node:fs/promises
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { findRedisServer, startServer, type TestRedis } from '../support/redis.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { startLoader, type Loader } from './loader.ts';
 import { descendants, pin } from './processes.ts';
 

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
-import type { Body } from '../edge/inference/inference-gateway.ts';
-import { clearHome, givenKey, type GatewayProcess, makeHome, runGateway } from '../programs/gateway-process.ts';
-import { freePort } from '../support/free-port.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { clearHome, givenKey, type GatewayProcess, makeHome, runGateway } from '#test/programs/gateway-process.ts';
+import { freePort } from '#test/free-port.ts';
 import { BrokenPromise } from './target.ts';
 
 /** A gateway that is fuzzed: a process of its own, with a customer who is served all the while. */

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { engineFile } from '../programs/gateway-process.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { engineFile } from '#test/programs/gateway-process.ts';
 import { readAnswers, wrongOf } from './answers.ts';
 import { type FuzzedGateway, type Organization, startFuzzed } from './gateway.ts';
 import { knownConnections } from './http-known.ts';

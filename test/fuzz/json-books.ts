@@ -1,5 +1,5 @@
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { openingUsd, type Organization } from './gateway.ts';
 import type { Usage } from './json-engine.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { createTestDatabase } from '../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 import { jsonTarget } from './json.ts';
 import { fuzz } from './run.ts';
 

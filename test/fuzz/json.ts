@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
 import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
-import type { Body } from '../edge/inference/inference-gateway.ts';
-import { givenKey } from '../programs/gateway-process.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { givenKey } from '#test/programs/gateway-process.ts';
 import { type Answer, wrongOf } from './answers.ts';
 import { type Organization, startFuzzed } from './gateway.ts';
 import { type ApiDocument, type JsonRequest, jsonCases } from './json-bodies.ts';

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
-import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
-import { idOf, verified } from '../core/alerts/receiver.ts';
-import { useProcesses } from './gateway-process.ts';
+import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
+import { idOf, verified } from '#test/alerts/receiver.ts';
+import { useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const key = `sk-hg-${'k'.repeat(40)}`;

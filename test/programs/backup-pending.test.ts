@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
-import { type LocalReceiver, startLocalReceiver } from '../core/alerts/local-receiver.ts';
-import { idOf, verified } from '../core/alerts/receiver.ts';
-import { runCli } from '../edge/cli/run-cli.ts';
-import { batchEnd, batchWhen, flexPricing, line, outputOf, startBatch } from '../edge/inference/batch-bench.ts';
-import { type Body } from '../edge/inference/inference-gateway.ts';
-import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
+import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
+import { idOf, verified } from '#test/alerts/receiver.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { batchEnd, batchWhen, flexPricing, line, outputOf, startBatch } from '#test/inference/batch-bench.ts';
+import { type Body } from '#test/inference/inference-gateway.ts';
+import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const platformKey = randomBytes(32).toString('base64');

@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { migrateDb } from '#base/database/migrations.ts';
-import { restoreOlder } from '../core/gateways/older-database.ts';
-import { runCli } from '../edge/cli/run-cli.ts';
-import { chapterLines } from '../support/chapter-lines.ts';
-import { startDatabaseProxy } from '../support/database-proxy.ts';
+import { restoreOlder } from '#test/gateways/older-database.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { chapterLines } from '#test/chapter-lines.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
 import { useBackupScript } from './backup-script.ts';
-import { clientOf, givenKey, useProcesses } from './gateway-process.ts';
+import { clientOf, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
 const script = useBackupScript();
 const processes = useProcesses();

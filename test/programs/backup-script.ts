@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach } from 'vitest';
 import { migrateDb } from '#base/database/migrations.ts';
-import { withServer } from '../support/database.ts';
-import { type PostgresServer, startPostgresServer } from '../support/postgres-server.ts';
+import { withServer } from '#test/database.ts';
+import { type PostgresServer, startPostgresServer } from '#test/postgres-server.ts';
 
 /** backup.sh beside a PostgreSQL server of this machine's packages, with a folder of dumps for each test. */
 export interface BackupScript {

@@ -19,11 +19,18 @@ import { readNamespace } from '#core/gateways/gateways.ts';
 import { leftOut } from '#programs/backup.ts';
 import { writeBackup } from '#base/backup/backup.ts';
 import { listTables, readPartitions, readSequences } from '#base/backup/shape.ts';
-import { chapterLines, paste } from '../support/chapter-lines.ts';
-import { databaseUrl, withServer } from '../support/database.ts';
-import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
-import { type Body } from '../edge/inference/inference-gateway.ts';
-import { clientOf, type GatewayProcess, givenKey, type Home, repository, useProcesses } from './gateway-process.ts';
+import { chapterLines, paste } from '#test/chapter-lines.ts';
+import { databaseUrl, withServer } from '#test/database.ts';
+import { type CliResult, runCli } from '#test/cli/run-cli.ts';
+import { type Body } from '#test/inference/inference-gateway.ts';
+import {
+  clientOf,
+  type GatewayProcess,
+  givenKey,
+  type Home,
+  repository,
+  useProcesses,
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };

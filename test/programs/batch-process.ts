@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
 import type { Db } from '#base/database/connect-database.ts';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { givenKey } from './gateway-process.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { givenKey } from '#test/programs/gateway-process.ts';
 
 /** What tests share that take gateways, or what they need, away from their batches. */
 

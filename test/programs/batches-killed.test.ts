@@ -4,11 +4,11 @@ import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { parseId } from '#base/id.ts';
-import { flexPricing, linesOf } from '../edge/inference/batch-bench.ts';
-import { eventually, externalFile } from '../edge/inference/inference-gateway.ts';
-import { liftLimits } from '../support/gateway.ts';
+import { flexPricing, linesOf } from '#test/inference/batch-bench.ts';
+import { eventually, externalFile } from '#test/inference/inference-gateway.ts';
+import { liftLimits } from '#test/gateway.ts';
 import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
-import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from './gateway-process.ts';
+import { engineFile, type GatewayProcess, givenKey, type Home, useProcesses } from '#test/programs/gateway-process.ts';
 
 /** A gateway is killed with -9 wherever it stands with a batch; the next one ends it. */
 

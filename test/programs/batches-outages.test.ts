@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
-import { linesOf } from '../edge/inference/batch-bench.ts';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { type DatabaseProxy, startDatabaseProxy } from '../support/database-proxy.ts';
-import { liftLimits } from '../support/gateway.ts';
+import { linesOf } from '#test/inference/batch-bench.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { type DatabaseProxy, startDatabaseProxy } from '#test/database-proxy.ts';
+import { liftLimits } from '#test/gateway.ts';
 import { type BatchClient, batchClientOf, endOf, holdTable, requireSettled } from './batch-process.ts';
-import { engineFile, givenKey, useProcesses } from './gateway-process.ts';
+import { engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
 /** PostgreSQL goes away while a batch runs, and comes back: each line has one result, and is charged once. */
 

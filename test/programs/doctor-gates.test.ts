@@ -3,8 +3,8 @@ import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
 import { checkGates } from '#programs/doctor-docker.ts';
-import { runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { freePort } from '../support/free-port.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { freePort } from '#test/free-port.ts';
 
 /** What the doctor says of the docker-gates that take runs on the nodes of a swarm. */
 

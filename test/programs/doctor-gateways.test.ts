@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import type { Published } from '#core/gateways/gateways.ts';
-import { runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { createTestDatabase } from '../support/database.ts';
-import { useProcesses } from './gateway-process.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const folders = useFolders();

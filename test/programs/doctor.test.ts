@@ -5,9 +5,9 @@ import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
-import { withServer } from '../support/database.ts';
-import { runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { engineFile, useProcesses } from './gateway-process.ts';
+import { withServer } from '#test/database.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { engineFile, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const folders = useFolders();

@@ -1,8 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { eventually } from '../edge/inference/inference-gateway.ts';
-import { startRedis } from '../support/redis.ts';
-import { clientOf, ended, engineFile, engineRecords, givenKey, onlyEngine, useProcesses } from './gateway-process.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { startRedis } from '#test/redis.ts';
+import {
+  clientOf,
+  ended,
+  engineFile,
+  engineRecords,
+  givenKey,
+  onlyEngine,
+  useProcesses,
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const bootstrap = { HEADGATE_BOOTSTRAP_KEY: givenKey };

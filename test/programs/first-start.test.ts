@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
-import { clientOf, engineFile, type GatewayProcess, repository, useProcesses } from './gateway-process.ts';
+import { clientOf, engineFile, type GatewayProcess, repository, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const run = promisify(execFile);

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
-import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from './gateway-process.ts';
+import { type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { clientOf, type GatewayProcess, givenKey, readFrames, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const folder = useFolders();

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, eventually } from '../edge/inference/inference-gateway.ts';
-import { liftLimits } from '../support/gateway.ts';
-import { type Client, clientOf, givenKey, readFrames, useProcesses } from './gateway-process.ts';
+import { type Body, errorOf, eventually } from '#test/inference/inference-gateway.ts';
+import { liftLimits } from '#test/gateway.ts';
+import { type Client, clientOf, givenKey, readFrames, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };

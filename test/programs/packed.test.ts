@@ -3,9 +3,9 @@ import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { useFolders } from '../edge/cli/run-cli.ts';
-import { chaptersOf, listPages } from '../tidy/chapters.ts';
-import { repository, useProcesses } from './gateway-process.ts';
+import { useFolders } from '#test/cli/run-cli.ts';
+import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
+import { repository, useProcesses } from '#test/programs/gateway-process.ts';
 
 const run = promisify(execFile);
 const folders = useFolders();

@@ -2,8 +2,8 @@ import { readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findPostmaster } from '#base/postgres/postmaster.ts';
-import { expectBooked } from '../edge/inference/booked-load.ts';
-import { errorOf, eventually } from '../edge/inference/inference-gateway.ts';
+import { expectBooked } from '#test/inference/booked-load.ts';
+import { errorOf, eventually } from '#test/inference/inference-gateway.ts';
 import {
   clientOf,
   type GatewayProcess,
@@ -12,8 +12,8 @@ import {
   isAlive,
   postgresPid,
   useProcesses,
-} from './gateway-process.ts';
-import { clusterOf, killPostgresUnderLoad, timesSaid } from './postgres-load.ts';
+} from '#test/programs/gateway-process.ts';
+import { clusterOf, killPostgresUnderLoad, timesSaid } from '#test/programs/postgres-load.ts';
 
 const processes = useProcesses();
 const env = {

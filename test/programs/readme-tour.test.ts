@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../edge/inference/inference-gateway.ts';
-import { clientOf, engineFile, repository, useProcesses } from './gateway-process.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { clientOf, engineFile, repository, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const run = promisify(execFile);

@@ -7,8 +7,14 @@ import { startApp } from '#app/app.ts';
 import { parseConfig } from '#base/config/read-config.ts';
 import { connectDb } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
-import { databaseUrl as otherDatabase } from '../support/database.ts';
-import { engineFile, engineRecords, type Home, type StartOptions, useProcesses } from './gateway-process.ts';
+import { databaseUrl as otherDatabase } from '#test/database.ts';
+import {
+  engineFile,
+  engineRecords,
+  type Home,
+  type StartOptions,
+  useProcesses,
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 

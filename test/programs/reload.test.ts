@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { clientOf, engineFile, givenKey, useProcesses } from './gateway-process.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { clientOf, engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { decidePending } from '#programs/restored-work.ts';
-import { createTestDatabase } from '../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 let db: Db;
 let drop: () => Promise<void>;

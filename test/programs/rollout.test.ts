@@ -1,8 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
-import { type Body, eventually } from '../edge/inference/inference-gateway.ts';
-import { clientOf, engineFile, engineRecords, givenKey, onlyEngine, useProcesses } from './gateway-process.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import {
+  clientOf,
+  engineFile,
+  engineRecords,
+  givenKey,
+  onlyEngine,
+  useProcesses,
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const secret = 'the-value-of-a-secret-that-nobody-keeps';

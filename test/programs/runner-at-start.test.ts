@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { givenKey, useProcesses } from './gateway-process.ts';
+import { givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
 /** What a gateway says, and asks, of what applies stacks on its machine. */
 

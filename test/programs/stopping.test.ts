@@ -4,8 +4,8 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { describe, expect, it } from 'vitest';
-import { type Body, eventually, framesOf } from '../edge/inference/inference-gateway.ts';
-import { freePort } from '../support/free-port.ts';
+import { type Body, eventually, framesOf } from '#test/inference/inference-gateway.ts';
+import { freePort } from '#test/free-port.ts';
 import {
   clientOf,
   engineFile,
@@ -18,7 +18,7 @@ import {
   readFrames,
   repository,
   useProcesses,
-} from './gateway-process.ts';
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };

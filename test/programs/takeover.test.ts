@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { eventually, framesOf, readMetric } from '../edge/inference/inference-gateway.ts';
+import { eventually, framesOf, readMetric } from '#test/inference/inference-gateway.ts';
 import {
   clientOf,
   ended,
@@ -12,7 +12,7 @@ import {
   postgresPid,
   readFrames,
   useProcesses,
-} from './gateway-process.ts';
+} from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };

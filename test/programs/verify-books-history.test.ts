@@ -3,9 +3,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, inject, it } from 'vitest';
 import { formatId, parseId } from '#base/id.ts';
-import { bookingOf, useWallet } from '../core/wallet/test-wallet.ts';
-import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { databaseUrl, withServer } from '../support/database.ts';
+import { bookingOf, useWallet } from '#test/wallet/test-wallet.ts';
+import { type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
+import { databaseUrl, withServer } from '#test/database.ts';
 
 describe('headgate verify-books --expect', () => {
   const bench = useWallet();

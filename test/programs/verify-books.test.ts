@@ -8,8 +8,8 @@ import { formatId, uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
-import { bookingOf, chargeOf, useWallet } from '../core/wallet/test-wallet.ts';
-import { type CliResult, runCli, useFolders } from '../edge/cli/run-cli.ts';
+import { bookingOf, chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
+import { type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 describe('headgate verify-books', () => {
   const bench = useWallet();

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually } from '../edge/inference/inference-gateway.ts';
-import { type CliResult, runCli } from '../edge/cli/run-cli.ts';
-import { startGateway, type TestGateway } from '../support/gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { type CliResult, runCli } from '#test/cli/run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 /** What `headgate verify-books` says of prices, tokens, keys and models of a gateway's own books. */
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { runCli, useFolders } from '../edge/cli/run-cli.ts';
-import { cookieOf, send, useLink } from '../edge/portal/visitor.ts';
-import { useProcesses } from './gateway-process.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { cookieOf, send, useLink } from '#test/portal/visitor.ts';
+import { useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const folder = useFolders();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { firstStartText } from '#programs/welcome.ts';
-import { engineDefinition } from '../core/fleet/test-fleet.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
 
 describe('the text of the first start', () => {
   it.each([

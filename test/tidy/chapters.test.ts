@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { chaptersOf, filesBehind, findDeadLinks, listPages } from './chapters.ts';
+import { chaptersOf, filesBehind, findDeadLinks, listPages } from '#test/tidy/chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const paths = listPages(root);

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { chaptersOf, listPages } from './chapters.ts';
+import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
 import { findDeadNames, noPath } from './readme.ts';
 
 const root = new URL('../..', import.meta.url).pathname;

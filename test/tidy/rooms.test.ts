@@ -56,6 +56,7 @@ describe('the check of the rooms', () => {
     ['src/core/wallet/sub/a.ts', '../charge.ts', '"../" is not used'],
     ['src/core/wallet/a.ts', './../metering/metering.ts', '"../" is not used'],
     ['src/core/wallet/a.ts', '/srv/wallet.ts', 'a path of one machine'],
+    ['src/core/wallet/a.ts', '#test/gateway.ts', 'src may not know test'],
   ])('refuses that %s imports %s', (path, specifier, why) => {
     const breaches = check(path, `import { a } from '${specifier}';\na();\n`);
     expect(breaches).toHaveLength(1);

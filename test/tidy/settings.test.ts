@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ownSettings, parseConfig, settingsInCommon } from '#base/config/read-config.ts';
-import { chaptersOf, listPages } from './chapters.ts';
+import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');

@@ -56,6 +56,7 @@ export function wingOf(room, wings) {
  * @param {string} specifier
  */
 export function targetOf(path, specifier) {
+  if (specifier.startsWith('#test/')) return `test/support/${specifier.slice(6)}`;
   if (specifier.startsWith('#')) return `src/${specifier.slice(1)}`;
   return specifier.startsWith('.') ? normalize(join(dirname(path), specifier)) : null;
 }
@@ -74,6 +75,7 @@ export function checkImport(path, specifier, house) {
   if (specifier.split('/').includes('..')) return breach('"../" is not used');
   const target = targetOf(path, specifier);
   if (target === null) return specifier.startsWith('/') ? breach('a path of one machine') : [];
+  if (target.startsWith('test/')) return breach('src may not know test');
   if (dirname(target) === dirname(path)) return specifier.startsWith('#') ? breach('inside a room "./" is used') : [];
   if (specifier.startsWith('./')) return breach('"./" stays inside a room');
   return checkWall(path, target, house).flatMap(breach);

@@ -7,7 +7,7 @@ import { inspect } from 'node:util';
 import { expect, it } from 'vitest';
 import { createDockerApi } from '#base/docker/api.ts';
 import { createDockerCalls } from '#base/docker/call.ts';
-import { unhandledIn } from '../unhandled.ts';
+import { unhandledIn } from '#test/base/unhandled.ts';
 
 it('calls of a Docker engine do not print its open connections, which takes milliseconds for each', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-docker-call-'));

@@ -1,5 +1,5 @@
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { givenKey } from '../../programs/gateway-process.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { givenKey } from '#test/programs/gateway-process.ts';
 
 export interface Call {
   readonly method?: string;

@@ -1,5 +1,5 @@
 import { type IncomingMessage, request } from 'node:http';
-import { type Body, chatPath } from '../../edge/inference/inference-gateway.ts';
+import { type Body, chatPath } from '#test/inference/inference-gateway.ts';
 
 /** What a client asks for. */
 export interface Ask {

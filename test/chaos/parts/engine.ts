@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
-import { freePort } from '../../support/free-port.ts';
-import { repository } from '../../programs/gateway-process.ts';
+import { freePort } from '#test/free-port.ts';
+import { repository } from '#test/programs/gateway-process.ts';
 import { endWithUs } from './tidy.ts';
 
 /** What an engine counted for a request, over all attempts at it. */

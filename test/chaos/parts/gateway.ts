@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { clearHome, type GatewayProcess, givenKey, type Home, runGateway } from '../../programs/gateway-process.ts';
+import { clearHome, type GatewayProcess, givenKey, type Home, runGateway } from '#test/programs/gateway-process.ts';
 import { endWithUs } from './tidy.ts';
 import { inTime, within } from './wait.ts';
 

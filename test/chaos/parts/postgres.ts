@@ -7,7 +7,7 @@ import { findPostgresPackage, preparePostgres } from '#base/postgres/binaries.ts
 import { clusterEnvironment, clusterUser, openCluster } from '#base/postgres/cluster.ts';
 import { findPostmaster, removeStalePidFile } from '#base/postgres/postmaster.ts';
 import { findRunAs, type RunAs } from '#base/postgres/run-as.ts';
-import { freePort } from '../../support/free-port.ts';
+import { freePort } from '#test/free-port.ts';
 import { endWithUs } from './tidy.ts';
 import { sleep, within } from './wait.ts';
 

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { endWithUs } from './tidy.ts';
 import { within } from './wait.ts';
 

@@ -12,7 +12,7 @@ import { randomOf } from './random.ts';
 import { type ChaosRedis, startChaosRedis } from './redis.ts';
 import { mountSmallDisk } from './small-disk.ts';
 import type { Tidy } from './tidy.ts';
-import { repository } from '../../programs/gateway-process.ts';
+import { repository } from '#test/programs/gateway-process.ts';
 
 /** All that a row needs: gateways as processes, a PostgreSQL, a Redis and an engine, with proxies in between. */
 export interface Scene {

@@ -1,6 +1,6 @@
 import { callApi, type InferenceKey } from '../parts/api.ts';
 import { type Ask, askOnce, type Seen } from '../parts/client.ts';
-import { engineRecords } from '../../programs/gateway-process.ts';
+import { engineRecords } from '#test/programs/gateway-process.ts';
 import type { UsageRow } from '../parts/books.ts';
 import type { Scene } from '../parts/scene.ts';
 import { sleep, within } from '../parts/wait.ts';

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { runCli } from '../../edge/cli/run-cli.ts';
+import { runCli } from '#test/cli/run-cli.ts';
 import { callApi, type InferenceKey, mustApi, type Organization } from '../parts/api.ts';
 import { askOnce, type Seen, type Where } from '../parts/client.ts';
 import type { ChaosPostgres } from '../parts/postgres.ts';

@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { repository } from '../../programs/gateway-process.ts';
-import { findProgram } from '../../support/compose.ts';
-import { freePort } from '../../support/free-port.ts';
+import { repository } from '#test/programs/gateway-process.ts';
+import { findProgram } from '#test/compose.ts';
+import { freePort } from '#test/free-port.ts';
 import { callApi } from '../parts/api.ts';
 import type { Where } from '../parts/client.ts';
 import type { ChaosGateway } from '../parts/gateway.ts';

@@ -10,10 +10,10 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+} from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -5,9 +5,9 @@ import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import type { Admission, AdmitRequest, Spending } from '#core/admission/contract/types.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
 import { Scene, usedOf } from './budget-scene.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

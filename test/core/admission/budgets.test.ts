@@ -1,8 +1,8 @@
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type Body, errorOf, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
-import type { TestGateway } from '../../support/gateway.ts';
+import { type Body, errorOf, eventually, framesOf } from '#test/inference/inference-gateway.ts';
+import type { TestGateway } from '#test/gateway.ts';
 import { type LimitedKey, makeKey, openStore, storeNames, type StoreBench } from './limited-gateway.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -6,9 +6,9 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis } from '../../support/redis.ts';
+} from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis } from '#test/redis.ts';
 import { storeNames } from './limited-gateway.ts';
 
 const free = 'pricing: { input_per_million: 0, cached_input_per_million: 0, output_per_million: 0 }';

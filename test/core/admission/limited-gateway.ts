@@ -1,12 +1,6 @@
-import {
-  chatBody,
-  openOrganization,
-  standinFile,
-  writeEngines,
-  type Body,
-} from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
+import { chatBody, openOrganization, standinFile, writeEngines, type Body } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
 
 export type StoreName = 'memory' | 'redis';
 export const storeNames: readonly StoreName[] = ['memory', 'redis'];

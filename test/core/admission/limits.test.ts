@@ -1,7 +1,7 @@
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { errorOf, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
+import { errorOf, eventually, framesOf } from '#test/inference/inference-gateway.ts';
 import { estimateOf, openStore, storeNames, type LimitedKey, type StoreBench } from './limited-gateway.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

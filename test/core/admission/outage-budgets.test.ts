@@ -2,7 +2,7 @@ import { beforeEach, expect, it } from 'vitest';
 import type { Spent } from '#core/admission/contract/types.ts';
 import type { OwnHold } from '#core/admission/redis/own-hold.ts';
 import { leftOfPart, OutageBudgets } from '#core/admission/outage/budgets.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

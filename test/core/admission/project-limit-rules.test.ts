@@ -4,9 +4,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import type { ModelLimits } from '#core/limits/limits.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { ask, type Model, models, Scene } from './project-limit-scene.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { ask, type Model, models, Scene } from '#test/admission/project-limit-scene.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

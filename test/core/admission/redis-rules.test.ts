@@ -15,8 +15,8 @@ import {
   rollWindow,
   unusedKey,
 } from '#core/limits/limits.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

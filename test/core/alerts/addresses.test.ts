@@ -1,8 +1,8 @@
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createNames } from '#base/net/dns.ts';
-import { type NameAnswer, type NameServer, startNameServer } from '../../base/name-server.ts';
-import { url, useScene } from './scene.ts';
+import { type NameAnswer, type NameServer, startNameServer } from '#test/base/name-server.ts';
+import { url, useScene } from '#test/alerts/scene.ts';
 
 /** Webhooks by a name server that is one, and by addresses some of which are silent. */
 

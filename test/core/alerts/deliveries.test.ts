@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type Got, idOf, ok, verified } from './receiver.ts';
-import { budgetData, hourMs, status, useScene, type Webhook } from './scene.ts';
+import { type Got, idOf, ok, verified } from '#test/alerts/receiver.ts';
+import { budgetData, hourMs, status, useScene, type Webhook } from '#test/alerts/scene.ts';
 
 const scene = useScene();
 const { ask, deliver, listed, make, spent } = scene;

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Letter } from '#base/mail.ts';
-import { budgetData } from './scene.ts';
-import { type TestApi, startApi } from '../../edge/api/test-api.ts';
+import { budgetData } from '#test/alerts/scene.ts';
+import { type TestApi, startApi } from '#test/api/test-api.ts';
 
 const hourMs = 3_600_000;
 const letters: Letter[] = [];

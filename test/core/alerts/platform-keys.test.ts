@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { verified } from './receiver.ts';
-import { hourMs, useScene } from './scene.ts';
+import { verified } from '#test/alerts/receiver.ts';
+import { hourMs, useScene } from '#test/alerts/scene.ts';
 
 const scene = useScene();
 const { ask, deliver, listed, make, read, spent } = scene;

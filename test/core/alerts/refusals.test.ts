@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Alert } from '#core/alerts/alerts.ts';
-import { status, useScene } from './scene.ts';
+import { status, useScene } from '#test/alerts/scene.ts';
 
 const scene = useScene();
 const { deliver, listed, make, organizationId, spent } = scene;

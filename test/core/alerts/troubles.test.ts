@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
-import { type Got, idOf, ok, verified } from './receiver.ts';
-import { hourMs, status, url, useScene, type Webhook } from './scene.ts';
+import { type Got, idOf, ok, verified } from '#test/alerts/receiver.ts';
+import { hourMs, status, url, useScene, type Webhook } from '#test/alerts/scene.ts';
 
 const scene = useScene();
 const { ask, deliver, listed, make, read, spent } = scene;

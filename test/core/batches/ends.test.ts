@@ -2,8 +2,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import type { LineAnswer } from '#core/batches/batches.ts';
 import { compress, type KeptAnswer } from '#core/requests/requests.ts';
-import { linesOf } from '../../edge/inference/batch-bench.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { linesOf } from '#test/inference/batch-bench.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';
 
 /** What becomes of requests where their worker loses the batch, and of the batch where its model is away. */

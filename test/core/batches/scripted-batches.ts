@@ -8,9 +8,9 @@ import {
   type LineRequest,
 } from '#core/batches/batches.ts';
 import type { KeptAnswer } from '#core/requests/requests.ts';
-import { createTurnableClock, type TestApi, useApi } from '../../edge/api/test-api.ts';
-import { outputOf, uploadFile } from '../../edge/inference/batch-bench.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { createTurnableClock, type TestApi, useApi } from '#test/api/test-api.ts';
+import { outputOf, uploadFile } from '#test/inference/batch-bench.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 export type Answering = (request: LineRequest, time: number) => Promise<LineAnswer>;
 
 export interface Scripted {

@@ -2,8 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { parseId } from '#base/id.ts';
 import type { LineAnswer } from '#core/batches/batches.ts';
-import { line, linesOf, uploadFile } from '../../edge/inference/batch-bench.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { line, linesOf, uploadFile } from '#test/inference/batch-bench.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';
 
 /** Batches whose requests are answered as a test says. */

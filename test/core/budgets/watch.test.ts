@@ -13,8 +13,8 @@ import {
 } from '#core/budgets/budgets.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
 import { createSpendingReports } from '#core/metering/reports/spent.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
 const log = createLog('silent');
 const usd = 10n ** 12n;

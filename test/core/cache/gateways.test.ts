@@ -7,11 +7,11 @@ import {
   standinFile,
   writeEngines,
   type Body,
-} from '../../edge/inference/inference-gateway.ts';
-import { createTestDatabase } from '../../support/database.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { fresh } from './caching-key.ts';
+} from '#test/inference/inference-gateway.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { fresh } from '#test/cache/caching-key.ts';
 
 /** Two gateways, one database, one Redis; each with an engine of its own. */
 let redis: TestRedis;

@@ -6,8 +6,8 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from '../../edge/inference/inference-gateway.ts';
-import { fresh, makeKey, openReuse } from './caching-key.ts';
+} from '#test/inference/inference-gateway.ts';
+import { fresh, makeKey, openReuse } from '#test/cache/caching-key.ts';
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 

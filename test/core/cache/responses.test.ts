@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, framesOf, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { fresh, makeKey, openReuse } from './caching-key.ts';
+import { type Body, errorOf, framesOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { fresh, makeKey, openReuse } from '#test/cache/caching-key.ts';
 
 const bench = useInference(() => ({
   engines: {

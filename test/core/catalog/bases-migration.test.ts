@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, inject, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createCatalog } from '#core/catalog/catalog.ts';
-import { databaseUrl, withServer } from '../../support/database.ts';
+import { databaseUrl, withServer } from '#test/database.ts';
 
 const folder = new URL('../../../drizzle/', import.meta.url);
 const files = readdirSync(folder)

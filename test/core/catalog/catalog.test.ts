@@ -8,7 +8,7 @@ import {
   type EnginePricing,
   type LoraAdapter,
 } from '#core/catalog/catalog.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 let database: TestDatabase;
 let db: Db;

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createCatalog } from '#core/catalog/catalog.ts';
-import { engineDefinition } from '../fleet/test-fleet.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 let database: TestDatabase;
 let db: Db;

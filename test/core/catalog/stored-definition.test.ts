@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { decodeDefinition, encodeDefinition, loadEngineFiles } from '#core/catalog/catalog.ts';
-import { containerDefinition } from '../fleet/container-engines.ts';
-import { engineDefinition } from '../fleet/test-fleet.ts';
+import { containerDefinition } from '#test/fleet/container-engines.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
 
 const engines = new URL('../../../engines/', import.meta.url).pathname;
 const definition = containerDefinition('chat');

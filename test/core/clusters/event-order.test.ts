@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, parseId } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { makeCluster } from '../../edge/api/cluster-support.ts';
-import { useApi } from '../../edge/api/test-api.ts';
+import { makeCluster } from '#test/api/cluster-support.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 /** Whatever order events come in and however often, the hours are those that were told. */
 

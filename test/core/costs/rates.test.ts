@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import type { NewRateCard } from '#core/costs/costs.ts';
-import { at, price, useCosts } from './support.ts';
+import { at, price, useCosts } from '#test/costs/support.ts';
 
 const hour = 3_600_000;
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { computeMargin, type ReplicaRun, reportToCsv, reportToJson } from '#core/costs/costs.ts';
-import { readCsv } from './csv.ts';
-import { at, useCosts, windowOf } from './support.ts';
+import { readCsv } from '#test/costs/csv.ts';
+import { at, useCosts, windowOf } from '#test/costs/support.ts';
 
 const march = { month: '2026-03' };
 const hour = 3_600_000;

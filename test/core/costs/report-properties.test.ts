@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type CostReport, type OrganizationRef, reportToCsv, reportToJson } from '#core/costs/costs.ts';
 import { parseDecimal } from '#base/money.ts';
-import { readCsv } from './csv.ts';
-import { at, useCosts } from './support.ts';
+import { readCsv } from '#test/costs/csv.ts';
+import { at, useCosts } from '#test/costs/support.ts';
 
 const begin = at('2026-03-01');
 /** A unit that divides no hour: borders fall everywhere. */

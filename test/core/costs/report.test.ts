@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { csvFileName, reportToCsv, reportToJson, reportToJsonText } from '#core/costs/costs.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { parseCsv, readCsv } from './csv.ts';
-import { at, useCosts, windowOf } from './support.ts';
+import { parseCsv, readCsv } from '#test/costs/csv.ts';
+import { at, useCosts, windowOf } from '#test/costs/support.ts';
 
 const march = { month: '2026-03' };
 const day = { from: '2026-03-10 10:00', to: '2026-03-10 12:00' };

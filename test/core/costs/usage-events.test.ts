@@ -4,7 +4,7 @@ import type { Transaction } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import type { ClusterRef, UsageOutcome } from '#core/costs/costs.ts';
-import { at, useCosts } from './support.ts';
+import { at, useCosts } from '#test/costs/support.ts';
 
 const warnings: string[] = [];
 const log = createLog('warn', { write: (line) => warnings.push(line) });

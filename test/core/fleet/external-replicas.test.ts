@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Body, eventually, externalFile, useInference } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** A server of somebody else's, which can go away and come back at its address. */
 class FarServer {

@@ -5,9 +5,9 @@ import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { createFleet, type Fleet, type FleetOptions } from '#core/fleet/fleet.ts';
-import { containerDefinition, gpuHost } from './container-engines.ts';
+import { containerDefinition, gpuHost } from '#test/fleet/container-engines.ts';
 import { Machines, SharedStore } from './simulated-machines.ts';
-import { mustAcquire, newFolder } from './test-fleet.ts';
+import { mustAcquire, newFolder } from '#test/fleet/test-fleet.ts';
 
 const ends: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { readFleetIdentity } from '#core/fleet/identity.ts';
-import { createTestDatabase } from '../../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 it('all gateways of one database share a fleet secret, and two databases have different ones', async () => {
   const databases = [await createTestDatabase(), await createTestDatabase()];

@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { type EngineDefinition, loadEngineFiles } from '#core/catalog/catalog.ts';
-import { ask, mustAcquire, newFolder, startFleet, type TestFleet } from './test-fleet.ts';
+import { ask, mustAcquire, newFolder, startFleet, type TestFleet } from '#test/fleet/test-fleet.ts';
 
 const enginesFolder = new URL('../../../engines', import.meta.url).pathname;
 

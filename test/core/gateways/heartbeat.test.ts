@@ -7,8 +7,8 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { migrateDb, readMigrations } from '#base/database/migrations.ts';
 import { createGateways, type Gateways } from '#core/gateways/gateways.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { restoreOlder } from './older-database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { restoreOlder } from '#test/gateways/older-database.ts';
 
 let database: TestDatabase;
 let db: Db;

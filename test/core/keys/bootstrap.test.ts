@@ -7,7 +7,7 @@ import { createAudit } from '#core/audit/audit.ts';
 import { createKeys, createOrganizations, type FirstStart } from '#core/keys/keys.ts';
 import { createWallet, createWalletOpening } from '#core/wallet/wallet.ts';
 import { createHttpGuards } from '#edge/http/http.ts';
-import { createTestDatabase } from '../../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 const start: FirstStart = { email: null, password: null, key: null };
 

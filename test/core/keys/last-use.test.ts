@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
-import { useServiceAccounts } from '../../edge/api/service-account-support.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { useServiceAccounts } from '#test/api/service-account-support.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 
 const { api, open, make, ask, works } = useServiceAccounts();
 

@@ -2,8 +2,8 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isDatabaseUnavailable } from '#base/database/connect-database.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { startApi, type TestApi } from '../../edge/api/test-api.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { startApi, type TestApi } from '#test/api/test-api.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 /** A line to PostgreSQL that the test can cut. */
 interface Line {

@@ -5,9 +5,9 @@ import { afterAll, afterEach, beforeAll } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { type DatabaseProxy, startDatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { type DatabaseProxy, startDatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 export const creditPicoUsd = 1_000_000_000n;
 /** Of what `recordOf` makes. */

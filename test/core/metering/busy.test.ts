@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { createHistory, type UsageRecord } from '#core/metering/metering.ts';
-import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
 const startMs = Date.UTC(2026, 2, 10);
 const minute = 60_000;

@@ -6,8 +6,8 @@ import { createLog } from '#base/log.ts';
 import { createWriter, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { createIdempotency } from '#core/requests/requests.ts';
 import { costPicoUsd, creditPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
-import { recordOf } from './recorded-usage.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { recordOf } from '#test/metering/recorded-usage.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 /** Requests with an Idempotency-Key: the books charge one of each key, whoever runs them and however they come. */
 

@@ -4,9 +4,9 @@ import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import type { Durable, Metering, UsageRecord } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { createTestDatabase } from '../../support/database.ts';
-import { recordOf } from './recorded-usage.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { recordOf } from '#test/metering/recorded-usage.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 const creditPicoUsd = 1_000_000_000n;
 const costPicoUsd = 3_000_000n;

@@ -3,7 +3,7 @@ import { uuidv7 } from '#base/id.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { decodeRecord, encodeRecord } from '#core/metering/records/spooled-record.ts';
 import { createSpendingReports } from '#core/metering/reports/spent.ts';
-import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
 describe('what end users spend', () => {
   const bench = useWallet();

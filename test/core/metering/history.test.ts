@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { createHistory } from '#core/metering/metering.ts';
-import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
+import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
 describe('history', () => {
   const bench = useWallet();

@@ -4,7 +4,7 @@ import { createWriter, type UsageRecord } from '#core/metering/metering.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
 import { systemClock } from '#base/clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { type Body, recordOf, useGateway } from './recorded-usage.ts';
+import { type Body, recordOf, useGateway } from '#test/metering/recorded-usage.ts';
 
 describe('GET /v1/wallet/ledger', () => {
   const bench = useGateway();

@@ -6,7 +6,7 @@ import { type BooksPlace, openBooks } from '#app/books.ts';
 import { lockGatewayDir } from '#base/config/data-dir.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 let database: TestDatabase;
 let db: Db;

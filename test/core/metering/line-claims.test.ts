@@ -6,7 +6,7 @@ import { createLog } from '#base/log.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
 import { createIdempotency, type IdempotentTurn } from '#core/requests/requests.ts';
 import { costPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
-import { recordOf } from './recorded-usage.ts';
+import { recordOf } from '#test/metering/recorded-usage.ts';
 
 /** Requests of batches, by their Idempotency-Keys: what is charged of them has its answer until the batch is ended. */
 

@@ -4,9 +4,9 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { createWriter, isBeforeRetention, verifyBooks, type Writer } from '#core/metering/metering.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { chargeOf } from '../wallet/test-wallet.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { chargeOf } from '#test/wallet/test-wallet.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 const dayMs = 86_400_000;
 

@@ -3,8 +3,8 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { openTestBooks, type TestBooks } from './test-books.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 let database: TestDatabase | null = null;
 let rooms: (TestBooks & { db: Db }) | null = null;

@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { createHistory } from '#core/metering/metering.ts';
 import type { RecordFilter, UsageRecord } from '#core/metering/metering.ts';
-import { chargeOf, useWallet } from '../wallet/test-wallet.ts';
-import { idAt } from './recorded-usage.ts';
+import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
+import { idAt } from '#test/metering/recorded-usage.ts';
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;

@@ -3,7 +3,7 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createRefusals } from '#core/metering/records/refusals.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 let database: TestDatabase;
 let db: Db;

@@ -18,8 +18,8 @@ import {
   type Organization,
   useBooksBehindProxy,
 } from './books-behind-proxy.ts';
-import { recordOf } from './recorded-usage.ts';
-import { openTestBooks } from './test-books.ts';
+import { recordOf } from '#test/metering/recorded-usage.ts';
+import { openTestBooks } from '#test/metering/test-books.ts';
 
 const bench = useBooksBehindProxy();
 

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { packFacts, type RequestFacts, unpackFacts } from '#core/metering/tables/facts.ts';
 import { timelineOf } from '#core/metering/reports/timeline.ts';
-import { recordOf } from './recorded-usage.ts';
+import { recordOf } from '#test/metering/recorded-usage.ts';
 
 const ms = fc.oneof(fc.nat(200), fc.nat(100_000_000));
 const left = fc.option(fc.oneof(fc.nat(300), fc.maxSafeNat()));

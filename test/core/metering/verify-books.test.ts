@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { uuidLowerBound, uuidv7 } from '#base/id.ts';
 import { type BooksProof, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { bookingOf, chargeOf, nothingHeld, useWallet } from '../wallet/test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from '#test/wallet/test-wallet.ts';
 
 describe('the proof of all books', () => {
   const bench = useWallet();

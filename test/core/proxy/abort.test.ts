@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
 import { createAborter } from '#core/proxy/proxy.ts';
-import type { ByteServer, SeenRequest } from './byte-server.ts';
+import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround } from './recorded-call.ts';
 
 const ground = createGround();

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { ByteServer, SeenRequest } from './byte-server.ts';
+import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround, start, until } from './recorded-call.ts';
 
 const chunkedHead = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';

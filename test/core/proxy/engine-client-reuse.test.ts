@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import type { ByteServer, SeenRequest } from './byte-server.ts';
+import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround, start, until } from './recorded-call.ts';
 
 const hello = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello';

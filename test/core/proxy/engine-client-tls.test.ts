@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { ByteServer, SeenRequest } from './byte-server.ts';
+import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround, start, until } from './recorded-call.ts';
 
 // Made for these tests alone and trusted nowhere: localhost and 127.0.0.1, valid until 2126.

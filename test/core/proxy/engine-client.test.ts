@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Endpoint } from '#base/net/endpoint.ts';
-import type { ByteServer, SeenRequest } from './byte-server.ts';
+import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { clientWith, createGround, post, start, until } from './recorded-call.ts';
 
 const hello = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello';

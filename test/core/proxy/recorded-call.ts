@@ -10,7 +10,7 @@ import {
   type EngineFault,
   type EngineRequest,
 } from '#core/proxy/proxy.ts';
-import { startByteServer, type ByteServer, type ByteServerOptions } from './byte-server.ts';
+import { startByteServer, type ByteServer, type ByteServerOptions } from '#test/proxy/byte-server.ts';
 
 /** Limits that no test reaches unless it sets its own. */
 export function clientWith(options: Partial<EngineClientOptions>): EngineClient {

@@ -4,7 +4,7 @@ import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
-import { useWallet } from '../wallet/test-wallet.ts';
+import { useWallet } from '#test/wallet/test-wallet.ts';
 
 /** What a change of a limit of a project says when it is answered. */
 

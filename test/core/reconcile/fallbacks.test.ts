@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { type Body, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { enoughOfTheHour, reconcileAtRest } from './mixed-traffic.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { enoughOfTheHour, reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 
 const bench = useInference(async () => {
   await enoughOfTheHour();

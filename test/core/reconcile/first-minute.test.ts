@@ -2,14 +2,8 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { afterAll, expect, it } from 'vitest';
-import {
-  type Body,
-  eventually,
-  externalFile,
-  standinFile,
-  useInference,
-} from '../../edge/inference/inference-gateway.ts';
-import { enoughOfTheHour, reconcile } from './mixed-traffic.ts';
+import { type Body, eventually, externalFile, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { enoughOfTheHour, reconcile } from '#test/reconcile/mixed-traffic.ts';
 
 const counted = { prompt: 7, made: 5, showsCounters: false };
 

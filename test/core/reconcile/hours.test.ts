@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { UsageRecord } from '#core/metering/metering.ts';
-import { type Body, recordOf, type TestOrganization, useGateway } from '../metering/recorded-usage.ts';
+import { type Body, recordOf, type TestOrganization, useGateway } from '#test/metering/recorded-usage.ts';
 
 /** Hours of a day in the past, each test on a day and with a model of its own. */
 const bench = useGateway();

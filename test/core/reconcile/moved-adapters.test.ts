@@ -2,9 +2,9 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type Body, eventually, standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { enoughOfTheHour } from './mixed-traffic.ts';
+import { type Body, eventually, standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { enoughOfTheHour } from '#test/reconcile/mixed-traffic.ts';
 
 const lora = { lines: ['lora: [{ id: tuned, path: test/tuned-lora }]'] };
 

@@ -2,8 +2,8 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { afterAll, expect, it } from 'vitest';
-import { type Body, errorOf, externalFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { enoughOfTheHour, reconcileAtRest } from './mixed-traffic.ts';
+import { type Body, errorOf, externalFile, useInference } from '#test/inference/inference-gateway.ts';
+import { enoughOfTheHour, reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 
 const engine = createServer((request, answer) => {
   const json = { 'content-type': 'application/json' };

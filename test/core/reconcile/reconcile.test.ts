@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, openOrganization, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { runCli } from '../../edge/cli/run-cli.ts';
-import { enoughOfTheHour, reconcile, reconcileAtRest, sendMix } from './mixed-traffic.ts';
+import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { enoughOfTheHour, reconcile, reconcileAtRest, sendMix } from '#test/reconcile/mixed-traffic.ts';
 
 const bench = useInference(async () => {
   await enoughOfTheHour();

@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type Body, eventually, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { clientOf, engineFile, givenKey, useProcesses } from '../../programs/gateway-process.ts';
-import { enoughOfTheHour, reconcile } from './mixed-traffic.ts';
+import { type Body, eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { clientOf, engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
+import { enoughOfTheHour, reconcile } from '#test/reconcile/mixed-traffic.ts';
 
 /** Requests that read texts, which are cut off: what they may come to is told, and more than that is not explained. */
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { eventually, standinFile, useInference } from '../../edge/inference/inference-gateway.ts';
-import { clientOf, givenKey, readFrames, useProcesses } from '../../programs/gateway-process.ts';
-import { enoughOfTheHour, reconcile, reconcileAtRest } from './mixed-traffic.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { clientOf, givenKey, readFrames, useProcesses } from '#test/programs/gateway-process.ts';
+import { enoughOfTheHour, reconcile, reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 
 const kindsOf = (found: Body): string[] =>
   found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));

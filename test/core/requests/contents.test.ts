@@ -10,9 +10,9 @@ import {
   standinFile,
   useInference,
   type Body,
-} from '../../edge/inference/inference-gateway.ts';
-import { fresh, makeKey, openReuse } from '../cache/caching-key.ts';
-import { idAt, uuidOf } from '../metering/recorded-usage.ts';
+} from '#test/inference/inference-gateway.ts';
+import { fresh, makeKey, openReuse } from '#test/cache/caching-key.ts';
+import { idAt, uuidOf } from '#test/metering/recorded-usage.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat') },

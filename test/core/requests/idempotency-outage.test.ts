@@ -6,10 +6,10 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from '../../edge/inference/inference-gateway.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { fresh, openReuse, type ReuseBench } from '../cache/caching-key.ts';
+} from '#test/inference/inference-gateway.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { fresh, openReuse, type ReuseBench } from '#test/cache/caching-key.ts';
 
 let database: TestDatabase | null = null;
 let proxy: DatabaseProxy | null = null;

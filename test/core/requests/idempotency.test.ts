@@ -6,9 +6,9 @@ import {
   standinFile,
   useInference,
   type Body,
-} from '../../edge/inference/inference-gateway.ts';
-import { fresh, makeKey, openReuse, type ReuseBench } from '../cache/caching-key.ts';
-import { uuidOf } from '../metering/recorded-usage.ts';
+} from '#test/inference/inference-gateway.ts';
+import { fresh, makeKey, openReuse, type ReuseBench } from '#test/cache/caching-key.ts';
+import { uuidOf } from '#test/metering/recorded-usage.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat') },

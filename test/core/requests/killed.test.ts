@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chatBody, chatPath, errorOf, eventually, type Body } from '../../edge/inference/inference-gateway.ts';
-import { adminKey, startCluster, type Cluster } from '../../suites/redis/gateway-cluster.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { fresh } from '../cache/caching-key.ts';
+import { chatBody, chatPath, errorOf, eventually, type Body } from '#test/inference/inference-gateway.ts';
+import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { fresh } from '#test/cache/caching-key.ts';
 
 /** Gateways that are killed with -9 while they have requests with an Idempotency-Key. */
 

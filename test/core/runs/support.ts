@@ -23,7 +23,7 @@ import {
   type StackInput,
   type StackPackage,
 } from '#core/runs/runs.ts';
-import { createTestDatabase } from '../../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 /** AES-256-GCM; the context is authenticated with it. */
 function createSealer(): Sealer {

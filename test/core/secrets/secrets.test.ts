@@ -15,7 +15,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import { createSecrets, type Sealed, type Secrets } from '#core/secrets/secrets.ts';
-import { createTestDatabase } from '../../support/database.ts';
+import { createTestDatabase } from '#test/database.ts';
 
 let db: Db;
 let drop: () => Promise<void>;

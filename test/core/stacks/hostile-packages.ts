@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import { packOf, rawZip, type RawEntry } from './raw-zip.ts';
+import { packOf, rawZip, type RawEntry } from '#test/stacks/raw-zip.ts';
 
 /** Packages that somebody who means harm would send, with what the refusal says. */
 export interface HostilePackage {

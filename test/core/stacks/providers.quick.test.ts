@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { readPackage } from '#core/stacks/package/package.ts';
-import { packOf } from './raw-zip.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
 
 async function providersOf(files: Readonly<Record<string, string>>): Promise<string[]> {
   const { metadata } = await readPackage(packOf(files), null, null);

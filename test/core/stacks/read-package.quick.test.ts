@@ -5,7 +5,7 @@ import {
   readPackage,
   type TerraformProgram,
 } from '#core/stacks/package/package.ts';
-import { rawZip } from './raw-zip.ts';
+import { rawZip } from '#test/stacks/raw-zip.ts';
 
 type Files = Readonly<Record<string, string>>;
 

@@ -6,8 +6,8 @@ import { uuidv7 } from '#base/id.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord } from '#core/metering/metering.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { startDatabaseProxy } from '../../support/database-proxy.ts';
-import { bookingOf, chargeOf, nothingHeld, sumAccounts, useWallet } from './test-wallet.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
+import { bookingOf, chargeOf, nothingHeld, sumAccounts, useWallet } from '#test/wallet/test-wallet.ts';
 
 /** A charged request as the books have it. */
 interface Charged {

@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { type Author, createAudit } from '#core/audit/audit.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { bookingOf, chargeOf, nothingHeld, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from '#test/wallet/test-wallet.ts';
 
 const usd = 10n ** 12n;
 

@@ -8,8 +8,8 @@ import { uuidLowerBound, uuidv7 } from '#base/id.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { verifyBooks } from '#core/metering/metering.ts';
 import { createWallet } from '#core/wallet/wallet.ts';
-import { databaseUrl, withServer } from '../../support/database.ts';
-import { openTestBooks } from '../metering/test-books.ts';
+import { databaseUrl, withServer } from '#test/database.ts';
+import { openTestBooks } from '#test/metering/test-books.ts';
 
 const folder = new URL('../../../drizzle/', import.meta.url);
 const files = readdirSync(folder)

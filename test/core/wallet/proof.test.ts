@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { bookingOf, chargeOf, nothingHeld, useWallet } from './test-wallet.ts';
+import { bookingOf, chargeOf, nothingHeld, useWallet } from '#test/wallet/test-wallet.ts';
 
 describe('the proof of a ledger', () => {
   const bench = useWallet();

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { type Answer, type AskOptions, useApi } from './test-api.ts';
+import { type Answer, type AskOptions, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);

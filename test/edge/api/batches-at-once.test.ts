@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { useApi } from './test-api.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

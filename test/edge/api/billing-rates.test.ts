@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Answer, useApi } from './test-api.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

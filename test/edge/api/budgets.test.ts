@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type MailServer, startMailServer } from '../../support/mail.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, signInPerson } from '../portal/visitor.ts';
-import { type Body, chatBody, standinFile, writeEngines } from '../inference/inference-gateway.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { type MailServer, startMailServer } from '#test/mail.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, signInPerson } from '#test/portal/visitor.ts';
+import { type Body, chatBody, standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { intervalsOf, makeCluster, nodeBody } from './cluster-support.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { intervalsOf, makeCluster, nodeBody } from '#test/api/cluster-support.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

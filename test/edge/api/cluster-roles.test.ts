@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { makeCluster, newName, nodeBody } from './cluster-support.ts';
-import { useApi } from './test-api.ts';
+import { makeCluster, newName, nodeBody } from '#test/api/cluster-support.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 /** Who may do what with clusters: every route asked by everybody. */
 

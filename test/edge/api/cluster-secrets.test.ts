@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
 import { makeKeyPair, parsePrivateKey } from '#core/clusters/ssh-keys.ts';
-import { hostKey, makeCluster, nodeBody } from './cluster-support.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { hostKey, makeCluster, nodeBody } from '#test/api/cluster-support.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { intervalsOf, makeCluster } from './cluster-support.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { intervalsOf, makeCluster } from '#test/api/cluster-support.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 /** What a gateway concludes of nodes that do not report. */
 

@@ -1,8 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { makeKeyPair } from '#core/clusters/ssh-keys.ts';
-import { hostKey, makeCluster, newName, nodeBody } from './cluster-support.ts';
-import { type Answer, type AskOptions, useApi } from './test-api.ts';
+import { hostKey, makeCluster, newName, nodeBody } from '#test/api/cluster-support.ts';
+import { type Answer, type AskOptions, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);

@@ -1,8 +1,8 @@
 import OpenAI, { APIError } from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { type DatabaseProxy, startDatabaseProxy } from '../../support/database-proxy.ts';
-import { startApi, type TestApi } from './test-api.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { type DatabaseProxy, startDatabaseProxy } from '#test/database-proxy.ts';
+import { startApi, type TestApi } from '#test/api/test-api.ts';
 
 const line = { custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body: { model: 'model-a', messages: [] } };
 

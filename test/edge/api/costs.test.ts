@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { readCsv } from '../../core/costs/csv.ts';
-import { at } from '../../core/costs/support.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { readCsv } from '#test/costs/csv.ts';
+import { at } from '#test/costs/support.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 

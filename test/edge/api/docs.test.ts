@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createApiApp } from '#edge/api/shared/app.ts';
 import { requireDocumented } from '#edge/api/docs/document.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 const ask = (path: string): Promise<Answer> => api().ask(path, { key: null });

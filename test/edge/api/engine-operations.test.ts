@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   type Body,
   chatBody,
@@ -10,7 +10,7 @@ import {
   externalFile,
   standinFile,
   writeEngines,
-} from '../inference/inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** The operations API of a whole gateway, on engines that really run. */
 

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { LogLine } from '#core/fleet/log-follow.ts';
 import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
-import { engineDefinition } from '../../core/fleet/test-fleet.ts';
-import { type Answer, type AskOptions, type ScriptedOperations, useApi } from './test-api.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
+import { type Answer, type AskOptions, type ScriptedOperations, useApi } from '#test/api/test-api.ts';
 
 const needs = {
   memoryBytes: 4_294_967_296,

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { useGateway, type Body } from '../../core/metering/recorded-usage.ts';
+import { useGateway, type Body } from '#test/metering/recorded-usage.ts';
 
 const bench = useGateway();
 const values = ['%00', 'a%00b', '%ff', '9'.repeat(400), '9999-12-31T23:59:59Z', `key_${'f'.repeat(32)}`];

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { defaultKeyToggles } from '#core/keys/keys.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const api = useApi();
 const hourMs = 3_600_000;

@@ -2,8 +2,8 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 /** A gateway whose engine holds two GPUs, as a machine's `nvidia-smi` tells of them. */
 

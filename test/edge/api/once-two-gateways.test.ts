@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { type Answer, startApi, type TestApi } from './test-api.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { type Answer, startApi, type TestApi } from '#test/api/test-api.ts';
 
 let database: TestDatabase;
 const gateways: TestApi[] = [];

@@ -1,7 +1,7 @@
 import { parseId } from '#base/id.ts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { type Answer, type AskOptions, startApi, type TestApi } from './test-api.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Answer, type AskOptions, startApi, type TestApi } from '#test/api/test-api.ts';
 
 /** JSON of any shape; tests compare it. */
 type Json = ReturnType<JSON['parse']>;

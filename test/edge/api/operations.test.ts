@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { operations } from '#edge/api/operations/operations.ts';
-import { type Answer, type ScriptedOperations, useApi } from './test-api.ts';
+import { type Answer, type ScriptedOperations, useApi } from '#test/api/test-api.ts';
 
 /** There are no engines: only the routes count. */
 const noEngines: ScriptedOperations = {

@@ -1,7 +1,7 @@
 import OpenAI from 'openai';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { type Body, recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
+import { type Body, recordOf, type TestOrganization, useGateway } from '#test/metering/recorded-usage.ts';
 
 /** OpenAI's organization API, asked by the official SDK as it is. */
 

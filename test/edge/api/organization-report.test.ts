@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { formatId } from '#base/id.ts';
-import { type Body, recordOf, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { type Body, recordOf, type TestOrganization, useGateway } from '#test/metering/recorded-usage.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

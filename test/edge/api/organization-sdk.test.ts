@@ -1,6 +1,6 @@
 import OpenAI from 'openai';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type Body, type TestOrganization, useGateway } from '../../core/metering/recorded-usage.ts';
+import { type Body, type TestOrganization, useGateway } from '#test/metering/recorded-usage.ts';
 
 /** Every method of the official SDK's `client.admin.organization`, asked as it is. */
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { verifyBooks, type UsageRecord } from '#core/metering/metering.ts';
-import { recordOf, type TestOrganization, useGateway, type Body } from '../../core/metering/recorded-usage.ts';
+import { recordOf, type TestOrganization, useGateway, type Body } from '#test/metering/recorded-usage.ts';
 
 describe('records in quarantine', () => {
   const bench = useGateway();

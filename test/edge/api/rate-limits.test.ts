@@ -1,6 +1,6 @@
 import OpenAI from 'openai';
 import { expect, it } from 'vitest';
-import { type Body, externalFile, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { type Body, externalFile, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 /** `client.admin.organization.projects.rateLimits` of the official SDK, asked as it is. */
 

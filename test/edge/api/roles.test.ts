@@ -4,9 +4,9 @@ import type { OrganizationRole, PlatformRole, Scope } from '#core/accounts/accou
 import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Authenticator, Caller } from '#edge/http/http.ts';
-import { type Body, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type Level, type RoleRow, roleRows } from './role-rows.ts';
-import { useApi } from './test-api.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 /** Every route with every kind of key, and with people, against one table of who may ask it. */
 

@@ -1,8 +1,8 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { freePort } from '../../support/free-port.ts';
-import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { freePort } from '#test/free-port.ts';
+import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 /** What is applied on a node belongs to that machine, and not to its name; with real Terraform in bubblewrap. */
 

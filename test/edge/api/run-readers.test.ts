@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { dropOldLogs } from '#core/runs/lifecycle/old-logs.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Who sees runs and changes them while keys are revoked and clusters go from one organization to another. */
 

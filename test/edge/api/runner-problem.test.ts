@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type Body, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { type Body, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 const path = '/nonexistent/terraform';
 const nodes = [{ name: 'n-1', address: '10.9.8.7', hardware_profile: 'h100' }];

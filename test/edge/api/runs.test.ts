@@ -1,8 +1,8 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 /** A gateway that applies stacks with real Terraform in bubblewrap, from a request to what it leaves. */
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { refusal, useServiceAccounts } from './service-account-support.ts';
+import { refusal, useServiceAccounts } from '#test/api/service-account-support.ts';
 
 const { api, open, makeProject, sdkOf, ask, make, works } = useServiceAccounts();
 const dayMs = 86_400_000;

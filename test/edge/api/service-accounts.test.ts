@@ -1,8 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { defaultKeyToggles } from '#core/keys/keys.ts';
-import { type Place, refusal, useServiceAccounts } from './service-account-support.ts';
-import type { Answer } from './test-api.ts';
+import { type Place, refusal, useServiceAccounts } from '#test/api/service-account-support.ts';
+import type { Answer } from '#test/api/test-api.ts';
 
 /** Who acts for a program. */
 

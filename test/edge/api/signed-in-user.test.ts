@@ -2,8 +2,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Authenticator, Caller } from '#edge/http/http.ts';
-import { engineDefinition } from '../../core/fleet/test-fleet.ts';
-import { type Answer, type AskOptions, type ScriptedOperations, useApi } from './test-api.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
+import { type Answer, type AskOptions, type ScriptedOperations, useApi } from '#test/api/test-api.ts';
 
 /** Who is signed in, by the name that stands in the place of a session's cookie. */
 const signedIn = new Map<string, Caller>();

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outbound } from '#core/stacks/stacks.ts';
-import { type PackageServer, startPackageServer } from '../../core/stacks/package-server.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { useApi } from './test-api.ts';
+import { type PackageServer, startPackageServer } from '#test/stacks/package-server.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 const png = Buffer.from(
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',

@@ -1,5 +1,5 @@
 import { beforeAll } from 'vitest';
-import { type Answer, type AskOptions, type TestApi, type TestApiOptions, useApi } from './test-api.ts';
+import { type Answer, type AskOptions, type TestApi, type TestApiOptions, useApi } from '#test/api/test-api.ts';
 
 /** The API with keys of those who use stacks. */
 export interface StacksBench {

@@ -2,9 +2,9 @@ import type { ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outbound } from '#core/stacks/stacks.ts';
-import { type PackageServer, startPackageServer } from '../../core/stacks/package-server.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { type PackageServer, startPackageServer } from '#test/stacks/package-server.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 
 const zip = packOf({ 'manifest.yaml': 'title: From afar' });
 const redirect = (location: string) => (response: ServerResponse) => {

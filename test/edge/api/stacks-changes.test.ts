@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
 import { details, refusal, useStacks } from './stacks-bench.ts';
-import type { Answer } from './test-api.ts';
+import type { Answer } from '#test/api/test-api.ts';
 
 const { api, ask, keys, upload } = useStacks();
 

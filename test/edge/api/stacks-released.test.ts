@@ -4,7 +4,7 @@ import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createRuns, type Run, type Runs, type RunStatus } from '#core/runs/runs.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
 import { useStacks } from './stacks-bench.ts';
 
 /** Versions of stacks are there while a run may need them, and no longer. */

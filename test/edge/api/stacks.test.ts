@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { packOf, rawZip } from '../../core/stacks/raw-zip.ts';
+import { packOf, rawZip } from '#test/stacks/raw-zip.ts';
 import { details, refusal, useStacks } from './stacks-bench.ts';
-import type { Answer } from './test-api.ts';
+import type { Answer } from '#test/api/test-api.ts';
 
 const { api, ask, keys, upload, send } = useStacks();
 

@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import { useApi } from './test-api.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 const api = useApi({ bodyStallTimeoutMs: 100 });
 

@@ -6,11 +6,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { uuidLowerBound } from '#base/id.ts';
 import { readSigner } from '#base/config/signing.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
-import { type Body, recordOf, uuidOf } from '../../core/metering/recorded-usage.ts';
-import { openTestBooks, type TestBooks } from '../../core/metering/test-books.ts';
-import { nothingHeld } from '../../core/wallet/test-wallet.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { runCli } from '../cli/run-cli.ts';
+import { type Body, recordOf, uuidOf } from '#test/metering/recorded-usage.ts';
+import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
+import { nothingHeld } from '#test/wallet/test-wallet.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { runCli } from '#test/cli/run-cli.ts';
 
 const at = (text: string): number => Date.parse(`${text}Z`);
 

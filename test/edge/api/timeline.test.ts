@@ -1,8 +1,8 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { type Body, errorOf, eventually, standinFile, useInference } from '../inference/inference-gateway.ts';
-import { makeKey, openReuse } from '../../core/cache/caching-key.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { type Body, errorOf, eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { makeKey, openReuse } from '#test/cache/caching-key.ts';
 
 let database: TestDatabase | null = null;
 let proxy: DatabaseProxy | null = null;

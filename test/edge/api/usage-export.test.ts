@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '../../core/metering/recorded-usage.ts';
+import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '#test/metering/recorded-usage.ts';
 
 const noon = Date.UTC(2026, 4, 4, 12);
 

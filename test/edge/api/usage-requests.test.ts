@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { idAt, recordOf, useGateway } from '../../core/metering/recorded-usage.ts';
+import { idAt, recordOf, useGateway } from '#test/metering/recorded-usage.ts';
 
 const noon = Date.parse('2026-05-04T12:00:00Z');
 const minuteMs = 60_000;

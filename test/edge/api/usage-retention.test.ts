@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '#base/config/read-config.ts';
 import { verifyBooks } from '#core/metering/metering.ts';
-import { type Body, recordOf, useGateway } from '../../core/metering/recorded-usage.ts';
+import { type Body, recordOf, useGateway } from '#test/metering/recorded-usage.ts';
 
 const dayMs = 86_400_000;
 

@@ -2,8 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { formatId, uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { UsageRecord } from '#core/metering/metering.ts';
-import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '../../core/metering/recorded-usage.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { type Body, recordOf, type TestOrganization, useGateway, uuidOf } from '#test/metering/recorded-usage.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

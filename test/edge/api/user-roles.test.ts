@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 import { anybody, password, refusal, userSteps } from './user-support.ts';
 
 const api = useApi();

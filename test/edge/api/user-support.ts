@@ -3,7 +3,7 @@ import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import type { OrganizationRole } from '#core/accounts/accounts.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { defaultKeyLimits, defaultKeyToggles } from '#core/keys/keys.ts';
-import type { Answer, AskOptions, TestApi } from './test-api.ts';
+import type { Answer, AskOptions, TestApi } from '#test/api/test-api.ts';
 
 export const password = 'correct horse battery';
 export const anybody = () => ({ name: 'Ada', email: `${uuidv7()}@example.com`, password });

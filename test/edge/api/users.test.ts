@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { verifyPassword } from '#core/accounts/accounts.ts';
-import { type Answer, useApi } from './test-api.ts';
+import { type Answer, useApi } from '#test/api/test-api.ts';
 import { anybody, password, refusal, userSteps } from './user-support.ts';
 
 const api = useApi();

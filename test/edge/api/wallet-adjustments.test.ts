@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { verifyBooks } from '#core/metering/metering.ts';
-import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 

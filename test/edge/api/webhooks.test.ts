@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Receiver, startReceiver } from '../../core/alerts/receiver.ts';
-import { type Answer, type TestApi, startApi } from './test-api.ts';
+import { type Receiver, startReceiver } from '#test/alerts/receiver.ts';
+import { type Answer, type TestApi, startApi } from '#test/api/test-api.ts';
 
 let receiver: Receiver;
 let api: TestApi;

@@ -7,9 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json, text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { type Body, externalFile, writeEngines } from '../inference/inference-gateway.ts';
-import { runCli, useFolders } from './run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { type Body, externalFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
 /** A real agent, pi, edits a file over the protocols that it does not use where `headgate code` starts it. */
 

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { parseClientConfig } from '#base/config/read-config.ts';
 import { createApiClient } from '#edge/cli/shell/api-client.ts';
-import { useApi } from '../api/test-api.ts';
+import { useApi } from '#test/api/test-api.ts';
 
 const run = promisify(execFile);
 const api = useApi();

@@ -2,9 +2,9 @@ import { readFileSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { json } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { externalFile, writeEngines } from '../inference/inference-gateway.ts';
-import { repository, runCli } from './run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { externalFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { repository, runCli } from '#test/cli/run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
 /** JSON of any shape; tests compare it. */

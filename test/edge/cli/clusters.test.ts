@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { makeKeyPair } from '#core/clusters/ssh-keys.ts';
-import { makeCluster, newName, nodeBody } from '../api/cluster-support.ts';
-import { useApi } from '../api/test-api.ts';
-import { type CliOptions, runCli, useFolders } from './run-cli.ts';
+import { makeCluster, newName, nodeBody } from '#test/api/cluster-support.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { type CliOptions, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const api = useApi();
 const folders = useFolders();

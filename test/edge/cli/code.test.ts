@@ -17,9 +17,9 @@ import { json, text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { processIdentity } from '#base/process-identity.ts';
 import { pi } from '#edge/cli/chat/code-agents.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { externalFile } from '../inference/inference-gateway.ts';
-import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { externalFile } from '#test/inference/inference-gateway.ts';
+import { type CliOptions, repository, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 /** JSON of any shape; tests compare it. */
 type Json = ReturnType<JSON['parse']>;

@@ -3,9 +3,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Command, commands } from '#edge/cli/cli.ts';
 import { briefly } from '#edge/cli/shell/help.ts';
 import { machineCommands } from '#programs/machine-commands.ts';
-import { useApi } from '../api/test-api.ts';
-import { say } from './in-process.ts';
-import { runCli, useFolders } from './run-cli.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { say } from '#test/cli/in-process.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
 /** What holds for every command that there is, also for one that is added tomorrow. */
 

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '#base/config/read-config.ts';
-import { repository, runCli, useFolders } from './run-cli.ts';
+import { repository, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const folders = useFolders();
 

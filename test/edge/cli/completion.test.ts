@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { offerNames } from './offered-names.ts';
-import { runCli, useFolders } from './run-cli.ts';
+import { offerNames } from '#test/cli/offered-names.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const run = promisify(execFile);
 const folders = useFolders();

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { readCsv } from '../../core/costs/csv.ts';
-import { makeCluster, newName, nodeBody } from '../api/cluster-support.ts';
-import { useApi } from '../api/test-api.ts';
-import { type CliOptions, runCli } from './run-cli.ts';
+import { readCsv } from '#test/costs/csv.ts';
+import { makeCluster, newName, nodeBody } from '#test/api/cluster-support.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { type CliOptions, runCli } from '#test/cli/run-cli.ts';
 
 const api = useApi();
 

@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest';
 import type { LogLine } from '#core/fleet/log-follow.ts';
 import type { EngineReloadResult } from '#core/catalog/catalog.ts';
 import type { EngineOperations, OperatedEngine } from '#edge/api/api.ts';
-import { engineDefinition } from '../../core/fleet/test-fleet.ts';
-import { type ScriptedOperations, useApi } from '../api/test-api.ts';
-import { type CliOptions, runCli } from './run-cli.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
+import { type ScriptedOperations, useApi } from '#test/api/test-api.ts';
+import { type CliOptions, runCli } from '#test/cli/run-cli.ts';
 
 /** A fleet whose state the tests say; the API and the command between it and them are the real ones. */
 class ScriptedFleet implements ScriptedOperations {

@@ -2,8 +2,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { type CliOptions, repository, runCli, useFolders } from './run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { type CliOptions, repository, runCli, useFolders } from '#test/cli/run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
 const folders = useFolders();

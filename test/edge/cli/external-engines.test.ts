@@ -1,8 +1,8 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Body, eventually, externalFile, useInference } from '../inference/inference-gateway.ts';
-import { type CliResult, runCli } from './run-cli.ts';
+import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
+import { type CliResult, runCli } from '#test/cli/run-cli.ts';
 
 /** A server of somebody else's: it answers chats with `status`, and can go away and come back at its address. */
 class FarServer {

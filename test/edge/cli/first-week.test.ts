@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { standinFile, writeEngines } from '../inference/inference-gateway.ts';
-import { runCli, useFolders } from './run-cli.ts';
-import { say } from './in-process.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { say } from '#test/cli/in-process.ts';
 
 /** What somebody types who has `headgate` since a few days, and takes for granted. */
 

@@ -2,8 +2,8 @@ import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'no
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { runCli, useFolders } from './run-cli.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
 let gateway: TestGateway;

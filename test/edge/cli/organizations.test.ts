@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { useApi } from '../api/test-api.ts';
-import { say } from './in-process.ts';
-import { runCli } from './run-cli.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { say } from '#test/cli/in-process.ts';
+import { runCli } from '#test/cli/run-cli.ts';
 
 const api = useApi();
 const run = (args: readonly string[], key = api().admin) => say(args, { url: api().url, key });

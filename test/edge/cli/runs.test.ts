@@ -3,10 +3,10 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { freePort } from '../../support/free-port.ts';
-import { type Body, openOrganization, useInference } from '../inference/inference-gateway.ts';
-import { type CliOptions, type CliResult, runCli, useFolders } from './run-cli.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { freePort } from '#test/free-port.ts';
+import { type Body, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { type CliOptions, type CliResult, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 /** Over a gateway that applies stacks with real Terraform in bubblewrap. */
 

@@ -1,9 +1,9 @@
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { useApi } from '../api/test-api.ts';
-import { runCli, useFolders } from './run-cli.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const api = useApi();
 const folders = useFolders();

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseClientConfig } from '#base/config/read-config.ts';
 import { createApiClient } from '#edge/cli/shell/api-client.ts';
-import { repository, runCli } from './run-cli.ts';
+import { repository, runCli } from '#test/cli/run-cli.ts';
 import { useTerminals } from './terminal.ts';
 
 const terminals = useTerminals();

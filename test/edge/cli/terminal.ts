@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterEach } from 'vitest';
-import { repository } from './run-cli.ts';
+import { repository } from '#test/cli/run-cli.ts';
 
 const run = promisify(execFile);
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { useApi } from '../api/test-api.ts';
-import { say } from './in-process.ts';
+import { useApi } from '#test/api/test-api.ts';
+import { say } from '#test/cli/in-process.ts';
 
 const api = useApi();
 const url = 'https://hooks.example/in';

@@ -1,5 +1,5 @@
 import { decide, type Policy } from '#edge/docker-gate/calls.ts';
-import { plannedContainer, type PlannedOptions } from '../../suites/docker/planned-container.ts';
+import { plannedContainer, type PlannedOptions } from '#test/docker/planned-container.ts';
 
 /** The door's decisions with a policy that allows a little of everything. */
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { networkBody } from '../../suites/docker/planned-container.ts';
+import { networkBody } from '#test/docker/planned-container.ts';
 import { ask, create, createUrl, image, ownName as name, planned, policy } from './container-decisions.ts';
 import { createFields, documentedCalls } from './docker-api-fields.ts';
 

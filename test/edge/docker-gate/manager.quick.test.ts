@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { ownName } from './container-decisions.ts';
-import { planned, policy, secretIds, serviceOf } from './swarm-decisions.ts';
+import { planned, policy, secretIds, serviceOf } from '#test/docker-gate/swarm-decisions.ts';
 
 describe('the door to a manager that is there', () => {
   const manager: Manager = { services: {}, secrets: {}, calls: [], bodies: {} };

@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../support/free-port.ts';
+import { freePort } from '#test/free-port.ts';
 
 const program = new URL('../../../src/programs/docker-gate.ts', import.meta.url).pathname;
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { bodyOf, ownName } from './container-decisions.ts';
 import { createFields, taskContainerFields, taskFields } from './docker-api-fields.ts';
-import { ask, createService, planned, secretIds, serviceOf } from './swarm-decisions.ts';
+import { ask, createService, planned, secretIds, serviceOf } from '#test/docker-gate/swarm-decisions.ts';
 
 const refusal = { refusal: expect.any(String) };
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { standinFile, useInference } from '../inference/inference-gateway.ts';
+import { standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const [app, stranger] = ['https://app.example.org', 'https://stranger.example'];
 const engines = { chat: standinFile('chat') };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { signInVisitor } from '../portal/visitor.ts';
-import { type Body, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { signInVisitor } from '#test/portal/visitor.ts';
+import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat') },

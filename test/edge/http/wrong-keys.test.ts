@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { type Body, errorOf, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const wrongKeysPerMinute = 5;
 const bench = useInference(() => ({

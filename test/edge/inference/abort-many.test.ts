@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { eventually, readMetric, standinFile, useInference } from './inference-gateway.ts';
+import { eventually, readMetric, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const prompts = 700;
 const bench = useInference(() => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, chatPath, errorOf, json, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, chatPath, errorOf, json, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: {

@@ -1,9 +1,9 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createTestDatabase } from '../../support/database.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { batchEnd, batchWhen, flexFile, line, linesOf, outputOf, startBatch } from './batch-bench.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { batchEnd, batchWhen, flexFile, line, linesOf, outputOf, startBatch } from '#test/inference/batch-bench.ts';
 import {
   type Body,
   eventually,
@@ -12,7 +12,7 @@ import {
   readMetric,
   useInference,
   writeEngines,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** Nobody pays for an answer of a batch that nobody gets, and what was made of it stands in the books all the same. */
 

@@ -1,8 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { type ByteServer, type SeenRequest, startByteServer } from '../../core/proxy/byte-server.ts';
-import { batchEnd, flexPricing, linesOf, outputOf, startBatch } from './batch-bench.ts';
-import { type Body, eventually, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import { type ByteServer, type SeenRequest, startByteServer } from '#test/proxy/byte-server.ts';
+import { batchEnd, flexPricing, linesOf, outputOf, startBatch } from '#test/inference/batch-bench.ts';
+import {
+  type Body,
+  eventually,
+  externalFile,
+  openOrganization,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** Answers to lines that are too large to wait on disk with their charge: they are kept first, or nothing is charged. */
 

@@ -1,7 +1,13 @@
 import OpenAI, { toFile } from 'openai';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { batchEnd, flexFile, line, linesOf, outputOf, startBatch, uploadFile } from './batch-bench.ts';
-import { type Body, eventually, openOrganization, readMetric, useInference } from './inference-gateway.ts';
+import { batchEnd, flexFile, line, linesOf, outputOf, startBatch, uploadFile } from '#test/inference/batch-bench.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  readMetric,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** Batches as OpenAI's own SDK makes them, and as large as people make them. */
 

@@ -3,10 +3,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json as readJson } from 'node:stream/consumers';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
-import { batchEnd, batchWhen, flexFile, flexPricing, line, outputOf, startBatch } from './batch-bench.ts';
-import { type Body, externalFile, json, openOrganization, useInference } from './inference-gateway.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
+import { batchEnd, batchWhen, flexFile, flexPricing, line, outputOf, startBatch } from '#test/inference/batch-bench.ts';
+import { type Body, externalFile, json, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { batchEnd, batchWhen, flexFile, linesOf, startBatch } from './batch-bench.ts';
-import { openOrganization, useInference } from './inference-gateway.ts';
+import { batchEnd, batchWhen, flexFile, linesOf, startBatch } from '#test/inference/batch-bench.ts';
+import { openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Lines of a batch have Idempotency-Keys, and whoever has made it may name other requests as they are named. */
 

@@ -2,10 +2,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { say } from '../cli/in-process.ts';
-import { signInVisitor, type Visitor } from '../portal/visitor.ts';
-import { batchEnd, flexFile, line, linesOf, startBatch } from './batch-bench.ts';
-import { eventually, type Body, useInference } from './inference-gateway.ts';
+import { say } from '#test/cli/in-process.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
+import { batchEnd, flexFile, line, linesOf, startBatch } from '#test/inference/batch-bench.ts';
+import { eventually, type Body, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Batches for people: by the command, and on pages. */
 

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { batchEnd, line, startBatch } from './batch-bench.ts';
-import { useInference } from './inference-gateway.ts';
+import { batchEnd, line, startBatch } from '#test/inference/batch-bench.ts';
+import { useInference } from '#test/inference/inference-gateway.ts';
 
 /** Batches of the models that come with the gateway. */
 

@@ -1,9 +1,9 @@
 import { rmSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { createTestDatabase } from '../../support/database.ts';
-import { startGateway } from '../../support/gateway.ts';
-import { batchEnd, batchWhen, flexFile, linesOf, outputOf, startBatch } from './batch-bench.ts';
-import { type Body, writeEngines } from './inference-gateway.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { startGateway } from '#test/gateway.ts';
+import { batchEnd, batchWhen, flexFile, linesOf, outputOf, startBatch } from '#test/inference/batch-bench.ts';
+import { type Body, writeEngines } from '#test/inference/inference-gateway.ts';
 
 it('a batch goes on after its gateway was stopped and started again: nothing is asked twice', async () => {
   const database = await createTestDatabase();

@@ -9,7 +9,7 @@ import {
   outputOf,
   startBatch,
   uploadFile,
-} from './batch-bench.ts';
+} from '#test/inference/batch-bench.ts';
 import {
   type Body,
   errorOf,
@@ -18,9 +18,9 @@ import {
   openOrganization,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

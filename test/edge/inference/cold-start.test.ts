@@ -1,7 +1,14 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, eventually, framesOf, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  eventually,
+  framesOf,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { makeKey } from '../../core/cache/caching-key.ts';
-import { uuidOf } from '../../core/metering/recorded-usage.ts';
-import { type Body, errorOf, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { makeKey } from '#test/cache/caching-key.ts';
+import { uuidOf } from '#test/metering/recorded-usage.ts';
+import { type Body, errorOf, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 

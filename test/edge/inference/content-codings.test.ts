@@ -1,6 +1,6 @@
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { type Body, chatPath, errorOf, json, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, chatPath, errorOf, json, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bodyBytesMax = 4_000_000;
 const bench = useInference(() => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { askEngine, type Body, chatPath, standinFile, useInference } from './inference-gateway.ts';
+import { askEngine, type Body, chatPath, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: {

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { type Body, errorOf, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { type Body, errorOf, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const headers = { 'x-headgate-dry-run': 'true' };
 const ask = { model: 'cold', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 100 };

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Body } from './inference-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 
 /** A request as one of the servers got it, which is answered when the test says so. */
 export interface Asked {

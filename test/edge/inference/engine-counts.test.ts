@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { externalFile, framesOf, openOrganization, useInference } from './inference-gateway.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
+import { externalFile, framesOf, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 const outputTokensSaid = 900_000_000;
 

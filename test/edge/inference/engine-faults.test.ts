@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, framesOf, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, errorOf, framesOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat') },

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
 import { envelope, refusals } from './engine-refusal-table.ts';
-import { type Body, errorOf, externalFile, useInference } from './inference-gateway.ts';
+import { type Body, errorOf, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** An engine that answers as the next of these says. */
 let answer = '';

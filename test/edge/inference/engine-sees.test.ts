@@ -1,5 +1,5 @@
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { type ByteServer, type SeenRequest, startByteServer } from '../../core/proxy/byte-server.ts';
+import { type ByteServer, type SeenRequest, startByteServer } from '#test/proxy/byte-server.ts';
 import {
   chatPath,
   type Body,
@@ -9,7 +9,7 @@ import {
   json,
   openOrganization,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const engineKey = 'engine-key-0123456789';
 let engine: ByteServer | null = null;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type Body, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const engines = { chat: standinFile('chat') };
 const silent = useInference(() => ({ engines }));

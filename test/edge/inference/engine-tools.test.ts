@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Body, externalFile, openOrganization, useInference } from './inference-gateway.ts';
-import { batchEnd, flexPricing, outputOf, startBatch } from './batch-bench.ts';
+import { type Body, externalFile, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { batchEnd, flexPricing, outputOf, startBatch } from '#test/inference/batch-bench.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 import { frame, startToldEngine, type ToldEngine } from './told-engine.ts';
 

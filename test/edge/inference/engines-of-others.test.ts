@@ -2,7 +2,13 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Body, chatPath, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  chatPath,
+  externalFile,
+  openOrganization,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /**
  * Engines that somebody else runs keep to OpenAI's API as far as they know it: many say the count of a stream at its end

@@ -1,9 +1,15 @@
 import { trace } from '@opentelemetry/api';
 import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeKey } from '../../core/cache/caching-key.ts';
+import { makeKey } from '#test/cache/caching-key.ts';
 import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
-import { type Body, eventually, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** What every route has, as a row of the one table: a record, limits, a bill, the cache, kept content, traces. */
 

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { counts, done, frame, last, startToldEngine, type ToldEngine } from './told-engine.ts';
-import { externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import { externalFile, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
 let engine: ToldEngine | null = null;
 

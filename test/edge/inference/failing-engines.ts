@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
-import type { Body } from './inference-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 
 /** A server that somebody else runs, and that fails in the way that its path says: `/sick/v1/chat/completions`. */
 export interface FailingEngines {

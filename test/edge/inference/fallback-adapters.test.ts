@@ -1,7 +1,7 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   type Body,
   chatBody,
@@ -11,7 +11,7 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** Adapters in the place of models, and models that are withdrawn while they are waited for. */
 

@@ -10,7 +10,7 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 
 const allow = { 'x-headgate-allow-fallback': 'true' };

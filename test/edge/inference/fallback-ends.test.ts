@@ -7,7 +7,7 @@ import {
   openOrganization,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** How a request ends for which another model is on its way and has nothing yet. */
 

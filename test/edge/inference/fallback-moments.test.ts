@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   type Body,
   chatBody,
@@ -13,7 +13,7 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** What changes while a request is on its way to another model, and before. */
 

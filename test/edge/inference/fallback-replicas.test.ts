@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, describe, expect, it } from 'vitest';
-import { errorOf, externalFile, useInference } from './inference-gateway.ts';
+import { errorOf, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Somebody else's servers, one for each first part of a path, that say nothing to whoever asks for silence. */
 const asked: string[] = [];

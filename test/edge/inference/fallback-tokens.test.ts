@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, errorOf, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  externalFile,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** Token ids, which mean something else to a fallback, and dry runs that tell of fallbacks. */
 

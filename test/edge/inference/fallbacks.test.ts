@@ -10,7 +10,7 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const allow = { 'x-headgate-allow-fallback': 'true' };
 /** Output tokens cost 4 micro-dollars, ten times those of other models here. */

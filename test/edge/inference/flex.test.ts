@@ -10,7 +10,7 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const pricing =
   'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40, flex_multiplier: 0.333333 }';

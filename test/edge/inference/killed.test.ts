@@ -5,8 +5,8 @@ import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { liftLimits } from '../../support/gateway.ts';
-import { type Complete, expectBooked, keepAsking } from './booked-load.ts';
+import { liftLimits } from '#test/gateway.ts';
+import { type Complete, expectBooked, keepAsking } from '#test/inference/booked-load.ts';
 import {
   type Body,
   chatBody,
@@ -16,8 +16,8 @@ import {
   readMetric,
   standinFile,
   writeEngines,
-} from './inference-gateway.ts';
-import { runMark } from '../../support/guardian.ts';
+} from '#test/inference/inference-gateway.ts';
+import { runMark } from '#test/guardian.ts';
 
 const repository = new URL('../../../', import.meta.url).pathname;
 const key = 'bootstrap-key-of-this-test-0123456789';

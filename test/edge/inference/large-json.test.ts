@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { fresh, openReuse } from '../../core/cache/caching-key.ts';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { type Body, eventually, externalFile, useInference } from './inference-gateway.ts';
+import { fresh, openReuse } from '#test/cache/caching-key.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
+import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** What the engine answers; a function of how often it was asked. */
 let answerOf: (count: number) => string = () => '';

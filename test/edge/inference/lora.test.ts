@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { enoughOfTheHour, reconcile } from '../../core/reconcile/mixed-traffic.ts';
+import { enoughOfTheHour, reconcile } from '#test/reconcile/mixed-traffic.ts';
 import {
   type Body,
   errorOf,
@@ -12,7 +12,7 @@ import {
   framesOf,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 let far: Server | null = null;
 

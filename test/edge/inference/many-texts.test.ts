@@ -1,7 +1,14 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { type Body, eventually, openOrganization, readMetric, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  readMetric,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 const replicas = 2;
 const embedding = { taskType: 'embedding', lines: [`replicas: { min: ${replicas}, max: ${replicas} }`] };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, chatPath, errorOf, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, chatPath, errorOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** What parts of messages may say beside their media, and where media may stand. */
 

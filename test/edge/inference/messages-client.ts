@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { type Body, frameTexts } from './inference-gateway.ts';
+import { type Body, frameTexts } from '#test/inference/inference-gateway.ts';
 
 /** What clients of Anthropic's protocol read and send, and what OpenAI's responses have in common with it. */
 

@@ -1,6 +1,6 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { describe, expect, it } from 'vitest';
-import { type Body, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { errorOf } from './messages-client.ts';
 
 /** What is refused on Anthropic's routes, whoever refuses it, has Anthropic's shape; on all others it has not. */

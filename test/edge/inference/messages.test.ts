@@ -1,9 +1,15 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { type Body, externalFile, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
+import {
+  type Body,
+  externalFile,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 import { claudeCode, errorOf, eventsOf } from './messages-client.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type StandIn, startStandIn } from '../../engines/standin/engine.ts';
+import { type StandIn, startStandIn } from '#test/standin/engine.ts';
 import {
   chatPath,
   type Body,
@@ -9,7 +9,7 @@ import {
   framesOf,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const engineKey = 'an-engine-key-of-its-own';
 const engines: StandIn[] = [];

@@ -9,7 +9,7 @@ import {
   readMetric,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat', { flags: ['--reasoning-parser', 'deepseek_r1'] }) },

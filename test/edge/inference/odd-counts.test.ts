@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Body, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import { type Body, externalFile, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import {
   chatAnswer,
   chunk,

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { type Body, chatPath, externalFile, useInference } from './inference-gateway.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
+import { type Body, chatPath, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** An engine that somebody else runs answers with the bytes that stand in the request itself. */
 let engine: ByteServer | null = null;

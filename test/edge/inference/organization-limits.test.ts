@@ -9,7 +9,7 @@ import {
   openOrganization,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** What an organization's status and models mean to its inference requests. */
 

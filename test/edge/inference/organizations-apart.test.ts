@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { startGateway } from '../../support/gateway.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { startGateway } from '#test/gateway.ts';
 import {
   type Body,
   chatBody,
@@ -13,7 +13,7 @@ import {
   standinFile,
   useInference,
   writeEngines,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** What organizations have in common in an engine: what it has cached of their prompts. */
 

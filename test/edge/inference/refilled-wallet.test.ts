@@ -3,7 +3,13 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, expect, it } from 'vitest';
-import { type Body, eventually, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  eventually,
+  externalFile,
+  openOrganization,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** Streams whose wallet had nothing more for a while. */
 

@@ -12,7 +12,7 @@ import {
   openOrganization,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 const bench = useInference(() => ({
   engines: {

@@ -1,9 +1,9 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { type EmbeddingServers, startEmbeddingServers } from './embedding-servers.ts';
-import { errorOf, externalFile, openOrganization, writeEngines } from './inference-gateway.ts';
+import { errorOf, externalFile, openOrganization, writeEngines } from '#test/inference/inference-gateway.ts';
 import { textsOf } from './texts-bench.ts';
 
 const pricing = 'pricing: { input_per_million: 0.10, output_per_million: 0, flex_multiplier: 0.5 }';

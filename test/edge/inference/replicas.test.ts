@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually, readMetric, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, eventually, readMetric, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const replicas = 3;
 const bench = useInference(() => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 const scorer = { taskType: 'rerank', flags: ['--runner', 'pooling', '--convert', 'classify'] };
 const bench = useInference(() => ({

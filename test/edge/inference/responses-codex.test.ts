@@ -1,5 +1,5 @@
 import { afterAll, expect, it } from 'vitest';
-import { type Body, externalFile, useInference } from './inference-gateway.ts';
+import { type Body, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 
 /** What codex-cli 0.169 sends with `wire_api = "responses"`, its texts cut short. vLLM 0.29 answers it with 200. */

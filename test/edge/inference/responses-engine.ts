@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Body } from './inference-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 
 /** What the engine does for one request, as its body says under `script`. */
 export interface Script {

@@ -1,5 +1,5 @@
 import { afterAll, expect, it } from 'vitest';
-import { externalFile, useInference } from './inference-gateway.ts';
+import { externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, type Script, startResponsesEngine } from './responses-engine.ts';
 
 /** vLLM says at once that it has taken a request for a response, which may then wait for its turn. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type Body, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** POST /v1/responses to the engines that answer out of the box. */
 

@@ -1,5 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, errorOf, eventually, externalFile, openOrganization, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  eventually,
+  externalFile,
+  openOrganization,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 import { eventsOf } from './messages-client.ts';
 import { enginePath, type ResponsesEngine, type Script, startResponsesEngine, usageOf } from './responses-engine.ts';
 

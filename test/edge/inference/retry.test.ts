@@ -1,8 +1,8 @@
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, Replica } from '#core/fleet/fleet.ts';
 import type { Routing } from '#core/routing/routing.ts';
-import { startStandIn, type StandIn } from '../../engines/standin/engine.ts';
-import type { Body } from './inference-gateway.ts';
+import { startStandIn, type StandIn } from '#test/standin/engine.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 
 /** Two replicas of one engine, handed out in this order, and what became of their leases. */
 const fake = vi.hoisted(() => ({
@@ -40,7 +40,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
 
 // Files of a worker share their modules: the path of an earlier file has the real routing, and the next one needs it.
 vi.resetModules();
-const { errorOf, framesOf, standinFile, useInference } = await import('./inference-gateway.ts');
+const { errorOf, framesOf, standinFile, useInference } = await import('#test/inference/inference-gateway.ts');
 afterAll(() => void vi.resetModules());
 
 const engines: StandIn[] = [];

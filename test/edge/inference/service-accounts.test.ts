@@ -1,5 +1,12 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type Body, errorOf, framesOf, openOrganization, standinFile, useInference } from './inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  framesOf,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
 
 /** What the keys of service accounts ask models. */
 

@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterAll, expect, it } from 'vitest';
-import { chatBody, chatPath, eventually, externalFile, json, useInference } from './inference-gateway.ts';
+import { chatBody, chatPath, eventually, externalFile, json, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Node keeps texts of a megabyte outside of the heap, which is not counted as soon as they are gone. */
 const promptBytes = 800_000;

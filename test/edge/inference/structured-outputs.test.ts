@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Body, chatPath, errorOf, standinFile, useInference } from './inference-gateway.ts';
+import { type Body, chatPath, errorOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Grammars that requests make an engine build: what of them it is spared, and what settings let through. */
 

@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { type ByteServer, startByteServer } from '../../core/proxy/byte-server.ts';
+import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
 import {
   type Body,
   eventually,
@@ -8,7 +8,7 @@ import {
   openOrganization,
   standinFile,
   useInference,
-} from './inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 /** Tokens that the chat template of the stand-in engine puts before each conversation. */
 const preamble = 1300;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { makeKey, openReuse } from '../../core/cache/caching-key.ts';
+import { makeKey, openReuse } from '#test/cache/caching-key.ts';
 import { type Asked, answerText, tokensPerText } from './embedding-servers.ts';
-import { type Body, errorOf, eventually, openOrganization } from './inference-gateway.ts';
+import { type Body, errorOf, eventually, openOrganization } from '#test/inference/inference-gateway.ts';
 import { costOf, expectWhole, textsOf, useTexts } from './texts-bench.ts';
 
 const bench = useTexts();

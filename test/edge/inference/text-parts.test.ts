@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { makeKey } from '../../core/cache/caching-key.ts';
+import { makeKey } from '#test/cache/caching-key.ts';
 import { answerText } from './embedding-servers.ts';
-import { type Body, errorOf, openOrganization } from './inference-gateway.ts';
+import { type Body, errorOf, openOrganization } from '#test/inference/inference-gateway.ts';
 import { costOf, embeddingsPath, expectWhole, partsOf, textsMax, textsOf, useTexts } from './texts-bench.ts';
 
 const bench = useTexts();

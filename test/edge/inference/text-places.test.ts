@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { externalFile, useInference } from './inference-gateway.ts';
+import { externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { done, finish, frame, startToldEngine, type ToldEngine } from './told-engine.ts';
 
 /** Streams of engines that count no tokens, whose text stands in other places than the deltas of their API. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeEach, expect } from 'vitest';
-import type { RequestOptions } from '../../support/gateway.ts';
+import type { RequestOptions } from '#test/gateway.ts';
 import { type Asked, type EmbeddingServers, startEmbeddingServers, tokensPerText } from './embedding-servers.ts';
-import { type Body, type InferenceBench, useInference } from './inference-gateway.ts';
+import { type Body, type InferenceBench, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Models whose servers the test answers for: `three` and `flex` have three of them, `one`, a vLLM, has one. */
 export interface TextsBench extends InferenceBench {

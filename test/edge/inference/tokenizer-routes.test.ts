@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { uncountedEndpoints } from '#core/metering/metering.ts';
 import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
-import { type Body, standinFile, useInference } from './inference-gateway.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -2,8 +2,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { allowableFields } from '#core/catalog/catalog.ts';
 import { type EndpointPath, endpoints } from '#edge/inference/request/endpoints.ts';
 import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
-import { startByteServer, type ByteServer } from '../../core/proxy/byte-server.ts';
-import { errorOf, externalFile, useInference } from './inference-gateway.ts';
+import { startByteServer, type ByteServer } from '#test/proxy/byte-server.ts';
+import { errorOf, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** Whether each field that vLLM has is treated as the table of them says. */
 

@@ -4,7 +4,7 @@ import type { Sql } from 'postgres';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLeases } from '#base/database/advisory-leases.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 const runnerProgram = new URL('./fixtures/job-runner.ts', import.meta.url).pathname;
 const quickStart = new URL('../../core/fleet/fixtures/quick-start.ts', import.meta.url).pathname;

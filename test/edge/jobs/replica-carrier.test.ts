@@ -8,8 +8,8 @@ import { createAudit } from '#core/audit/audit.ts';
 import { createCosts } from '#core/costs/costs.ts';
 import { type HostReport, readGpuRuns } from '#core/fleet/fleet.ts';
 import { createReplicaCarrier, type ReplicaCarrier } from '#edge/jobs/jobs.ts';
-import { createTestDatabase } from '../../support/database.ts';
-import { engineDefinition } from '../../core/fleet/test-fleet.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
 
 const minute = 60_000;
 const hour = 60 * minute;

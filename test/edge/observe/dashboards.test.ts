@@ -1,7 +1,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { describe, expect, it } from 'vitest';
-import { type Body, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { readQuery } from './promql.ts';
 import { metricNames, readEngineMetrics, readMetrics } from './read-metrics.ts';
 

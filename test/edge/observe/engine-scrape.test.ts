@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { externalFile, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { externalFile, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { readEngineMetrics, readMetrics, seriesValue } from './read-metrics.ts';
 
 /** An engine that is well, and whose metrics are what these lines do with `answer`. */

@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { freePort } from '../../support/free-port.ts';
-import { startGateway, type TestGateway, type TestGatewayOptions } from '../../support/gateway.ts';
-import { startRedis } from '../../support/redis.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { freePort } from '#test/free-port.ts';
+import { startGateway, type TestGateway, type TestGatewayOptions } from '#test/gateway.ts';
+import { startRedis } from '#test/redis.ts';
 import {
   chatBody,
   chatPath,
@@ -16,7 +16,7 @@ import {
   useInference,
   writeEngines,
   type Body,
-} from '../inference/inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 let database: TestDatabase | null = null;
 let proxy: DatabaseProxy | null = null;

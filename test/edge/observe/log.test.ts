@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import {
   errorOf,
   eventually,
@@ -9,7 +9,7 @@ import {
   standinFile,
   useInference,
   type Body,
-} from '../inference/inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 
 let database: TestDatabase | null = null;
 let proxy: DatabaseProxy | null = null;

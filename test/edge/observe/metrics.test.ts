@@ -6,7 +6,7 @@ import {
   eventually,
   standinFile,
   useInference,
-} from '../inference/inference-gateway.ts';
+} from '#test/inference/inference-gateway.ts';
 import { readMetrics, seriesValue } from './read-metrics.ts';
 
 const bench = useInference(() => ({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { clientOf, givenKey, repository, useProcesses } from '../../programs/gateway-process.ts';
+import { clientOf, givenKey, repository, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';

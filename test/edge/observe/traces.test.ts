@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider, type ReadableSpan } from '@opentelemetry/sdk-trace';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { chatPath, eventually, externalFile, standinFile, useInference } from '../inference/inference-gateway.ts';
+import { chatPath, eventually, externalFile, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
 /** As an operator has it: a real SDK, registered before the gateway is there. */
 const exporter = new InMemorySpanExporter();

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { passwordOf, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { passwordOf, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 let gateway: TestGateway;
 let admin: Visitor;

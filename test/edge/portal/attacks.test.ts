@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { cookieOf, makeLink, send, signInVisitor, useLink, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { cookieOf, makeLink, send, signInVisitor, useLink, type Visitor } from '#test/portal/visitor.ts';
 
 let gateway: TestGateway;
 let admin: Visitor;

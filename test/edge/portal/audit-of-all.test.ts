@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** The audit log of all organizations. */
 

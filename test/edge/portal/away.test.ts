@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { type Line, openLine } from '../../support/tcp-line.ts';
-import { eventually } from '../inference/inference-gateway.ts';
-import { signInVisitor, type Shown, type Visitor } from './visitor.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { type Line, openLine } from '#test/tcp-line.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { signInVisitor, type Shown, type Visitor } from '#test/portal/visitor.ts';
 
 /** What pages and forms do while PostgreSQL or Redis is away: nothing by half, and nobody is signed out for it. */
 

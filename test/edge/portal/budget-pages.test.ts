@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

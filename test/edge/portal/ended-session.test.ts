@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, send, signInPerson, signInVisitor, type Visitor, visitorWith } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, send, signInPerson, signInVisitor, type Visitor, visitorWith } from '#test/portal/visitor.ts';
 
 /** What a browser is told whose session is over. */
 

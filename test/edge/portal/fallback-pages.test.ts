@@ -1,7 +1,7 @@
 import { beforeAll, expect, it } from 'vitest';
-import { type Body, externalFile, standinFile, useInference } from '../inference/inference-gateway.ts';
-import { runCli } from '../cli/run-cli.ts';
-import { signInVisitor, type Visitor } from './visitor.ts';
+import { type Body, externalFile, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 const bench = useInference(() => ({
   engines: {

@@ -1,7 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
-import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
+import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What somebody reads who has this gateway since a few days: sentences that are true, and numbers that agree. */
 

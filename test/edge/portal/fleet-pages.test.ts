@@ -2,9 +2,9 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { eventually, standinFile } from '../inference/inference-gateway.ts';
-import { type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { eventually, standinFile } from '#test/inference/inference-gateway.ts';
+import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** The fleet as its operator sees it: GPUs with their memory, and what becomes of a file that was changed. */
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { linkIn, type MailServer, startMailServer } from '../../support/mail.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { linkIn, type MailServer, startMailServer } from '#test/mail.ts';
 import {
   cookieOf,
   makePerson,
@@ -13,7 +13,7 @@ import {
   signInVisitor,
   type Visitor,
   visitorWith,
-} from './visitor.ts';
+} from '#test/portal/visitor.ts';
 
 const publicUrl = 'https://gateway.example.com';
 

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pagePaths } from '#edge/portal/portal.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { furnish } from './furnished.ts';
-import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { furnish } from '#test/portal/furnished.ts';
+import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** Whoever is signed in goes wherever a page leads, and presses whatever it offers: nothing of it is refused. */
 

@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { repository } from '../cli/run-cli.ts';
-import { standinFile, useInference } from '../inference/inference-gateway.ts';
-import { type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import { repository } from '#test/cli/run-cli.ts';
+import { standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What the pages of models say, and the lines that they hand out: those work as they stand. */
 

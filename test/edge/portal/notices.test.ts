@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What a page says of the change that led to it. */
 

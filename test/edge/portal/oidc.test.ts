@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { freePort } from '../../support/free-port.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { type OidcServer, startOidcServer } from '../../support/oidc.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { freePort } from '#test/free-port.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { type OidcServer, startOidcServer } from '#test/oidc.ts';
 import {
   browse,
   makePerson,
@@ -14,7 +14,7 @@ import {
   type Shown,
   signInPerson,
   visitorWith,
-} from './visitor.ts';
+} from '#test/portal/visitor.ts';
 
 let database: TestDatabase;
 let provider: OidcServer;

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { say } from '../cli/in-process.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { signInVisitor, type Visitor } from './visitor.ts';
+import { say } from '#test/cli/in-process.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What is said of a run that a later one has overtaken, before and after somebody forgets it. */
 

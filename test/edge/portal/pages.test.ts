@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { cookieOf, makeLink, send, type Shown, signInVisitor, useLink, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { cookieOf, makeLink, send, type Shown, signInVisitor, useLink, type Visitor } from '#test/portal/visitor.ts';
 
 let gateway: TestGateway;
 let admin: Visitor;

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { send, type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** Pages of the platform without a script, on a gateway that finds no Terraform. */
 

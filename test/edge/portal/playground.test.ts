@@ -4,9 +4,9 @@ import { createLog } from '#base/log.ts';
 import { createAccounts } from '#core/accounts/accounts.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { createKeys } from '#core/keys/keys.ts';
-import { type Body, uuidOf } from '../../core/metering/recorded-usage.ts';
-import { eventually, framesOf, standinFile, useInference } from '../inference/inference-gateway.ts';
-import { type SentOptions, send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import { type Body, uuidOf } from '#test/metering/recorded-usage.ts';
+import { eventually, framesOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { type SentOptions, send, type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 const bench = useInference(() => ({
   engines: { chat: standinFile('chat'), asleep: standinFile('asleep', { flags: ['--start-delay-ms', '1000'] }) },

@@ -1,9 +1,9 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { standinFile, writeEngines } from '../inference/inference-gateway.ts';
-import { signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What the page of engines says of files that were read again. */
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** Every page and every form, for every role. */
 

@@ -1,8 +1,8 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { type Body, eventually, openOrganization, useInference } from '../inference/inference-gateway.ts';
-import { makePerson, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
+import { makePerson, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** What a run's pages call the cluster, and who has asked for it. */
 

@@ -1,7 +1,7 @@
 import { sql as raw } from 'drizzle-orm';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   cookieOf,
   passwordOf,
@@ -11,7 +11,7 @@ import {
   signInPerson,
   type Visitor,
   visitorWith,
-} from './visitor.ts';
+} from '#test/portal/visitor.ts';
 
 /** What somebody was given ends with the right to give it. */
 

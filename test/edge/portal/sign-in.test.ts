@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import {
   cookieOf,
   makePerson,
@@ -11,7 +11,7 @@ import {
   type SentOptions,
   type Shown,
   signInPerson,
-} from './visitor.ts';
+} from '#test/portal/visitor.ts';
 
 let gateway: TestGateway;
 let person: Person;

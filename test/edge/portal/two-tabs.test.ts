@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 /** A page was open while somebody changed the same thing elsewhere: its form takes nothing of that back. */
 

@@ -1,8 +1,14 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parseId, uuidTimeMs } from '#base/id.ts';
 import { parseDecimal, PICO_DIGITS } from '#base/money.ts';
-import { type Body, eventually, openOrganization, standinFile, useInference } from '../inference/inference-gateway.ts';
-import { send, type Shown, signInVisitor, type Visitor } from './visitor.ts';
+import {
+  type Body,
+  eventually,
+  openOrganization,
+  standinFile,
+  useInference,
+} from '#test/inference/inference-gateway.ts';
+import { send, type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 let admin: Visitor;

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pathFor, pathsOfAll, pathsOfOrganization, pathsOfPerson } from '#edge/portal/frame/view-paths.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from './visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 let gateway: TestGateway;
 let admin: Visitor;

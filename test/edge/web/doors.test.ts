@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../inference/inference-gateway.ts';
-import { useWebGateway } from './web-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { useWebGateway } from '#test/web/web-gateway.ts';
 
 /** What no address leads to, whatever a module declares and whoever registers a node. */
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { useWebGateway } from './web-gateway.ts';
+import { useWebGateway } from '#test/web/web-gateway.ts';
 
 /** Who guesses keys, cookies and links is not answered for long, and nobody else notices. */
 

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { type Exposed, useWebGateway } from './web-gateway.ts';
+import { type Exposed, useWebGateway } from '#test/web/web-gateway.ts';
 
 /** Addresses for members: links that only a person uses, and cookies that are worth what their key is. */
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { uuidOf, useWebGateway } from './web-gateway.ts';
+import { uuidOf, useWebGateway } from '#test/web/web-gateway.ts';
 
 /** What ends, and what goes on, when an organization is suspended or closed. */
 

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { useWebGateway } from './web-gateway.ts';
+import { useWebGateway } from '#test/web/web-gateway.ts';
 
 /** What goes to an application, from whom, and how long it may take. */
 

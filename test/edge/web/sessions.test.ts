@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { makePerson, type Person, signInPerson, type Visitor } from '../portal/visitor.ts';
-import { type Exposed, useWebGateway } from './web-gateway.ts';
+import { makePerson, type Person, signInPerson, type Visitor } from '#test/portal/visitor.ts';
+import { type Exposed, useWebGateway } from '#test/web/web-gateway.ts';
 
 /** Addresses for members that somebody opened from the portal: they are open for as long as that session lasts. */
 

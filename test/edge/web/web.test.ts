@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { freePort } from '../../support/free-port.ts';
-import { useWebGateway } from './web-gateway.ts';
+import { freePort } from '#test/free-port.ts';
+import { useWebGateway } from '#test/web/web-gateway.ts';
 
 /** What the listener for web addresses refuses, passes on and ends. */
 

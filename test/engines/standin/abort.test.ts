@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { at, eventually, framesOf, type StandIn, startStandIn } from './engine.ts';
+import { at, eventually, framesOf, type StandIn, startStandIn } from '#test/standin/engine.ts';
 
 const JSON_TYPE = { 'content-type': 'application/json' };
 const SLOW = { ttft_ms: 5, tpot_ms: 20, output_tokens: 2000 };

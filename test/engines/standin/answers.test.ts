@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { at, framesOf, type StandIn, startStandIn } from './engine.ts';
+import { at, framesOf, type StandIn, startStandIn } from '#test/standin/engine.ts';
 
 const PATH = '/v1/chat/completions';
 const JSON_TYPE = { 'content-type': 'application/json' };

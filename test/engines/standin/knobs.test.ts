@@ -3,7 +3,15 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Answer, at, eventually, framesOf, type OpenAnswer, type StandIn, startStandIn } from './engine.ts';
+import {
+  type Answer,
+  at,
+  eventually,
+  framesOf,
+  type OpenAnswer,
+  type StandIn,
+  startStandIn,
+} from '#test/standin/engine.ts';
 
 const JSON_TYPE = { 'content-type': 'application/json' };
 const MESSAGES = [{ role: 'user', content: 'Tell me about the gate.' }];

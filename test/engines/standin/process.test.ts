@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { eventually, framesOf, type StandIn, startStandIn } from './engine.ts';
+import { eventually, framesOf, type StandIn, startStandIn } from '#test/standin/engine.ts';
 
 const JSON_TYPE = { 'content-type': 'application/json' };
 const MESSAGES = [{ role: 'user', content: 'Write a long story about a river.' }];

@@ -1,7 +1,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Answer, at, framesOf, type StandIn, startStandIn } from './engine.ts';
+import { type Answer, at, framesOf, type StandIn, startStandIn } from '#test/standin/engine.ts';
 
 /** Replays what a real vLLM 0.29.0 was asked and compares what it said with what the stand-in says. */
 

@@ -2,8 +2,8 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

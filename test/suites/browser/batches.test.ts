@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

@@ -7,8 +7,8 @@ import { afterAll, beforeAll, expect } from 'vitest';
 import { makeSignInLink } from '#core/sessions/sessions.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { systemClock } from '#base/clock.ts';
-import { findProgram } from '../../support/compose.ts';
-import type { TestGateway } from '../../support/gateway.ts';
+import { findProgram } from '#test/compose.ts';
+import type { TestGateway } from '#test/gateway.ts';
 
 /** Chromium as Debian has it, without a window. */
 export interface Browsers {

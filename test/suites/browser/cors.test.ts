@@ -5,8 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { dirname, join, normalize } from 'node:path';
 import type { OpenAI } from 'openai';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { useBrowsers } from './browser.ts';
 
 /** An app that has no server of its own calls the API from its page, with the official SDK. */

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { pagePaths } from '#edge/portal/portal.ts';
-import { type Furnished, furnish } from '../../edge/portal/furnished.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { type Furnished, furnish } from '#test/portal/furnished.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 /** No page is left out: each is looked at by axe in both themes, and has its pictures, here or by the test of what it is for. */

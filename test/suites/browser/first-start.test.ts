@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { useProcesses } from '../../programs/gateway-process.ts';
+import { useProcesses } from '#test/programs/gateway-process.ts';
 import { useBrowsers } from './browser.ts';
 
 const run = promisify(execFile);

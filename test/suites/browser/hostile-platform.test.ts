@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { type Person, signIn, useBrowsers } from './browser.ts';
 import { corpus, elements } from './hostile-texts.ts';
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { type Person, signIn, useBrowsers } from './browser.ts';
 import { corpus, elements } from './hostile-texts.ts';
 

@@ -2,8 +2,8 @@ import { rmSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseId, uuidv7 } from '#base/id.ts';
-import { standinFile, writeEngines } from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { signIn, useBrowsers } from './browser.ts';
 
 /** Logs that are followed go on by themselves after what passes, such as a gateway that is started again. */

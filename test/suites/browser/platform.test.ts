@@ -1,8 +1,8 @@
 import { chmod, glob, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 /** The platform as a person has it: real Terraform, in bubblewrap, started from the apply form. */

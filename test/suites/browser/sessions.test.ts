@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { freePort } from '../../support/free-port.ts';
-import { linkIn, type MailServer, startMailServer } from '../../support/mail.ts';
-import { startOidcServer } from '../../support/oidc.ts';
-import { makePerson, passwordOf } from '../../edge/portal/visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { freePort } from '#test/free-port.ts';
+import { linkIn, type MailServer, startMailServer } from '#test/mail.ts';
+import { startOidcServer } from '#test/oidc.ts';
+import { makePerson, passwordOf } from '#test/portal/visitor.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

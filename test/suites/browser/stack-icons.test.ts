@@ -1,7 +1,7 @@
 import { deflateSync, crc32 } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { packOf } from '../../core/stacks/raw-zip.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 /** Icons of stacks stay in their square, whatever shape or font they have; images are whole. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { makePerson, passwordOf } from '../../edge/portal/visitor.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { makePerson, passwordOf } from '#test/portal/visitor.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { type Person, useBrowsers } from './browser.ts';
 
 /** Two organizations on one gateway, and who may not: as their people see it. */

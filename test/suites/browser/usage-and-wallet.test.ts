@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openOrganization } from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { openOrganization } from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type LocalReceiver, startLocalReceiver } from '../../core/alerts/local-receiver.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
+import { type LocalReceiver, startLocalReceiver } from '#test/alerts/local-receiver.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { expectPresentable, type Person, signIn, useBrowsers } from './browser.ts';
 
 const browsers = useBrowsers();

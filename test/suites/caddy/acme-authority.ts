@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { freePorts } from '../../support/free-port.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { freePorts } from '#test/free-port.ts';
 import { answers } from './caddy.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { freePort } from '../../support/free-port.ts';
+import { freePort } from '#test/free-port.ts';
 
 /** What somebody has put on a node: pages, an event stream that stays open, and a websocket that says what it hears. */
 export class Application {

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { Agent, fetch, type RequestInit, type Response, WebSocket } from 'undici';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { freePorts } from '../../support/free-port.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { freePorts } from '#test/free-port.ts';
 
 const caddyfile = new URL('../../../compose/Caddyfile', import.meta.url).pathname;
 

@@ -1,5 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { freePort } from '../../support/free-port.ts';
+import { freePort } from '#test/free-port.ts';
 
 /** Another address of this machine, on which one port leads to a server of the loopback and every other one is closed. */
 export class Relay {

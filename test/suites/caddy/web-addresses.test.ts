@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 import { Relay } from './relay.ts';
 import { closed, echo, opened, useWebPlace, webStack } from './web-place.ts';
 

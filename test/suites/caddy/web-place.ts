@@ -1,8 +1,8 @@
 import { afterEach } from 'vitest';
 import type { WebSocket } from 'undici';
-import { type Body, eventually, type openOrganization } from '../../edge/inference/inference-gateway.ts';
-import { freePort } from '../../support/free-port.ts';
-import { type Place, type RunGateway, usePlace } from '../terraform/run-gateway.ts';
+import { type Body, eventually, type openOrganization } from '#test/inference/inference-gateway.ts';
+import { freePort } from '#test/free-port.ts';
+import { type Place, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 import { Application } from './application.ts';
 import { type Authority, Caddy } from './caddy.ts';
 

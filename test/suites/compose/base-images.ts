@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { busybox, findProgram, postgresBin } from '../../support/compose.ts';
+import { busybox, findProgram, postgresBin } from '#test/compose.ts';
 
 /**
  * Images that stand where compose.yaml names node, postgres, redis and haproxy, made FROM scratch of this machine's own

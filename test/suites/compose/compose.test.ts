@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chapterLines } from '../../support/chapter-lines.ts';
+import { chapterLines } from '#test/chapter-lines.ts';
 import { containerEngine } from './container-engine.ts';
 import { oddGroup, readmeBlocks, startStack, type Stack } from './stack.ts';
 

@@ -1,10 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chapterLines } from '../../support/chapter-lines.ts';
-import { composeCommand } from '../../support/compose.ts';
-import { freePort } from '../../support/free-port.ts';
-import { liftLimits } from '../../support/gateway.ts';
+import { chapterLines } from '#test/chapter-lines.ts';
+import { composeCommand } from '#test/compose.ts';
+import { freePort } from '#test/free-port.ts';
+import { liftLimits } from '#test/gateway.ts';
 import { containerEngine } from './container-engine.ts';
 import { addTls, newCertificate, shownSerial } from './proxy-tls.ts';
 import { readmeBlocks, startStack, type Stack } from './stack.ts';

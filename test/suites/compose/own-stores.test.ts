@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chapterLines } from '../../support/chapter-lines.ts';
+import { chapterLines } from '#test/chapter-lines.ts';
 import { startStack, type Stack } from './stack.ts';
 
 /** An installation moves from the services `postgres` and `redis` to stores that the operator runs, by the chapter. */

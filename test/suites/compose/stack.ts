@@ -3,10 +3,10 @@ import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { chapterLines } from '../../support/chapter-lines.ts';
-import { composeCommand } from '../../support/compose.ts';
-import { startDocker, type TestDocker } from '../../support/docker.ts';
-import { freePort } from '../../support/free-port.ts';
+import { chapterLines } from '#test/chapter-lines.ts';
+import { composeCommand } from '#test/compose.ts';
+import { startDocker, type TestDocker } from '#test/docker.ts';
+import { freePort } from '#test/free-port.ts';
 import { buildBaseImages } from './base-images.ts';
 
 /** The compose files of this repository, running on a Docker engine of the caller's own. */

@@ -1,10 +1,10 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { rowsOf } from '../terraform/printed.ts';
-import { type RunGateway, usePlace, waitingStack } from '../terraform/run-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { rowsOf } from '#test/terraform/printed.ts';
+import { type RunGateway, usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
 import { runImage } from './images.ts';
 import { useRunFloor } from './run-floor.ts';
 

@@ -12,9 +12,9 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TestDocker } from '../../support/docker.ts';
-import { importImage, librariesOf, place } from '../../support/docker-image.ts';
-import { findProgram } from '../../support/compose.ts';
+import type { TestDocker } from '#test/docker.ts';
+import { importImage, librariesOf, place } from '#test/docker-image.ts';
+import { findProgram } from '#test/compose.ts';
 
 /** Images of runs and of nodes, made of programs of this machine; nothing is pulled. */
 

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { clearHome, type Home, makeHome } from '../../programs/gateway-process.ts';
-import { keepImages, startDocker, type TestDocker } from '../../support/docker.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { clearHome, type Home, makeHome } from '#test/programs/gateway-process.ts';
+import { keepImages, startDocker, type TestDocker } from '#test/docker.ts';
 import { importRunImages, nodeImage, runImage } from './images.ts';
 
 /** Two Docker engines, and two nodes as containers of the first; what is slow to start is there for all tests of a file. */

@@ -3,13 +3,13 @@ import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSy
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findProgram } from '../../support/compose.ts';
-import type { TestDocker } from '../../support/docker.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { image as gateImage } from '../docker/docker-drivers.ts';
-import { adminKey, startSwarm, type SwarmGateway, type TestSwarm } from '../docker/swarm-machines.ts';
-import { rowsOf } from '../terraform/printed.ts';
-import { RunClient, waitingStack } from '../terraform/run-gateway.ts';
+import { findProgram } from '#test/compose.ts';
+import type { TestDocker } from '#test/docker.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { image as gateImage } from '#test/docker/docker-drivers.ts';
+import { adminKey, startSwarm, type SwarmGateway, type TestSwarm } from '#test/docker/swarm-machines.ts';
+import { rowsOf } from '#test/terraform/printed.ts';
+import { RunClient, waitingStack } from '#test/terraform/run-gateway.ts';
 import { importRunImages, runImage } from './images.ts';
 import { siteNetwork, startNodes } from './run-floor.ts';
 

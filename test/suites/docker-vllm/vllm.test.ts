@@ -3,9 +3,9 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
-import { importImage } from '../../support/docker-image.ts';
-import { booksOf, figure, lostOf, until } from '../docker/checked-client.ts';
-import { createFloor, dockerFile } from '../docker/docker-gateways.ts';
+import { importImage } from '#test/docker-image.ts';
+import { booksOf, figure, lostOf, until } from '#test/docker/checked-client.ts';
+import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 
 /**
  * A real vLLM in a container. It is not in the image, which is nearly empty: the folders of this machine that it needs

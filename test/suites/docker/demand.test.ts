@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { booksOf, figure, lostOf, median, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-gateways.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { booksOf, figure, lostOf, median, until } from '#test/docker/checked-client.ts';
+import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };

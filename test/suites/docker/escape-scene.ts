@@ -5,9 +5,9 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { TestDocker } from '../../support/docker.ts';
-import { image } from './docker-drivers.ts';
-import { type PlannedContainer, plannedContainer } from './planned-container.ts';
+import type { TestDocker } from '#test/docker.ts';
+import { image } from '#test/docker/docker-drivers.ts';
+import { type PlannedContainer, plannedContainer } from '#test/docker/planned-container.ts';
 
 /** A Docker engine with things on it that are not Headgate's, and somebody who wants them. */
 

@@ -1,7 +1,7 @@
-import { image } from './docker-drivers.ts';
+import { image } from '#test/docker/docker-drivers.ts';
 import { foreignImage, planned, type Scene, secret } from './escape-scene.ts';
 import { asking, type Escape, shows, within } from './escapes.ts';
-import { networkBody } from './planned-container.ts';
+import { networkBody } from '#test/docker/planned-container.ts';
 
 /** Networks, containers, images and volumes that are somebody else's. */
 

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { createLab } from './docker-drivers.ts';
+import { createLab } from '#test/docker/docker-drivers.ts';
 import { makeScene, planned, runScript, type Scene, wayTo } from './escape-scene.ts';
 import { calls, networks } from './escapes-by-calls.ts';
 import { creations, mounts, namespaces, privileges } from './escapes-of-containers.ts';
-import { networkBody } from './planned-container.ts';
+import { networkBody } from '#test/docker/planned-container.ts';
 
 const lab = createLab();
 let scene: Scene | null = null;

@@ -1,5 +1,5 @@
 import { runScript, type Scene, type Way } from './escape-scene.ts';
-import type { PlannedContainer } from './planned-container.ts';
+import type { PlannedContainer } from '#test/docker/planned-container.ts';
 
 /** Ways out of what a gateway may do with a Docker engine. Each is one that the engine itself lets pass. */
 export interface Escape {

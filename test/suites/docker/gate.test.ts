@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { collect, containerEngine, createLab, holding, image, localHost } from './docker-drivers.ts';
+import { collect, containerEngine, createLab, holding, image, localHost } from '#test/docker/docker-drivers.ts';
 
 const lab = createLab();
 

@@ -9,8 +9,8 @@ import { type Duplex, PassThrough } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { DockerHostSettings } from '#core/catalog/catalog.ts';
-import { freePort } from '../../support/free-port.ts';
-import { ask, containerEngine, createLab, holding, localHost, statusOf } from './docker-drivers.ts';
+import { freePort } from '#test/free-port.ts';
+import { ask, containerEngine, createLab, holding, localHost, statusOf } from '#test/docker/docker-drivers.ts';
 
 const keys = makeKeys();
 const port = await freePort();

@@ -3,12 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createTestDatabase } from '../../support/database.ts';
-import { liftLimits } from '../../support/gateway.ts';
-import { startRedis } from '../../support/redis.ts';
-import { adminKey, startGatewayProcess, type GatewayProcess } from '../redis/gateway-cluster.ts';
-import { createCaller, figure, lostOf, until, type Answer, type Caller } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-gateways.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { liftLimits } from '#test/gateway.ts';
+import { startRedis } from '#test/redis.ts';
+import { adminKey, startGatewayProcess, type GatewayProcess } from '#test/redis/gateway-cluster.ts';
+import { createCaller, figure, lostOf, until, type Answer, type Caller } from '#test/docker/checked-client.ts';
+import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 
 /** The longest that engines may be without a leader. */
 const successionMs = 15_000;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { containerEngine, createLab, holding } from './docker-drivers.ts';
+import { containerEngine, createLab, holding } from '#test/docker/docker-drivers.ts';
 import { startRegistry } from './registry.ts';
 
 const lab = createLab();

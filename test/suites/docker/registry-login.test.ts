@@ -9,7 +9,7 @@ import type { DockerHostSettings } from '#core/catalog/catalog.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { containerEngine, createLab, localHost } from './docker-drivers.ts';
+import { containerEngine, createLab, localHost } from '#test/docker/docker-drivers.ts';
 import { startRegistry, type TestRegistry } from './registry.ts';
 
 const lab = createLab();

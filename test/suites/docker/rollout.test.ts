@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { figure, lostOf, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-gateways.ts';
+import { figure, lostOf, until } from '#test/docker/checked-client.ts';
+import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 
 const floor = createFloor();
 const steady = { stream: true, standin: { output_tokens: 10, tpot_ms: 10, finish: 'stop' } };

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { createTestDatabase } from '../../support/database.ts';
-import { adminKey } from '../redis/gateway-cluster.ts';
-import { figure, lostOf, until } from './checked-client.ts';
-import { createFloor, dockerFile } from './docker-gateways.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { adminKey } from '#test/redis/gateway-cluster.ts';
+import { figure, lostOf, until } from '#test/docker/checked-client.ts';
+import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 
 const floor = createFloor();
 const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');

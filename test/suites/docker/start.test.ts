@@ -15,7 +15,7 @@ import {
   newId,
   scriptEngine,
   statusOf,
-} from './docker-drivers.ts';
+} from '#test/docker/docker-drivers.ts';
 
 const lab = createLab();
 

@@ -9,10 +9,10 @@ import type { EngineDriver, Observation, ObservedReplica } from '#core/fleet/dri
 import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
-import { until } from './checked-client.ts';
-import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from './docker-drivers.ts';
+import { until } from '#test/docker/checked-client.ts';
+import { ask, collect, containerEngine, holding, newId, scriptEngine, statusOf } from '#test/docker/docker-drivers.ts';
 import { startRegistry } from './registry.ts';
-import { startSwarm, type TestSwarm } from './swarm-machines.ts';
+import { startSwarm, type TestSwarm } from '#test/docker/swarm-machines.ts';
 
 let swarm: TestSwarm | null = null;
 const opened: EngineDriver[] = [];

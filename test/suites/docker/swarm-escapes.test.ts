@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { serviceOf } from '../../edge/docker-gate/swarm-decisions.ts';
-import { image } from './docker-drivers.ts';
+import { serviceOf } from '#test/docker-gate/swarm-decisions.ts';
+import { image } from '#test/docker/docker-drivers.ts';
 import { type Answer, type Way, wayTo } from './escape-scene.ts';
-import { startSwarm, type TestSwarm } from './swarm-machines.ts';
+import { startSwarm, type TestSwarm } from '#test/docker/swarm-machines.ts';
 
 let swarm: TestSwarm | null = null;
 let gate: DockerGate | null = null;

@@ -7,10 +7,10 @@ import { createLog } from '#base/log.ts';
 import { swarmPlacement } from '#core/fleet/drivers/swarm/service.ts';
 import { createSwarmDriver } from '#core/fleet/drivers/swarm/swarm.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
-import { lostOf, until } from './checked-client.ts';
-import { dockerFile } from './docker-gateways.ts';
-import { ask, collect, containerEngine, holding, image, newId, statusOf } from './docker-drivers.ts';
-import { type Service, startSwarm, type SwarmGateway, type TestSwarm } from './swarm-machines.ts';
+import { lostOf, until } from '#test/docker/checked-client.ts';
+import { dockerFile } from '#test/docker/docker-gateways.ts';
+import { ask, collect, containerEngine, holding, image, newId, statusOf } from '#test/docker/docker-drivers.ts';
+import { type Service, startSwarm, type SwarmGateway, type TestSwarm } from '#test/docker/swarm-machines.ts';
 
 const newImage = 'headgate-test/vllm-standin:v0.29.1';
 const silent = createLog('silent');

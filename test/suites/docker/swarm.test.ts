@@ -2,9 +2,15 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { overlayName } from '#core/fleet/drivers/swarm/service.ts';
-import { figure, lostOf, until } from './checked-client.ts';
-import { dockerFile, type EngineFile } from './docker-gateways.ts';
-import { type Service, type SwarmGateway, type SwarmMachine, startSwarm, type TestSwarm } from './swarm-machines.ts';
+import { figure, lostOf, until } from '#test/docker/checked-client.ts';
+import { dockerFile, type EngineFile } from '#test/docker/docker-gateways.ts';
+import {
+  type Service,
+  type SwarmGateway,
+  type SwarmMachine,
+  startSwarm,
+  type TestSwarm,
+} from '#test/docker/swarm-machines.ts';
 
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 20, finish: 'stop' } };
 const newImage = 'headgate-test/vllm-standin:v0.29.1';

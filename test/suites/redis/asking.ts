@@ -1,5 +1,5 @@
 import type { AdmitRequest, AdmitResult } from '#core/admission/contract/types.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 import type { TestGateway } from './admission-bench.ts';
 
 /** What one gateway says to so many of the same requests, one after the other; those that were admitted. */

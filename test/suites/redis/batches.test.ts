@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseId } from '#base/id.ts';
-import { flexPricing, linesOf } from '../../edge/inference/batch-bench.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { type Cluster, startCluster } from './gateway-cluster.ts';
+import { flexPricing, linesOf } from '#test/inference/batch-bench.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 
 /** Batches of several gateways: one works at each, and another one goes on where it was killed. */
 

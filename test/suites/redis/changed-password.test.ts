@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
-import { chapterLines, paste, rotateChapter } from '../../support/chapter-lines.ts';
-import { createTestDatabase } from '../../support/database.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { startRedis } from '../../support/redis.ts';
+import { chapterLines, paste, rotateChapter } from '#test/chapter-lines.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { startRedis } from '#test/redis.ts';
 
 /** Figures of a gateway: 1 while Redis answers it. */
 async function redisUp({ metricsUrl }: TestGateway): Promise<string | undefined> {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import type { TestRedis } from '../../support/redis.ts';
-import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import type { TestRedis } from '#test/redis.ts';
+import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 import { startRedisCluster } from './redis-cluster.ts';
 
 let redis: TestRedis;

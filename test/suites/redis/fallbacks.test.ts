@@ -9,9 +9,9 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+} from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 
 /** The hold of a request that another model answers, in Redis. */
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect } from 'vitest';
 import type { AdmitRequest } from '#core/admission/contract/types.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { AdmissionBench, type Opening, requestOf, type Wanted } from './admission-bench.ts';
 
 type Rules = Pick<Opening, 'budgets' | 'projectLimits' | 'clock'>;

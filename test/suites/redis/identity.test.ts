@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { AdmitRequest, AdmitResult } from '#core/admission/contract/types.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { AdmissionBench, heldOf, requestOf, type TestGateway, usedOf, type Wanted } from './admission-bench.ts';
-import { openLine } from '../../support/tcp-line.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { openLine } from '#test/tcp-line.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -6,8 +6,8 @@ import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import { createRedisAdmission, type RedisAdmission } from '#core/admission/admission.ts';
 import type { AdmitRequest, Settlement } from '#core/admission/contract/types.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { heldOf } from './admission-bench.ts';
 
 /** What admission does with holds when Redis or a message comes at a bad moment, without a gateway around it. */

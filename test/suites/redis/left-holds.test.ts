@@ -5,10 +5,10 @@ import postgres from 'postgres';
 import { afterEach, expect, it } from 'vitest';
 import { parseClientConfig } from '#base/config/read-config.ts';
 import { runCli } from '#edge/cli/cli.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { clientOf, givenKey, useProcesses } from '../../programs/gateway-process.ts';
-import { startDatabaseProxy } from '../../support/database-proxy.ts';
-import { startRedis } from '../../support/redis.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { clientOf, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
+import { startRedis } from '#test/redis.ts';
 
 /** What a request holds whose usage was on a disk that is lost: an operator gives it back. */
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually, framesOf } from '../../edge/inference/inference-gateway.ts';
-import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
+import { type Body, eventually, framesOf } from '#test/inference/inference-gateway.ts';
+import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 
 let cluster: Cluster;
 beforeAll(async () => {

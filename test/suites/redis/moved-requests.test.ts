@@ -3,10 +3,10 @@ import { createLog } from '#base/log.ts';
 import { connectRedis, type RedisStore } from '#base/redis/connect-redis.ts';
 import type { RedisAdmission } from '#core/admission/admission.ts';
 import type { ModelLimits } from '#core/limits/limits.ts';
-import { ask, Scene } from '../../core/admission/project-limit-scene.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { ask, Scene } from '#test/admission/project-limit-scene.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

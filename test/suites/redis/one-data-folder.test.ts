@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { listSpooled, spoolFoldersOf } from '#base/spool.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../support/database-proxy.ts';
-import { adminKey, startCluster, type Cluster } from './gateway-cluster.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 
 /** Gateways that share one data folder, as the copies of one service with one volume do. */
 

@@ -1,8 +1,8 @@
 import postgres from 'postgres';
 import { expect, it } from 'vitest';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { givenKey, useProcesses } from '../../programs/gateway-process.ts';
-import { startRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { givenKey, useProcesses } from '#test/programs/gateway-process.ts';
+import { startRedis } from '#test/redis.ts';
 
 const processes = useProcesses();
 

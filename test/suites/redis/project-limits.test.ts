@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { adminKey, type Cluster, startCluster } from './gateway-cluster.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { adminKey, type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

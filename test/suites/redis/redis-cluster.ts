@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 
 const slots = 16_384;
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { cookieOf, passwordOf, send, sendForm } from '../../edge/portal/visitor.ts';
-import { type Cluster, startCluster } from './gateway-cluster.ts';
+import { cookieOf, passwordOf, send, sendForm } from '#test/portal/visitor.ts';
+import { type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 
 /** Two gateways behind one proxy: a guesser may be sent to either. */
 

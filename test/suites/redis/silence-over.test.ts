@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import type { AdmitRequest } from '#core/admission/contract/types.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 import { heldOf, requestOf, type TestGateway, usedOf } from './admission-bench.ts';
 import { isBack, wordOf } from './asking.ts';
 import { useFrozenRedis } from './frozen-redis.ts';
-import { openLine } from '../../support/tcp-line.ts';
+import { openLine } from '#test/tcp-line.ts';
 
 /** What gateways that decided in Redis' place do when it is back. */
 

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 import { heldOf, requestOf, usedOf } from './admission-bench.ts';
 import { ask, count, isBack, wordOf } from './asking.ts';
 import { useFrozenRedis } from './frozen-redis.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

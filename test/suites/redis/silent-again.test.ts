@@ -3,11 +3,11 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '#base/clock.ts';
 import type { HardBudget, HardBudgets, ProjectLimits, Spender } from '#core/admission/contract/types.ts';
 import { dayStartMs, nextDayMs } from '#core/limits/limits.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
 import { heldOf, type Opening, usedOf, type Wanted } from './admission-bench.ts';
 import { ask } from './asking.ts';
 import { useFrozenRedis } from './frozen-redis.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { AdmissionBench, requestOf } from './admission-bench.ts';
 
 let redis: TestRedis;

@@ -1,9 +1,9 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from 'vitest';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { AdmissionBench, heldOf, requestOf } from './admission-bench.ts';
-import { enoughOfTheDay } from '../../support/one-day.ts';
+import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
-import { clientOf, type GatewayProcess, givenKey, useProcesses } from '../../programs/gateway-process.ts';
-import { startDatabaseProxy } from '../../support/database-proxy.ts';
-import { freePort } from '../../support/free-port.ts';
-import { findRedisServer, startServer } from '../../support/redis.ts';
+import { clientOf, type GatewayProcess, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
+import { freePort } from '#test/free-port.ts';
+import { findRedisServer, startServer } from '#test/redis.ts';
 
 /** A start that only lacks a store for a moment. */
 

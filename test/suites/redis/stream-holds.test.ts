@@ -11,9 +11,9 @@ import {
   openOrganization,
   standinFile,
   writeEngines,
-} from '../../edge/inference/inference-gateway.ts';
-import { startGateway, type TestGateway } from '../../support/gateway.ts';
-import { findRedisServer, startServer, type TestRedis } from '../../support/redis.ts';
+} from '#test/inference/inference-gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
+import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 
 /** What a stream holds while Redis is asked for more of it. */
 

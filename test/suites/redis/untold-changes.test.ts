@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { framesOf } from '../../edge/inference/inference-gateway.ts';
-import { adminKey, type Cluster, startCluster } from './gateway-cluster.ts';
+import { framesOf } from '#test/inference/inference-gateway.ts';
+import { adminKey, type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 
 /** What was changed by one gateway while the other cannot be told of it. */
 

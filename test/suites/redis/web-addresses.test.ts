@@ -3,10 +3,10 @@ import { createServer, request } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { uuidOf } from '../../edge/web/web-gateway.ts';
-import { freePorts } from '../../support/free-port.ts';
-import { type Cluster, startCluster } from './gateway-cluster.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { uuidOf } from '#test/web/web-gateway.ts';
+import { freePorts } from '#test/free-port.ts';
+import { type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 
 /** Two gateways that serve the same web addresses, each to a proxy of its own; runs are rows. */
 

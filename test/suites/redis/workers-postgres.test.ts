@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import postgres from 'postgres';
 import { expect, it } from 'vitest';
-import { expectBooked } from '../../edge/inference/booked-load.ts';
-import { eventually } from '../../edge/inference/inference-gateway.ts';
-import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '../../programs/gateway-process.ts';
-import { killPostgresUnderLoad } from '../../programs/postgres-load.ts';
-import { startDatabaseProxy } from '../../support/database-proxy.ts';
-import { startRedis } from '../../support/redis.ts';
+import { expectBooked } from '#test/inference/booked-load.ts';
+import { eventually } from '#test/inference/inference-gateway.ts';
+import { type GatewayProcess, givenKey, isAlive, postgresPid, useProcesses } from '#test/programs/gateway-process.ts';
+import { killPostgresUnderLoad } from '#test/programs/postgres-load.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
+import { startRedis } from '#test/redis.ts';
 
 const processes = useProcesses();
 

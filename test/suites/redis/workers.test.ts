@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, chatBody, chatPath, eventually, writeEngines } from '../../edge/inference/inference-gateway.ts';
-import { engineFile, engineRecords, isAlive } from '../../programs/gateway-process.ts';
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
-import { freePort, freePorts } from '../../support/free-port.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { runMark } from '../../support/guardian.ts';
+import { type Body, chatBody, chatPath, eventually, writeEngines } from '#test/inference/inference-gateway.ts';
+import { engineFile, engineRecords, isAlive } from '#test/programs/gateway-process.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { freePort, freePorts } from '#test/free-port.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { runMark } from '#test/guardian.ts';
 
 /** `HEADGATE_WORKERS=3`: one start, three gateways on one port, one process of each engine for all. */
 

@@ -3,8 +3,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { offerNames } from '../../edge/cli/offered-names.ts';
-import { runCli, useFolders } from '../../edge/cli/run-cli.ts';
+import { offerNames } from '#test/cli/offered-names.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const run = promisify(execFile);
 const folders = useFolders();

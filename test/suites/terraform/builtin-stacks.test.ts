@@ -3,8 +3,8 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { freePort } from '../../support/free-port.ts';
-import { builtinFolder, SshServer, Workplace } from './terraform.ts';
+import { freePort } from '#test/free-port.ts';
+import { builtinFolder, SshServer, Workplace } from '#test/terraform/terraform.ts';
 
 const names = readdirSync(builtinFolder).toSorted();
 let server: SshServer | null = null;

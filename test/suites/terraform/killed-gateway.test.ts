@@ -1,9 +1,9 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { rowsOf } from './printed.ts';
-import { usePlace, waitingStack } from './run-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { rowsOf } from '#test/terraform/printed.ts';
+import { usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);

@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
-import { runCli } from '../../edge/cli/run-cli.ts';
-import { createTestDatabase } from '../../support/database.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { type RunGateway, usePlace } from './run-gateway.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
 const cleanups: (() => Promise<void> | void)[] = [];

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { host, Mirror } from './provider/mirror.ts';
-import { type Place, type RunGateway, usePlace } from './run-gateway.ts';
+import { type Place, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
 const mirrors: Mirror[] = [];

@@ -1,10 +1,10 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, describe, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { startRedis, type TestRedis } from '../../support/redis.ts';
-import { rowsOf } from './printed.ts';
-import { usePlace, waitingStack } from './run-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { startRedis, type TestRedis } from '#test/redis.ts';
+import { rowsOf } from '#test/terraform/printed.ts';
+import { usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);

@@ -1,11 +1,11 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { runCli } from '../../edge/cli/run-cli.ts';
-import { isAlive } from '../../programs/gateway-process.ts';
-import { freePort } from '../../support/free-port.ts';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { rowsOf } from './printed.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { isAlive } from '#test/programs/gateway-process.ts';
+import { freePort } from '#test/free-port.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { rowsOf } from '#test/terraform/printed.ts';
 import {
   followLog,
   heldInInit,
@@ -14,7 +14,7 @@ import {
   type RunGateway,
   usePlace,
   waitingStack,
-} from './run-gateway.ts';
+} from '#test/terraform/run-gateway.ts';
 
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);

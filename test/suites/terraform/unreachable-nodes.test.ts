@@ -1,9 +1,9 @@
 import { createServer } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
-import { freePort } from '../../support/free-port.ts';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { nodeOf, type RunGateway, usePlace } from './run-gateway.ts';
-import { SshServer } from './terraform.ts';
+import { freePort } from '#test/free-port.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { nodeOf, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
+import { SshServer } from '#test/terraform/terraform.ts';
 
 /** What a run says of nodes that it cannot log in to: what is wrong there, and what to do. */
 

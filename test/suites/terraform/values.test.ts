@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Body } from '../../edge/inference/inference-gateway.ts';
-import { type RunGateway, usePlace } from './run-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
+import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 
 /** Values that Terraform makes of defaults and of given values: a run has the same as `terraform apply` in the folder. */
 

@@ -1,8 +1,8 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
-import { findValkeyServer, startServer, type TestRedis } from '../../support/redis.ts';
-import { adminKey, startCluster, type Cluster } from '../redis/gateway-cluster.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import { findValkeyServer, startServer, type TestRedis } from '#test/redis.ts';
+import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 
 /** What gateways need most of a Redis, on Valkey. */
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { reconcileAtRest } from '../../core/reconcile/mixed-traffic.ts';
-import { askEngine, type Body, errorOf, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
+import { askEngine, type Body, errorOf, readMetric, useInference } from '#test/inference/inference-gateway.ts';
 import { vllmFile } from './vllm-file.ts';
 
 const flags = ['--runner', 'pooling', '--convert', 'embed'];

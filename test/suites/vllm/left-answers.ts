@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type Body, eventually } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { bench, counters, expectExact } from './real-engine.ts';
 
 interface LeftAnswers {

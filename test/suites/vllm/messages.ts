@@ -1,6 +1,6 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { expect, it } from 'vitest';
-import { type Body } from '../../edge/inference/inference-gateway.ts';
+import { type Body } from '#test/inference/inference-gateway.ts';
 import { itBillsWhatIsLeft } from './left-answers.ts';
 import { bench, counters, expectExact } from './real-engine.ts';
 

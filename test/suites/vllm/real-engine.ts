@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { type Body, eventually, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { type Body, eventually, readMetric, useInference } from '#test/inference/inference-gateway.ts';
 import { vllmFile } from './vllm-file.ts';
 
 /** A gateway with one real vLLM, for all who ask it by another route. */

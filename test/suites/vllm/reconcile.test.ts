@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { reconcileAtRest, sendMix } from '../../core/reconcile/mixed-traffic.ts';
-import { runCli } from '../../edge/cli/run-cli.ts';
-import { type Body, eventually, externalFile, framesOf, useInference } from '../../edge/inference/inference-gateway.ts';
+import { reconcileAtRest, sendMix } from '#test/reconcile/mixed-traffic.ts';
+import { runCli } from '#test/cli/run-cli.ts';
+import { type Body, eventually, externalFile, framesOf, useInference } from '#test/inference/inference-gateway.ts';
 import { vllmFile } from './vllm-file.ts';
 import { writeAdapter } from './write-adapter.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { reconcileAtRest } from '../../core/reconcile/mixed-traffic.ts';
-import { type Body, readMetric, useInference } from '../../edge/inference/inference-gateway.ts';
+import { reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
+import { type Body, readMetric, useInference } from '#test/inference/inference-gateway.ts';
 import { vllmFile } from './vllm-file.ts';
 
 /** A real vLLM that judges pairs: what two words of a chat model's vocabulary are worth behind them. */

@@ -1,7 +1,7 @@
 import { ChatOpenAI } from '@langchain/openai';
 import { OpenAIResponses } from '@llamaindex/openai';
 import { expect, it } from 'vitest';
-import { type Body } from '../../edge/inference/inference-gateway.ts';
+import { type Body } from '#test/inference/inference-gateway.ts';
 import { itBillsWhatIsLeft } from './left-answers.ts';
 import { bench, counters, expectExact } from './real-engine.ts';
 

@@ -10,8 +10,8 @@ import {
   openOrganization,
   readMetric,
   useInference,
-} from '../../edge/inference/inference-gateway.ts';
-import { engineRecords, isAlive, onlyEngine, readFrames } from '../../programs/gateway-process.ts';
+} from '#test/inference/inference-gateway.ts';
+import { engineRecords, isAlive, onlyEngine, readFrames } from '#test/programs/gateway-process.ts';
 import { vllmFile } from './vllm-file.ts';
 
 /**

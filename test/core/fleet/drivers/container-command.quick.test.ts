@@ -13,7 +13,7 @@ import { gpuSettings } from '#core/fleet/drivers/docker/container.ts';
 import { startErrorCode } from '#core/fleet/drivers/docker/start-error-code.ts';
 import { gpusOfInfo } from '#core/fleet/drivers/docker/gpus.ts';
 import { containerName, readMarks } from '#core/fleet/drivers/docker/labels.ts';
-import { containerEngine } from '../../../suites/docker/docker-drivers.ts';
+import { containerEngine } from '#test/docker/docker-drivers.ts';
 
 const gpus = { count: 2, memoryBytesMin: null, profile: null };
 

@@ -3,9 +3,9 @@ import { systemClock } from '#base/clock.ts';
 import type { Canary } from '#core/catalog/catalog.ts';
 import { checkAwake, checkReplica } from '#core/fleet/leader/checks.ts';
 import type { EngineRequest } from '#core/fleet/runs/runs.ts';
-import { readMetric } from '../../../edge/inference/inference-gateway.ts';
-import { startStandIn, type StandIn } from '../../../engines/standin/engine.ts';
-import { engineDefinition } from '../test-fleet.ts';
+import { readMetric } from '#test/inference/inference-gateway.ts';
+import { startStandIn, type StandIn } from '#test/standin/engine.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
 
 let engine: StandIn;
 beforeAll(async () => {

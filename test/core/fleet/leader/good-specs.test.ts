@@ -7,10 +7,10 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { createDbStore, createFleet, type Fleet } from '#core/fleet/fleet.ts';
-import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
-import { containerDefinition, gpuHost } from '../container-engines.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
+import { containerDefinition, gpuHost } from '#test/fleet/container-engines.ts';
 import { Machines } from '../simulated-machines.ts';
-import { mustAcquire, newFolder } from '../test-fleet.ts';
+import { mustAcquire, newFolder } from '#test/fleet/test-fleet.ts';
 
 const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 20 });
 

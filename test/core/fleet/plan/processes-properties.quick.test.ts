@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { gib, machine, processDefinition } from '../container-engines.ts';
+import { gib, machine, processDefinition } from '#test/fleet/container-engines.ts';
 import { World } from './simulated-world.ts';
 
 /**

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { EngineGroup } from '#core/catalog/catalog.ts';
-import { gib, machine, processDefinition } from '../container-engines.ts';
+import { gib, machine, processDefinition } from '#test/fleet/container-engines.ts';
 import { World } from './simulated-world.ts';
 
 type Driver = NonNullable<Parameters<typeof processDefinition>[1]>;

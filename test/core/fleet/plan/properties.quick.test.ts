@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { containerDefinition, gpuHost } from '../container-engines.ts';
+import { containerDefinition, gpuHost } from '#test/fleet/container-engines.ts';
 import { World } from './simulated-world.ts';
 
 /**

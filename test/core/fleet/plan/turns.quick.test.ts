@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { containerDefinition, gpuHost } from '../container-engines.ts';
+import { containerDefinition, gpuHost } from '#test/fleet/container-engines.ts';
 import { World } from './simulated-world.ts';
 
 describe('two engines on one GPU without minimum uptime', () => {

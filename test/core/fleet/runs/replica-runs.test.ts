@@ -7,7 +7,7 @@ import { createLog } from '#base/log.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
 import { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { readEngine } from '#core/fleet/serving/serving.ts';
-import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 /** An engine's metrics, and the runs that a leader keeps of it. */
 const counters = { prompt: 0, generation: 0, running: 0, process: '100.5', answers: true };

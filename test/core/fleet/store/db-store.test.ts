@@ -6,8 +6,8 @@ import { createLog } from '#base/log.ts';
 import { type Fence, FenceLostError } from '#core/fleet/drivers/fence.ts';
 import type { CoordinationStore, GoodSpec, PublishedEngine } from '#core/fleet/store/coordination-store.ts';
 import { createDbStore, type DbStoreOptions } from '#core/fleet/store/db-store.ts';
-import { startDatabaseProxy } from '../../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 300_000, interval: 10 });
 

@@ -7,8 +7,8 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
 import type { Leadership } from '#core/fleet/store/coordination-store.ts';
 import { createLeadership, leadershipTimes, type LeadershipTimes } from '#core/fleet/store/leadership.ts';
-import { startDatabaseProxy, type DatabaseProxy } from '../../../support/database-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../../support/database.ts';
+import { startDatabaseProxy, type DatabaseProxy } from '#test/database-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 
 const contenderProgram = new URL('./fixtures/contender.ts', import.meta.url).pathname;
 const quickStart = new URL('../fixtures/quick-start.ts', import.meta.url).pathname;

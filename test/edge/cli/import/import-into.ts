@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type EngineDefinition, formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
-import { runCli } from '../run-cli.ts';
+import { runCli } from '#test/cli/run-cli.ts';
 
 export interface Imported {
   readonly code: number | null;

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { runCli, useFolders } from '../run-cli.ts';
+import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { importInto } from './import-into.ts';
 
 const folders = useFolders();

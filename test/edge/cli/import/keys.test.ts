@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
-import { useFolders } from '../run-cli.ts';
+import { useFolders } from '#test/cli/run-cli.ts';
 import { type Imported, importInto } from './import-into.ts';
 
 const folders = useFolders();

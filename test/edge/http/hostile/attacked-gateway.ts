@@ -9,9 +9,9 @@ import {
   type GatewayProcess,
   makeHome,
   runGateway,
-} from '../../../programs/gateway-process.ts';
-import { createTestDatabase } from '../../../support/database.ts';
-import { type Body, eventually } from '../../inference/inference-gateway.ts';
+} from '#test/programs/gateway-process.ts';
+import { createTestDatabase } from '#test/database.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 
 /**
  * A gateway that is attacked: a process of its own, so that its memory, its descriptors and its event loop are its own,

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Body } from '../../inference/inference-gateway.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 import {
   head,
   hear,

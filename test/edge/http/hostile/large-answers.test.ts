@@ -4,8 +4,8 @@ import { type ClientRequest, request } from 'node:http';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { engineFile } from '../../../programs/gateway-process.ts';
-import type { Body } from '../../inference/inference-gateway.ts';
+import { engineFile } from '#test/programs/gateway-process.ts';
+import type { Body } from '#test/inference/inference-gateway.ts';
 import { serveCustomer, tell, until, useVictim } from './attacked-gateway.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { engineFile } from '../../../programs/gateway-process.ts';
+import { engineFile } from '#test/programs/gateway-process.ts';
 import { head, hear, post, refusalOf, serveCustomer, stubborn, tell, until, useVictim } from './attacked-gateway.ts';
 
 const embedding = engineFile('embed', { flags: ['--runner', 'pooling', '--convert', 'embed'] });

@@ -1,6 +1,6 @@
 import { Agent, request, type ClientRequest } from 'node:http';
 import { afterAll, expect, it } from 'vitest';
-import { engineFile } from '../../../programs/gateway-process.ts';
+import { engineFile } from '#test/programs/gateway-process.ts';
 import { serveCustomer, tell, until, useVictim } from './attacked-gateway.ts';
 
 const inFlightMax = 40;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { engineFile } from '../../../programs/gateway-process.ts';
+import { engineFile } from '#test/programs/gateway-process.ts';
 import {
   head,
   hear,

@@ -2,7 +2,7 @@ import { tool } from '@langchain/core/tools';
 import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { startGateway, type TestGateway } from '../../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 /** LangChain's types leave the usage of a message open. */
 function usageOf(message: object): number | undefined {

@@ -2,7 +2,7 @@ import { OpenAI, OpenAIEmbedding } from '@llamaindex/openai';
 import { tool } from 'llamaindex';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { startGateway, type TestGateway } from '../../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 describe('LlamaIndex', () => {
   let gateway: TestGateway;

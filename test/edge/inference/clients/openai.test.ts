@@ -1,6 +1,6 @@
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startGateway, type TestGateway } from '../../../support/gateway.ts';
+import { startGateway, type TestGateway } from '#test/gateway.ts';
 
 /** OpenAI's own SDK, changed in nothing but base URL and key. */
 

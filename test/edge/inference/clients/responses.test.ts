@@ -6,7 +6,7 @@ import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { externalFile, useInference } from '../inference-gateway.ts';
+import { externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from '../responses-engine.ts';
 
 /** Clients that ask `/v1/responses`, changed in nothing but base URL and key. */

@@ -12,7 +12,7 @@ import {
   readStarts,
   startFleet,
   type TestFleet,
-} from '../../test-fleet.ts';
+} from '#test/fleet/test-fleet.ts';
 
 const gatewayProgram = new URL('../../fixtures/gateway.ts', import.meta.url).pathname;
 const quickStart = new URL('../../fixtures/quick-start.ts', import.meta.url).pathname;

@@ -7,7 +7,7 @@ import { oomFiles } from '#core/fleet/drivers/process/oom-kills.ts';
 import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '../../test-fleet.ts';
+import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '#test/fleet/test-fleet.ts';
 
 /** What operators are told of processes that fail, and of those that run. */
 

@@ -5,7 +5,7 @@ import {
   listensOnSocket,
   processSpecHash,
 } from '#core/fleet/drivers/process/command.ts';
-import { engineDefinition } from '../../test-fleet.ts';
+import { engineDefinition } from '#test/fleet/test-fleet.ts';
 
 const vllm = (command: string[], env: Record<string, string> = {}) =>
   engineDefinition({ command, env }, { kind: 'vllm', id: 'small', name: 'Small Chat', huggingFaceId: 'acme/small' });

@@ -5,9 +5,9 @@ import { createLog } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import { createProcessDriver } from '#core/fleet/drivers/process/process.ts';
 import type { Fleet, FleetOptions } from '#core/fleet/fleet.ts';
-import { containerDefinition } from '../../container-engines.ts';
+import { containerDefinition } from '#test/fleet/container-engines.ts';
 import { Machines } from '../../simulated-machines.ts';
-import { ask, engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '../../test-fleet.ts';
+import { ask, engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '#test/fleet/test-fleet.ts';
 
 /** Child processes that do not fit on the machine together, run for real. */
 

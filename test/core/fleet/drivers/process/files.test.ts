@@ -21,7 +21,7 @@ import {
   socketPathOf,
 } from '#core/fleet/drivers/process/files.ts';
 import { newReplicaId } from '#core/fleet/drivers/replica.ts';
-import { newFolder } from '../../test-fleet.ts';
+import { newFolder } from '#test/fleet/test-fleet.ts';
 
 let folder: string;
 let elsewhere: string[];

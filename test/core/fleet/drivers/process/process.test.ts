@@ -12,7 +12,7 @@ import {
   newFolder,
   startFleet,
   type TestFleet,
-} from '../../test-fleet.ts';
+} from '#test/fleet/test-fleet.ts';
 
 const open: TestFleet[] = [];
 const folders: string[] = [];

@@ -2,7 +2,7 @@ import { appendFileSync, closeSync, mkdirSync, readFileSync, rmSync, statSync, w
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addErrors, errorPathOf, openErrorLog } from '#core/fleet/drivers/process/stderr-log.ts';
-import { newFolder } from '../../test-fleet.ts';
+import { newFolder } from '#test/fleet/test-fleet.ts';
 
 let folder: string;
 let log: string;

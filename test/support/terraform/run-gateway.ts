@@ -1,0 +1,399 @@
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import postgres from 'postgres';
+import { afterEach } from 'vitest';
+import { descendantsOf } from '#base/process-identity.ts';
+import { packOf } from '#test/stacks/raw-zip.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
+import {
+  type GatewayProcess,
+  givenKey,
+  type Home,
+  isAlive,
+  makeHome,
+  clearHome,
+  useProcesses,
+} from '#test/programs/gateway-process.ts';
+import { hasPrinted } from './printed.ts';
+import { SshServer } from './terraform.ts';
+
+/** Gateways as processes, with nodes that are OpenSSH servers on this machine, and modules that wait where a test wants. */
+
+export interface Answer {
+  readonly status: number;
+  readonly body: Body;
+}
+
+export interface AskOptions {
+  readonly method?: string;
+  readonly body?: unknown;
+  readonly key?: string;
+}
+
+/** What is asked of a gateway. */
+export class RunClient {
+  readonly url: string;
+  readonly #key: string;
+
+  constructor(url: string, key = givenKey) {
+    this.url = url;
+    this.#key = key;
+  }
+
+  async ask(path: string, { body, key = this.#key, method = body === undefined ? 'GET' : 'POST' }: AskOptions = {}) {
+    const isForm = body instanceof FormData;
+    const headers = { authorization: `Bearer ${key}`, ...(isForm ? {} : { 'content-type': 'application/json' }) };
+    const text = body === undefined ? null : isForm ? body : JSON.stringify(body);
+    const answer = await fetch(new URL(path, this.url), { method, headers, body: text });
+    return { status: answer.status, body: (await answer.json()) as Body };
+  }
+
+  /** @throws Error for a refusal */
+  async made(path: string, body: unknown = {}): Promise<Body> {
+    const answer = await this.ask(path, { body });
+    if (answer.status >= 300) throw new Error(JSON.stringify(answer.body));
+    return answer.body;
+  }
+
+  async remove(path: string): Promise<void> {
+    const headers = { authorization: `Bearer ${this.#key}` };
+    const answer = await fetch(new URL(path, this.url), { method: 'DELETE', headers });
+    if (!answer.ok) throw new Error(await answer.text());
+  }
+
+  async upload(name: string, main: string, more: Readonly<Record<string, string>> = {}): Promise<Answer> {
+    const form = new FormData();
+    form.append('name', name);
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': main, ...more }))], `${name}.zip`));
+    return this.ask('/v1/stacks', { body: form });
+  }
+
+  /** A cluster with these nodes, which let it in. */
+  async cluster(server: SshServer, organizationId: string, more: object = {}): Promise<Body> {
+    const body = { name: newName(), organization_id: organizationId, nodes: [nodeOf(server)], ...more };
+    const cluster = await this.made('/v1/clusters', body);
+    server.authorize(cluster.access_identity.public_key);
+    return cluster;
+  }
+
+  async apply(stack: string, clusterId: string, inputs: object): Promise<Body> {
+    return this.made(`/v1/stacks/${stack}/apply`, { cluster_id: clusterId, inputs });
+  }
+
+  run(id: string): Promise<Body> {
+    return this.ask(`/v1/runs/${id}`).then(({ body }) => body);
+  }
+
+  /** The run, when it has one of these statuses. */
+  becomes(id: string, ...statuses: readonly string[]): Promise<Body> {
+    return eventually(async () => {
+      const run = await this.run(id);
+      if (statuses.includes(run.status)) return run;
+      const final = ['APPLIED', 'SUPERSEDED', 'DESTROYED', 'CANCELED', 'FAILED'];
+      if (final.includes(run.status)) throw new Error(`the run is ${JSON.stringify(run)}`);
+      return null;
+    });
+  }
+
+  async log(id: string): Promise<readonly Body[]> {
+    return (await this.ask(`/v1/runs/${id}/logs?limit=10000`)).body.data;
+  }
+
+  /** @returns false where it failed without having printed that */
+  async prints(id: string, text: string): Promise<boolean> {
+    const found = await eventually(async () => {
+      const [{ status }, log] = [await this.run(id), await this.log(id)];
+      return hasPrinted(log, text) ? 'printed' : status === 'FAILED' && 'failed';
+    });
+    return found === 'printed';
+  }
+}
+
+/** A gateway on a data folder. */
+export class RunGateway extends RunClient {
+  readonly home: Home;
+  readonly process: GatewayProcess;
+
+  constructor(home: Home, process: GatewayProcess, url: string) {
+    super(url);
+    this.home = home;
+    this.process = process;
+  }
+
+  /** Folder of a run on the gateway's machine. */
+  folderOf(runId: string): string {
+    const folder = join(this.home.dataDir, 'runs');
+    const hex = runId.replace(/^run_/, '');
+    const name = readdirSync(folder).find((found) => found.replaceAll('-', '') === hex);
+    return join(folder, name ?? 'none');
+  }
+
+  /** Process that holds a phase of a run. */
+  holderOf(runId: string, phase: string): number {
+    return Number(readFileSync(join(this.folderOf(runId), `phase-${phase}.pid`), 'latin1').split(' ')[0]);
+  }
+
+  /** Sends a signal to a program of a phase, and to nothing else of it. */
+  signalIn(runId: string, phase: string, program: string, signal: NodeJS.Signals): void {
+    const found = descendantsOf(this.holderOf(runId, phase)).find((child) => child.program === program);
+    if (found === undefined) throw new Error(`${program} does not run`);
+    process.kill(found.pid, signal);
+  }
+
+  /** Kills it with -9. */
+  killIn(runId: string, phase: string, program: string): void {
+    this.signalIn(runId, phase, program, 'SIGKILL');
+  }
+
+  async kill(): Promise<void> {
+    this.process.signal('SIGKILL');
+    await this.process.exited;
+  }
+}
+
+let count = 0;
+const newName = (): string => `site-${(count += 1)}`;
+
+export function nodeOf(server: SshServer, more: object = {}): object {
+  const { port: ssh_port, user: ssh_user, hostKey: host_key } = server;
+  return { name: 'n0', address: '127.0.0.1', ssh_port, ssh_user, host_key, hardware_profile: 'plain', ...more };
+}
+
+export interface Place {
+  readonly server: SshServer;
+  readonly gates: Gates;
+  readonly sql: postgres.Sql;
+  readonly databaseUrl: string;
+  start(more?: StartOptions): Promise<RunGateway>;
+  /** A folder of the node. */
+  folder(): string;
+  /** Leases of gateways that were killed lapse now, and not in a minute. */
+  lapse(minutes?: number): Promise<void>;
+}
+
+export interface StartOptions {
+  readonly home?: Home;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A database, a node and gateways; all of it ends with the test. */
+export function usePlace(): () => Promise<Place> {
+  const processes = useProcesses();
+  const cleanups: (() => Promise<void> | void)[] = [];
+  afterEach(async () => {
+    for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
+  });
+  return async () => {
+    const databaseUrl = await processes.database();
+    const sql = postgres(databaseUrl, { max: 2, onnotice: () => undefined });
+    cleanups.push(() => sql.end());
+    const node = mkdtempSync(join(tmpdir(), 'hg-node-'));
+    cleanups.push(() => rmSync(node, { recursive: true, force: true }));
+    const server = await SshServer.start();
+    cleanups.push(() => server.close());
+    const gates = await Gates.start();
+    cleanups.push(() => gates.close());
+    const platformKey = randomBytes(32).toString('base64');
+    let folders = 0;
+    return {
+      server,
+      gates,
+      sql,
+      databaseUrl,
+      folder: () => join(node, `f${(folders += 1)}`),
+      async start({ home: given, env = {} } = {}) {
+        const home = given ?? makeHome({});
+        if (given === undefined) cleanups.push(() => endRuns(home).then(() => clearHome(home)));
+        const all = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_PLATFORM_KEY: platformKey, ...env };
+        const started = processes.run({ home, databaseUrl, env: all });
+        cleanups.push(async () => {
+          started.signal('SIGKILL');
+          await started.exited;
+        });
+        return new RunGateway(home, started, await started.url());
+      },
+      async lapse(minutes = 0) {
+        await sql`
+          update runs set lease_until = clock_timestamp() - make_interval(mins => ${minutes})
+          where lease_until is not null`;
+      },
+    };
+  };
+}
+
+/** Runs outlive their gateway, and would outlive their test. */
+async function endRuns({ dataDir }: Home): Promise<void> {
+  const runs = join(dataDir, 'runs');
+  const folders = existsSync(runs) ? readdirSync(runs).filter((name) => !name.startsWith('.')) : [];
+  const files = folders.flatMap((folder) => readdirSync(join(runs, folder)).map((name) => join(runs, folder, name)));
+  for (const file of files.filter((path) => path.endsWith('.pid'))) {
+    const pid = Number(readFileSync(file, 'latin1').split(' ')[0]);
+    const alive = [pid, ...descendantsOf(pid).map((child) => child.pid)].filter(isAlive);
+    for (const target of alive) process.kill(target, 'SIGKILL');
+    await eventually(async () => !isAlive(pid));
+  }
+}
+
+const moduleZip = packOf({ 'main.tf': 'output "x" {\n  value = 1\n}\n' });
+const emptyState = {
+  version: 4,
+  terraform_version: '1.4.0',
+  serial: 1,
+  lineage: 'held',
+  outputs: {},
+  resources: [],
+  check_results: null,
+};
+
+/** An HTTP server whose answers a test holds back: `init` asks it for a module, `plan` for a state. */
+export class Gates {
+  readonly url: string;
+  readonly #server;
+  readonly #held = new Map<string, ServerResponse[]>();
+  readonly #open = new Set<string>();
+
+  private constructor(server: ReturnType<typeof createServer>, port: number) {
+    this.#server = server;
+    this.url = `http://127.0.0.1:${port}`;
+    server.on('request', ({ method, url = '' }, response) => {
+      const path = url.split('?')[0] ?? '';
+      if (method !== 'GET' || this.#open.has(path)) this.#answer(path, response);
+      else this.#held.set(path, [...(this.#held.get(path) ?? []), response]);
+    });
+  }
+
+  static async start(): Promise<Gates> {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const address = server.address();
+    if (address === null || typeof address === 'string') throw new Error('it does not listen');
+    return new Gates(server, address.port);
+  }
+
+  /** Waits until somebody waits there. */
+  async reached(path: string): Promise<void> {
+    await eventually(async () => (this.#held.get(path)?.length ?? 0) > 0);
+  }
+
+  open(path: string): void {
+    this.#open.add(path);
+    for (const response of this.#held.get(path) ?? []) this.#answer(path, response);
+    this.#held.delete(path);
+  }
+
+  #answer(path: string, response: ServerResponse): void {
+    if (path.endsWith('.zip')) response.setHeader('content-type', 'application/zip').end(moduleZip);
+    else response.setHeader('content-type', 'application/json').end(JSON.stringify(emptyState));
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+const connection = `connection {
+    type        = "ssh"
+    host        = self.input.node.address
+    port        = self.input.node.ssh_port
+    user        = self.input.node.ssh_user
+    host_key    = self.input.node.host_key
+    private_key = file("\${path.root}/.platform/id")
+    agent       = false
+    timeout     = "20s"
+  }`;
+
+/**
+ * Prints 400 lines around a wait for the file `go`; `times` has a line for each time that it was applied. It lives on
+ * behind the last: Terraform drops what it has not read of a program that has ended.
+ */
+export function waitingStack(more = ''): string {
+  return `
+variable "folder" { type = string }
+variable "nodes" {
+  type = list(object({ name = string, address = string, ssh_port = number, ssh_user = string, host_key = string }))
+}
+resource "terraform_data" "first" {
+  input = { node = var.nodes[0], folder = var.folder }
+  ${connection}
+  provisioner "remote-exec" {
+    inline = ["set -eu", "mkdir -p '\${self.input.folder}'", "echo once >>'\${self.input.folder}/times'",
+      "touch '\${self.input.folder}/software'"]
+  }
+  provisioner "remote-exec" {
+    when   = destroy
+    inline = ["rm -f '\${self.input.folder}/software'"]
+  }
+}
+resource "terraform_data" "second" {
+  depends_on = [terraform_data.first]
+  input      = { node = var.nodes[0], folder = var.folder }
+  ${connection}
+  provisioner "remote-exec" {
+    inline = ["for i in $(seq 1 200); do echo \\"row $i.\\"; done",
+      "until [ -e '\${self.input.folder}/go' ]; do sleep 0.1; done",
+      "for i in $(seq 201 400); do echo \\"row $i.\\"; done", "sleep 1"]
+  }
+}
+output "folder" { value = var.folder }
+${more}`;
+}
+
+/** Waits in `init` for the gate /<name>.zip. */
+export const heldInInit = ({ url }: Gates, name: string): string =>
+  waitingStack(`module "held" { source = "${url}/${name}.zip" }\n`);
+
+/** Waits in `plan` for the gate /<name>. */
+export const heldInPlan = ({ url }: Gates, name: string): string =>
+  waitingStack(`data "terraform_remote_state" "held" {
+  backend = "http"
+  config  = { address = "${url}/${name}" }
+}
+`);
+
+/** Events of a run's log from behind a line on, until it ends or `enough` of them are there. */
+export async function followLog(
+  gateway: RunGateway,
+  runId: string,
+  { lastId, enough = Number.POSITIVE_INFINITY }: { readonly lastId?: number; readonly enough?: number } = {},
+): Promise<{ readonly lines: readonly Body[]; readonly end: Body }> {
+  const cut = new AbortController();
+  const answer = await fetch(new URL(`/v1/runs/${runId}/logs`, gateway.url), {
+    signal: cut.signal,
+    headers: {
+      authorization: `Bearer ${givenKey}`,
+      accept: 'text/event-stream',
+      ...(lastId === undefined ? {} : { 'last-event-id': String(lastId) }),
+    },
+  });
+  const lines: Body[] = [];
+  let end: Body = null;
+  let text = '';
+  for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    text += part;
+    for (let at = text.indexOf('\n\n'); at !== -1 && lines.length < enough; at = text.indexOf('\n\n')) {
+      const fields = new Map(
+        text
+          .slice(0, at)
+          .split('\n')
+          .map((line): [string, string] => splitField(line)),
+      );
+      text = text.slice(at + 2);
+      const data = fields.get('data');
+      if (data === undefined) continue;
+      if (fields.get('event') === 'status') end = JSON.parse(data);
+      else lines.push({ id: Number(fields.get('id')), ...JSON.parse(data) });
+    }
+    if (lines.length >= enough) break;
+  }
+  cut.abort();
+  return { lines, end };
+}
+
+function splitField(line: string): [string, string] {
+  const colon = line.indexOf(':');
+  return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
+}
