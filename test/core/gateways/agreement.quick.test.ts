@@ -16,13 +16,13 @@ const gateway = (id: string, published: Published | null, version = '1.0.0'): Li
 const labels = { a: 'host-a (aaaaaaaa)', b: 'host-b (bbbbbbbb)', c: 'host-c (cccccccc)' };
 
 describe('findDifferences', () => {
-  it('finds nothing among gateways that publish the same', () => {
+  it('returns nothing for gateways that publish the same', () => {
     const same = { price: { chat: '1' }, setting: { X: '2' } };
     expect(findDifferences([])).toEqual([]);
     expect(findDifferences([gateway('a', same), gateway('b', same)])).toEqual([]);
   });
 
-  it('names each value and who has it, and who has none', () => {
+  it('returns each value with its gateways, and the gateways without a value', () => {
     const live = [
       gateway('a', { price: { chat: '1', more: '5' }, setting: { X: '2' } }),
       gateway('b', { price: { chat: '2', more: '5' }, setting: { X: '2' } }),
@@ -56,20 +56,20 @@ describe('isContested', () => {
   const own = { price: { chat: '1' } };
   const isChatContested = (...others: readonly LiveGateway[]): boolean => isContested(others, own, 'price', 'chat');
 
-  it('is true where another gateway has another value, or may have one', () => {
+  it('returns true when another gateway has, or may have, another value', () => {
     expect(isChatContested(gateway('a', own), gateway('b', { price: { chat: '2' } }))).toBe(true);
     expect(isChatContested(gateway('b', null))).toBe(true);
     // More names than are published one by one.
     expect(isChatContested(gateway('b', { price: { '(all)': 'abc' } }))).toBe(true);
   });
 
-  it('is false where the others have the same, or have not that name', () => {
+  it('returns false when the other gateways have the same value or lack the name', () => {
     expect(isChatContested()).toBe(false);
     expect(isChatContested(gateway('a', own), gateway('b', {}), gateway('c', { price: { other: '2' } }))).toBe(false);
   });
 });
 
-describe('an agreement', () => {
+describe('the agreement check of gateways', () => {
   function open(rolloutMs: number) {
     const lines: string[] = [];
     const log = createLog('info', { write: (line: string) => void lines.push(line) });
@@ -102,7 +102,7 @@ describe('an agreement', () => {
     expect(agreement.differences()).toEqual([]);
   });
 
-  it('publishes again what has changed since it was published', async () => {
+  it('publishes again when its own values have changed', async () => {
     const { agreement, state } = open(60_000);
     state.live = [gateway('a', state.own)];
     await agreement.compare();

@@ -38,7 +38,7 @@ function openGateways(log = createLog('silent')): Gateways {
 
 const count = async (): Promise<number> => (await db.sql`select 1 from gateways`).length;
 
-it('a gateway that has no place among the others yet, or has left it, does not say that it lives', async () => {
+it('a gateway writes no heartbeat before it has started or after it has stopped', async () => {
   const gateways = openGateways();
   await gateways.beat();
   expect(await count()).toBe(0);
@@ -68,7 +68,7 @@ it('a run of a gateway begins with its start and ends clean with its stop', asyn
   expect(await runOf(gateways)).toMatchObject({ ended: 'clean' });
 });
 
-it('a run that nobody ended is marked unclean by the next start in its place', async () => {
+it('an unfinished run is marked unclean by the next start with the same data folder', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'hg-place-'));
   folders.push(dataDir);
   const inPlace = () =>
@@ -83,7 +83,7 @@ it('a run that nobody ended is marked unclean by the next start in its place', a
   await next.stop();
 });
 
-it('a run is marked unclean by any other gateway once it was silent for long, and goes on when it wakes', async () => {
+it('a silent run is marked unclean by another gateway, and continues when it sends a heartbeat', async () => {
   const sleeper = openGateways();
   await sleeper.start();
   await db.sql`update gateways set last_seen_at = now() - interval '1 minute' where id = ${sleeper.id}`;
@@ -98,7 +98,7 @@ it('a run is marked unclean by any other gateway once it was silent for long, an
   await other.stop();
 });
 
-it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, and until it has read all anew', async () => {
+it('a gateway detects a database that lost its heartbeats, and reports it until all listeners succeed', async () => {
   const gateways = openGateways();
   const noticed: string[] = [];
   let isAway = true;
@@ -141,7 +141,7 @@ it('a gateway notices once that heartbeats are gone which PostgreSQL had taken, 
   await gateways.stop();
 });
 
-it('notes the newest heartbeat of any gateway from before where the database lost the run of the gateway itself', async () => {
+it('a gateway records the newest earlier heartbeat of any gateway when the database lost its own run', async () => {
   const former = openGateways();
   await former.start();
   await former.stop();
@@ -165,7 +165,7 @@ it('notes the newest heartbeat of any gateway from before where the database los
   await gateways.stop();
 });
 
-it('a gateway notices a database of before an upgrade, and reads all anew once that is migrated', async () => {
+it('a gateway detects a database older than itself by a failed heartbeat, and reloads after the migration', async () => {
   const lines: string[] = [];
   const gateways = openGateways(createLog('error', { write: (line: string) => void lines.push(line) }));
   const noticed: string[] = [];
@@ -187,7 +187,7 @@ it('a gateway notices a database of before an upgrade, and reads all anew once t
   await gateways.stop();
 });
 
-it('a gateway notices a database of before an upgrade by its migrations where the heartbeat needs none of them', async () => {
+it('a gateway detects a database older than itself by its migrations when the heartbeat still works', async () => {
   const gateways = openGateways();
   const noticed: string[] = [];
   gateways.onDatabaseChange(async (change) => void noticed.push(change));

@@ -17,8 +17,8 @@ function scripted(answer: () => Promise<unknown>) {
   return { underWay, marks, warn };
 }
 
-describe('what a gateway has under way', () => {
-  it('is known before a request goes on, and few requests wait for that', async () => {
+describe('the mark of running requests', () => {
+  it('is written before a request continues, and few requests wait for it', async () => {
     const { underWay, marks } = scripted(() => Promise.resolve([]));
     const waited = Array.from({ length: 100 }, async () => underWay.enter('chat', some));
     await Promise.all(waited);
@@ -27,7 +27,7 @@ describe('what a gateway has under way', () => {
     expect(JSON.parse(marks.at(-1) ?? '').chat.promptTokens).toBeGreaterThanOrEqual(1_000_000);
   });
 
-  it('keeps no request while PostgreSQL is away, and is complained of once, until it is there again', async () => {
+  it('delays no request while PostgreSQL is unreachable, and logs one warning until it is back', async () => {
     let isAway = true;
     const { underWay, warn } = scripted(() => (isAway ? Promise.reject(new Error('away')) : Promise.resolve([])));
     await underWay.enter('chat', some);
@@ -43,7 +43,7 @@ describe('what a gateway has under way', () => {
     expect(underWay.enter('other', some)).toBeInstanceOf(Promise);
   });
 
-  it('keeps no other request where PostgreSQL is silent for one', async () => {
+  it('delays no other request while PostgreSQL does not answer', async () => {
     const { underWay, warn } = scripted(() => new Promise(() => undefined));
     await underWay.enter('chat', some);
     expect(underWay.enter('chat', some)).toBeUndefined();
