@@ -11,7 +11,7 @@ const hour = (counted: number, expected: number, more: Partial<BalanceHour> = {}
   ...more,
 });
 
-describe('what nothing explains of an engine’s tokens', () => {
+describe('the unexplained tokens of an engine', () => {
   it.each([
     ['one token more', [hour(11, 10)], [1]],
     ['one token fewer', [hour(9, 10)], [-1]],
@@ -20,7 +20,7 @@ describe('what nothing explains of an engine’s tokens', () => {
     ['tokens that come without having been carried', [hour(10, 10, { carryMax: 5 }), hour(3, 0)], [0, 3]],
     ['more than a crash may have lost', [hour(0, 10, { fewerMax: 9 })], [-1]],
     ['a later hour, after one without a bound', [hour(50, 10, { moreMax: Infinity }), hour(11, 10)], [0, 1]],
-  ])('%s', (_, hours, unexplained) => {
+  ])('are reported for %s', (_, hours, unexplained) => {
     expect(findUnexplained(hours, 0)).toEqual(unexplained);
   });
 
@@ -31,11 +31,11 @@ describe('what nothing explains of an engine’s tokens', () => {
     ['what a crash lost', [hour(4, 10, { fewerMax: 6 }), hour(3, 3)]],
     ['what was carried into a crash', [hour(5, 10, { carryMax: 5 }), hour(0, 0, { fewerMax: 5 })]],
     ['what a gateway that died had under way', [hour(90, 10, { moreMax: Infinity })]],
-  ])('is nothing for %s', (_, hours) => {
+  ])('are 0 for %s', (_, hours) => {
     expect(findUnexplained(hours, 0)).toEqual(hours.map(() => 0));
   });
 
-  it('is nothing for requests that were under way when it began, and no more than these', () => {
+  it('are 0 for requests that were running at the start of the span, up to their tokens', () => {
     expect(findUnexplained([hour(5, 0)], 5)).toEqual([0]);
     expect(findUnexplained([hour(6, 0)], 5)).toEqual([1]);
   });
@@ -58,7 +58,7 @@ describe('what nothing explains of an engine’s tokens', () => {
       );
     });
 
-  it('is nothing for whatever requests there are', () => {
+  it('are 0 for any set of requests', () => {
     fc.assert(
       fc.property(requests, (all) => {
         expect(findUnexplained(hoursOf(all), 0)).toEqual(Array.from({ length: 8 }, () => 0));
@@ -66,7 +66,7 @@ describe('what nothing explains of an engine’s tokens', () => {
     );
   });
 
-  it('is found in the end when the engine counted more than all of them', () => {
+  it('are reported when the engine counted more than all requests', () => {
     fc.assert(
       fc.property(requests, fc.nat({ max: 7 }), fc.integer({ min: 1, max: 100 }), (all, at, more) => {
         const hours = hoursOf(all).map((one, index) => (index === at ? { ...one, counted: one.counted + more } : one));

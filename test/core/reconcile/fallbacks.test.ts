@@ -13,7 +13,7 @@ const bench = useInference(async () => {
   };
 });
 
-it('what an engine counted before another model answered is nobody’s usage, and explained', async () => {
+it('tokens that an engine counted before a fallback model answered are no usage, and are explained', async () => {
   const headers = { 'x-headgate-allow-fallback': 'true' };
   const answer = await bench.chat({ n: 2 }, { headers });
   expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'spare']);

@@ -37,7 +37,7 @@ const askBoth = async (): Promise<void> => {
 
 const statesOf = ({ data }: Body): readonly string[] => data.map(({ model, problem }: Body) => `${model} ${problem}`);
 
-it('the comparison explains all that a gateway did in its first seconds', async () => {
+it('the comparison explains everything from the first seconds of a gateway', async () => {
   await askBoth();
   const first = await reconcile(bench);
   expect(statesOf(first)).toEqual(['chat null', 'far null']);

@@ -87,7 +87,7 @@ async function compare(from: string, to: string): Promise<readonly Line[]> {
 const clean = { to: '13:00:00', ended: 'clean' } as const;
 
 describe('a request that runs past the end of its hour', () => {
-  it('is counted in two, and both are explained', async () => {
+  it('is counted in two hours, and both are explained', async () => {
     begin();
     await use({ from: '10:59:30', seconds: 60, input: 10, output: 40 });
     await run({
@@ -104,7 +104,7 @@ describe('a request that runs past the end of its hour', () => {
     ]);
   });
 
-  it('is explained where it began before the span', async () => {
+  it('is explained when it began before the span', async () => {
     begin();
     await use({ from: '10:59:30', seconds: 60, input: 10, output: 40 });
     await run({
@@ -135,7 +135,7 @@ describe('a request that runs past the end of its hour', () => {
     ]);
   });
 
-  it('and waited for a cold engine that began in the next one, is explained', async () => {
+  it('is explained when it waited for a cold engine that started in the next hour', async () => {
     begin();
     await use({ from: '10:59:30', seconds: 90, input: 10, output: 40 });
     await run({ from: '11:00:10', ...clean, read: [['11:30:00', 10, 40]] });
@@ -145,7 +145,7 @@ describe('a request that runs past the end of its hour', () => {
     ]);
   });
 
-  it('and ended just after the last reading of the hour, is explained; one that ended before it is not', async () => {
+  it('is explained when it ended just after the last reading of the hour, not when it ended before', async () => {
     begin();
     await use({ from: '10:59:40', seconds: 15, input: 10, output: 40 });
     await run({
@@ -175,7 +175,7 @@ describe('a request that runs past the end of its hour', () => {
 });
 
 describe('a run of a replica', () => {
-  it('that ended uncleanly explains what was served since it was read last', async () => {
+  it('explains what was served since its last reading when it ended unclean', async () => {
     begin();
     await use(
       { from: '10:10:00', seconds: 5, input: 10, output: 20 },
@@ -187,7 +187,7 @@ describe('a run of a replica', () => {
     ]);
   });
 
-  it('that ended clean explains nothing', async () => {
+  it('explains nothing when it ended clean', async () => {
     begin();
     await use({ from: '10:20:02', seconds: 5, input: 10, output: 20 });
     await run({ from: '10:00:00', to: '10:20:08', ended: 'clean', read: [['10:20:00', 0, 0]] });
@@ -196,7 +196,7 @@ describe('a run of a replica', () => {
     ]);
   });
 
-  it('that was found explains the hours before it in which no engine of the model was read', async () => {
+  it('explains earlier hours in which no engine of the model was read when the replica was discovered', async () => {
     begin();
     await use(
       { from: '08:59:00', seconds: 1, input: 30, output: 3 },
@@ -211,7 +211,7 @@ describe('a run of a replica', () => {
     ]);
   });
 
-  it('that was there explains nothing of an hour in which it was read', async () => {
+  it('explains nothing of an hour in which an engine was read', async () => {
     begin();
     await use({ from: '09:30:00', seconds: 1, input: 30, output: 3 });
     await run({ from: '09:00:00', to: '09:40:00', ended: 'clean', read: [['09:39:00', 0, 0]] });
@@ -219,7 +219,7 @@ describe('a run of a replica', () => {
     expect(await compare('08:00:00', '11:00:00')).toMatchObject([{ hour: '09', state: 'unexplained' }]);
   });
 
-  it('that was found explains what its hour had used before', async () => {
+  it('explains the earlier usage of its hour when the replica was discovered', async () => {
     begin();
     await use(
       { from: '10:10:00', seconds: 5, input: 10, output: 20 },
@@ -231,7 +231,7 @@ describe('a run of a replica', () => {
     ]);
   });
 
-  it('that nobody reads any more has ended, and explains no later hour', async () => {
+  it('counts as ended when it is no longer read, and explains no later hour', async () => {
     begin();
     await use({ from: '15:10:00', seconds: 5, input: 10, output: 20 });
     await run({ from: '10:00:00', read: [['10:20:00', 0, 0]] });
@@ -241,7 +241,7 @@ describe('a run of a replica', () => {
     ]);
   });
 
-  it('counts with those beside it, and goes on over hours in which nobody asked', async () => {
+  it('is summed with parallel runs, and continues over hours without requests', async () => {
     begin();
     await use(
       { from: '10:10:00', seconds: 5, input: 10, output: 20 },
@@ -271,8 +271,8 @@ describe('a run of a replica', () => {
   });
 });
 
-describe('requests on record', () => {
-  it('that were aborted before the last count explain more, never less', async () => {
+describe('recorded requests', () => {
+  it('explain more tokens, never fewer, when they were aborted before the last count', async () => {
     begin();
     const more = { outcome: 'aborted', usageSource: 'last_seen', status: 200 } as const;
     await use({ from: '10:10:00', seconds: 5, input: 10, output: 20, more });
@@ -282,7 +282,7 @@ describe('requests on record', () => {
     expect(await compare('10:00:00', '11:00:00')).toMatchObject([{ state: 'unexplained', unexplained: [0, -1] }]);
   });
 
-  it('that were aborted before the last count explain no more than they asked for', async () => {
+  it('explain no more tokens than they asked for when they were aborted before the last count', async () => {
     begin();
     const most = { promptTokensMax: 30, completionTokensMax: 8 };
     const more = { outcome: 'aborted', usageSource: 'last_seen', status: 200, ...most } as const;
@@ -293,7 +293,7 @@ describe('requests on record', () => {
     expect(await compare('10:00:00', '11:00:00')).toMatchObject([{ state: 'unexplained', unexplained: [0, 1] }]);
   });
 
-  it('from the response cache ask no engine', async () => {
+  it('use no engine when they came from the response cache', async () => {
     begin();
     const more = { cacheHit: true, usageSource: 'none' } as const;
     await use({ from: '10:10:00', seconds: 0, input: 0, output: 0, more: { ...more, costPicoUsd: 0n } });
@@ -303,7 +303,7 @@ describe('requests on record', () => {
   });
 
   it.each(['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'])(
-    'of %s make an engine count nothing, so that they explain nothing',
+    'of %s explain nothing',
     async (endpoint) => {
       begin();
       const free = { endpoint, usageSource: 'none', costPicoUsd: 0n } as const;
@@ -328,7 +328,7 @@ describe('requests on record', () => {
     },
   );
 
-  it('of an engine without counters are held against the ledger alone', async () => {
+  it('of an engine without counters are compared with the ledger only', async () => {
     begin();
     await use({ from: '10:10:00', seconds: 5, input: 10, output: 20 });
     await run({ from: '10:00:00', ...clean, read: [] });

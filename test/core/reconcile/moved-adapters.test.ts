@@ -55,7 +55,7 @@ async function hadByAdapter(): Promise<Body> {
   return { kind: 'adapter_moved', detail: 'tuned: first, then second', ...sum };
 }
 
-it('hours before an adapter got another base balance, and that hour by what the adapter had in it', async () => {
+it('hours before an adapter moved to another base balance, and the hour of the move is explained by its tokens', async () => {
   const { sql } = gateway.db;
   for (const model of ['first', 'tuned', 'tuned', 'second']) await ask(model);
   writeFileSync(join(folder, 'first.yaml'), standinFile('first'));

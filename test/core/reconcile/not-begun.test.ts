@@ -16,7 +16,7 @@ const bench = useInference(async () => {
   return { engines: { chat: externalFile('chat', `http://127.0.0.1:${(engine.address() as AddressInfo).port}`) } };
 });
 
-it('a request whose route the engine does not have explains nothing: nothing was begun', async () => {
+it('a request to a route that the engine does not have explains nothing', async () => {
   const error = await errorOf(await bench.post('/v1/responses', { model: 'chat', input: 'Hi' }));
   expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
   const found = await reconcileAtRest(bench);

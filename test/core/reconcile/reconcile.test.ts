@@ -16,8 +16,8 @@ const bench = useInference(async () => {
 const cli = (...args: readonly string[]) =>
   runCli(['reconcile', ...args], { env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key } });
 
-describe('the comparison is refused', () => {
-  it('to who is not a platform administrator', async () => {
+describe('GET /v1/admin/reconcile', () => {
+  it('returns 401 without a key and 403 for a user who is not a platform administrator', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     expect((await bench.gateway.request('/v1/admin/reconcile', { key: null })).status).toBe(401);
     expect((await bench.gateway.request('/v1/admin/reconcile', { key })).status).toBe(403);
@@ -29,7 +29,7 @@ describe('the comparison is refused', () => {
     ['?from=2999-01-01', 'future'],
     ['?from=yesterday', 'RFC 3339'],
     ['?since=2026-01-01', 'since'],
-  ])('for a span that it cannot have: %s', async (query, words) => {
+  ])('returns 400 for an invalid span: %s', async (query, words) => {
     const answer = await bench.gateway.request(`/v1/admin/reconcile${query}`);
     expect(answer.status).toBe(400);
     expect(await answer.text()).toContain(words);
@@ -62,7 +62,7 @@ describe('ledger, usage and counters', () => {
   });
 });
 
-describe('what was altered is found, and the command fails:', () => {
+describe('the detection of altered data', () => {
   const { stringify } = JSON;
   /** As somebody does who has the database: past the triggers that keep the ledger as it is. */
   const altered = (text: string) =>
@@ -83,7 +83,7 @@ describe('what was altered is found, and the command fails:', () => {
     return found;
   };
 
-  it('a record that was removed', async () => {
+  it('finds a removed record, and the command fails', async () => {
     const found = await doctored(
       `create table removed as select * from usage_requests where cost > 0 and outcome = 'completed' limit 1;
        delete from usage_requests where id = (select id from removed)`,
@@ -94,7 +94,7 @@ describe('what was altered is found, and the command fails:', () => {
     expect(lineOf(found).problem).toMatch(/sums of the hour .*engines counted \d+ prompt tokens more/);
   });
 
-  it('a record that was removed with its part of the sums and of the ledger', async () => {
+  it('finds a record removed together with its part of the sums and the ledger', async () => {
     const found = await doctored(
       `create table removed as select * from usage_requests where cost > 0 and outcome = 'completed' limit 1;
        create table kept_hours as select * from usage_hourly;
@@ -116,7 +116,7 @@ describe('what was altered is found, and the command fails:', () => {
     expect(lineOf(found).problem).toMatch(/^the engines counted \d+ prompt tokens more than the records/);
   });
 
-  it('the sums of an hour', async () => {
+  it('finds altered sums of an hour', async () => {
     const found = await doctored(
       'update usage_hourly set cost = cost + 1 where cost > 0',
       'update usage_hourly set cost = cost - 1 where cost > 0',
@@ -124,7 +124,7 @@ describe('what was altered is found, and the command fails:', () => {
     expect(lineOf(found).problem).toBe('the sums of the hour differ from its records');
   });
 
-  it('the amount of a ledger entry', async () => {
+  it('finds an altered amount of a ledger entry', async () => {
     const found = await doctored(
       "update ledger_entries set amount = amount + 5 where type = 'usage'",
       "update ledger_entries set amount = amount - 5 where type = 'usage'",
@@ -133,7 +133,7 @@ describe('what was altered is found, and the command fails:', () => {
     expect(lineOf(found).difference.cost).not.toBe('0');
   });
 
-  it('an entry of the ledger that is gone', async () => {
+  it('finds a removed ledger entry', async () => {
     const found = await doctored(
       "create table gone as select * from ledger_entries where type = 'usage'; delete from ledger_entries where type = 'usage'",
       'insert into ledger_entries select * from gone; drop table gone',
@@ -141,7 +141,7 @@ describe('what was altered is found, and the command fails:', () => {
     expect(found.ledger_differences.every(({ entry_id: id }: Body) => id === null)).toBe(true);
   });
 
-  it('what an engine counted in an hour', async () => {
+  it('finds an altered token count of an engine in an hour', async () => {
     const hour = "(select min(hour) from replica_hours) - interval '1 hour'";
     const found = await doctored(
       `insert into replica_hours (run_id, hour, prompt_tokens, generation_tokens, requests, scraped_at)

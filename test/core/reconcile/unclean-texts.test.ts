@@ -11,7 +11,7 @@ const embedding = standinFile('embed', { taskType: 'embedding' });
 const texts = (count: number): string[] => Array.from({ length: count }, (_, at) => `a text of a few words, ${at}`);
 const explanationOf = (line: Body, kind: string): Body => line.explanations.find((one: Body) => one.kind === kind);
 
-describe('an engine that is killed with texts', () => {
+describe('an engine killed during a request with texts', () => {
   const bench = useInference(async () => {
     await enoughOfTheHour();
     return { engines: { embed: embedding } };
@@ -28,7 +28,7 @@ describe('an engine that is killed with texts', () => {
       return records.length === 1 && records[0].pid !== not && isBusy && Number(records[0].pid);
     });
 
-  it('may have read as many tokens as they have bytes, and no more', async () => {
+  it('explains at most as many prompt tokens as the request has bytes', async () => {
     expect((await ask({ input: texts(3) })).status).toBe(200);
     await eventually(async () => (await reconcile(bench)).data[0]?.engines?.prompt_tokens > 0);
     const input = texts(20);
@@ -65,10 +65,10 @@ describe('an engine that is killed with texts', () => {
   });
 });
 
-describe('a gateway that is killed with texts', () => {
+describe('a gateway killed during a request with texts', () => {
   const processes = useProcesses();
 
-  it('had so many tokens under way at most, at that engine alone, and no more', async () => {
+  it('explains at most the tokens that were running, per engine', async () => {
     await enoughOfTheHour();
     const file = (id: string): string =>
       engineFile(id, { flags: ['--runner', 'pooling', '--convert', 'embed'] }).replace('type: chat', 'type: embedding');

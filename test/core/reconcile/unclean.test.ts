@@ -7,14 +7,14 @@ import { enoughOfTheHour, reconcile, reconcileAtRest } from '#test/reconcile/mix
 const kindsOf = (found: Body): string[] =>
   found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
 
-describe('an engine', () => {
+describe('an engine killed during a stream', () => {
   const bench = useInference(async () => {
     await enoughOfTheHour();
     return { engines: { chat: standinFile('chat') } };
   });
   const runs = () => bench.gateway.db.sql<Body[]>`select * from replica_runs order by started_at`;
 
-  it('that is killed midway leaves a difference that its end on record explains, and no more than that', async () => {
+  it('leaves a difference that its unclean end explains, and no more', async () => {
     const whole = await bench.chat({ stream: true });
     await whole.text();
     await reconcileAtRest(bench);
@@ -46,10 +46,10 @@ describe('an engine', () => {
   });
 });
 
-describe('a gateway', () => {
+describe('a gateway killed during requests', () => {
   const processes = useProcesses();
 
-  it('that is killed with requests under way explains what only the engine has counted', async () => {
+  it('explains what only the engine has counted', async () => {
     await enoughOfTheHour();
     const home = processes.home();
     const databaseUrl = await processes.database();
