@@ -61,7 +61,7 @@ async function tell(events: readonly Event[]): Promise<string[]> {
 const wanted = (told: Spans): string[] => told.map(({ from, to }) => `${from}–${to ?? ''}`);
 
 describe('the intervals of a node', () => {
-  it('are those that were told, in any order and any number of times, where events name their generation', async () => {
+  it('match the events in any order and with repetitions when events have a generation', async () => {
     const shuffled = spans.chain((told) => {
       const events = eventsOf(told);
       const more = fc.shuffledSubarray(events, { minLength: 0 });
@@ -78,7 +78,7 @@ describe('the intervals of a node', () => {
     );
   });
 
-  it('are those that were told where events come in the order of their moments, each any number of times', async () => {
+  it('match the events in time order with repetitions when events have no generation', async () => {
     const repeated = spans.chain((told) =>
       fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 16, maxLength: 16 }).map((times) => ({
         told,
@@ -95,7 +95,7 @@ describe('the intervals of a node', () => {
     );
   });
 
-  it('are those that were told where each release comes before its allocation', async () => {
+  it('match the events when each release comes before its allocation', async () => {
     await fc.assert(
       fc.asyncProperty(spans, async (told) => {
         const pairs = told.map((span) => eventsOf([span]).toReversed());

@@ -31,7 +31,7 @@ function publicPartBySshKeygen(privateKey: string): string {
     .join(' ');
 }
 
-describe('an access identity that is given', () => {
+describe('an uploaded SSH private key', () => {
   it.each([
     ['nothing', ''],
     ['a word', 'secret'],
@@ -47,7 +47,7 @@ describe('an access identity that is given', () => {
     ['a key that was cut', () => keygen('-t', 'ed25519').privateKey.split('\n').toSpliced(3, 1).join('\n')],
     ['text before the key', () => `x\n${keygen('-t', 'ed25519').privateKey}`],
     ['far too much', `-----BEGIN OPENSSH PRIVATE KEY-----\n${'A'.repeat(20_000)}\n-----END OPENSSH PRIVATE KEY-----`],
-  ])('is refused where it is %s, without quoting it', (_, text) => {
+  ])('is rejected when it is %s, without being quoted', (_, text) => {
     const given = typeof text === 'string' ? text : text();
     const refusal = ((): string => {
       try {
@@ -61,7 +61,7 @@ describe('an access identity that is given', () => {
     for (const line of given.split('\n').filter((part) => part.length > 12)) expect(refusal).not.toContain(line);
   });
 
-  it('is refused where private and public part belong to different keys', () => {
+  it('is rejected when its private and public parts belong to different keys', () => {
     const [mine, other] = [makeKeyPair('a'), makeKeyPair('a')];
     const blobOf = ({ publicKey }: { publicKey: string }) => Buffer.from(publicKey.split(' ')[1] ?? '', 'base64');
     const body = Buffer.from(mine.privateKey.split('\n').slice(1, -2).join(''), 'base64');
@@ -78,7 +78,7 @@ describe('an access identity that is given', () => {
     [['-t', 'ecdsa', '-b', '256']],
     [['-t', 'ecdsa', '-b', '384', '-m', 'PEM']],
     [['-t', 'ecdsa', '-b', '521']],
-  ])('is taken as ssh-keygen %j made it', (args) => {
+  ])('is accepted as created by ssh-keygen %j', (args) => {
     const { privateKey, publicKey } = keygen(...args);
     const pair = parsePrivateKey(privateKey.replaceAll('\n', '\r\n'));
     expect(pair.publicKey).toBe(publicKey.split(' ').slice(0, 2).join(' '));
@@ -86,8 +86,8 @@ describe('an access identity that is given', () => {
   });
 });
 
-describe('an access identity that is made', () => {
-  it('is read by ssh-keygen, with the same public part and fingerprint', () => {
+describe('a generated SSH key pair', () => {
+  it('is readable by ssh-keygen, with the same public key and fingerprint', () => {
     const pair = makeKeyPair('headgate cluster_1');
     expect(publicPartBySshKeygen(pair.privateKey)).toBe(pair.publicKey);
     const file = join(folder, 'line.pub');
@@ -95,7 +95,7 @@ describe('an access identity that is made', () => {
     expect(execFileSync('ssh-keygen', ['-l', '-f', file], { encoding: 'utf8' })).toContain(` ${pair.fingerprint} `);
   });
 
-  it('is whole whatever its bytes are, zeros at the begin of the public key too', () => {
+  it('is valid for any bytes, including a public key that begins with zero', () => {
     const startsWithZero = ({ publicKey }: { publicKey: string }) =>
       Buffer.from(publicKey.slice(12), 'base64')[19] === 0;
     // One in 256 does.
@@ -130,11 +130,11 @@ describe('a host key', () => {
     `ssh-ed25519-cert-v01@openssh.com ${blob}`,
     `ssh-ed25519 ${Buffer.concat([Buffer.from(blob, 'base64'), Buffer.from('more')]).toString('base64')}`,
     `ssh-ed25519 ${blob.replace(/=*$/, '')}A=`,
-  ])('is refused as %j', (text) => {
+  ])('is rejected as %j', (text) => {
     expect(() => parseHostKey(text)).toThrow(/^must be/);
   });
 
-  it.each([['ed25519'], ['rsa'], ['ecdsa']])('of type %s is taken, without its comment', (type) => {
+  it.each([['ed25519'], ['rsa'], ['ecdsa']])('of type %s is accepted without its comment', (type) => {
     const { publicKey } = keygen('-t', type);
     expect(parseHostKey(publicKey)).toBe(publicKey.split(' ').slice(0, 2).join(' '));
   });
