@@ -16,24 +16,24 @@ const some = (wanted: string, id: string, count: number): string[] =>
   );
 
 describe('the label of an address', () => {
-  it('is <stack>--<cluster> where that fits', () => {
+  it('is <stack>--<cluster> when that fits', () => {
     expect(first(wantedLabel('notebook', 'research'))).toBe('notebook--research');
     const long = wantedLabel('a'.repeat(30), 'b'.repeat(31));
     expect([first(long), long.length]).toEqual([long, 63]);
   });
 
-  it('is cut where it is too long, and always the same', () => {
+  it('is shortened with a stable hash when it is too long', () => {
     const label = first(wantedLabel('a'.repeat(40), `${'b'.repeat(30)}-c`));
     expect(label).toMatch(/^a{40}--b{14}-[0-9a-f]{6}$/);
     expect(first(wantedLabel('a'.repeat(40), `${'b'.repeat(30)}-c`), 'another')).toBe(label);
     expect(first(wantedLabel('a'.repeat(40), `${'b'.repeat(30)}-d`))).not.toBe(label);
   });
 
-  it('never is what browsers read as encoded Unicode', () => {
+  it('never begins with xn--, which browsers read as encoded Unicode', () => {
     expect(first(wantedLabel('xn', 'abc'))).toBe('stack-xn--abc');
   });
 
-  it('is a label of DNS for every stack and cluster, whoever else has one', () => {
+  it('is a valid and unique DNS label for every stack and cluster', () => {
     const stack = fc.stringMatching(/^[a-z0-9][a-z0-9-]{1,62}$/);
     const cluster = fc.stringMatching(/^[a-z0-9](?:-?[a-z0-9]){0,31}$/);
     fc.assert(
@@ -46,14 +46,14 @@ describe('the label of an address', () => {
   });
 });
 
-describe('a domain is of one site with a host', () => {
+describe('isSameSite', () => {
   it.each([
     ['example.com', 'example.com', true],
     ['example.com', 'api.example.com', true],
     ['apps.api.example.com', 'api.example.com', true],
     ['apps.example.com', 'api.example.com', false],
     ['example.com', 'badexample.com', false],
-  ])('%s and %s: %s', (domain, host, expected) => {
+  ])('returns whether %s and %s are one site: %s', (domain, host, expected) => {
     expect(isSameSite(domain, host)).toBe(expected);
   });
 });
