@@ -8,11 +8,11 @@ async function providersOf(files: Readonly<Record<string, string>>): Promise<str
 }
 
 describe('the providers of a module', () => {
-  it('are none where it has only what is part of Terraform', async () => {
+  it('are empty when it uses only built-in parts of Terraform', async () => {
     expect(await providersOf({ 'main.tf': 'resource "terraform_data" "a" {}\n' })).toEqual([]);
   });
 
-  it('are those that it declares, in any file, and those that its resources imply', async () => {
+  it('include those that any file declares and those that its resources imply', async () => {
     const files = {
       'versions.tf': `
 terraform {
@@ -49,7 +49,7 @@ resource "terraform_data" "e" {}
     ]);
   });
 
-  it('are also those of modules of the package that it calls, and that these call', async () => {
+  it('include those of package modules that it calls, directly and indirectly', async () => {
     const needs = (name: string, version: string): string =>
       `terraform {\n required_providers {\n  ${name} = { source = "example/${name}", version = "${version}" }\n }\n}\n`;
     const call = (source: string): string => `module "m" {\n source = "${source}"\n}\n`;
@@ -68,7 +68,7 @@ resource "terraform_data" "e" {}
     ]);
   });
 
-  it('are read whatever else modules of the package have wrong with them', async () => {
+  it('are read from package modules that have other errors', async () => {
     const files = {
       'top/main.tf': 'module "m" {\n source = "./m"\n}\n',
       'top/m/main.tf': 'resource "x_y" {',
@@ -77,7 +77,7 @@ resource "terraform_data" "e" {}
     expect(await providersOf(files)).toEqual(['hashicorp/random -']);
   });
 
-  it('are read from JSON, and nothing that is no name of one is taken', async () => {
+  it('are read from JSON, without invalid names', async () => {
     const main = {
       terraform: {
         required_providers: { tiny: { source: 'example/tiny', version: '1.0' }, 'a b': { source: '../../x' } },

@@ -24,15 +24,15 @@ async function problemsOf(files: Files, program: TerraformProgram | null = null)
 
 const namesOf = ({ metadata }: ReadPackage): string[] => metadata.inputs.map(({ name }) => name);
 
-describe('a zip of Windows', () => {
+describe('a zip file from Windows', () => {
   const zip = (name: string, madeBy: number): Buffer => rawZip([{ name, content: variable('a'), madeBy, mode: 0 }]);
 
-  it.each([0x0014, 0x0a14])('has "\\" read as "/" when it is made by %i', async (madeBy) => {
+  it.each([0x0014, 0x0a14])('reads "\\" as "/" when it is made by %i', async (madeBy) => {
     const { metadata } = await readPackage(zip('win\\main.tf', madeBy), null, null);
     expect(metadata.root).toBe('win');
   });
 
-  it.each(['..\\main.tf', 'C:\\main.tf', '\\main.tf'])('is rejected where %s leads out of it', async (name) => {
+  it.each(['..\\main.tf', 'C:\\main.tf', '\\main.tf'])('is rejected when %s leads out of it', async (name) => {
     await expect(readPackage(zip(name, 0x0014), null, null)).rejects.toThrow(PackageRefusedError);
   });
 
@@ -44,15 +44,15 @@ describe('a zip of Windows', () => {
 describe('files of OpenTofu', () => {
   const both = { 'main.tf': variable('of_tf'), 'main.tofu': variable('of_tofu'), 'other.tf': variable('other') };
 
-  it('take the place of files of the same name where OpenTofu applies stacks', async () => {
+  it('replace files of the same name when OpenTofu applies stacks', async () => {
     expect(namesOf(await read(both, openTofu)).toSorted()).toEqual(['of_tofu', 'other']);
   });
 
-  it('are ignored where Terraform applies stacks', async () => {
+  it('are ignored when Terraform applies stacks', async () => {
     expect(namesOf(await read(both, terraform)).toSorted()).toEqual(['of_tf', 'other']);
   });
 
-  it('are enough where OpenTofu applies stacks, or where nobody knows', async () => {
+  it('are enough when OpenTofu applies stacks, or the program is unknown', async () => {
     for (const program of [openTofu, null]) {
       expect(namesOf(await read({ 'main.tofu': variable('a') }, program))).toEqual(['a']);
     }
@@ -61,7 +61,7 @@ describe('files of OpenTofu', () => {
     ]);
   });
 
-  it('are not needed: a module of JSON only is accepted', async () => {
+  it('are not required: a module of JSON only is accepted', async () => {
     const json = JSON.stringify({ variable: { a: { default: 'echo $${HOME}' } } });
     const { metadata } = await read({ 'main.tf.json': json }, terraform);
     expect(metadata.inputs).toMatchObject([{ name: 'a', default: 'echo $${HOME}' }]);
@@ -72,7 +72,7 @@ describe('a manifest', () => {
   const withManifest = (text: string, name = 'manifest.yaml'): Files => ({ 'main.tf': variable('a'), [name]: text });
 
   it.each(['', '# comments only\n', 'inputs:\n', 'name:\ntitle:\nweb:\n  port:\n', 'inputs: [{name: a, type: }]'])(
-    'without values says nothing: %j',
+    'without values sets nothing: %j',
     async (text) => {
       const found = await read(withManifest(text));
       expect(found.stated).toEqual({ name: null, title: null, description: null, category: null, icon: null });
@@ -80,17 +80,20 @@ describe('a manifest', () => {
     },
   );
 
-  it('may name an input without saying more of it', async () => {
+  it('can name an input without other fields', async () => {
     expect(namesOf(await read(withManifest('inputs:\n  b:\n  a:\n')))).toEqual(['b', 'a']);
   });
 
-  it.each(['files/stack.yml', 'web/manifest.yaml', 'web/stack.json'])('is not %s below the module', async (path) => {
-    const { stated } = await read({ 'main.tf': '', [path]: '{"name": "My_Stack"}' });
-    expect(stated.name).toBeNull();
-  });
+  it.each(['files/stack.yml', 'web/manifest.yaml', 'web/stack.json'])(
+    'is not read from %s below the module',
+    async (path) => {
+      const { stated } = await read({ 'main.tf': '', [path]: '{"name": "My_Stack"}' });
+      expect(stated.name).toBeNull();
+    },
+  );
 
   it.each(['manifest.yaml', 'top/manifest.yml', 'top/tf/stack.yaml', 'top/tf/web/manifest.json'])(
-    'is %s of a module in top/tf',
+    'is read from %s of a module in top/tf',
     async (path) => {
       const { stated } = await read({ 'top/tf/main.tf': '', [path]: '{"name": "queue"}' });
       expect(stated.name).toBe('queue');
@@ -121,12 +124,12 @@ describe('a default of the module', () => {
     ['["$${A}", { "$${B}" = "%%{C}" }]', ['${A}', { '${B}': '%{C}' }]],
     ['<<-EOT\n  $${A}\n  EOT\n', '${A}\n'],
     ['60 * 60', '${60 * 60}'],
-  ])('%s is shown without escapes, and left to Terraform', async (text, shown) => {
+  ])('%s is shown without escapes, and evaluated by Terraform', async (text, shown) => {
     const { metadata } = await read({ 'main.tf': variable('a', `default = ${text}`) });
     expect(metadata.inputs).toMatchObject([{ default: shown, isModuleDefault: true, required: false }]);
   });
 
-  it('gives way to the default of the manifest, which runs pass on', async () => {
+  it('is replaced by the default of the manifest, which runs pass on', async () => {
     const { metadata } = await read({
       'main.tf': variable('a', 'default = "x"'),
       'manifest.yaml': 'inputs: [{name: a, default: y}]',
