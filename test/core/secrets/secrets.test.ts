@@ -54,15 +54,15 @@ const seal = (secrets: Secrets, text = 'a secret', purpose = 'test'): Promise<Se
   db.orm.transaction((tx) => secrets.seal(tx, purpose, text));
 const refused = { code: 'secrets_unavailable', status: 503 };
 
-describe('a secret is not sealed', () => {
-  it('by a gateway whose key is not the one in use', async () => {
+describe('sealing a secret', () => {
+  it("fails with 503 secrets_unavailable when the gateway's key is not the one in use", async () => {
     await seal(gateway([newKey()]));
     await expect(seal(gateway([newKey()]))).rejects.toMatchObject(refused);
     await expect(seal(gateway([newKey(), newKey()]))).rejects.toMatchObject(refused);
     expect(await db.sql`select 1 from platform_keys`).toHaveLength(1);
   });
 
-  it('by a gateway with another data folder, which makes no key of its own', async () => {
+  it('fails on a gateway with another data folder, which creates no key of its own', async () => {
     const [one, other] = [newFolder(), newFolder()];
     const sealed = await seal(gateway(null, one));
     const second = gateway(null, other);
@@ -80,7 +80,7 @@ describe('a secret is not sealed', () => {
     ['of words', 'not a key\n'],
     ['too short', `${randomBytes(31).toString('base64')}\n`],
     ['one good line and a bad one', `${randomBytes(32).toString('base64')}\nx\n`],
-  ])('with a file that is %s, whose content no error shows', async (_, text) => {
+  ])('fails when platform.key is %s, and no error shows its content', async (_, text) => {
     const folder = newFolder();
     writeFileSync(join(folder, 'platform.key'), text, { mode: 0o600 });
     const error: unknown = await seal(gateway(null, folder)).catch((thrown: unknown) => thrown);
@@ -89,7 +89,7 @@ describe('a secret is not sealed', () => {
     expect(readFileSync(join(folder, 'platform.key'), 'utf8')).toBe(text);
   });
 
-  it('with a file that others may read', async () => {
+  it('fails when other users can read platform.key', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'platform.key'), `${newKey().toString('base64')}\n`);
     chmodSync(join(folder, 'platform.key'), 0o640);
@@ -100,8 +100,8 @@ describe('a secret is not sealed', () => {
   });
 });
 
-describe('a secret is not opened', () => {
-  it('without its key, under another purpose, or altered', async () => {
+describe('opening a secret', () => {
+  it('fails without its key, for another purpose, or when altered', async () => {
     const key = newKey();
     const secrets = gateway([key]);
     const sealed = await seal(secrets);
@@ -121,8 +121,8 @@ describe('a secret is not opened', () => {
   });
 });
 
-describe('the key', () => {
-  it('is made in a file for its owner alone when it is first needed', async () => {
+describe('the platform key', () => {
+  it('is created in a file with mode 0600 when it is first needed', async () => {
     const folder = newFolder();
     const secrets = gateway(null, folder);
     await secrets.check();
@@ -138,7 +138,7 @@ describe('the key', () => {
     expect([stored.includes(key.toString('base64')), stored.includes(key.toString('hex'))]).toEqual([false, false]);
   });
 
-  it('is one, where many gateways need it for the first time at once', async () => {
+  it('is the same for many gateways that need it for the first time at once', async () => {
     const folder = newFolder();
     const sealed = await Promise.all(Array.from({ length: 6 }, () => seal(gateway(null, folder))));
     expect(new Set(sealed.map(({ keyId }) => keyId)).size).toBe(1);
@@ -146,7 +146,7 @@ describe('the key', () => {
     expect(apart.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
   });
 
-  it('that is put first takes over, and does not come back when gateways have it in another order', async () => {
+  it('changes when another is put first, and does not change back when gateways have another order', async () => {
     const [old, fresh] = [newKey(), newKey()];
     const before = await seal(gateway([old]));
     expect((await seal(gateway([old, fresh]))).keyId).toBe(before.keyId);
@@ -160,7 +160,7 @@ describe('the key', () => {
     expect((await seal(gateway([fresh]))).keyId).toBe(after.keyId);
   });
 
-  it('counts without a restart when it is added to the file', async () => {
+  it('takes effect without a restart when it is added to the file', async () => {
     const folder = newFolder();
     const secrets = gateway(null, folder);
     const before = await seal(secrets);
@@ -170,7 +170,7 @@ describe('the key', () => {
     expect(secrets.open('test', before)).toBe('a secret');
   });
 
-  it('that is wrong is said in the log once, and so is that it is right again', async () => {
+  it('is logged once when it is wrong, and once when it is right again', async () => {
     const key = newKey();
     await seal(gateway([key]));
     const folder = newFolder();
@@ -190,7 +190,7 @@ describe('a backup passphrase', () => {
   const passphrase = 'twenty characters and more';
   const logged = () => logLines.map((line) => JSON.parse(line));
 
-  it('brings the keys to a gateway that has only the database, and keeps the keys it had', async () => {
+  it("restores the keys on a gateway that has only the database, and keeps the gateway's own keys", async () => {
     const old = newFolder();
     const first = gateway(null, old, passphrase);
     const before = await seal(first, 'sealed by the older key');
@@ -221,7 +221,7 @@ describe('a backup passphrase', () => {
     expect(readdirSync(empty)).toEqual(['platform.key']);
   });
 
-  it('that is another one opens nothing, and the log says so', async () => {
+  it('opens nothing when it is different, and the log reports it', async () => {
     const first = gateway(null, newFolder(), passphrase);
     await seal(first);
     await first.check();
@@ -252,7 +252,7 @@ describe('a backup passphrase', () => {
     expect(carried.map(({ carried: is }) => is)).toEqual([true, true]);
   });
 
-  it('that is not set stores no copy', async () => {
+  it('stores no copy when it is not set', async () => {
     const secrets = gateway(null);
     await seal(secrets);
     await secrets.check();
