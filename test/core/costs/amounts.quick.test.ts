@@ -16,13 +16,13 @@ import { currencies, findCurrency } from '#core/costs/currencies.ts';
 
 describe('a price', () => {
   it.each(['', '-1', '1,5', '1e3', '0x10', ' 1', '1.', '.5', '0.12345678901', '10000000000', 'NaN'])(
-    'is not %j',
+    'is not parsed from %j',
     (text) => {
       expect(parsePrice(text)).toBeNull();
     },
   );
 
-  it('is read and written without a loss', () => {
+  it('is parsed and formatted without loss', () => {
     fc.assert(
       fc.property(fc.bigInt({ min: 0n, max: 10n ** 20n - 1n }), (scaled) => {
         expect(parsePrice(formatPrice(scaled))).toBe(scaled);
@@ -67,31 +67,31 @@ describe('an amount', () => {
     [-5n, 2, '-0.05'],
     [2161n, 0, '2161'],
     [0n, 3, '0.000'],
-  ])('of %d in 10^-%d is written with all its places', (value, digits, text) => {
+  ])('is formatted with all decimal places: %d in 10^-%d', (value, digits, text) => {
     expect(formatFixed(value, digits)).toBe(text);
   });
 
-  it('costs nothing where the card has no such price', () => {
+  it('is 0 when the rate card has no such price', () => {
     expect(formatExact(priceOf({ nodeMs: 3_600_000n, gpuMs: 0n }, { nodeHour: null, gpuHour: 5n }))).toBe(
       '0.0000000000',
     );
   });
 
-  it('of hours has six places', () => {
+  it('has six decimal places for hours', () => {
     expect(
       [1n, 1000n, 1_200_000n, 3_600_000n, 702_720_000n * 3_600_000n].map((ms) => hoursOf(toMicroHours(ms))),
     ).toEqual([0, 0.000278, 0.333333, 1, 702_720_000]);
   });
 });
 
-describe('the table of currencies', () => {
+describe('the currency table', () => {
   const codes = (minorUnits: number): string =>
     currencies
       .filter((currency) => currency.minorUnits === minorUnits)
       .map(({ code }) => code)
       .join(' ');
 
-  it('has every code once, in its order, with a name and a symbol', () => {
+  it('has every code once, in alphabetical order, with a name and a symbol', () => {
     expect(currencies.map(({ code }) => code)).toEqual([...new Set(currencies.map(({ code }) => code))].toSorted());
     for (const { code, name, symbol } of currencies) {
       expect(code).toMatch(/^[A-Z]{3}$/);
@@ -107,7 +107,7 @@ describe('the table of currencies', () => {
     expect(currencies).toHaveLength(165);
   });
 
-  it('differs from Intl where that follows the use of coins, and nowhere else', () => {
+  it('differs from Intl only where Intl follows the use of coins', () => {
     const intlDigits = (code: string): number | undefined =>
       new Intl.NumberFormat('en', { style: 'currency', currency: code }).resolvedOptions().maximumFractionDigits;
     const different = currencies.filter(({ code, minorUnits }) => intlDigits(code) !== minorUnits);
@@ -115,20 +115,20 @@ describe('the table of currencies', () => {
     expect(different.map(({ code }) => code).filter((code) => !byCoins.includes(code))).toEqual([]);
   });
 
-  it('knows what Intl knows, but for what is out of use or no money to bill in', () => {
+  it('contains every currency of Intl except former ones and units that are not billed in', () => {
     const unknown = Intl.supportedValuesOf('currency').filter((code) => findCurrency(code) === null);
     const former = ['ANG', 'BGN', 'CUC', 'HRK', 'SLL', 'XDR', 'XSU', 'ZWL'];
     expect(unknown.filter((code) => !former.includes(code))).toEqual([]);
   });
 
   it.each(['XXX', 'XTS', 'XAU', 'XAG', 'XPT', 'XPD', 'XDR', 'DEM', 'BGN', '', 'EURO', 'EU'])(
-    'does not know %j',
+    'does not contain %j',
     (code) => {
       expect(findCurrency(code)).toBeNull();
     },
   );
 
-  it('is read in any case', () => {
+  it('is searched case-insensitively', () => {
     expect(findCurrency('eur')).toEqual({ code: 'EUR', name: 'Euro', symbol: '€', minorUnits: 2 });
   });
 });

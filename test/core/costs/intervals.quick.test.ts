@@ -6,7 +6,7 @@ import { type EdgeSums, usedPieces } from '#core/costs/usage-sums.ts';
 const organization = { id: 'a', name: 'A' };
 const horizon = 40;
 
-describe('intervals of a node', () => {
+describe('the intervals of a node', () => {
   const told = fc.record({
     allocatedMs: fc.integer({ min: 0, max: 30 }),
     length: fc.option(fc.integer({ min: -2, max: 9 })),
@@ -22,7 +22,7 @@ describe('intervals of a node', () => {
       })
       .toSorted((a, b) => a.allocatedMs - b.allocatedMs || a.generation - b.generation);
 
-  it('cover exactly the moments at which any allocation held it, each once, each for its owner of then', () => {
+  it('cover each moment of any allocation exactly once, for its owner at that moment', () => {
     fc.assert(
       fc.property(fc.array(told, { maxLength: 6 }), moves, (list, times) => {
         const allocations = allocationsOf(list);
@@ -49,7 +49,7 @@ describe('intervals of a node', () => {
     );
   });
 
-  it('are one per allocation, and end where it was given back', () => {
+  it('are one per allocation, and end at its release', () => {
     fc.assert(
       fc.property(fc.array(told, { maxLength: 6 }), (list) => {
         const allocations = allocationsOf(list);
@@ -126,7 +126,7 @@ describe('usage by segments', () => {
     );
   }
 
-  it('is what every millisecond of every interval adds up to, wherever the borders are', () => {
+  it('is the sum over every millisecond of every interval, for any borders', () => {
     const plain = fc
       .record({
         startedMs: fc.integer({ min: 0, max: 60 }),

@@ -23,7 +23,7 @@ describe('the margin of a model', () => {
   it.each([
     ['hours have no price', { unratedGpuMs: 1n }],
     ['a price is in a currency without a rate', { unconverted }],
-  ])('is not told where %s', (_, more) => {
+  ])('is null when %s', (_, more) => {
     const margin = computeMargin({ ...input, held: { ...input.held, ...more } as MarginInput['held'] });
     expect(margin).toMatchObject({
       isComplete: false,
@@ -35,7 +35,7 @@ describe('the margin of a model', () => {
     });
   });
 
-  it('is what it earns less what its replicas cost, with the use that was made of them', () => {
+  it('is revenue less replica cost, with GPU-hours and their shares', () => {
     expect(computeMargin(input)).toEqual({
       revenuePicoUsd: 30n * usd,
       costPicoUsd: 40n * usd,
@@ -50,7 +50,7 @@ describe('the margin of a model', () => {
     });
   });
 
-  it('of a model that holds nothing is its revenue, and of one that nobody used its cost', () => {
+  it('is the revenue of a model without replicas, and minus the cost of an unused model', () => {
     expect(computeMargin({ ...input, held: null })).toMatchObject({
       marginPicoUsd: 30n * usd,
       shares: null,
@@ -65,7 +65,7 @@ describe('the margin of a model', () => {
     });
   });
 
-  it('of a free model breaks even at one price for every token', () => {
+  it('breaks even at one price for every token when the model is free', () => {
     const free = computeMargin({ ...input, prices: { input: 0n, cachedInput: 0n, output: 0n } });
     expect(free.breakEven).toEqual({
       factor: null,
@@ -80,7 +80,7 @@ describe('the margin of a model', () => {
   const price = fc.bigInt({ min: 0n, max: 10n ** 9n });
   const ms = fc.bigInt({ min: 0n, max: 10n ** 12n });
 
-  it('is nothing at the break-even price, but for what is rounded up', () => {
+  it('is 0 at the break-even price, except for rounding up', () => {
     const tokens = fc.record({ input: count, cachedInput: count, output: count });
     const prices = fc.record({ input: price, cachedInput: price, output: price });
     fc.assert(
@@ -98,7 +98,7 @@ describe('the margin of a model', () => {
     );
   });
 
-  it('divides what was held into busy, idle and starting without a rest', () => {
+  it('divides held GPU time into busy, idle and starting without a remainder', () => {
     fc.assert(
       fc.property(ms, ms, ms, (heldGpuMs, startingGpuMs, busyGpuMs) => {
         const held = { heldGpuMs, startingGpuMs, unratedGpuMs: 0n, costPicoUsd: 0n, unconverted: [] };

@@ -12,7 +12,7 @@ describe('a new rate', () => {
     ['begins in the past', { ...good, fromMs: nowMs - 1 }, { kind: 'in_the_past', nowMs }],
     ['ends as it begins', { ...good, toMs: nowMs }, { kind: 'empty' }],
     ['ends before it begins', { ...good, fromMs: 300, toMs: 200 }, { kind: 'empty' }],
-  ])('is refused where it %s', (_, request, expected) => {
+  ])('is rejected when it %s', (_, request, expected) => {
     expect(placeRate([], request, nowMs)).toEqual(expected);
   });
 
@@ -21,29 +21,29 @@ describe('a new rate', () => {
     ['one that begins later', [rate(200, null)], good],
     ['one that begins at the same moment', [rate(100, null)], good],
     ['two of them', [rate(50, 120), rate(120, null)], good],
-  ])('is refused where it overlaps %s', (_, series, request) => {
+  ])('is rejected when it overlaps %s', (_, series, request) => {
     expect(placeRate(series, request, nowMs)).toEqual({ kind: 'overlap', with: series[0] });
   });
 
-  it('may begin in the past where that is said', () => {
+  it('can begin in the past with retroactive: true', () => {
     expect(placeRate([], { ...good, fromMs: 10, retroactive: true }, nowMs)).toMatchObject({
       kind: 'placed',
       fromMs: 10,
     });
   });
 
-  it('begins now where nothing is said, and ends the one that went on until then', () => {
+  it('begins now by default, and ends the open rate before it', () => {
     const former = rate(50, null);
     expect(placeRate([rate(10, 50), former], good, nowMs)).toEqual({ kind: 'placed', fromMs: nowMs, ended: former });
   });
 
-  it('fits into a gap, and where one was ended before it began', () => {
+  it('fits into a gap, and beside a rate that ended as it began', () => {
     const series = [rate(50, 150), rate(160, 160), rate(200, null)];
     const request = { ...good, fromMs: 150, toMs: 200 };
     expect(placeRate(series, request, nowMs)).toEqual({ kind: 'placed', fromMs: 150, ended: null });
   });
 
-  it('never makes two hold at one moment, however many are added and ended', () => {
+  it('never overlaps another rate, after any additions and ends', () => {
     const request = fc.record({
       fromMs: fc.option(fc.integer({ min: 0, max: 40 })),
       toMs: fc.option(fc.integer({ min: 0, max: 40 })),
@@ -87,7 +87,7 @@ describe('the end of a rate', () => {
     ['in the past', rate(10, null), { atMs: 99, retroactive: false }, { kind: 'in_the_past', nowMs }],
     ['of one that has ended', rate(10, 50), { atMs: null, retroactive: true }, { kind: 'already_ended', toMs: 50 }],
     ['later than it ends', rate(10, 150), { atMs: 151, retroactive: false }, { kind: 'already_ended', toMs: 150 }],
-  ])('%s is refused', (_, old, request, expected) => {
+  ])('is rejected: %s', (_, old, request, expected) => {
     expect(endRate(old, request, nowMs)).toEqual(expected);
   });
 
@@ -96,12 +96,12 @@ describe('the end of a rate', () => {
     ['earlier than it would', rate(10, 150), { atMs: 120, retroactive: false }, 120],
     ['as it begins, where it has not begun', rate(200, null), { atMs: null, retroactive: false }, 200],
     ['in the past, where that is said', rate(10, null), { atMs: 5, retroactive: true }, 10],
-  ])('is %s', (_, old, request, toMs) => {
+  ])('can be %s', (_, old, request, toMs) => {
     expect(endRate(old, request, nowMs)).toEqual({ kind: 'ends', toMs });
   });
 });
 
-describe('the price of a use', () => {
+describe('the price of usage', () => {
   const card = (currency: string, more: Partial<PricedCard> = {}): PricedCard => ({
     id: `${currency}-card`,
     hardwareProfile: 'h100',
@@ -149,7 +149,7 @@ describe('the price of a use', () => {
     ['the platform’s, without one in the organization’s', ['GBP', 'USD'], 'EUR', 'USD'],
     ['the platform’s, where the organization has chosen none', ['GBP', 'USD'], null, 'USD'],
     ['the only one there is', ['GBP'], 'EUR', 'GBP'],
-  ])('is that of the card in %s currency', (_, currencies, billingCurrency, expected) => {
+  ])('is that of the rate card in %s currency', (_, currencies, billingCurrency, expected) => {
     const pricing = pricingAt(list(currencies.map((one) => card(one))), { ...use, billingCurrency }, 50);
     expect(pricing).toMatchObject({ rated: true, card: { currency: expected } });
   });
@@ -171,11 +171,11 @@ describe('the price of a use', () => {
     ],
     ['a rate that has ended', 'EUR', [conversion('USD', 'EUR', { toMs: 50 })], { status: 'skipped_missing_rate' }],
     ['a rate that begins then', 'EUR', [conversion('USD', 'EUR', { fromMs: 50 })], { status: 'converted' }],
-  ])('is converted by what is on file: %s', (_, billingCurrency, conversions, expected) => {
+  ])('is converted only with a rate for that direction and time: %s', (_, billingCurrency, conversions, expected) => {
     expect(pricingAt(list([card('USD')], conversions), { ...use, billingCurrency }, 50)).toMatchObject(expected);
   });
 
-  it('can change at the begins and ends of cards and rates within the window alone', () => {
+  it('changes only at the begins and ends of rate cards and rates within the window', () => {
     const prices = list(
       [card('USD', { fromMs: 10, toMs: 60 }), card('EUR', { fromMs: 60, toMs: null })],
       [conversion('USD', 'EUR', { fromMs: 5, toMs: 80 }), conversion('EUR', 'USD', { fromMs: 40, toMs: 100 })],

@@ -22,7 +22,7 @@ describe('rate cards', () => {
     return bench.costs.listRateCards(request);
   };
 
-  it('that begin in the past are refused unless that is said', async () => {
+  it('are rejected with a begin in the past unless retroactive is true', async () => {
     const past = { ...input, fromMs: at('2026-01-01') };
     expect(await bench.costs.rateCards.add(past, bench.by)).toMatchObject({ kind: 'in_the_past' });
     expect((await list()).total).toBe(0);
@@ -32,18 +32,18 @@ describe('rate cards', () => {
     });
   });
 
-  it('that overlap another are refused, and named', async () => {
+  it('are rejected when they overlap another card, which the result names', async () => {
     const card = await bench.card({ nodeHour: '1', from: '2026-01-01', to: '2026-06-01' });
     const result = await bench.costs.rateCards.add({ ...input, fromMs: at('2026-05-01'), retroactive: true }, bench.by);
     expect(result).toEqual({ kind: 'overlap', with: card });
     expect((await list()).total).toBe(1);
   });
 
-  it('without a price are a broken invariant', async () => {
+  it('throw a RangeError without a price', async () => {
     await expect(bench.costs.rateCards.add({ ...input, nodeHour: null }, bench.by)).rejects.toThrow(RangeError);
   });
 
-  it('are never edited or removed, whoever tries', async () => {
+  it('are never edited or deleted in the database, only ended', async () => {
     const { id } = await bench.card({ nodeHour: '1' });
     const { sql } = bench.db;
     const never = 'rate_cards is never edited, only ended';
@@ -55,7 +55,7 @@ describe('rate cards', () => {
     await expect(sql`update rate_cards set effective_to = null where id = ${id}`).rejects.toThrow(never);
   });
 
-  it('cannot overlap in the table, whatever writes them', async () => {
+  it('cannot overlap in the database', async () => {
     await bench.card({ nodeHour: '1' });
     const insert = (profile: string, currency: string) => bench.db.sql`
       insert into rate_cards (id, hardware_profile, currency, node_hour, effective_from, created_at)
@@ -65,7 +65,7 @@ describe('rate cards', () => {
     await insert('H100-8x', 'USD');
   });
 
-  it('are ended where the next one begins, and both changes are noted', async () => {
+  it('end when the next card begins, and both changes are in the audit log', async () => {
     const first = await bench.costs.rateCards.add(input, bench.by);
     if (first.kind !== 'created') throw new Error(first.kind);
     const next = { ...input, nodeHour: null, gpuHour: price('4.0000000001'), fromMs: first.rate.fromMs + hour };
@@ -89,7 +89,7 @@ describe('rate cards', () => {
     ]);
   });
 
-  it('are ended now or later, once, and in the past only where that is said', async () => {
+  it('end now or later, never later than before, and in the past only with retroactive: true', async () => {
     const card = await bench.card({ nodeHour: '1' });
     const end = (atMs: number | null, retroactive = false, id = card.id) =>
       bench.costs.rateCards.end(id, { atMs, retroactive }, bench.by);
@@ -102,7 +102,7 @@ describe('rate cards', () => {
     expect(await end(at('2026-01-01'), true)).toMatchObject({ kind: 'ended', rate: { toMs: at('2026-01-01') } });
   });
 
-  it('added by two at once for one moment are one card', async () => {
+  it('are created once when six are added at once for the same time', async () => {
     const fromMs = Date.now() + hour;
     const results = await Promise.all(
       Array.from({ length: 6 }, () => bench.costs.rateCards.add({ ...input, fromMs }, bench.by)),
@@ -110,7 +110,7 @@ describe('rate cards', () => {
     expect(results.map(({ kind }) => kind).toSorted()).toEqual(['created', ...Array<string>(5).fill('overlap')]);
   });
 
-  it('are listed by profile, currency and moment, page by page, the latest first', async () => {
+  it('are listed by profile, currency and time, page by page, latest first', async () => {
     await bench.card({ nodeHour: '1', from: '2025-01-01', to: '2026-01-01' });
     await bench.card({ nodeHour: '2', from: '2026-01-01' });
     await bench.card({ nodeHour: '3', currency: 'EUR', from: '2025-06-01' });
@@ -127,7 +127,7 @@ describe('rate cards', () => {
 describe('conversion rates', () => {
   const bench = useCosts();
 
-  it('of zero, and of a currency into itself, are broken invariants', async () => {
+  it('throw a RangeError for a rate of zero and for a currency into itself', async () => {
     const dates = { fromMs: null, toMs: null, retroactive: false };
     const add = (from: string, to: string, rate: bigint) =>
       bench.costs.conversionRates.add({ from, to, rate, ...dates }, bench.by);
@@ -135,7 +135,7 @@ describe('conversion rates', () => {
     await expect(add('USD', 'USD', 1n)).rejects.toThrow(RangeError);
   });
 
-  it('are dated, followed and noted like rate cards, each direction by itself', async () => {
+  it('are dated, ended and audited like rate cards, each direction separately', async () => {
     const first = await bench.rate('USD→EUR', '0.9', '2026-01-01');
     await bench.rate('EUR→USD', '1.1', '2026-01-01');
     const second = await bench.rate('USD→EUR', '0.95', '2026-02-01');
@@ -164,7 +164,7 @@ describe('conversion rates', () => {
 describe('the billing currency of an organization', () => {
   const bench = useCosts();
 
-  it('is none until it is chosen, and can be taken back; each change is noted once', async () => {
+  it('is null by default, can be reset, and is audited once per change', async () => {
     const { id } = bench.organization();
     const change = (currency: string | null) =>
       bench.costs.changeBillingCurrency({ organizationId: id, currency, author: systemAuthor });

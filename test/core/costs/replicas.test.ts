@@ -7,7 +7,7 @@ const march = { month: '2026-03' };
 const hour = 3_600_000;
 const usd = 10n ** 12n;
 
-describe('runs of replicas', () => {
+describe('replica runs', () => {
   const bench = useCosts();
   const platform = bench.organization('Platform');
   const run = (more: Partial<ReplicaRun> = {}): ReplicaRun => ({
@@ -30,7 +30,7 @@ describe('runs of replicas', () => {
   >`
     select started_ms as started, ready_ms as ready, ended_ms as ended, estimated from usage_intervals order by node_id`;
 
-  it('are carried over once, however often they are told', async () => {
+  it('are recorded once, also when they are reported repeatedly', async () => {
     expect(await carry(run(), run())).toBe(1);
     expect(await carry(run())).toBe(0);
     expect(await carry(run({ startedMs: at('2026-03-10 10:01') }))).toBe(0);
@@ -50,7 +50,7 @@ describe('runs of replicas', () => {
     ]);
   });
 
-  it('whose end was concluded go on when they are seen again, and end where it is told', async () => {
+  it('continue after an estimated end when they are seen again, and end at the reported time', async () => {
     await carry(run({ endedMs: at('2026-03-10 11:00'), endEstimated: true }));
     expect(await rows()).toMatchObject([{ ended: String(at('2026-03-10 11:00')), estimated: true }]);
     expect(await carry(run())).toBe(1);
@@ -61,7 +61,7 @@ describe('runs of replicas', () => {
     expect(await rows()).toMatchObject([{ ended: String(at('2026-03-10 12:30')), estimated: false }]);
   });
 
-  it('by two gateways at once are carried over once', async () => {
+  it('are recorded once by concurrent gateways', async () => {
     const runs = Array.from({ length: 20 }, (_, index) =>
       run({ runId: `run-${index}`, engineId: `engine-${index % 3}` }),
     );
@@ -70,7 +70,7 @@ describe('runs of replicas', () => {
     expect(await rows()).toHaveLength(20);
   });
 
-  it('stand in the report beside clusters, with GPU-hours alone', async () => {
+  it('appear in the report beside clusters, with GPU-hours only', async () => {
     await bench.card({ profile: 'h100', nodeHour: '100', gpuHour: '2.50' });
     await bench.use({ organization: platform, cluster: 'stack', profile: 'h100', ...oneHour });
     await carry(run({ endedMs: at('2026-03-10 12:00') }));
@@ -100,7 +100,7 @@ describe('runs of replicas', () => {
   });
   const oneHour = { from: '2026-03-10 10:00', to: '2026-03-10 11:00' };
 
-  it('have no price on a card that prices whole nodes alone', async () => {
+  it('have no price with a rate card that prices nodes only', async () => {
     await bench.card({ profile: 'h100', nodeHour: '100' });
     await carry(run({ endedMs: at('2026-03-10 12:00') }));
     const report = await bench.report(march);
@@ -110,17 +110,17 @@ describe('runs of replicas', () => {
     ]);
   });
 
-  it('without GPUs use nothing', async () => {
+  it('use nothing without GPUs', async () => {
     await carry(run({ gpus: 0, endedMs: at('2026-03-10 12:00') }));
     const report = await bench.report(march);
     expect(report.totals.gpuHours).toBe(0);
     expect(report.organizations.flatMap(({ clusters }) => clusters.flatMap(({ lineItems }) => lineItems))).toEqual([]);
   });
 
-  describe('for margins', () => {
+  describe('costs for margins', () => {
     const window = windowOf(march);
 
-    it('are what each engine held, how long it was starting, and what that cost in USD', async () => {
+    it('contain held time, starting time and USD cost of each engine', async () => {
       await bench.card({ profile: 'h100', gpuHour: '2.50' });
       await bench.card({ profile: 'a100', currency: 'EUR', gpuHour: '1' });
       await bench.rate('EUR→USD', '1.10', '2026-03-10 11:00');
@@ -159,7 +159,7 @@ describe('runs of replicas', () => {
       expect(costs.get('bare')).toMatchObject({ unratedGpuMs: BigInt(4 * hour), costPicoUsd: 0n });
     });
 
-    it('are cut at the window and at now, also while they start', async () => {
+    it('are limited to the window and to now, also while a replica starts', async () => {
       await bench.card({ profile: 'h100', gpuHour: '1' });
       await carry(run({ startedMs: at('2026-02-28 23:00'), readyMs: at('2026-03-01 01:00') }));
       const costs = await bench.costs.replicaCosts({ window, asOfMs: at('2026-03-01 03:00') });
@@ -173,7 +173,7 @@ describe('runs of replicas', () => {
       expect(await bench.costs.replicaCosts({ window, asOfMs: at('2026-02-28') })).toEqual(new Map());
     });
 
-    it('stand beside what the books say', async () => {
+    it('give the margin together with revenue and tokens', async () => {
       await bench.card({ profile: 'h100', gpuHour: '2.50' });
       await carry(run({ readyMs: at('2026-03-10 10:30'), endedMs: at('2026-03-10 12:00') }));
       const held = (await bench.costs.replicaCosts({ window })).get('qwen3-4b') ?? null;

@@ -229,7 +229,7 @@ function describeReport(report: CostReport): string[] {
   return texts.toSorted();
 }
 
-describe('a report of anything that may happen', () => {
+describe('a cost report of random usage', () => {
   const bench = useCosts();
 
   async function build(world: World): Promise<OrganizationRef[]> {
@@ -274,7 +274,7 @@ describe('a report of anything that may happen', () => {
 
   const windows = fc.uniqueArray(tick, { minLength: 3, maxLength: 3 }).map((all) => all.toSorted((a, b) => a - b));
 
-  it('has the lines that cutting every interval at every border gives, in CSV as in JSON', async () => {
+  it('has the lines of a calculation over every interval and border, in CSV and JSON', async () => {
     await fc.assert(
       fc.asyncProperty(worlds, windows, async (world, [from = 0, middle = 0, to = 0]) => {
         await build(world);

@@ -7,10 +7,10 @@ import { at, useCosts, windowOf } from '#test/costs/support.ts';
 const march = { month: '2026-03' };
 const day = { from: '2026-03-10 10:00', to: '2026-03-10 12:00' };
 
-describe('a report', () => {
+describe('a cost report', () => {
   const bench = useCosts();
 
-  it('shows nobody what others used', async () => {
+  it('shows an organization only its own usage', async () => {
     const [own, other] = [bench.organization('Own'), bench.organization('Other')];
     await bench.card({ nodeHour: '1' });
     await bench.use({ organization: own, cluster: 'own', ...day });
@@ -22,7 +22,7 @@ describe('a report', () => {
     expect((await bench.report(march)).organizations).toHaveLength(2);
   });
 
-  it('counts nothing after now, nor of a window that has not begun', async () => {
+  it('counts nothing after now, and nothing in a window that has not begun', async () => {
     await bench.card({ nodeHour: '1' });
     await bench.use({ organization: bench.organization(), from: '2026-03-01' });
     const asOfMs = at('2026-03-01 05:00');
@@ -32,7 +32,7 @@ describe('a report', () => {
     expect(running).toMatchObject({ report: { totals: { nodeHours: 5 } } });
   });
 
-  it('is the same JSON as text that is made piece by piece', async () => {
+  it('is the same JSON when it is streamed as text', async () => {
     await bench.card({ nodeHour: '1' });
     const empty = await bench.report(march);
     expect(JSON.parse([...reportToJsonText(empty)].join(''))).toEqual(reportToJson(empty));
@@ -46,7 +46,7 @@ describe('a report', () => {
     expect(JSON.parse([...reportToJsonText(report)].join(''))).toEqual(reportToJson(report));
   });
 
-  it('opens organizations into clusters and line items, each by name, with totals that add up', async () => {
+  it('lists organizations, clusters and line items by name, with totals that add up', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '0.005' });
     await bench.card({ profile: 'a100', nodeHour: '0.005' });
@@ -66,7 +66,7 @@ describe('a report', () => {
     expect(found?.amounts).toEqual([{ currency: 'USD', amount: '0.04', amountExact: '0.0200000000' }]);
   });
 
-  it('says of a cluster when it began and ended, whether it runs, and whether an end was concluded', async () => {
+  it('shows when a cluster began and ended, and whether the end is estimated', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '1' });
     await bench.use({ organization, cluster: 'ended', from: '2026-02-20', to: '2026-04-02' });
@@ -86,7 +86,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('divides a cluster that moved between its owners', async () => {
+  it('divides a moved cluster between its owners', async () => {
     const [former, latter] = [bench.organization('Former'), bench.organization('Latter')];
     await bench.card({ nodeHour: '1' });
     await bench.use({ organization: former, cluster: 'one', from: '2026-03-10', to: '2026-03-20' });
@@ -100,7 +100,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('keeps one line for a cluster whose name changed, under the latest', async () => {
+  it('keeps one line for a renamed cluster, under its latest name', async () => {
     const id = uuidv7();
     await bench.card({ nodeHour: '1' });
     for (const [index, name] of ['first', 'second', 'first'].entries()) {
@@ -118,7 +118,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('warns of what has no price, and why', async () => {
+  it('warns of usage without a price, with the reason', async () => {
     const organization = bench.organization();
     await bench.card({ profile: 'two', currency: 'EUR', nodeHour: '1' });
     await bench.card({ profile: 'two', currency: 'GBP', nodeHour: '1' });
@@ -133,7 +133,7 @@ describe('a report', () => {
     expect(report.grandTotal).toEqual([]);
   });
 
-  it('of the past stays what it was when prices and rates change', async () => {
+  it('does not change for the past when prices and rates change', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '10' });
     await bench.rate('USD→EUR', '0.9');
@@ -146,7 +146,7 @@ describe('a report', () => {
     expect({ ...after, asOfMs: 0 }).toEqual({ ...before, asOfMs: 0 });
   });
 
-  it('is answered as JSON with ISO times and ids as others know them', async () => {
+  it('has ISO times and public ids in JSON', async () => {
     const organization = bench.organization();
     const card = await bench.card({ nodeHour: '32.50' });
     await bench.rate('USD→EUR', '0.92345');
@@ -214,10 +214,10 @@ describe('a report', () => {
   });
 });
 
-describe('a report that is too long', () => {
+describe('a cost report that is too long', () => {
   const bench = useCosts({ linesMax: 3 });
 
-  it('is refused, and one of a shorter window or of fewer organizations is not', async () => {
+  it('is rejected with too_many_lines, while a window with fewer lines is not', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '1' });
     for (const cluster of ['a', 'b', 'c', 'd']) await bench.use({ organization, cluster, ...day });
@@ -229,7 +229,7 @@ describe('a report that is too long', () => {
   });
 });
 
-describe('a report as CSV', () => {
+describe('a cost report as CSV', () => {
   const bench = useCosts();
   const header =
     'BillingAccountId,BillingAccountName,ResourceId,ResourceName,ResourceType,ServiceName,ServiceCategory,' +
@@ -237,12 +237,12 @@ describe('a report as CSV', () => {
     'ConsumedUnit,PricingCurrency,PricingCurrencyListUnitPrice,PricingCurrencyEffectiveCost,BillingCurrency,' +
     'BilledCost,EffectiveCost,x_NodeHours,x_GpuHours,x_UnratedHours,x_ConversionRate,x_ConversionStatus,x_Estimated';
 
-  it('of nothing is its header', async () => {
+  it('is only the header when there is no usage', async () => {
     const report = await bench.report(march);
     expect([...reportToCsv(report)]).toEqual([`${header}\r\n`]);
   });
 
-  it('has one row a line item, with the columns of FOCUS', async () => {
+  it('has one row per line item, with the columns of FOCUS', async () => {
     const organization = bench.organization();
     const card = await bench.card({ nodeHour: '32.50', from: '2026-03-10 11:00' });
     await bench.rate('USD→EUR', '0.92345');
@@ -301,7 +301,7 @@ describe('a report as CSV', () => {
     ]);
   });
 
-  it('counts GPUs where they are what is paid for, and gives no price where two make up a cost', async () => {
+  it('counts GPU-hours when only GPUs are priced, and has no unit price when nodes and GPUs are', async () => {
     const organization = bench.organization();
     await bench.card({ profile: 'gpu', gpuHour: '2' });
     await bench.card({ profile: 'both', gpuHour: '2', nodeHour: '1' });
@@ -315,7 +315,7 @@ describe('a report as CSV', () => {
   });
 
   it.each(['=1+1', '+1', '-1+1', '@x', '\tx', '\rx', '\nx', '=HYPERLINK("http://x","y")'])(
-    'runs no formula that a name begins with: %j',
+    'escapes a formula at the beginning of a name: %j',
     async (name) => {
       const organization = bench.organization(name);
       await bench.use({ organization, cluster: name, profile: name, ...day });
@@ -325,7 +325,7 @@ describe('a report as CSV', () => {
     },
   );
 
-  it('keeps names whole that hold commas, quotes and ends of lines', async () => {
+  it('keeps names with commas, quotes and line breaks', async () => {
     const name = 'Müller, "Sons"\r\n& Cie';
     await bench.use({ organization: bench.organization(name), ...day });
     const text = [...reportToCsv(await bench.report(march))].join('');
@@ -339,7 +339,7 @@ describe('a report as CSV', () => {
       { from: '2026-03-01T09:30:00+01:00', to: '2026-03-02', tz: 'Europe/Berlin' },
       'costs_20260301T083000Z_20260301T230000Z.csv',
     ],
-  ])('of %j is the file %s', async (query, name) => {
+  ])('has for %j the file name %s', async (query, name) => {
     expect(csvFileName(await bench.report(query))).toBe(name);
   });
 });

@@ -12,7 +12,7 @@ const log = createLog('warn', { write: (line) => warnings.push(line) });
 const hour = 3_600_000;
 const begin = at('2026-03-10');
 
-describe('events of nodes', () => {
+describe('node events', () => {
   const bench = useCosts({ log });
   const inTransaction = <T>(work: (tx: Transaction) => Promise<T>): Promise<T> => bench.db.orm.transaction(work);
   const newCluster = (): ClusterRef => ({
@@ -43,7 +43,7 @@ describe('events of nodes', () => {
     );
   }
 
-  it('of a moment that lies ahead are refused, and leave nothing', async () => {
+  it('are rejected with a time in the future, and leave nothing', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     const ahead = Date.now() + 24 * hour;
     await expect(allocate(cluster, nodeId, ahead)).rejects.toMatchObject({ code: 'invalid_value', param: 'at' });
@@ -51,7 +51,7 @@ describe('events of nodes', () => {
     expect(await bench.db.sql`select 1 from usage_allocations`).toHaveLength(0);
   });
 
-  it('in a transaction that is rolled back leave nothing', async () => {
+  it('leave nothing in a transaction that is rolled back', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     const undone = inTransaction(async (tx) => {
       await bench.costs.allocate(tx, cluster, [{ ...shape, nodeId, generation: 1, atMs: begin }]);
@@ -62,7 +62,7 @@ describe('events of nodes', () => {
     expect(await bench.db.sql`select 1 from usage_allocations`).toHaveLength(0);
   });
 
-  it('that are repeated change nothing, and are answered with what is on file', async () => {
+  it('change nothing when they are repeated, and return the recorded times', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     expect(kinds(await allocate(cluster, nodeId, begin))).toEqual(['recorded']);
     expect(await allocate(cluster, nodeId, begin + hour)).toMatchObject([{ kind: 'repeated', allocatedMs: begin }]);
@@ -73,7 +73,7 @@ describe('events of nodes', () => {
     expect(await intervalsOf(nodeId)).toEqual(['0–2']);
   });
 
-  it('at the same time from two sides are recorded once', async () => {
+  it('are recorded once when they arrive at the same time', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     const outcomes = await Promise.all(Array.from({ length: 8 }, () => allocate(cluster, nodeId, null)));
     expect(outcomes.flatMap(kinds).filter((kind) => kind === 'recorded')).toHaveLength(1);
@@ -81,7 +81,7 @@ describe('events of nodes', () => {
     expect(await intervalsOf(nodeId)).toHaveLength(1);
   });
 
-  it('without a moment count from the time of the database, in whole milliseconds, in their order', async () => {
+  it('use the database time by default, in whole milliseconds and in order', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     const [allocated] = await allocate(cluster, nodeId, null);
     const [released] = await release(cluster, nodeId, null);
@@ -93,7 +93,7 @@ describe('events of nodes', () => {
     expect(Number(row?.ended)).toBeLessThanOrEqual(Number(row?.now));
   });
 
-  it('may arrive the wrong way round: a release waits for its allocation', async () => {
+  it('can arrive in reverse order: a release waits for its allocation', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     expect(await release(cluster, nodeId, begin + 3 * hour)).toMatchObject([
       { kind: 'recorded', allocatedMs: null, releasedMs: begin + 3 * hour },
@@ -103,7 +103,7 @@ describe('events of nodes', () => {
     expect(await intervalsOf(nodeId)).toEqual(['1–3']);
   });
 
-  it('that end before they begin count nothing, and are told in the log', async () => {
+  it('count nothing when the release is before the allocation, and log a warning', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     await allocate(cluster, nodeId, begin + 2 * hour);
     await release(cluster, nodeId, begin);
@@ -111,7 +111,7 @@ describe('events of nodes', () => {
     expect(warnings.filter((line) => line.includes(nodeId))).toHaveLength(1);
   });
 
-  it('of later allocations are intervals of their own', async () => {
+  it('create a separate interval for a later allocation', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     await allocate(cluster, nodeId, begin, 1);
     await release(cluster, nodeId, begin + hour, { generation: 1 });
@@ -119,7 +119,7 @@ describe('events of nodes', () => {
     expect(await intervalsOf(nodeId)).toEqual(['0–1', '2–']);
   });
 
-  it('that were estimated give way to those that are told, and not the reverse', async () => {
+  it('replace an estimated release by a reported one, and not the reverse', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     await allocate(cluster, nodeId, begin);
     await release(cluster, nodeId, begin + 2 * hour, { estimated: true });
@@ -130,7 +130,7 @@ describe('events of nodes', () => {
     expect(await intervalsOf(nodeId)).toEqual(['0–4']);
   });
 
-  it('that were estimated are taken back when the node is heard of again; told ones are not', async () => {
+  it('withdraw an estimated release, but not a reported one', async () => {
     const [cluster, nodeId, other] = [newCluster(), newNode(), newNode()];
     await allocate(cluster, nodeId, begin);
     await release(cluster, nodeId, begin + 2 * hour, { estimated: true });
@@ -145,7 +145,7 @@ describe('events of nodes', () => {
     expect([await intervalsOf(nodeId), await intervalsOf(other)]).toEqual([['0–'], ['0–2']]);
   });
 
-  it('list what is held, page by page, and nothing that only waits for its allocation', async () => {
+  it('list open allocations page by page, without releases that wait for their allocation', async () => {
     const cluster = newCluster();
     const nodes = [newNode(), newNode(), newNode()];
     for (const nodeId of nodes) await allocate(cluster, nodeId, begin);
@@ -160,7 +160,7 @@ describe('events of nodes', () => {
     );
   });
 
-  it('of many nodes are written together', async () => {
+  it('are written together for many nodes', async () => {
     const cluster = newCluster();
     const keys = Array.from({ length: 1500 }, () => ({ nodeId: newNode(), generation: 1 }));
     const outcomes = await inTransaction((tx) =>
@@ -175,7 +175,7 @@ describe('events of nodes', () => {
     expect(await bench.db.sql`select 1 from usage_snapshots`).toHaveLength(1);
   });
 
-  describe('of a cluster that moves', () => {
+  describe('events of a moved cluster', () => {
     const other = { id: uuidv7(), name: 'Other' };
 
     /** As `intervalsOf`, with the owner's name in front. */
@@ -191,7 +191,7 @@ describe('events of nodes', () => {
       return inTransaction((tx) => bench.costs.moveCluster(tx, change));
     }
 
-    it('go on for the new owner, and a repetition changes nothing', async () => {
+    it('continue for the new owner, and a repeated move changes nothing', async () => {
       const [cluster, nodeId] = [newCluster(), newNode()];
       await allocate(cluster, nodeId, begin);
       expect(await move(cluster, other, begin + 2 * hour)).toBe(true);
@@ -202,7 +202,7 @@ describe('events of nodes', () => {
       expect(await ownersOf(nodeId)).toEqual(['Acme 0–2', 'Other 2–5?']);
     });
 
-    it('in the order of its moves, also when the clock of the database has stepped back between them', async () => {
+    it('follow the order of its moves, also when the database clock stepped back', async () => {
       const [cluster, nodeId] = [newCluster(), newNode()];
       const third = { id: uuidv7(), name: 'Third' };
       await allocate(cluster, nodeId, begin);
@@ -215,7 +215,7 @@ describe('events of nodes', () => {
       expect((await ownersOf(nodeId)).at(-1)).toMatch(/–$/);
     });
 
-    it('also when it is told late, on both sides of the move', async () => {
+    it('count for the owner at their own time when they arrive late', async () => {
       const [cluster, nodeId, late] = [newCluster(), newNode(), newNode()];
       await allocate(cluster, nodeId, begin);
       await move(cluster, other, begin + 4 * hour);
@@ -227,7 +227,7 @@ describe('events of nodes', () => {
     });
   });
 
-  it('cannot be stored twice for one node at one time, whatever writes them', async () => {
+  it('cannot overlap for one node in the database', async () => {
     const [cluster, nodeId] = [newCluster(), newNode()];
     await allocate(cluster, nodeId, begin);
     const insert = (id: string, source: string, fromMs: number) => bench.db.sql`
@@ -241,12 +241,12 @@ describe('events of nodes', () => {
     await insert(newNode(), 'node', begin);
   });
 
-  it('need no extension of PostgreSQL', async () => {
+  it('need no PostgreSQL extension', async () => {
     const rows = await bench.db.sql<{ extname: string }[]>`select extname from pg_extension`;
     expect(rows.map(({ extname }) => extname)).toEqual(['plpgsql']);
   });
 
-  it('make the same intervals in whatever order they arrive', async () => {
+  it('give the same intervals in any order', async () => {
     const told = fc.record({
       generation: fc.integer({ min: 1, max: 4 }),
       from: fc.integer({ min: 0, max: 12 }),

@@ -25,7 +25,7 @@ function windowOf(query: WindowQuery): Window {
   return result.window;
 }
 
-describe('a window', () => {
+describe('a report window', () => {
   it.each<[WindowQuery, Record<string, string>]>([
     [{}, { month: 'is required unless from and to are set' }],
     [{ from: '2026-03-01' }, { to: 'is required together with from' }],
@@ -51,11 +51,11 @@ describe('a window', () => {
     expect(Object.fromEntries(result.problems.map(({ field, message }) => [field, message]))).toEqual(problems);
   });
 
-  it.each(['Europe/Kyiv', 'Europe/Kiev', 'Asia/Calcutta'])('names its zone as it was asked for: %s', (tz) => {
+  it.each(['Europe/Kyiv', 'Europe/Kiev', 'Asia/Calcutta'])('keeps the requested name of its zone: %s', (tz) => {
     expect(windowOf({ month: '2026-03', tz }).tz).toBe(tz);
   });
 
-  it('tells all that is wrong at once', () => {
+  it('reports all problems at once', () => {
     const result = parseWindow({ from: 'yesterday', to: '2026-02-31', tz: 'Berlin' });
     if (result.kind !== 'problems') throw new Error('it was taken');
     expect(result.problems.map(({ field }) => field)).toEqual(['tz', 'from', 'to']);
@@ -86,12 +86,12 @@ describe('a window', () => {
     expect([fromMs, toMs].map((ms) => new Date(ms).toISOString())).toEqual([from, to]);
   });
 
-  it('says its zone by the name that the zone has', () => {
+  it('uses the canonical case of its zone name, and UTC by default', () => {
     expect(windowOf({ month: '2026-03', tz: 'europe/berlin' }).tz).toBe('Europe/Berlin');
     expect(windowOf({ month: '2026-03' }).tz).toBe('UTC');
   });
 
-  it('of a month begins where the month before ends, and twelve of them are a year', () => {
+  it('begins where the month before ends, and twelve months are one year', () => {
     fc.assert(
       fc.property(fc.constantFrom(...zones), fc.integer({ min: 1990, max: 2060 }), (tz, year) => {
         const months = Array.from({ length: 12 }, (_, index) =>
@@ -108,7 +108,7 @@ describe('a window', () => {
 });
 
 describe('a day', () => {
-  it('begins at the first moment at which the clocks of its zone show it', () => {
+  it('begins at the first moment when the clocks of its zone show it', () => {
     fc.assert(
       fc.property(fc.constantFrom(...zones), fc.integer({ min: 0, max: 30_000 }), (tz, days) => {
         const zone = findZone(tz);
@@ -138,7 +138,7 @@ describe('a day', () => {
     ['Asia/Beirut', { year: 2026, month: 3, day: 29 }, '2026-03-28T22:00:00.000Z', 'never'],
     ['America/Sao_Paulo', { year: 2018, month: 11, day: 4 }, '2018-11-04T03:00:00.000Z', 'never'],
     ['Pacific/Apia', { year: 2011, month: 12, day: 30 }, '2011-12-30T10:00:00.000Z', 'never, for the day was left out'],
-  ])('of %s has its begin although midnight comes %4$s', (tz, day, expected) => {
+  ])('begins at the right time in %s although midnight comes %4$s', (tz, day, expected) => {
     const zone = findZone(tz);
     if (zone === null) throw new Error(tz);
     expect(new Date(startOfDayMs(zone, day)).toISOString()).toBe(expected);

@@ -3,7 +3,7 @@ import type { CostReport, LineItem } from '#core/costs/costs.ts';
 import { at, useCosts, windowOf } from '#test/costs/support.ts';
 
 /** Examples that were worked out by hand with exact fractions; in March 2026 and UTC where nothing else is said. */
-describe('example', () => {
+describe('worked example', () => {
   const bench = useCosts();
   const march = { month: '2026-03' };
   const lines = (report: CostReport): LineItem[] =>
@@ -53,7 +53,7 @@ describe('example', () => {
     expect(amounts(report.grandTotal)).toEqual(['USD 9820.80']);
   });
 
-  it('5: ended as the window begins, and begun as it ends', async () => {
+  it('5: usage that ends as the window begins, or begins as it ends', async () => {
     await bench.card({ nodeHour: '1' });
     await bench.use({ organization: bench.organization(), from: '2026-02-01', to: '2026-03-01' });
     await bench.use({ organization: bench.organization(), from: '2026-04-01', to: '2026-04-02' });
@@ -127,7 +127,7 @@ describe('example', () => {
     expect(await month({ month: '2026-10', tz: 'Europe/Berlin' })).toEqual([745, 'USD 7450.00']);
   });
 
-  it('12: the price changes meanwhile', async () => {
+  it('12: the price changes during the usage', async () => {
     await bench.card({ nodeHour: '24' });
     await bench.card({ nodeHour: '30', from: '2026-03-15 12:00' });
     await bench.use({
@@ -144,7 +144,7 @@ describe('example', () => {
     expect([report.totals.nodeHours, amounts(report.grandTotal)]).toEqual([25, ['USD 678.00']]);
   });
 
-  it('13: the only price begins meanwhile', async () => {
+  it('13: the only price begins during the usage', async () => {
     await bench.card({ nodeHour: '30', from: '2026-03-15 12:00' });
     await bench.use({
       organization: bench.organization(),
@@ -178,7 +178,7 @@ describe('example', () => {
     expect(yen.grandTotal).toEqual([{ currency: 'JPY', amount: '19484', amountExact: '19483.9450000000' }]);
   });
 
-  it('15: converts what is exact, not what is rounded', async () => {
+  it('15: the exact amount is converted, not the rounded one', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '200' });
     await bench.rate('USD→NGN', '1500.75');
@@ -189,7 +189,7 @@ describe('example', () => {
     expect(lines(report)[0]?.native?.amount).toBe('66.67');
   });
 
-  it('16: the conversion rate changes meanwhile', async () => {
+  it('16: the conversion rate changes during the usage', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '10' });
     await bench.rate('USD→EUR', '0.90');
@@ -201,7 +201,7 @@ describe('example', () => {
     expect(amounts(report.grandTotal)).toEqual(['EUR 93.00']);
   });
 
-  it('17: no rate of this direction: the native amount, and a warning', async () => {
+  it('17: no rate in this direction gives the native amount and a warning', async () => {
     const organization = bench.organization();
     await bench.card({ nodeHour: '32.50' });
     await bench.rate('EUR→USD', '1.08');
@@ -217,7 +217,7 @@ describe('example', () => {
     ]);
   });
 
-  it('18: currencies stand side by side in the grand total', async () => {
+  it('18: currencies are separate in the grand total', async () => {
     const [a, b] = [bench.organization('A'), bench.organization('B')];
     await bench.card({ nodeHour: '32.50' });
     await bench.rate('USD→EUR', '0.92345');
@@ -258,7 +258,7 @@ describe('example', () => {
     expect(amounts(report.grandTotal)).toEqual(['USD 63.36']);
   });
 
-  it('21: a node that was told twice counts once', async () => {
+  it('21: a node with overlapping allocations counts once', async () => {
     const cluster = { id: 'cluster_1', name: 'one', organization: bench.organization() };
     await bench.card({ nodeHour: '5' });
     const shape = { nodeId: 'node_1', nodeName: 'one', hardwareProfile: 'h100-8x', gpus: 8, estimated: false };
@@ -313,7 +313,7 @@ describe('example', () => {
     ]);
   });
 
-  it('25: what goes on counts up to now', async () => {
+  it('25: running usage counts up to now', async () => {
     await bench.card({ nodeHour: '10' });
     await bench.use({ organization: bench.organization(), from: '2026-03-10 10:00' });
     const window = windowOf(march);
@@ -325,7 +325,7 @@ describe('example', () => {
     expect(result.report.organizations[0]?.clusters[0]?.endedMs).toBeNull();
   });
 
-  it('26: a price of zero, and a price of nothing that is held, are prices', async () => {
+  it('26: a price of zero, and a price per GPU without GPUs, are prices', async () => {
     const organization = bench.organization();
     await bench.card({ profile: 'free', nodeHour: '0' });
     await bench.card({ profile: 'cpu', gpuHour: '2.49' });
