@@ -29,20 +29,20 @@ it.each([
   ],
   [closed('root@10.0.0.7:22'), /^10\.0\.0\.7, port 22, closed the connection before the login: check/],
   ['<nil>', /^a node accepted the connection but did not respond/],
-])('%s', (last, cause) => {
+])('explains the connection error %s', (last, cause) => {
   const text = explain(last);
   expect(text.startsWith(head)).toBe(true);
   expect(text.slice(head.length)).toMatch(cause);
 });
 
-it('goes by what was noted of that port alone', () => {
+it('explains a connection error only by recorded failures of its own host and port', () => {
   const noted = [{ host: '10.0.0.9', port: 22, trouble: 'ECONNREFUSED' }];
   expect(explain(closed('root@10.0.0.7:22'), noted)).toContain('closed the connection before the login');
   const named = [{ host: 'gpu-1.internal', port: 22, trouble: 'EHOSTUNREACH' }];
   expect(explain(closed('root@gpu-1.internal:22'), named)).toContain('gpu-1.internal, port 22, did not respond (EHOST');
 });
 
-it('leaves every other error as it is', () => {
+it('leaves every other error unchanged', () => {
   for (const error of ['Reference to undeclared resource (main.tf:3): No resource', `${head}error executing "x"`]) {
     expect(explainConnection(error, { unreached: [], nodes })).toBe(error);
   }

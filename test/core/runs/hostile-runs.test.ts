@@ -35,26 +35,26 @@ const ended = async (runs: Runs, version: string, more: object = {}): Promise<Ru
   bench.ended(runs, await bench.apply(runs, version, more));
 
 describe('a module', () => {
-  it('cannot keep its run from ending by text that a database does not take', async () => {
+  it('ends its run as APPLIED when its outputs contain NUL characters', async () => {
     const runs = bench.gateway();
     const run = await ended(runs, bench.stack('output "x" {\n value = { "a\\u0000b" = ["c\\u0000d"] }\n}\n'));
     expect(run).toMatchObject({ status: 'APPLIED', outputs: { x: { value: { ab: ['cd'] } } } });
   });
 
-  it('cannot keep its run from ending by a state that is too large', async () => {
+  it('ends its run with STATE_SAVE_FAILED when its state is too large', async () => {
     const runs = bench.gateway();
     const run = await ended(runs, bench.stack(behind('rm terraform.tfstate; truncate -s 70M terraform.tfstate')));
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'STATE_SAVE_FAILED' });
     expect(run.failureMessage).toContain('more than 67108864 bytes');
   });
 
-  it('cannot keep its run from ending by other files that are too large', async () => {
+  it('ends its run as APPLIED when other files are too large', async () => {
     const runs = bench.gateway();
     const run = await ended(runs, bench.stack(behind('truncate -s 2M .terraform.lock.hcl')));
     expect(run).toMatchObject({ status: 'APPLIED' });
   });
 
-  it('cannot keep its run from ending by lines that say odd things of themselves', async () => {
+  it('ends its run as APPLIED when log lines have invalid times, types and counts', async () => {
     const lines = [
       { '@timestamp': '+275760-09-13T00:00:00Z', '@message': 'late', type: 'log' },
       { '@timestamp': '-271821-04-20T00:00:00Z', '@message': 'early', type: 'log' },
@@ -71,7 +71,7 @@ describe('a module', () => {
     for (const { atMs } of odd) expect(Math.abs(Date.now() - atMs)).toBeLessThan(600_000);
   });
 
-  it('cannot fill the database with lines that have next to nothing in them', async () => {
+  it('cannot fill the database with very short lines', async () => {
     const runs = bench.gateway({ findRunner: found(printing(Buffer.from('y\n'.repeat(300_000)))) });
     const run = await bench.apply(runs, bench.stack(''));
     const { logLines, status } = await bench.ended(runs, run);
@@ -91,7 +91,7 @@ describe('a module', () => {
     expect(run.outputs?.['big']).toEqual({ sensitive: false });
   });
 
-  it('finds the files of its package executable that were', async () => {
+  it('keeps the executable bit of the files in its package', async () => {
     const runs = bench.gateway();
     const main = 'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "./say.sh"\n }\n}\n';
     const files = { 'say.sh': '#!/bin/sh\necho said it\n' };
@@ -102,7 +102,7 @@ describe('a module', () => {
 });
 
 describe('an organization with many clusters', () => {
-  it('does not keep others waiting until all of its runs are over', async () => {
+  it('does not delay other organizations until all of its runs have ended', async () => {
     const runs = bench.gateway({ atOnceMax: 2 });
     const main = 'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "sleep 2"\n }\n}\n';
     const version = bench.stack(main);
@@ -116,8 +116,8 @@ describe('an organization with many clusters', () => {
   });
 });
 
-describe('a disk that is full', () => {
-  it('makes no success of a phase whose end could not be written down', async () => {
+describe('a full disk', () => {
+  it('fails a run with INTERRUPTED when the exit code of a phase could not be written', async () => {
     const { runner } = bench;
     const late: Runner = {
       ...runner,
@@ -134,7 +134,7 @@ describe('a disk that is full', () => {
     expect(await ended(runs, bench.stack(''))).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
   });
 
-  it('ends a run whose phase could not begin', async () => {
+  it('fails a run with INTERRUPTED when its phase could not start', async () => {
     const { runner } = bench;
     const full: Runner = {
       ...runner,
@@ -147,7 +147,7 @@ describe('a disk that is full', () => {
     expect(await ended(runs, bench.stack(''))).toMatchObject({ status: 'FAILED', failureCode: 'INTERRUPTED' });
   });
 
-  it('fails a run whose folder cannot be made, and says so', async () => {
+  it('fails a run with RUNNER_UNAVAILABLE when its folder cannot be created', async () => {
     const full: Runner = {
       ...bench.runner,
       prepare: () => Promise.reject(Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })),
@@ -159,8 +159,8 @@ describe('a disk that is full', () => {
   });
 });
 
-describe('a trouble that nobody thought of', () => {
-  it('ends a run at last, and what it made is on record', async () => {
+describe('an unexpected error', () => {
+  it('fails the run with INTERRUPTED after its last try, and the state is saved', async () => {
     const { runner } = bench;
     const lapse = () => bench.db.sql`update runs set lease_until = clock_timestamp() where lease_until is not null`;
     let isLapsed = false;
@@ -186,13 +186,13 @@ describe('a trouble that nobody thought of', () => {
 describe('the folder of runs', () => {
   afterEach(() => rmSync(join(bench.runsDir, 'lost+found'), { recursive: true, force: true }));
 
-  it('may have other things in it', async () => {
+  it('can contain other folders', async () => {
     mkdirSync(join(bench.runsDir, 'lost+found'));
     const runs = bench.gateway();
     expect((await ended(runs, bench.stack(''))).status).toBe('APPLIED');
   });
 
-  it('shows what phases print to nobody else on the machine', async () => {
+  it('hides the output of phases from other users of the machine', async () => {
     const runs = bench.gateway();
     const main =
       'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "echo on; sleep 2"\n }\n}\n';
@@ -207,8 +207,8 @@ describe('the folder of runs', () => {
   });
 });
 
-describe('a gateway that sleeps', () => {
-  it('touches no folder of a run that another one has taken over meanwhile', async () => {
+describe('a gateway that freezes', () => {
+  it('does not change the folder of a run that another gateway has adopted', async () => {
     const asleep = Promise.withResolvers<void>();
     const wake = Promise.withResolvers<void>();
     const version = bench.stack(
@@ -236,8 +236,8 @@ describe('a gateway that sleeps', () => {
   });
 });
 
-describe('clocks that differ', () => {
-  it('leave the order in which runs of a cluster were asked for', async () => {
+describe('gateways with different clocks', () => {
+  it('keep the order of the runs of a cluster', async () => {
     const ahead = bench.gateway({ findRunner: nothing, clock: { ...systemClock, now: () => Date.now() + 3_600_000 } });
     const right = bench.gateway({ findRunner: nothing });
     const clusterId = uuidv7();
@@ -251,8 +251,8 @@ describe('clocks that differ', () => {
   });
 });
 
-describe('a database that was away for longer than runs may be unheard of', () => {
-  it('finds the runs of gateways that are there going on', async () => {
+describe('a long database outage', () => {
+  it('does not fail the runs of gateways on this machine', async () => {
     const first = bench.gateway();
     const main =
       'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "echo begun; sleep 2"\n }\n}\n';
@@ -264,7 +264,7 @@ describe('a database that was away for longer than runs may be unheard of', () =
     expect(await bench.ended(second, run)).toMatchObject({ status: 'APPLIED' });
   });
 
-  it('leaves those of other machines the time to be heard of again', async () => {
+  it('does not fail the runs of other machines at once', async () => {
     const away = bench.gateway({ findRunner: found({ ...bench.runner, place: 'another machine' }) });
     const main =
       'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "echo begun; sleep 2"\n }\n}\n';
@@ -279,7 +279,7 @@ describe('a database that was away for longer than runs may be unheard of', () =
 });
 
 describe('a gateway without Terraform', () => {
-  it('finds what is installed later', async () => {
+  it('uses Terraform that is installed later', async () => {
     const { runner } = bench;
     let isInstalled = false;
     const look = (): Promise<FoundRunner> => (isInstalled ? found(runner)() : nothing());
@@ -290,7 +290,7 @@ describe('a gateway without Terraform', () => {
     expect((await ended(runs, bench.stack(''))).status).toBe('APPLIED');
   });
 
-  it('says so where the folder of runs cannot be made', async () => {
+  it('reports that the folder of runs cannot be created', async () => {
     const { findRunner } = await import('#core/runs/runs.ts');
     const file = join(dirname(bench.runsDir), 'a-file');
     writeFileSync(file, '');

@@ -39,11 +39,11 @@ const ask = (path: string): Promise<number> =>
   });
 
 describe('the proxy of a run', () => {
-  it.each([...said.keys()])('answers 502 where what it asks gives no answer: %s', async (path) => {
+  it.each([...said.keys()])('returns 502 when the upstream gives no usable answer: %s', async (path) => {
     expect(await ask(path)).toBe(502);
   });
 
-  it.each(['forwards', 'tunnels'])('%s to another address of a host where the first one is silent', async (how) => {
+  it.each(['forwards', 'tunnels'])('%s to another address of a host when the first one is silent', async (how) => {
     const dialed: string[] = [];
     const answering = createServer((_, answer) => answer.writeHead(204).end());
     await new Promise<void>((resolve) => answering.listen(0, '127.0.0.1', resolve));
@@ -82,7 +82,7 @@ describe('the proxy of a run', () => {
     });
 
     it.each(['93.184.215.14', '[::ffff:93.184.215.14]', '[2a01:4f8:0:0::1]', '[2A01:4F8::1]', '[2a01:4f8::1%1]'])(
-      'reaches none of these, however it is written: %s',
+      'returns 403 for an address of the machine in any notation: %s',
       async (host) => {
         const own = (address: string) => ({ address }) as os.NetworkInterfaceInfo;
         vi.spyOn(os, 'networkInterfaces').mockReturnValue({ eth0: [own('93.184.215.14'), own('2a01:4f8::1')] });

@@ -23,8 +23,8 @@ const leavesForeign = behind(
   `rm terraform.tfstate; echo '${foreign.replaceAll('"', String.raw`\"`)}' > terraform.tfstate`,
 );
 
-describe('outputs of a run', () => {
-  it('are there although reading them was killed', async () => {
+describe('the outputs of a run', () => {
+  it('are recorded when the phase that reads them was killed', async () => {
     const { runner } = bench;
     const killing: Runner = {
       ...runner,
@@ -45,7 +45,7 @@ describe('outputs of a run', () => {
     expect(JSON.stringify(run)).not.toContain('hidden');
   });
 
-  it('are there although the run was canceled while they were read', async () => {
+  it('are recorded when the run was canceled while they were read', async () => {
     const { runner } = bench;
     const gate = Promise.withResolvers<void>();
     const canceling: Runner = {
@@ -64,7 +64,7 @@ describe('outputs of a run', () => {
   });
 });
 
-describe('a state that cannot be kept', () => {
+describe('a state that cannot be saved', () => {
   const stateOf = (run: Run): string => join(bench.runsDir, run.id, 'work/m/terraform.tfstate');
   /** What is left beside the state and the lock file. */
   const secretsOf = (run: Run): string[] =>
@@ -72,7 +72,7 @@ describe('a state that cannot be kept', () => {
       (path) => !['m', 'm/terraform.tfstate', 'm/.terraform.lock.hcl'].includes(path),
     );
 
-  it('because it is too large stays where it is, for nobody else to read, until a look takes it', async () => {
+  it('stays in a private folder when it is too large, until a later gateway saves it', async () => {
     const runs = bench.gateway({ stateBytesMax: 200, hasFolders: () => true });
     const run = await ended(runs, bench.stack('resource "terraform_data" "a" {}\n'));
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'STATE_SAVE_FAILED' });
@@ -96,7 +96,7 @@ describe('a state that cannot be kept', () => {
     expect(await ended(next, version, request)).toMatchObject({ status: 'APPLIED' });
   });
 
-  it('ends what waited behind its run, before anything is done over it, and nothing of another installation', async () => {
+  it('fails the runs that wait behind its run, and none of another installation', async () => {
     const runs = bench.gateway({ stateBytesMax: 200 });
     const version = bench.stack('resource "terraform_data" "a" {}\n');
     const first = await bench.apply(runs, version);
@@ -115,7 +115,7 @@ describe('a state that cannot be kept', () => {
     expect(await runs.retry(waiting.id, systemAuthor)).toMatchObject({ kind: 'created' });
   });
 
-  it('stays without the secrets that the run has moved, and nothing goes behind a link', async () => {
+  it('stays without the secrets that the run has moved, and links are not followed', async () => {
     const victim = mkdtempSync('/tmp/headgate-victim-');
     for (const name of ['id', 'plan', 'variables.json']) writeFileSync(join(victim, name), 'theirs');
     try {
@@ -134,7 +134,7 @@ describe('a state that cannot be kept', () => {
     }
   });
 
-  it('because it is of something else stays where it is, until somebody forgets the run', async () => {
+  it('stays in its folder when its lineage is different, until the run is forgotten', async () => {
     const first = bench.gateway();
     const version = bench.stack('resource "terraform_data" "a" {}\n');
     const clusterId = (await ended(first, version)).clusterId;

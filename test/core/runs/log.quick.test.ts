@@ -7,8 +7,8 @@ const plain = createPieceMask(createMask([]));
 const message = (text: string): (string | undefined)[] =>
   readLogChunk(Buffer.from(text), { ended: true, mask: plain }).lines.map((line) => line.message);
 
-describe('a mask', () => {
-  it('leaves no form of a secret that programs print', () => {
+describe('a secret mask', () => {
+  it('hides every form of a secret that programs print', () => {
     const secret = 'p"ss/w+rd\\ \u00e9\u00fc';
     const mask = createMask([secret]);
     const forms = [
@@ -23,7 +23,7 @@ describe('a mask', () => {
     for (const form of forms) expect(mask(`a ${form} b`)).not.toContain(form.replaceAll('"', ''));
   });
 
-  it('leaves no form of a secret that stands among other text when it is encoded', () => {
+  it('hides a secret that is encoded together with other text', () => {
     const secret = 'hunter2<&>"pass word/+?';
     const mask = createMask([secret]);
     const goJson = JSON.stringify(secret)
@@ -41,7 +41,7 @@ describe('a mask', () => {
     }
   });
 
-  it('leaves no line of a secret whose base64 is broken into lines', () => {
+  it('hides every line of a secret in base64 with line breaks', () => {
     const secret = Array.from({ length: 40 }, (_, index) => `part-${index}`).join(' ');
     const mask = createMask([secret]);
     for (const width of [64, 76]) {
@@ -54,12 +54,12 @@ describe('a mask', () => {
     }
   });
 
-  it('takes each line of a key for a secret', () => {
+  it('hides each line of a key', () => {
     const mask = createMask(['-----BEGIN KEY-----\nabcdefgh\nijklmnop\n-----END KEY-----']);
     expect(mask('x abcdefgh y ijklmnop')).toBe('x *** y ***');
   });
 
-  it('leaves nothing of a secret that is printed in pieces but its first three characters', () => {
+  it('hides a secret printed in pieces, except its first three characters', () => {
     const secret = 'hunter2-and-more';
     for (let at = 1; at < secret.length; at += 1) {
       const pieces = createPieceMask(createMask([secret]));
@@ -75,14 +75,14 @@ describe('a mask', () => {
     expect(three.piece('a', `x ${secret} y`)).toBe('x *** y');
   });
 
-  it('leaves no line of text that a secret begins or ends in', () => {
+  it('hides lines that begin or end within a secret', () => {
     const mask = createPieceMask(createMask(['hunter2-and-more']));
     const long = `${'x'.repeat(65_530)}hunter2-and-more y\nhunter2-\nand-more\nhun\u001b[0mter2-and-more\n`;
     const lines = readLogChunk(Buffer.from(long), { ended: false, mask: mask }).lines.map(({ message: text }) => text);
     expect(lines.slice(1)).toEqual(['*** y', '***', '***', '***']);
   });
 
-  it('leaves nothing of a secret that a program prints in two writes', () => {
+  it('hides a secret that a program prints in two writes', () => {
     const progress = (output: string): string =>
       `${JSON.stringify({ '@message': output, type: 'provision_progress', hook: { resource: { addr: 'a.b' }, output } })}\n`;
     const mask = createPieceMask(createMask(['hunter2-and-more']));
@@ -92,19 +92,19 @@ describe('a mask', () => {
     expect(read(progress('-and-more.'))).toEqual(['***.']);
   });
 
-  it('leaves rules of dashes alone, whatever a key begins with', () => {
+  it('keeps lines of dashes although a key begins with dashes', () => {
     const mask = createPieceMask(createMask(['-----BEGIN KEY-----\nabcdefgh\n-----END KEY-----']));
     expect(mask.piece('a', 'Plan ------')).toBe('Plan ------');
   });
 
-  it('hides short ones as whole words', () => {
+  it('hides short secrets only as whole words', () => {
     const mask = createMask(['p4ss!', '48151', 'a\nbcde\nf']);
     expect(mask('tok=p4ss! https://u:p4ss!@host "pin":48151,')).toBe('tok=*** https://u:***@host "pin":***,');
     expect(mask('481516 x48151 bcde abcde')).toBe('481516 x48151 *** abcde');
     expect(createPieceMask(mask).piece('a', 'pin 48151.')).toBe('pin ***.');
   });
 
-  it('hides keys of sensitive maps as their values', () => {
+  it('hides the keys and values of sensitive maps', () => {
     const inputs = { creds: { AKIASECRETUSER99: ['longsecretvalue77', { nested_key: 12_345_678 }] }, open: 'shown' };
     const declared = [
       { name: 'creds', sensitive: true, default: null, ephemeral: false },
@@ -115,17 +115,17 @@ describe('a mask', () => {
     expect(mask('AKIASECRETUSER99 longsecretvalue77 nested_key 12345678 shown')).toBe('*** *** *** *** shown');
   });
 
-  it('leaves alone what is too short to be told from other words', () => {
+  it('keeps words that are too short to be hidden', () => {
     expect(createMask(['abc', ''])('abc abcdef')).toBe('abc abcdef');
   });
 });
 
-describe('lines of a log', () => {
-  it('keep text of programs without colours, cursor moves and NUL', () => {
+describe('log lines of a run', () => {
+  it('contain the text of programs without colors, cursor moves and NUL', () => {
     expect(message('\u001b[31mred\u001b[0m\u0000\ttab\r\n\u001b]0;title\u0007end\n')).toEqual(['red\ttab', 'end']);
   });
 
-  it('name file and line of what is wrong, with the detail below it', () => {
+  it('name the file and line of an error, with its detail below', () => {
     const line = {
       '@level': 'error',
       '@message': 'Error: x',
@@ -145,13 +145,13 @@ describe('lines of a log', () => {
     expect(error).toBe('Reference to undeclared input (main.tf:2): No such variable.');
   });
 
-  it('do not show outputs, which are shown by themselves', () => {
+  it('do not include outputs', () => {
     expect(
       message('{"@level":"info","@message":"Outputs: 1","type":"outputs","outputs":{"x":{"value":"secret"}}}\n'),
     ).toEqual([]);
   });
 
-  it('have the time of their writing where they say none, and never one after that of a line behind them', () => {
+  it('have the time when they were written unless they state one, never after the next stated time', () => {
     const at = (second: number): number => Date.UTC(2026, 0, 1, 0, 0, second);
     const said = JSON.stringify({ '@message': 'said', '@timestamp': new Date(at(5)).toISOString(), type: 'log' });
     const text = `one\ntwo\n${said}\nthree\n`;
@@ -164,7 +164,7 @@ describe('lines of a log', () => {
     expect(read.lines.map(({ atMs }) => atMs)).toEqual([at(2), at(5), at(5), null]);
   });
 
-  it('wait for their end, and are whole at the end of the output', () => {
+  it('wait for their line break, or for the end of the output', () => {
     const half = Buffer.from('one\ntw');
     expect(readLogChunk(half, { ended: false, mask: plain })).toMatchObject({ bytes: 4, lines: [{ message: 'one' }] });
     expect(readLogChunk(half, { ended: true, mask: plain })).toMatchObject({
@@ -173,13 +173,13 @@ describe('lines of a log', () => {
     });
   });
 
-  it('are taken in pieces where they do not end, and cut where they are long', () => {
+  it('are split when they have no line break, and cut when they are long', () => {
     const read = readLogChunk(Buffer.alloc(200_000, 'x'), { ended: false, mask: plain });
     expect(read.bytes).toBe(65_536 * 3);
     for (const { message: text } of read.lines) expect(text).toHaveLength(8192 + '… (line cut)'.length);
   });
 
-  it('say what an apply did', () => {
+  it('contain the changes of an apply', () => {
     const line =
       '{"@message":"Apply complete!","type":"change_summary","changes":{"add":1,"change":2,"import":0,"remove":3,"operation":"apply"}}\n';
     expect(readLogChunk(Buffer.from(line), { ended: false, mask: plain }).changes).toEqual({
@@ -190,7 +190,7 @@ describe('lines of a log', () => {
     });
   });
 
-  it('of a panic or of broken JSON are text', () => {
+  it('are plain text for a panic or broken JSON', () => {
     expect(message('{"broken\npanic: runtime error\n[1,2]\n')).toEqual(['{"broken', 'panic: runtime error', '[1,2]']);
   });
 });

@@ -3,6 +3,6 @@ import { injectedNames } from '#core/runs/execute/work-files.ts';
 import { reservedInputs } from '#core/stacks/names.ts';
 
 // Runs and stacks do not know each other: a name that one has alone would be asked of users and then overwritten.
-it('what runs fill in is what stacks may not ask for', () => {
+it('the inputs that runs fill in are the reserved inputs of stacks', () => {
   expect([...injectedNames].toSorted()).toEqual([...reservedInputs].toSorted());
 });

@@ -88,8 +88,8 @@ async function destroys(runs: Runs, run: Run): Promise<Run> {
   return bench.ended(runs, result.run);
 }
 
-describe('the state of a run whose machine is back', () => {
-  it.each([1, 12])('takes no place of what a later run has made: with %i resources', async (made) => {
+describe('the state of a lost run whose machine is back', () => {
+  it.each([1, 12])('does not replace the state of a later run: with %i resources', async (made) => {
     const { run, same, second, work } = await loseRun(made);
     const version = bench.stack(resource('kept') + resource('later'));
     const later = await bench.ended(second, await bench.apply(second, version, same));
@@ -102,7 +102,7 @@ describe('the state of a run whose machine is back', () => {
     expect(await destroys(second, run)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
   });
 
-  it('is dropped with its run alone where somebody forgets that, and the later one keeps its own', async () => {
+  it('is deleted only when its run is forgotten, and the later run keeps its own state', async () => {
     const { run, same, second, work } = await loseRun(1);
     expect(await second.find(run.id)).toMatchObject({ isOvertaken: false });
     const version = bench.stack(resource('kept') + resource('later'));
@@ -126,7 +126,7 @@ describe('the state of a run whose machine is back', () => {
     expect(await lastSerial()).toBeUndefined();
   });
 
-  it('comes in no later run while that one goes on', async () => {
+  it('is not saved while a later run is running', async () => {
     const { run, same, second, work } = await loseRun(1);
     const later = await bench.apply(second, bench.stack(waiting), same);
     await bench.prints(second, later, 'waits');
@@ -140,7 +140,7 @@ describe('the state of a run whose machine is back', () => {
     expect(await destroys(second, later)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
   });
 
-  it('is on record where no later run has begun', async () => {
+  it('is saved when no later run has begun', async () => {
     const { run, second, work } = await loseRun(1);
     bench.gateway({ hasFolders: () => true });
     await expect.poll(() => existsSync(work)).toBe(false);

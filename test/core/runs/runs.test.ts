@@ -34,7 +34,7 @@ function killIn({ runsDir }: { readonly runsDir: string }, runId: string, progra
 }
 
 describe('a run that cannot succeed', () => {
-  it('names file and line of a mistake in the module', async () => {
+  it('names the file and line of an error in the module', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack('output "x" {\n  value = var.missing\n}\n'));
     const ended = await bench.ended(runs, run);
@@ -43,7 +43,7 @@ describe('a run that cannot succeed', () => {
     expect(lines.map(({ message }) => message).join('\n')).toContain('main.tf:2');
   });
 
-  it('says why an apply failed, and keeps what was made until then', async () => {
+  it('reports why apply failed, and keeps the resources created so far', async () => {
     const runs = bench.gateway();
     const main =
       'resource "terraform_data" "a" {}\nresource "terraform_data" "b" {\n depends_on = [terraform_data.a]\n provisioner "local-exec" {\n  command = "exit 3"\n }\n}\n';
@@ -57,7 +57,7 @@ describe('a run that cannot succeed', () => {
     expect(state).toEqual({ resources: 2 });
   });
 
-  it('keeps its state nowhere else, whatever the package says of backends', async () => {
+  it('ignores a backend in the package, and fails with INIT_FAILED for one in an override file', async () => {
     const runs = bench.gateway();
     const main = 'terraform {\n backend "local" {\n  path = "/tmp/elsewhere.tfstate"\n }\n}\n';
     const mine = await bench.ended(runs, await bench.apply(runs, bench.stack(main)));
@@ -68,7 +68,7 @@ describe('a run that cannot succeed', () => {
     expect(theirs.failureMessage).toContain('backend');
   });
 
-  it('takes no state that the module made a link to somewhere', async () => {
+  it('fails with STATE_SAVE_FAILED when the module replaced its state by a link', async () => {
     const runs = bench.gateway();
     const main =
       'resource "terraform_data" "a" {\n provisioner "local-exec" {\n  command = "(sleep 1; rm -f terraform.tfstate; ln -s /etc/passwd terraform.tfstate) & sleep 0.1"\n }\n}\n';
@@ -77,7 +77,7 @@ describe('a run that cannot succeed', () => {
     expect(await bench.db.sql`select 1 from stack_states`).toHaveLength(0);
   });
 
-  it('ends when it takes longer than it may, with what it had made on record', async () => {
+  it('fails with TIMEOUT when it takes too long, and keeps the resources created so far', async () => {
     const runs = bench.gateway({ phaseMs: 15_000 });
     const run = await bench.apply(runs, bench.stack(slow(600)));
     expect(await bench.ended(runs, run)).toMatchObject({ status: 'FAILED', failureCode: 'TIMEOUT' });
@@ -87,7 +87,7 @@ describe('a run that cannot succeed', () => {
 });
 
 describe('a run', () => {
-  it('ends APPLIED with its outputs, its changes and a log without secrets', async () => {
+  it('ends as APPLIED with outputs, changes and a log without secrets', async () => {
     const secret = randomBytes(12).toString('hex');
     const inputs = [
       { name: 'password', sensitive: true, default: null, ephemeral: false },
@@ -138,7 +138,7 @@ describe('a run', () => {
     await bench.leavesNothing();
   });
 
-  it('finds nothing of the gateway in its environment', async () => {
+  it('has nothing of the gateway in its environment', async () => {
     process.env['HEADGATE_TEST_SECRET'] = 'must-not-be-seen';
     process.env['TF_CLI_ARGS'] = '-invalid';
     const main =
@@ -151,7 +151,7 @@ describe('a run', () => {
     for (const gone of ['must-not-be-seen', 'HEADGATE', 'DATABASE_URL', 'root']) expect(text).not.toContain(gone);
   });
 
-  it('waits for the run before it on its cluster, in order, and not for other clusters', async () => {
+  it('waits for earlier runs of its cluster, in order, and not for other clusters', async () => {
     const runs = bench.gateway({ atOnceMax: 8 });
     const clusterId = uuidv7();
     const version = bench.stack(slow(1));
@@ -166,7 +166,7 @@ describe('a run', () => {
     expect(all[3]?.startedAtMs).toBeLessThan(ordered[2]?.[0] ?? 0);
   });
 
-  it('is refused when ten wait for its cluster', async () => {
+  it('is rejected with queue_full when ten runs wait for its cluster', async () => {
     const runs = bench.gateway({ findRunner: nothing });
     const clusterId = uuidv7();
     const version = bench.stack('');
@@ -175,15 +175,15 @@ describe('a run', () => {
   });
 });
 
-describe('canceling', () => {
-  it('ends a run that waits at once', async () => {
+describe('canceling a run', () => {
+  it('cancels a pending run at once', async () => {
     const runs = bench.gateway({ findRunner: nothing });
     const run = await bench.apply(runs, bench.stack(''));
     expect(await runs.cancel(run.id, systemAuthor)).toMatchObject({ kind: 'changed', run: { status: 'CANCELED' } });
     expect(await runs.cancel(run.id, systemAuthor)).toEqual({ kind: 'wrong_status', status: 'CANCELED' });
   });
 
-  it('ends one that cannot begin, as without the key that its inputs are encrypted with', async () => {
+  it('cancels a run that cannot begin because its inputs cannot be decrypted', async () => {
     const closed = {
       mark: () => Promise.resolve(null),
       seal: (bytes: Buffer) => Promise.resolve(bytes),
@@ -198,7 +198,7 @@ describe('canceling', () => {
     expect((await bench.ended(runs, run)).status).toBe('CANCELED');
   });
 
-  it('is not needed for one whose inputs no key of this gateway opens: it fails and says which key is missing', async () => {
+  it('is not needed when no key opens the inputs: the run fails and names the missing key', async () => {
     const refusal = new AppError('secrets_unavailable', { message: 'This takes the key k1.' });
     const sealed = { mark: () => Promise.resolve(null), seal: (bytes: Buffer) => Promise.resolve(bytes) };
     const runs = bench.gateway({ sealer: { ...sealed, open: () => Promise.reject(refusal) } });
@@ -210,7 +210,7 @@ describe('canceling', () => {
     });
   });
 
-  it('stops an apply with what it has made on record, and a destroy removes that', async () => {
+  it('stops an apply with its resources recorded, and a destroy removes them', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(slow(600)));
     await bench.prints(runs, run, 'begun');
@@ -222,8 +222,8 @@ describe('canceling', () => {
   });
 });
 
-describe('a gateway that goes away', () => {
-  it('leaves a run that another one goes on with, line for line', async () => {
+describe('a gateway that stops', () => {
+  it('leaves its run to another gateway, which continues the log without gaps or repetitions', async () => {
     const first = bench.gateway();
     const run = await bench.apply(first, bench.stack(slow(2)));
     await bench.prints(first, run, 'begun');
@@ -248,7 +248,7 @@ describe('a gateway that was killed', () => {
     return run;
   }
 
-  it('leaves what another living one runs alone, while its lease lasts', async () => {
+  it('keeps its run from other gateways while the lease lasts', async () => {
     const run = await claimed(randomUUID());
     const other = bench.gateway();
     // It has looked for work, and done it.
@@ -257,14 +257,14 @@ describe('a gateway that was killed', () => {
     expect(row).toEqual({ fence: 1, status: 'PLANNING' });
   });
 
-  it('goes on with its own runs when it is back, long before their leases lapse', async () => {
+  it('continues its own runs when it is back, long before their leases expire', async () => {
     const holder = randomUUID();
     const run = await claimed(holder);
     const again = bench.gateway({ holder });
     expect(await bench.ended(again, run)).toMatchObject({ status: 'APPLIED' });
   });
 
-  it('fails those whose work folder is gone, as after a restore of the database', async () => {
+  it('fails runs whose work folder is missing, as after a restore of the database', async () => {
     const holder = randomUUID();
     const run = await claimed(holder);
     await bench.db.sql`update runs set prepared = true, phase = 'init-1', phase_started_at = clock_timestamp()`;
@@ -276,7 +276,7 @@ describe('a gateway that was killed', () => {
     });
   });
 
-  it('leaves them to no gateway of another machine, also when their leases have lapsed', async () => {
+  it('leaves its runs to gateways of its own machine only, also after their leases expired', async () => {
     const run = await claimed(randomUUID());
     await bench.db.sql`update runs set lease_until = clock_timestamp()`;
     const runner = { ...bench.runner, place: 'elsewhere' };
@@ -292,7 +292,7 @@ describe('a gateway that was killed', () => {
 });
 
 describe('a run whose processes are killed', () => {
-  it('fails with what it had made on record, when it is Terraform', async () => {
+  it('fails with APPLY_FAILED and its resources recorded when Terraform is killed', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(slow(600)));
     await bench.prints(runs, run, 'begun');
@@ -306,7 +306,7 @@ describe('a run whose processes are killed', () => {
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 1 }]);
   });
 
-  it('fails as interrupted, when it is everything of it at once', async () => {
+  it('fails with INTERRUPTED and its resources recorded when all of them are killed', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(slow(600)));
     await bench.prints(runs, run, 'begun');
@@ -317,8 +317,8 @@ describe('a run whose processes are killed', () => {
   });
 });
 
-describe('a cluster that is deleted', () => {
-  it('fails the runs that wait for it at once, and those that run with what they had made on record', async () => {
+describe('a deleted cluster', () => {
+  it('fails pending runs at once, and running ones with their resources recorded', async () => {
     const runs = bench.gateway();
     const clusterId = uuidv7();
     const version = bench.stack(slow(600));
@@ -336,7 +336,7 @@ describe('a cluster that is deleted', () => {
     expect(await runs.clustersInUse()).toEqual([]);
   });
 
-  it('ends what a gateway left running that did not see it go, with what it had made on record', async () => {
+  it('ends a run that a stopped gateway left running, with its resources recorded', async () => {
     const first = bench.gateway();
     const run = await bench.apply(first, bench.stack(slow(600)));
     await bench.prints(first, run, 'begun');
@@ -349,8 +349,8 @@ describe('a cluster that is deleted', () => {
   });
 });
 
-describe('a cluster that became another organization’s behind the back of its runs', () => {
-  it('ends them: none begins on nodes of somebody else, and what runs is ended with its state on record', async () => {
+describe('a cluster moved to another organization during its runs', () => {
+  it('fails its pending and running runs, with their state recorded', async () => {
     const first = bench.gateway();
     const version = bench.stack(slow(600));
     const run = await bench.apply(first, version);
@@ -368,7 +368,7 @@ describe('a cluster that became another organization’s behind the back of its 
 });
 
 describe('a machine without bubblewrap', () => {
-  it('runs what an administrator uploaded, and nothing else', async () => {
+  it('runs only stacks that an administrator uploaded', async () => {
     const runner = { ...bench.runner, kind: 'process' as const };
     const terraform = { path: '', product: 'Terraform' as const, version: '' };
     const runs = bench.gateway({ findRunner: () => Promise.resolve({ runner, terraform, problem: null }) });
@@ -379,8 +379,8 @@ describe('a machine without bubblewrap', () => {
   });
 });
 
-describe('destroying', () => {
-  it('of what has nothing needs no Terraform', async () => {
+describe('destroying and superseding a run', () => {
+  it('needs no Terraform when there are no resources to destroy', async () => {
     const runs = bench.gateway();
     const run = await bench.ended(runs, await bench.apply(runs, bench.stack('output "x" {\n value = var.no\n}')));
     const destroy = await runs.destroy(run.id, systemAuthor);
@@ -388,7 +388,7 @@ describe('destroying', () => {
     expect(await bench.ended(runs, destroy.run)).toMatchObject({ status: 'DESTROYED', logLines: 0 });
   });
 
-  it('supersedes what was applied, and so does a later apply', async () => {
+  it('supersedes an applied run when a later apply succeeds', async () => {
     const runs = bench.gateway();
     const version = bench.stack('resource "terraform_data" "a" {}');
     const clusterId = uuidv7();

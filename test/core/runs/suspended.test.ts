@@ -7,8 +7,8 @@ const bench = useRuns();
 
 const nothing = (): Promise<FoundRunner> => Promise.resolve({ runner: null, terraform: null, problem: 'nothing' });
 
-describe('of a suspended organization', () => {
-  it('a run that waits never begins, no other one is taken, and what was made can be removed', async () => {
+describe('runs of a suspended organization', () => {
+  it('fail before they begin, new ones are rejected, and a destroy still works', async () => {
     const runs = bench.gateway();
     const version = bench.stack('resource "terraform_data" "a" {}\n');
     const made = await bench.becomes(runs, await bench.apply(runs, version), 'APPLIED');

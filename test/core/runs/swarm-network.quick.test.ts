@@ -34,7 +34,7 @@ function nodeThatAnswers(reasons: readonly string[]) {
   return { runner, made, removed };
 }
 
-it('refuses a run for any other error of the node, and keeps what the engine said for the log', async () => {
+it('rejects a run for any other error of the node, and keeps the message of the engine as the cause', async () => {
   const said = 'bind source path does not exist: /srv/providers';
   const { runner, made } = nodeThatAnswers([said]);
   await expect(runner.prepare('run', [], [])).rejects.toMatchObject({
@@ -44,7 +44,7 @@ it('refuses a run for any other error of the node, and keeps what the engine sai
   expect(made).toHaveLength(1);
 });
 
-it('a run whose node has just given up the network of the swarm is begun anew there, and leaves nothing twice', async () => {
+it('retries on the node when the swarm network was just removed there, and leaves one container', async () => {
   const { runner, made, removed } = nodeThatAnswers(['network ei3btzw7sr4 not found']);
   await runner.prepare('run', [], []);
   expect([made.length, removed]).toEqual([2, [made[0]]]);

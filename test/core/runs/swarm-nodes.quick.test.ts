@@ -20,8 +20,8 @@ function follow() {
   return { name, nodes, closed };
 }
 
-describe('gates of a swarm', () => {
-  it('that cannot be looked up are kept as they are known, and that is told', async () => {
+describe('the gates of a swarm', () => {
+  it('stay as known when their lookup fails, and the problem is reported', async () => {
     const { name, nodes, closed } = follow();
     name.addresses = ['10.0.1.2', '10.0.1.3'];
     const known = await nodes.find();
@@ -33,7 +33,7 @@ describe('gates of a swarm', () => {
     expect([nodes.trouble(), closed]).toEqual([null, []]);
   });
 
-  it('come and go with their addresses, and one that stays is the same one', async () => {
+  it('are added and removed with their addresses, and unchanged ones are kept', async () => {
     const { name, nodes, closed } = follow();
     name.addresses = ['10.0.1.2', '10.0.1.3'];
     const [first] = await nodes.find();

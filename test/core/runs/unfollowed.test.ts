@@ -21,8 +21,8 @@ afterEach(() => rm(dir, { recursive: true, force: true }));
 
 const work = (...parts: string[]): string => join(dir, 'work', ...parts);
 
-describe('a file of a work folder', () => {
-  it('is not removed through a link in any part of its path', async () => {
+describe('removing a file of a work folder', () => {
+  it('follows no link in any part of the path', async () => {
     await symlink(join(dir, 'victim'), work('m/.platform'));
     await symlink(dir, work('up'));
     await removeUnfollowed(work(), 'm/.platform/plan');
@@ -30,13 +30,13 @@ describe('a file of a work folder', () => {
     expect(await readFile(join(dir, 'victim/plan'), 'utf8')).toBe('theirs');
   });
 
-  it('has no path that leads up', async () => {
+  it('rejects a path that leads up or has empty parts', async () => {
     await expect(removeUnfollowed(work(), '../victim/plan')).rejects.toThrow('not a file path');
     await expect(inFolderOf(work(), 'm//plan', () => Promise.resolve())).rejects.toThrow('not a file path');
     expect(existsSync(join(dir, 'victim/plan'))).toBe(true);
   });
 
-  it('is removed where it is one, a link, a folder, or nothing', async () => {
+  it('removes a file, a link or a folder, and accepts a missing file', async () => {
     await writeFile(work('m/file'), '');
     await symlink(join(dir, 'victim'), work('m/link'));
     await mkdir(work('m/folder/a/b'), { recursive: true });
@@ -46,8 +46,8 @@ describe('a file of a work folder', () => {
   });
 });
 
-describe('a folder that is emptied', () => {
-  it('keeps what is to be kept, and touches nothing behind a link', async () => {
+describe('emptying or removing a work folder', () => {
+  it('keeps the listed files, and changes nothing behind a link', async () => {
     await mkdir(work('x/y'), { recursive: true });
     await symlink(join(dir, 'victim'), work('x/y/link'));
     for (const path of ['m/state', 'm/id', 'x/y/z']) await writeFile(work(path), '');
@@ -56,7 +56,7 @@ describe('a folder that is emptied', () => {
     expect(existsSync(join(dir, 'victim/plan'))).toBe(true);
   });
 
-  it('goes although its owner has closed every folder in it', async () => {
+  it('removes folders without any permissions', async () => {
     await mkdir(work('a/b/c'), { recursive: true });
     await writeFile(work('a/b/c/x'), '');
     const folders = ['a/b/c', 'a/b', 'a', 'm', ''];

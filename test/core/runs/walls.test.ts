@@ -96,7 +96,7 @@ describe('the network of a run', () => {
   const tries = (host: string, port: number, name: string): string =>
     `(cat </dev/tcp/${host}/${port}) 2>/dev/null | sed 's/^/${name}: /'`;
 
-  it('has the SSH servers of its nodes, and nothing else of the machine or beyond', async () => {
+  it('reaches the SSH servers of its nodes, and nothing else of the machine or beyond', async () => {
     const [ssh, named, store] = [await listen(), await listen(), await listen('0.0.0.0')];
     const nodes = [
       { address: '127.0.0.1', port: ssh.port },
@@ -137,7 +137,7 @@ describe('the network of a run', () => {
     expect(said.filter((line) => line.startsWith('headgate: network:'))).toEqual([]);
   });
 
-  it('says once of a node that does not answer that it does not', async () => {
+  it('logs once that a node does not answer', async () => {
     const gone = await listen();
     await new Promise((resolve) => servers.pop()?.close(resolve));
     const { said } = await applied(`${tries('127.0.0.1', gone.port, 'a')}; ${tries('127.0.0.1', gone.port, 'b')}`, {
@@ -147,7 +147,7 @@ describe('the network of a run', () => {
     expect(told).toEqual([`headgate: 127.0.0.1, port ${gone.port}, does not answer (ECONNREFUSED)`]);
   });
 
-  it("is the machine's where that is asked for, and the log of the run says so", async () => {
+  it('is that of the machine with HEADGATE_RUNS_EGRESS=machine, and the log of the run says so', async () => {
     const store = await listen();
     const { said } = await applied(tries('127.0.0.1', store.port, 'store'), {
       findRunner: await found({ egress: 'machine' }),
@@ -158,7 +158,7 @@ describe('the network of a run', () => {
 });
 
 describe('a work folder', () => {
-  it('leads the gateway nowhere: what a run links from it stays as it is', async () => {
+  it('does not lead the gateway through the links of a run', async () => {
     const victim = mkdtempSync('/tmp/headgate-victim-');
     writeFileSync(join(victim, 'plan'), "somebody else's");
     try {
@@ -171,7 +171,7 @@ describe('a work folder', () => {
     }
   });
 
-  it('goes as a whole, however deep it is and whoever may enter its folders', async () => {
+  it('is removed as a whole, at any depth and with any permissions', async () => {
     const deep = "p=$(printf 'dddddddd/%.0s' {1..300}); mkdir -p $p; cd $p; mkdir -p $p; cd $p; touch x";
     const { run } = await applied(`(${deep}); mkdir closed; touch closed/x; chmod 0 closed`);
     expect(run.failureCode).not.toBe('APPLY_FAILED');
@@ -180,10 +180,10 @@ describe('a work folder', () => {
   });
 });
 
-describe('a run that takes too much', () => {
+describe('a run that exceeds its limits', () => {
   const small = 16 * 1_048_576;
 
-  it('of the disk in a folder that nobody may read is ended', async () => {
+  it('ends with LIMIT_EXCEEDED when it hides files in an unreadable folder', async () => {
     const { run } = await applied('mkdir hid; cd hid; chmod 0300 .; head -c 60000000 /dev/zero > big; sleep 900', {
       findRunner: await found({ diskBytes: small }),
     });
@@ -191,14 +191,14 @@ describe('a run that takes too much', () => {
     expect(run.failureMessage).toMatch(/the size of .* is unknown/);
   });
 
-  it('of the disk in a folder whose files nobody may see is ended', async () => {
+  it('ends with LIMIT_EXCEEDED when it hides the sizes of files in a folder', async () => {
     const { run } = await applied('mkdir hid; head -c 60000000 /dev/zero > hid/big; chmod 0400 hid; sleep 900', {
       findRunner: await found({ diskBytes: small }),
     });
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'LIMIT_EXCEEDED' });
   });
 
-  it('of the disk by what it prints is ended', async () => {
+  it('ends with LIMIT_EXCEEDED when it prints too much', async () => {
     const { run } = await applied('yes $(printf "x%.0s" {1..1500}) | head -n 20000; sleep 900', {
       findRunner: await found({ diskBytes: small }),
     });
@@ -206,7 +206,7 @@ describe('a run that takes too much', () => {
     expect(run.failureMessage).toContain('printed more than 4 MiB');
   });
 
-  it('of the disk is ended, with what it had made on record', async () => {
+  it('ends with LIMIT_EXCEEDED when it uses too much disk, with its resources recorded', async () => {
     const { run } = await applied('head -c 400000000 /dev/zero > big; sleep 900');
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'LIMIT_EXCEEDED' });
     expect(run.failureMessage).toContain('256 MiB');
@@ -215,7 +215,7 @@ describe('a run that takes too much', () => {
     expect(state?.['resources']).toBeGreaterThanOrEqual(1);
   });
 
-  it('of memory is ended by the kernel, alone, and says so', async () => {
+  it('ends with APPLY_FAILED when the kernel kills it for its memory, and names the limit', async () => {
     const { run } = await applied(hog);
     expect(run).toMatchObject({ status: 'FAILED', failureCode: 'APPLY_FAILED' });
     expect(run.failureMessage).toContain('it used more than 512 MiB of memory, the limit for a run');
@@ -223,7 +223,7 @@ describe('a run that takes too much', () => {
     await expect.poll(() => groupsOf(run)).toEqual([]);
   });
 
-  it('of memory in one process ends where control groups cannot be had, too', async () => {
+  it('ends with APPLY_FAILED at the memory limit of one process without control groups', async () => {
     const asked = await askRunner(search());
     if (asked.terraform === null) throw new Error(asked.problem ?? '');
     const user = runnerSearch.isRoot ? runnerSearch.user : null;
@@ -235,7 +235,7 @@ describe('a run that takes too much', () => {
     expect(said.join('\n')).toContain('exhausted');
   });
 
-  it('of processes gets no more of them, and leaves none', async () => {
+  it('gets no more processes than its limit, and leaves none', async () => {
     // Each lets go of the output: Terraform waits for whoever holds it.
     const { run, said } = await applied(
       `sh -c 'i=0; while [ $i -lt 900 ]; do sleep 600 >/dev/null 2>&1 </dev/null & i=$((i+1)); done; echo made all'`,
@@ -247,7 +247,7 @@ describe('a run that takes too much', () => {
     await expect.poll(() => groupsOf(run)).toEqual([]);
   });
 
-  it('of cores gets its share of them', async () => {
+  it('gets only its share of the CPU', async () => {
     const runs = bench.gateway({ findRunner: await found({ milliCpus: 200 }) });
     const run = await bench.apply(runs, bench.stack(command('while :; do :; done & while :; do :; done')));
     await expect.poll(() => throttledOf(run)).toBeGreaterThan(0);
@@ -255,7 +255,7 @@ describe('a run that takes too much', () => {
     expect(await bench.ended(runs, run)).toMatchObject({ status: 'CANCELED' });
   });
 
-  it('of folders in memory finds them small, and the rest closed', async () => {
+  it('has small in-memory folders, and cannot write elsewhere', async () => {
     const full = (path: string): string => `head -c 80000000 /dev/zero > ${path} 2>/dev/null || echo "${path} is full"`;
     const { said } = await applied(
       [full('/tmp/x'), full('/dev/shm/x'), 'touch /x || echo closed', 'touch /dev/x || echo closed'].join('; '),
@@ -266,7 +266,7 @@ describe('a run that takes too much', () => {
 });
 
 describe('a keeper that is killed', () => {
-  it('takes its phase with it: nothing goes on that nobody watches', async () => {
+  it('ends its phase, so that nothing continues unobserved', async () => {
     const runs = bench.gateway();
     const run = await bench.apply(runs, bench.stack(command('echo begun; sleep 900')));
     await bench.prints(runs, run, 'begun');
@@ -283,8 +283,8 @@ describe('a keeper that is killed', () => {
     Number(readFileSync(join(bench.runsDir, id, 'phase-apply.pid'), 'utf8').split(' ')[0]);
 });
 
-describe('what is found on a machine', () => {
-  it('says how runs are held, and makes no folder when it is only asked', async () => {
+describe('the search for a runner', () => {
+  it('describes the limits of runs, and creates no folder when it is only asked', async () => {
     const runsDir = join(bench.runsDir, '..', 'not-there');
     const asked = await askRunner(search({ runsDir }));
     expect(asked.walls?.sentence).toContain("bubblewrap; network: the cluster's nodes; memory: 512 MiB");
@@ -294,7 +294,7 @@ describe('what is found on a machine', () => {
     expect(open.walls?.sentence).toContain('network: machine');
   });
 
-  it('has no groups of runs whose gateway and folder are gone', async () => {
+  it('removes the control groups of runs whose gateway and folder are gone', async () => {
     // Where a run of this machine has its groups, others would have theirs.
     const runs = bench.gateway({ findRunner: await found({}) });
     const run = await bench.apply(runs, bench.stack(command('echo begun; sleep 900')));
@@ -316,7 +316,7 @@ describe('what is found on a machine', () => {
     for (const id of [young, kept]) await runner?.remove(id);
   });
 
-  it('is nothing where something that is required cannot be had', async () => {
+  it('returns no runner when a required limit is not available', async () => {
     const { runner, problem } = await findRunner(search({ egress: 'machine', required: ['memory', 'network'] }));
     expect(runner).toBeNull();
     expect(problem).toContain('HEADGATE_RUNS_REQUIRE requires limited network');
