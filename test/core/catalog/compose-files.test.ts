@@ -198,7 +198,7 @@ describe('the compose files', () => {
     ]);
   });
 
-  it("work with the README's own compose file, whose secrets replace settings", () => {
+  it('work with the compose file of the README, whose secrets replace settings', () => {
     const [, text = ''] = /### A compose file of your own\n[^]*?```yaml\n([^]*?)```/.exec(textOf('README.md')) ?? [];
     const own = parse(text) as ComposeFile;
     const { environment = {}, secrets = [] } = own.services['gateway'] ?? {};
