@@ -134,7 +134,7 @@ describe('a host key', () => {
     expect(() => parseHostKey(text)).toThrow(/^must be/);
   });
 
-  it.each([['ed25519'], ['rsa'], ['ecdsa']])('of type %s is accepted without its comment', (type) => {
+  it.each([['ed25519'], ['rsa'], ['ecdsa']])('is accepted with type %s, without its comment', (type) => {
     const { publicKey } = keygen('-t', type);
     expect(parseHostKey(publicKey)).toBe(publicKey.split(' ').slice(0, 2).join(' '));
   });
