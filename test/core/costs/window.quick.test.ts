@@ -45,7 +45,7 @@ describe('a report window', () => {
       { from: '2026-03-01T00:00:00', to: '2026-03-05T00:00:00Z' },
       { from: expect.stringContaining('an RFC 3339 time with an offset') as string },
     ],
-  ])('is not %j', (query, problems) => {
+  ])('is rejected as %j', (query, problems) => {
     const result = parseWindow(query);
     if (result.kind !== 'problems') throw new Error('it was taken');
     expect(Object.fromEntries(result.problems.map(({ field, message }) => [field, message]))).toEqual(problems);
@@ -81,7 +81,7 @@ describe('a report window', () => {
       '2025-09-30T22:00:00.000Z',
       '2026-11-04T23:00:00.000Z',
     ],
-  ])('of %j is from %s to %s', (query, from, to) => {
+  ])('for %j reaches from %s to %s', (query, from, to) => {
     const { fromMs, toMs } = windowOf(query);
     expect([fromMs, toMs].map((ms) => new Date(ms).toISOString())).toEqual([from, to]);
   });
