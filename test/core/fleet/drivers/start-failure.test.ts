@@ -85,7 +85,7 @@ describe('the cause of an exit', () => {
     ['it was killed by SIGKILL', { exitCode: 137 }],
     ['it was killed by SIGTERM', { exitCode: null, signal: 'SIGTERM' }],
     ['the kernel killed it because memory ran out', { exitCode: 137, oomKilled: true }],
-  ])('from outside is told in one sentence: %s', (detail, over) => {
+  ])('is one sentence for an exit that was forced from outside: %s', (detail, over) => {
     expect(explainExit({ ...exit, logTail: 'INFO: loading weights', ...over }).detail).toBe(detail);
   });
 

@@ -164,7 +164,7 @@ describe('the stored good definition of an engine', () => {
   });
 });
 
-describe('after a refused rollout, when the old replica stopped for being idle', () => {
+describe('a refused rollout whose old replica stopped for being idle', () => {
   it('starts the old definition for the next request after the leader died', async () => {
     const first = await refused();
     const { fleet } = await gateway(chat(2));

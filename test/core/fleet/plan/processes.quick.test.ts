@@ -164,7 +164,7 @@ describe('a group of processes', () => {
     expect(running(world)).toEqual(['a', 'b']);
   });
 
-  it('with exclusive: true stops all others except persistent, pinned and minimum replicas, which do not stop it', () => {
+  it('stops all others with exclusive: true, except persistent, pinned and minimum replicas', () => {
     const world = worldOf({
       big: group('big', { exclusive: true, swap: false }),
       big2: group('big', { exclusive: true, swap: false }),
@@ -180,7 +180,7 @@ describe('a group of processes', () => {
     expect(running(world).toSorted()).toEqual(['big', 'big2', 'forever', 'kept', 'pinned', 'small']);
   });
 
-  it('with persistent: true still swaps within itself', () => {
+  it('still swaps within itself with persistent: true', () => {
     const world = worldOf({
       a: { ...group('g', { persistent: true }), memoryBytes: 10 * gib },
       b: { ...group('g', { persistent: true }), memoryBytes: 10 * gib },
@@ -194,7 +194,7 @@ describe('a group of processes', () => {
     expect(running(world)).toEqual(['b']);
   });
 
-  it('with exclusive: true is not starved by the engines that it stops', () => {
+  it('is not starved by the engines that it stops with exclusive: true', () => {
     const world = worldOf({
       big: { ...group('big', { exclusive: true }), startTimeoutMs: 120_000 },
       ...Object.fromEntries(['a', 'b', 'c'].map((id) => [id, { ...group(id), idleMs: 3000, startTimeoutMs: 120_000 }])),

@@ -35,7 +35,7 @@ describe('two engines on one GPU without minimum uptime', () => {
     expect(Math.min(served.a, served.b)).toBeGreaterThan(40);
   });
 
-  it('stop the one whose waiting requests are at an unresponsive gateway after its drain time', () => {
+  it('stop one whose waiting requests are at an unresponsive gateway, after its drain time', () => {
     const world = new World([gpuHost('h', 1)], {}, 2);
     for (const id of ['a', 'b'])
       world.file(containerDefinition(id, { upMinMs: 0, drainMs: 3000, startTimeoutMs: 60_000 }));

@@ -142,7 +142,7 @@ describe('the run of a replica started here', () => {
     expect(Number(row?.['generation_tokens_last'])).toBe(25);
   });
 
-  it('ends clean where a later reading overtook the last one', async () => {
+  it('ends clean when a later reading overtook the last one', async () => {
     const runs = openRuns();
     runs.starting('r1');
     await follow(runs, [replicaOf('r1')], isRead);

@@ -154,7 +154,7 @@ describe('published state', () => {
 });
 
 describe('demands', () => {
-  it('of all gateways reach the leader, each in its latest form', async () => {
+  it('reach the leader from all gateways, each in its latest form', async () => {
     const leader = await join();
     await leaderOf(leader);
     const other = await join();
@@ -183,7 +183,7 @@ describe('demands', () => {
     await until(async () => expect(await leader.store.demands()).toEqual([]));
   });
 
-  it('of dead gateways are deleted in the end', async () => {
+  it('are deleted in the end when their gateway is dead', async () => {
     const died = await join();
     await died.store.report({ seenVersion: 1n, engines: {} });
     await db.sql`update fleet_demands set updated_at = now() - interval '1 hour' where gateway_id = ${died.id}`;
@@ -227,7 +227,7 @@ describe('commands', () => {
     expect(await leader.store.takeCommands(fence)).toEqual([]);
   });
 
-  it('in a transaction appear after its commit and never after a rollback', async () => {
+  it('appear after the commit of their transaction, and never after a rollback', async () => {
     const leader = await join();
     const fence = await leaderOf(leader);
     const failed = db.orm.transaction(async (tx) => {

@@ -160,7 +160,7 @@ describe('the leadership of a scope', () => {
     expect(await fence?.holds()).toBe(false);
   });
 
-  it('ends here before it can begin elsewhere when PostgreSQL is unreachable', async () => {
+  it('ends on one gateway before it can begin on another when PostgreSQL is unreachable', async () => {
     scope = randomUUID();
     const { proxy, through } = await proxied();
     const first = await contend({ through });

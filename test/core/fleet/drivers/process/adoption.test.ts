@@ -53,7 +53,7 @@ async function startNext(...engines: Parameters<typeof startFleet>[0]): Promise<
   return next;
 }
 
-describe('after a gateway was killed', () => {
+describe('a restart after a gateway was killed', () => {
   it('does not kill a process that only has the pid of a former engine', async () => {
     const { enginePid } = await killedGateway();
     const foreign = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], {
@@ -136,7 +136,7 @@ describe('after a gateway was killed', () => {
     expect(existsSync(join(engines, 's', 'stale.sock'))).toBe(false);
   });
 
-  it('leaves the engine in its own session, out of reach of terminal signals', async () => {
+  it('finds the engine in its own session, out of reach of terminal signals', async () => {
     const { enginePid } = await killedGateway();
     if (process.platform !== 'linux') return;
     const stat = readFileSync(`/proc/${enginePid}/stat`, 'latin1');
