@@ -255,7 +255,7 @@ describe('random engine answers', () => {
     );
   });
 
-  it('with changed bytes are read or rejected the same however they are cut', () => {
+  it('are read or rejected the same with changed bytes, however they are cut', () => {
     const changes = fc.array(
       fc.tuple(fc.nat({ max: 600 }), fc.constantFrom(0, 10, 13, 32, 44, 45, 48, 58, 59, 97, 255)),
       {
