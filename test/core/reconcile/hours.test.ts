@@ -303,7 +303,7 @@ describe('recorded requests', () => {
   });
 
   it.each(['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'])(
-    'of %s explain nothing',
+    'explain nothing when they are for %s',
     async (endpoint) => {
       begin();
       const free = { endpoint, usageSource: 'none', costPicoUsd: 0n } as const;
@@ -328,7 +328,7 @@ describe('recorded requests', () => {
     },
   );
 
-  it('of an engine without counters are compared with the ledger only', async () => {
+  it('are compared with the ledger only when their engine has no counters', async () => {
     begin();
     await use({ from: '10:10:00', seconds: 5, input: 10, output: 20 });
     await run({ from: '10:00:00', ...clean, read: [] });
