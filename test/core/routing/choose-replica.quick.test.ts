@@ -35,7 +35,7 @@ describe('the choice of a replica by load', () => {
     expect(choose([], noPrompt, first)).toBeNull();
   });
 
-  it('takes the least loaded by engine reports and our own leases', () => {
+  it('takes the least loaded replica by engine reports and our own leases', () => {
     expect(choose([candidate('a', 2), candidate('b', 1)], noPrompt, first)?.id).toBe('b');
     const busy = candidate('a', 0, reported(3, 9, 0));
     expect(choose([busy, candidate('b', 1, reported(1, 0, 1))], noPrompt, first)?.id).toBe('b');
