@@ -72,7 +72,7 @@ describe('a manifest', () => {
   const withManifest = (text: string, name = 'manifest.yaml'): Files => ({ 'main.tf': variable('a'), [name]: text });
 
   it.each(['', '# comments only\n', 'inputs:\n', 'name:\ntitle:\nweb:\n  port:\n', 'inputs: [{name: a, type: }]'])(
-    'without values sets nothing: %j',
+    'sets nothing without values: %j',
     async (text) => {
       const found = await read(withManifest(text));
       expect(found.stated).toEqual({ name: null, title: null, description: null, category: null, icon: null });
