@@ -7,7 +7,7 @@ const bench = useInference(() => ({
   env: { HEADGATE_MAX_SEQUENCES: '1000' },
 }));
 
-it('a client that leaves ends all prompts of its request, however many there are', async () => {
+it('aborts every prompt of a request whose client leaves, however many it has', async () => {
   const leave = new AbortController();
   const prompt = Array.from({ length: prompts }, (_, index) => `prompt ${index}`);
   const body = { model: 'chat', stream: true, prompt, max_tokens: 5000, standin: { output_tokens: 5000 } };

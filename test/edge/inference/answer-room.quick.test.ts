@@ -12,8 +12,8 @@ function open(bytesMax = 400 * mib) {
   return { turns, enter };
 }
 
-describe('the room for large answers', () => {
-  it('lets one of an organization go on, in their order, and passes over one that left', () => {
+describe('the memory for large answers', () => {
+  it('collects one answer per organization at a time, in order, and skips answers whose client left', () => {
     const { turns, enter } = open();
     const [first, second, third] = [enter('a', '1'), enter('a', '2'), enter('a', '3')];
     expect(turns).toEqual(['1']);
@@ -25,7 +25,7 @@ describe('the room for large answers', () => {
     expect(third?.waits).toBe(false);
   });
 
-  it('lets four go on at a time, and then the organization that had least', () => {
+  it('collects four answers at a time, then the next one of the organization with the fewest bytes', () => {
     const { turns, enter } = open();
     const first = enter('a');
     for (const other of ['b', 'c', 'd']) enter(other);
@@ -37,7 +37,7 @@ describe('the room for large answers', () => {
     expect(turns).toEqual(['a', 'b', 'c', 'd', 'e']);
   });
 
-  it('lets one go on where half of the memory is kept, whoever has it', () => {
+  it('collects one answer at a time while half of the memory is in use', () => {
     const { turns, enter } = open(100 * mib);
     const first = enter('a');
     first.add(50 * mib);
@@ -49,7 +49,7 @@ describe('the room for large answers', () => {
     expect(turns).toEqual(['a', 'b', 'c']);
   });
 
-  it('lets an organization wait while more than a quarter is unread', () => {
+  it('makes an organization wait while its unread answers use more than a quarter of the memory', () => {
     const { turns, enter } = open();
     const first = enter('a', '1');
     first.add(50 * mib);
@@ -63,7 +63,7 @@ describe('the room for large answers', () => {
     expect(turns).toEqual(['1', '2', '3']);
   });
 
-  it('gives everything back whenever an answer ends', () => {
+  it('frees all memory and places when answers end, in any order', () => {
     const { turns, enter } = open(64 * mib);
     for (let round = 0; round < 50; round += 1) {
       const places = ['a', 'b', 'a', 'c', 'd', 'e', 'f', 'a'].map((organization) => enter(organization));

@@ -21,7 +21,7 @@ async function refusalOf(body: string | Buffer, path = chatPath): Promise<Body> 
 
 const chatText = (more: string): string => `{"model":"chat","messages":[{"role":"user","content":"x"}]${more}}`;
 
-describe('a body that is no request', () => {
+describe('a malformed request body', () => {
   it.each([
     ['nothing', '', 'no body'],
     ['blank', '  \n', 'not a valid JSON object'],
@@ -34,13 +34,13 @@ describe('a body that is no request', () => {
     ['with a byte order mark', `\uFEFF${chatText('')}`, 'not a valid JSON object'],
     ['with a key without quotes', '{model:"chat"}', 'not a valid JSON object'],
     ['with a NUL between its members', '{"model":"chat",\0"n":1}', 'not a valid JSON object'],
-  ])('%s is 400', async (_, body, said) => {
+  ])('returns 400: %s', async (_, body, said) => {
     const error = await refusalOf(body);
     expect(error).toMatchObject({ status: 400, code: 'invalid_request_error', type: 'invalid_request_error' });
     expect(error.message).toContain(said);
   });
 
-  it('that is not UTF-8 is 400', async () => {
+  it('returns 400 when it is not UTF-8', async () => {
     for (const bytes of [[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xc0, 0xaf]]) {
       const body = Buffer.concat([Buffer.from('{"model":"chat","x":"'), Buffer.from(bytes), Buffer.from('"}')]);
       const error = await refusalOf(body);
@@ -49,7 +49,7 @@ describe('a body that is no request', () => {
     }
   });
 
-  it('that has a field twice is 400, also when one of them is escaped', async () => {
+  it('returns 400 when it has a field twice, also when one of the names is escaped', async () => {
     for (const [more, param] of [
       [',"model":"embed"', 'model'],
       [',"mod\\u0065l":"embed"', 'model'],
@@ -81,7 +81,7 @@ describe('a field of the wrong type', () => {
     ['n', '0'],
     ['n', '"2"'],
     ['n', '{}'],
-  ])('%s: %s is invalid_value with the field in param', async (field, value) => {
+  ])('returns 400 invalid_value with the field in param: %s: %s', async (field, value) => {
     expect(await refusalOf(chatText(`,"${field}":${value}`))).toMatchObject({
       status: 400,
       code: 'invalid_value',
@@ -92,7 +92,7 @@ describe('a field of the wrong type', () => {
 
   // A real vLLM 0.29 takes each of these.
   it.each(['"max_tokens":4.0', '"max_tokens":1e1', '"max_completion_tokens":40E-1', '"n":1.0', '"best_of":1.0'])(
-    'not %s: that is an integer',
+    'is accepted as an integer: %s',
     async (more) => {
       const headers = { ...json, authorization: `Bearer ${bench.gateway.key}` };
       const answer = await fetch(new URL(chatPath, bench.gateway.url), {
@@ -111,14 +111,14 @@ describe('a field of the wrong type', () => {
     ['{"include_usage":1}', 'stream_options.include_usage'],
     ['{"include_usage":"true"}', 'stream_options.include_usage'],
     ['{"include_usage":true,"continuous_usage_stats":{}}', 'stream_options.continuous_usage_stats'],
-  ])('stream_options: %s is invalid_value with the field in param', async (value, param) => {
+  ])('returns 400 invalid_value with the field in param for stream_options: %s', async (value, param) => {
     const error = await refusalOf(chatText(`,"stream":true,"stream_options":${value}`));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
     expect((await bench.chat({ stream: true, stream_options: { include_usage: null } })).status).toBe(200);
     expect((await bench.chat({ stream: true, stream_options: null })).status).toBe(200);
   });
 
-  it('model as a number, an object or with a NUL is refused', async () => {
+  it('returns 400 for a model that is a number, an object or has a NUL', async () => {
     expect(await refusalOf('{"model":5}')).toMatchObject({ status: 400, code: 'invalid_value', param: 'model' });
     expect(await refusalOf('{"model":{}}')).toMatchObject({ status: 400, code: 'invalid_value', param: 'model' });
     const nul = await refusalOf('{"model":"chat\\u0000"}');
@@ -126,7 +126,7 @@ describe('a field of the wrong type', () => {
     expect(nul.message).not.toContain('\0');
   });
 
-  it('a value whose inside is broken never reaches a parser that throws', async () => {
+  it('returns 400 for a broken value that no later parser could read', async () => {
     for (const more of [',"stream_options":{"a":tru}', ',"usage":{,}', ',"model2":{"a" 1}']) {
       expect((await refusalOf(chatText(more))).status).toBe(400);
     }
@@ -134,7 +134,7 @@ describe('a field of the wrong type', () => {
   });
 });
 
-describe('fields that are not handed on', () => {
+describe('a field that is not forwarded', () => {
   const refused = { status: 400, code: 'unsupported_parameter', type: 'invalid_request_error' };
 
   it.each([
@@ -146,7 +146,7 @@ describe('fields that are not handed on', () => {
     ['prompt_embeds', 'AAAA'],
     ['chat_template', '{{ x }}'],
     ['best_of', 2],
-  ])('%s is refused, unless it is null or the engine file allows it', async (field, value) => {
+  ])('returns 400 for %s unless it is null or the engine file allows it', async (field, value) => {
     expect(await errorOf(await bench.chat({ [field]: value }))).toMatchObject({ ...refused, param: field });
     expect((await bench.chat({ [field]: null })).status).toBe(200);
     const isAllowed = ['priority', 'request_id', 'session_id', 'best_of'].includes(field);
@@ -160,15 +160,15 @@ describe('fields that are not handed on', () => {
     ['media_io_kwargs', {}],
     ['mm_processor_kwargs', {}],
     ['vllm_xargs', {}],
-  ])('%s passes where it asks for nothing', async (field, value) => {
+  ])('accepts %s with a value that requests nothing', async (field, value) => {
     expect((await bench.chat({ [field]: value })).status).toBe(200);
   });
 
-  it('their names are not to be hidden by escapes', async () => {
+  it('returns 400 also when its name is escaped', async () => {
     expect(await refusalOf(chatText(',"pri\\u006frity":-1'))).toMatchObject({ ...refused, param: 'priority' });
   });
 
-  it('embeddings without a count in them', async () => {
+  it('returns 400 for embedding formats whose answer has no token count', async () => {
     for (const format of ['bytes', 'bytes_only', 'byt\\u0065s']) {
       const body = `{"model":"embed","input":"x","encoding_format":"${format}"}`;
       expect(await refusalOf(body, '/v1/embeddings')).toMatchObject({ ...refused, param: 'encoding_format' });
@@ -177,7 +177,7 @@ describe('fields that are not handed on', () => {
     expect(taken.status).toBe(200);
   });
 
-  it('more choices than the setting or the engine file says', async () => {
+  it('returns 400 for more choices than the setting or the engine file allows', async () => {
     expect(await errorOf(await bench.chat({ n: 9 }))).toMatchObject({ ...refused, param: 'n' });
     expect(await errorOf(await bench.chat({ model: 'open', n: 3 }))).toMatchObject({ ...refused, param: 'n' });
     expect((await bench.chat({ n: 8 })).status).toBe(200);
@@ -203,7 +203,7 @@ describe('media that the engine would fetch', () => {
     ['as audio', '{"type":"audio_url","audio_url":{"url":"http://example.org"}}'],
     ['as video', '{"type":"video_url","video_url":{"url":"http://example.org"}}'],
     ['with a blank before data:', image(' data:image/png;base64,AAAA')],
-  ])('%s is refused', async (_, part) => {
+  ])('returns 400: %s', async (_, part) => {
     const message = expect.stringContaining('Media cannot be fetched');
     const wanted = { status: 400, code: 'unsupported_parameter', param: 'messages', message };
     expect(await refusalOf(withPart('chat', part))).toMatchObject(wanted);
@@ -221,13 +221,13 @@ describe('media that the engine would fetch', () => {
     ['a tab in the host', 'https://media.example.org\\t.evil.org/x'],
     ['one slash only', 'https:/media.example.org/x'],
     ['another scheme', 'ftp://media.example.org/x'],
-  ])('a domain that is allowed lets no %s through', async (_, url) => {
+  ])('returns 400 although its domain is allowed: %s', async (_, url) => {
     const message = expect.stringContaining('Media cannot be fetched');
     const wanted = { status: 400, code: 'unsupported_parameter', param: 'messages', message };
     expect(await refusalOf(withPart('open', image(url)))).toMatchObject(wanted);
   });
 
-  it('data: URLs and allowed domains pass to the engine', async () => {
+  it('is forwarded when it is a data: URL or of an allowed domain', async () => {
     for (const url of ['data:image/png;base64,AAAA', 'DATA:image/png;base64,AAAA']) {
       // The engine has no eyes, and says so.
       const error = await refusalOf(withPart('chat', image(url)));
@@ -243,7 +243,7 @@ describe('media that the engine would fetch', () => {
     }
   });
 
-  it('an address in a text is no media', async () => {
+  it('does not include an address within text', async () => {
     const content = [{ type: 'text', text: 'see "image_url": http://example.org' }];
     expect((await bench.chat({ messages: [{ role: 'user', content }] })).status).toBe(200);
   });

@@ -44,8 +44,8 @@ async function recordsOf(gateway: TestGateway, key = gateway.key): Promise<reado
 const sum = (records: readonly Body[], read: (record: Body) => unknown): number =>
   records.reduce((total: number, record) => total + Number(read(record)), 0);
 
-describe('the body of a line', () => {
-  it('may have as many bytes as that of every request, whatever the gateway adds to it', async () => {
+describe('the body of a batch line', () => {
+  it('may have as many bytes as any request body, before the gateway adds fields', async () => {
     const { id } = await startBatch(bench.gateway, lineOf(bodyBytesMax));
     expect(await batchEnd(bench.gateway, id)).toMatchObject({
       status: 'completed',
@@ -53,7 +53,7 @@ describe('the body of a line', () => {
     });
   });
 
-  it('may not have one more', async () => {
+  it('fails the line when it has one byte more', async () => {
     const { id } = await startBatch(bench.gateway, lineOf(bodyBytesMax + 1));
     expect(await batchEnd(bench.gateway, id)).toMatchObject({
       status: 'failed',
@@ -62,8 +62,8 @@ describe('the body of a line', () => {
   });
 });
 
-describe('what is charged', () => {
-  it('is what stands in the output of a batch that is cancelled; what was ended is in the books, written off', async () => {
+describe('the charges of a batch', () => {
+  it('cover the lines in the output of a canceled batch and write off the lines that were stopped', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     expect((await bench.chat({})).status).toBe(200);
     const socket = bench.socketOf('chat');
@@ -96,7 +96,7 @@ describe('what is charged', () => {
     );
   });
 
-  it('is each answer once where a gateway ended what it ran at the end of its drain', async () => {
+  it('cover each answer once when a gateway ends running lines at the end of its drain', async () => {
     const database = await createTestDatabase();
     const enginesDir = writeEngines({ chat: flexFile('chat') });
     const env = { HEADGATE_BOOTSTRAP_KEY: 'bootstrap-key-of-this-test-0123456789', HEADGATE_SHUTDOWN_SECONDS: '0' };
@@ -125,8 +125,8 @@ describe('what is charged', () => {
   });
 });
 
-describe('a model that is taken away by a reload', () => {
-  it('fails no line: the batch waits, and goes on when it is there again', async () => {
+describe('a batch whose model a reload removes', () => {
+  it('waits without failed lines, and continues when the model is back', async () => {
     const enginesDir = writeEngines({ chat: flexFile('chat'), other: flexFile('other') });
     const gateway = await startGateway({ enginesDir, workingDirectory: process.cwd() });
     const reload = (): Promise<Response> => gateway.request('/v1/admin/engines/reload', { method: 'POST' });

@@ -58,11 +58,11 @@ async function requireAnswered(id: string, key: string, content: string): Promis
   return data;
 }
 
-describe('a line with a large answer', () => {
+describe('a batch line with a large answer', () => {
   const content = contents.large;
 
   it.each(['large', 'huge'] as const)(
-    '(%s) is asked and charged once, and nothing is kept when its batch has ended',
+    '(%s) is sent and charged once, and its stored answer is deleted when the batch ends',
     async (size) => {
       const { key } = await openOrganization(bench.gateway, '5');
       const { id } = await startBatch(bench.gateway, linesOf(1), { key });
@@ -72,7 +72,7 @@ describe('a line with a large answer', () => {
     },
   );
 
-  it('is charged nothing where its answer cannot be kept, and is asked again', async () => {
+  it('is not charged when its answer cannot be stored, and is sent again', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, linesOf(1), { key });
     await eventually(() => Promise.resolve(chats().length === 1));
@@ -88,7 +88,7 @@ describe('a line with a large answer', () => {
     ]);
   });
 
-  it('is charged nothing where its key is not its own any more', async () => {
+  it('is not charged when it has lost its idempotency key to another attempt', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, linesOf(1), { key });
     await eventually(() => Promise.resolve(chats().length === 1));

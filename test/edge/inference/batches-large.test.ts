@@ -16,13 +16,13 @@ const bench = useInference(() => ({
   env: { HEADGATE_FILE_DAYS: '2' },
 }));
 
-describe('the openai SDK', () => {
+describe('the openai SDK with batches', () => {
   let client: OpenAI;
   beforeAll(() => {
     client = new OpenAI({ baseURL: `${bench.gateway.url}/v1`, apiKey: bench.gateway.key, maxRetries: 0 });
   });
 
-  it('gets its own error classes', async () => {
+  it('throws its own error classes', async () => {
     await expect(client.files.retrieve('file_x')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     await expect(client.batches.retrieve('batch_x')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     const file = await toFile(Buffer.from('x'), 'x.jsonl');
@@ -32,7 +32,7 @@ describe('the openai SDK', () => {
     });
   });
 
-  it('sends a file, runs it, lists, and reads what was answered', async () => {
+  it('uploads a file, runs a batch, lists, and reads the output', async () => {
     const file = await client.files.create({
       file: await toFile(Buffer.from(linesOf(6)), 'six.jsonl'),
       purpose: 'batch',
@@ -80,7 +80,7 @@ describe('the openai SDK', () => {
 });
 
 describe('a batch of 500 requests', () => {
-  it('answers each once, and costs to the last digit what the engine counted', async () => {
+  it('answers each line once, and costs exactly what the engine counted', async () => {
     const { key } = await openOrganization(bench.gateway, '50');
     const socket = bench.socketOf('chat');
     const before = [
@@ -111,8 +111,8 @@ describe('a batch of 500 requests', () => {
   });
 });
 
-describe('a hostile file', () => {
-  it('that is one line of 100 MiB is not run; it is kept as long as the operator says, and one byte more is not taken', async () => {
+describe('a hostile batch file', () => {
+  it('fails the batch when it is one line of 100 MiB, and returns request_too_large with one byte more', async () => {
     const bytes = Buffer.alloc(104_857_600, 'x');
     const { error }: Body = await uploadFile(bench.gateway, Buffer.concat([bytes, Buffer.from('x')]));
     expect(error).toMatchObject({ code: 'request_too_large' });
@@ -128,7 +128,7 @@ describe('a hostile file', () => {
     expect(batch).toMatchObject({ status: 'failed', errors: { data: [{ code: 'line_too_long', line: 1 }] } });
   });
 
-  it('that has 101 faults tells the first hundred', async () => {
+  it('reports only the first 100 errors', async () => {
     const text = Array.from({ length: 150 }, (_, n) => line(n, { method: 'GET' })).join('\n');
     const { id } = await startBatch(bench.gateway, text);
     const batch = await batchEnd(bench.gateway, id);

@@ -61,8 +61,8 @@ const patch = async (path: string, key: string | undefined, fields: object): Pro
   expect((await bench.gateway.request(path, options)).status).toBe(200);
 };
 
-describe('a batch', () => {
-  it('waits at a hard budget that it reaches midway, spends no more, and goes on where that is raised', async () => {
+describe('a batch that is interrupted midway', () => {
+  it('waits at a hard budget, spends no more, and continues when the budget is raised', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const post = async (path: string, fields: object): Promise<Body> =>
       (await bench.post(path, fields, { key })).json();
@@ -90,7 +90,7 @@ describe('a batch', () => {
     ['is sure to keep to', { max_tokens: 4000 }],
     ['may not know', { model: 'open', max_tokens: undefined, max_completion_tokens: 4000 }],
   ])(
-    'waits for a hard budget that pays for all of the output of a line, by a limit its engine %s',
+    'waits for a hard budget that pays for the output of a line, with a limit that its engine %s',
     async (_, limit) => {
       const { key } = await openOrganization(bench.gateway, '5');
       const fields = { scope: { type: 'user', id: null }, period: 'daily', amount: '0.0005' };
@@ -107,7 +107,7 @@ describe('a batch', () => {
     },
   );
 
-  it('waits while its organization is suspended midway, and goes on with it', async () => {
+  it('waits while its organization is suspended, and continues when it is active', async () => {
     const { id: organization, key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, midwayLines, { key });
     await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);
@@ -120,7 +120,7 @@ describe('a batch', () => {
     await expectWhole(await batchEnd(bench.gateway, id, key), key);
   });
 
-  it('waits while its project is archived midway, and goes on with it: none of its requests is at fault', async () => {
+  it('waits while its project is archived, fails no line, and continues when it is restored', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, midwayLines, { key });
     await batchWhen(bench.gateway, id, ({ request_counts: counts }) => counts.completed > 0, key);

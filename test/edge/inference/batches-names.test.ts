@@ -9,8 +9,8 @@ const bench = useInference(() => ({ engines: { chat: flexFile('chat') } }));
 const slowLines = (count: number): string =>
   linesOf(count, { body: { max_tokens: 400, standin: { output_tokens: 400, tpot_ms: 20 } } });
 
-describe('a request that is named as a line of a batch', () => {
-  it('is charged, also where the batch is cancelled while it runs', async () => {
+describe('a request whose Idempotency-Key looks like a batch line', () => {
+  it('is charged, also when the batch is canceled while the request runs', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, slowLines(400), { key });
     await batchWhen(bench.gateway, id, ({ status }) => status === 'in_progress', key);
@@ -25,7 +25,7 @@ describe('a request that is named as a line of a batch', () => {
     expect(Number((await bench.recordOf(answer, key)).cost)).toBeGreaterThan(0);
   });
 
-  it('is refused under the name that the gateway has for it', async () => {
+  it('returns 400 with the name that the gateway uses for the batch line', async () => {
     const refused = await bench.chat({}, { headers: { 'idempotency-key': '\u00a7batch_1/0' } });
     expect(refused.status).toBe(400);
   });

@@ -21,8 +21,8 @@ const written = (name: string, text: string): string => {
 };
 const idIn = (text: string, prefix: string): string => new RegExp(`${prefix}_[0-9a-f]{32}`).exec(text)?.[0] ?? '';
 
-describe('headgate', () => {
-  it('says what is wrong before anything is sent', async () => {
+describe('the headgate CLI with batches', () => {
+  it('reports wrong arguments before it sends anything, unknown batches, and an empty list', async () => {
     expect(await run('batches', 'create', join(folder, 'none'))).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('there is no file'),
@@ -38,7 +38,7 @@ describe('headgate', () => {
     });
   });
 
-  it('runs a file of this machine, and gets its answers', async () => {
+  it('runs a local file and prints the answers', async () => {
     const path = written('in.jsonl', `${linesOf(3)}\n${line(3, { body: { max_tokens: -1 } })}`);
     const made = await run('batches', 'create', path);
     const id = idIn(made.stdout, 'batch');
@@ -86,13 +86,13 @@ describe('headgate', () => {
   });
 });
 
-describe('the pages', () => {
+describe('the batch pages', () => {
   let visitor: Visitor;
   beforeAll(async () => {
     visitor = await signInVisitor(bench.gateway);
   });
 
-  it('show how far a batch is, cancel it, and hand out what was answered', async () => {
+  it('show the progress of a batch, cancel it, and serve its output', async () => {
     const slow = linesOf(9, { body: { max_tokens: 600, standin: { output_tokens: 600, tpot_ms: 1000 } } });
     const text = `${linesOf(2)}\n${slow.replaceAll('"line-', '"slow-')}`;
     const { id } = await startBatch(bench.gateway, text, { fields: { metadata: { run: '<b>nightly</b>' } } });
@@ -112,7 +112,7 @@ describe('the pages', () => {
     expect((await visitor.post(`${path}/cancel`, {})).status).toBe(303);
   });
 
-  it('say which lines of a file are at fault', async () => {
+  it('show the errors of invalid lines', async () => {
     const { id } = await startBatch(bench.gateway, `${line(0)}\nnonsense`);
     await batchEnd(bench.gateway, id);
     const { text } = await visitor.get(`/portal/batches/${id}`);

@@ -11,7 +11,7 @@ const shipped = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
 const engines = shipped.map((name) => [name.replace('.yaml', ''), readFileSync(join(folder, name), 'utf8')] as const);
 const bench = useInference(() => ({ engines: Object.fromEntries(engines) }));
 
-it.each(engines.map(([id]) => id))('%s runs batches as it comes', async (model) => {
+it.each(engines.map(([id]) => id))('runs a batch with the shipped engine file %s', async (model) => {
   const isEmbedding = model === 'standin-embed';
   const endpoint = isEmbedding ? '/v1/embeddings' : '/v1/chat/completions';
   const body = isEmbedding ? { model, input: 'Hello!', messages: undefined, max_tokens: undefined } : { model };

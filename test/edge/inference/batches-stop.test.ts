@@ -5,7 +5,7 @@ import { startGateway } from '#test/gateway.ts';
 import { batchEnd, batchWhen, flexFile, linesOf, outputOf, startBatch } from '#test/inference/batch-bench.ts';
 import { type Body, writeEngines } from '#test/inference/inference-gateway.ts';
 
-it('a batch goes on after its gateway was stopped and started again: nothing is asked twice', async () => {
+it('continues a batch after its gateway was stopped and started, and sends no line twice', async () => {
   const database = await createTestDatabase();
   const enginesDir = writeEngines({ chat: flexFile('chat') });
   const env = { HEADGATE_BOOTSTRAP_KEY: 'bootstrap-key-of-this-test-0123456789' };

@@ -49,8 +49,8 @@ const make = (body: object, key?: string): Promise<Response> =>
     key === undefined ? {} : { key },
   );
 
-describe('a batch that is not made', () => {
-  it('is one of a file that is not there, or another organization’s', async () => {
+describe('POST /v1/batches', () => {
+  it('returns 404 for a file that does not exist or belongs to another organization', async () => {
     const other = await openOrganization(bench.gateway, '1');
     const theirs = await uploadFile(bench.gateway, linesOf(1), other.key);
     for (const id of ['file_019ab1c2d3e47f008a1b2c3d4e5f6071', 'x', theirs.id]) {
@@ -66,13 +66,13 @@ describe('a batch that is not made', () => {
     [{ metadata: { a: 'x\0' } }, 'metadata.a'],
     [{ output_expires_after: { anchor: 'created_at', seconds: 1 } }, 'output_expires_after.seconds'],
     [{ colour: 'red' }, 'colour'],
-  ])('is one with %j', async (fields, param) => {
+  ])('returns 400 for %j', async (fields, param) => {
     const { id } = await uploadFile(bench.gateway, linesOf(1));
     expect(await errorOf(await make({ input_file_id: id, ...fields }))).toMatchObject({ status: 400, param });
   });
 });
 
-describe('a file that is not run', () => {
+describe('a batch whose file is invalid', () => {
   const big = 'x'.repeat(1000);
   it.each<[string, string | Buffer, { code: string; line: number | null }[]]>([
     ['empty', '', [{ code: 'empty_file', line: null }]],
@@ -112,7 +112,7 @@ describe('a file that is not run', () => {
     ['of a model of another task', line(0, { body: { model: 'embed' } }), [{ code: 'model_not_found', line: 1 }]],
     ['of two models', `${line(0)}\n${line(1, { body: { model: 'plain' } })}`, [{ code: 'mismatched_model', line: 2 }]],
     ['too long', linesOf(51), [{ code: 'too_many_tasks', line: null }]],
-  ])('is one %s', async (_name, text, errors) => {
+  ])('fails with the errors of a file that is %s', async (_name, text, errors) => {
     const { id } = await startBatch(bench.gateway, text);
     const batch = await batchEnd(bench.gateway, id);
     expect(batch).toMatchObject({ status: 'failed', output_file_id: null, error_file_id: null, completed_at: null });
@@ -121,8 +121,8 @@ describe('a file that is not run', () => {
   });
 });
 
-describe('a batch', () => {
-  it('answers each line of its file, at the price of flex, and its file is kept meanwhile', async () => {
+describe('a completed batch', () => {
+  it('answers each line at the flex price, and keeps its file from deletion meanwhile', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const made = await startBatch(bench.gateway, linesOf(20), { key, fields: { metadata: { run: 'nightly' } } });
     expect(made).toMatchObject({
@@ -174,7 +174,7 @@ const slow = (count: number, tpotMs = 100, tokens = 600): string =>
   linesOf(count, { body: { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: tpotMs } } });
 
 describe('the lines of a batch', () => {
-  it('that are at fault are in its error file, with what a client would have been told', async () => {
+  it('are in the error file when invalid, with the error that a client would get', async () => {
     const text = [
       line(0),
       line(1, { body: { max_tokens: -1 } }),
@@ -197,7 +197,7 @@ describe('the lines of a batch', () => {
     ]);
   });
 
-  it('are of the tier flex, whatever they say, and have their custom ids and texts as they were sent', async () => {
+  it('run in the tier flex despite their service_tier, and keep their custom ids and texts', async () => {
     const odd = '✓ "quoted" \\ ümläut 🜚';
     const text = `\ufeff${line(0, { customId: odd, body: { service_tier: 'default', user: odd } })}\r\n\r\n${line(1, { body: { service_tier: null } }).replace('"service_tier"', '"service\\u005ftier"')}\r\n`;
     const { id } = await startBatch(bench.gateway, text);
@@ -210,7 +210,7 @@ describe('the lines of a batch', () => {
     }
   });
 
-  it('may name their model by any of its names', async () => {
+  it('accept any name of their model', async () => {
     const names = ['GPT-4', 'chat', 'test/chat', 'The Chat'];
     const text = names.map((model, n) => line(n, { body: { model } })).join('\n');
     const { id } = await startBatch(bench.gateway, text);
@@ -221,7 +221,7 @@ describe('the lines of a batch', () => {
     }
   });
 
-  it('go to each endpoint that batches are for', async () => {
+  it('reach each endpoint that batches support', async () => {
     const embeddings = line(0, {
       url: '/v1/embeddings',
       body: { model: 'embed', input: 'x', messages: undefined, max_tokens: undefined },
@@ -242,8 +242,8 @@ describe('the lines of a batch', () => {
   });
 });
 
-describe('a batch that cannot go on', () => {
-  it('waits for money, says so, and goes on with it', async () => {
+describe('an interrupted batch', () => {
+  it('waits for money, shows that, and continues when the wallet has credit', async () => {
     const { id: organization, key } = await openOrganization(bench.gateway, null);
     const { id } = await startBatch(bench.gateway, linesOf(5), { key });
     const waiting = await batchWhen(bench.gateway, id, ({ waiting_for: code }) => code !== null, key);
@@ -261,7 +261,7 @@ describe('a batch that cannot go on', () => {
     });
   });
 
-  it('waits at the limits of its key, half of which it leaves to others', async () => {
+  it('waits at the limits of its key, and leaves half of each limit to other requests', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const own = await inferenceKey(key, { max_concurrency: 4 });
     const { id } = await startBatch(bench.gateway, slow(10, 20, 50), { key: own.secret });
@@ -275,7 +275,7 @@ describe('a batch that cannot go on', () => {
     expect(refused).toBe(0);
   });
 
-  it('leaves half of each limit of its project to others, also of one of which more is left than of another', async () => {
+  it('leaves half of each limit of its project to other requests, also of the less used limit', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { data }: Body = await (await bench.gateway.request('/v1/projects', { key })).json();
     const path = `/v1/organization/projects/${data[0].id}/rate_limits/rl-chat`;
@@ -302,7 +302,7 @@ describe('a batch that cannot go on', () => {
     expect(later).toMatchObject({ waiting_for: 'rate_limit_exceeded', request_counts: { completed: 1 } });
   });
 
-  it('ends as failed when its key is revoked, with what was answered, and says why of the rest', async () => {
+  it('fails when its key is revoked, keeps its answers, and gives the reason for the other lines', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const own = await inferenceKey(key);
     const text = `${linesOf(3)}\n${slow(9).replaceAll('"line-', '"slow-')}`;
@@ -321,7 +321,7 @@ describe('a batch that cannot go on', () => {
     for (const error of errors) expect(error).toMatchObject({ response: null, error: { code: 'unauthorized' } });
   });
 
-  it('goes on with another secret of its key', async () => {
+  it('continues after its key is rotated', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const own = await inferenceKey(key);
     const { id } = await startBatch(bench.gateway, slow(12, 10, 40), { key: own.secret });
@@ -334,7 +334,7 @@ describe('a batch that cannot go on', () => {
     });
   });
 
-  it('is cancelled within seconds, with what was answered', async () => {
+  it('is canceled within seconds, and keeps its answers', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const text = `${linesOf(3)}\n${slow(9, 1000).replaceAll('"line-', '"slow-')}`;
     const { id } = await startBatch(bench.gateway, text, { key });
@@ -361,7 +361,7 @@ describe('a batch that cannot go on', () => {
     }
   });
 
-  it('expires with its window, with what was answered', async () => {
+  it('expires with its completion window, and keeps its answers', async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     const { id } = await startBatch(bench.gateway, `${linesOf(2)}\n${slow(4, 1000).replaceAll('"line-', '"slow-')}`, {
       key,

@@ -71,7 +71,7 @@ const sum = (records: readonly Body[], field: string): number =>
   records.reduce((total, record) => total + record[field], 0);
 
 describe('clients that leave', () => {
-  it('200 streams and 50 JSON requests, half of them left at random: the books equal the engine’s counters', async () => {
+  it("leave records that equal the engine's counters: 200 streams and 50 JSON requests, half of them left", async () => {
     const { key } = await openOrganization(bench.gateway, '5');
     await (await bench.chat({})).text();
     const socket = bench.socketOf('chat');
@@ -136,7 +136,7 @@ describe('clients that leave', () => {
     expect(totals.num_model_requests).toBe(records.length);
   });
 
-  it('before the first token cost nothing', async () => {
+  it('are charged nothing before the first token', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     for (const stream of [true, false]) {
       const body = chatBody({ stream, standin: { ttft_ms: 5000 } });
@@ -152,7 +152,7 @@ describe('clients that leave', () => {
     expect(await readMetric(bench.socketOf('chat'), 'vllm:num_requests_running')).toBe(0);
   });
 
-  it('with every choice’s end in their hands are complete', async () => {
+  it('have outcome completed when they received the end of every choice', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const body = chatBody({ stream: true, standin: { output_tokens: 3, finish: 'stop', tpot_ms: 5 } });
     const answer = await fetch(new URL(chatPath, bench.gateway.url), {
@@ -173,7 +173,7 @@ describe('clients that leave', () => {
 });
 
 describe('a usage record', () => {
-  it('has every field, and is there when the last byte is', async () => {
+  it('has every field, and exists when the last byte is sent', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     for (const stream of [true, false]) {
       const headers = { 'x-client-request-id': `my own ${stream}` };
@@ -212,7 +212,7 @@ describe('a usage record', () => {
     }
   });
 
-  it('keeps a client’s id only as printable text of bounded length', async () => {
+  it("keeps a client's request id only as printable text of bounded length", async () => {
     for (const [headers, noted] of [
       [{ 'x-request-id': 'plain' }, 'plain'],
       [{ 'x-request-id': 'second', 'x-client-request-id': 'first' }, 'first'],

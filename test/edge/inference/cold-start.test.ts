@@ -22,8 +22,8 @@ const bench = useInference(() => ({
 
 const machine = /\/work|\/tmp|\.sock|node |standin|vllm|traceback|CUDA|\.ts\b|pid/i;
 
-describe.concurrent('a model that is cold', () => {
-  it('and fails quickly is 503 with the cause in plain words, streamed or not, and asks nobody to wait for what only an operator mends', async () => {
+describe.concurrent('a cold model', () => {
+  it('returns 503 with the cause and without Retry-After when its start fails quickly, streamed or not', async () => {
     for (const stream of [true, false]) {
       const answer = await bench.chat({ model: 'broken', stream });
       expect(answer.headers.get('content-type')).toBe('application/json');
@@ -46,7 +46,7 @@ describe.concurrent('a model that is cold', () => {
     expect(models.status).toBe('failed');
   });
 
-  it('and fails late ends its streams with an error frame, and its JSON requests with 503', async () => {
+  it('ends streams with an error frame and JSON requests with 503 when its start fails late', async () => {
     const [streamed, json] = await Promise.all([
       bench.chat({ model: 'late', stream: true }),
       bench.chat({ model: 'late' }),
@@ -61,7 +61,7 @@ describe.concurrent('a model that is cold', () => {
     expect(await bench.recordOf(streamed)).toMatchObject({ outcome: 'failed', status: 200, cost: '0' });
   });
 
-  it('starts once for 200 who wait; streams hear a comment after five silent seconds', async () => {
+  it('starts once for 200 waiting requests, and sends streams a comment after five silent seconds', async () => {
     const startedMs = performance.now();
     const answers = Array.from({ length: 200 }, (_, index) => bench.chat({ model: 'slow', stream: index % 2 === 0 }));
     const first = await answers[0];
@@ -99,7 +99,7 @@ describe.concurrent('a model that is cold', () => {
     ['/v1/completions', { prompt: 'Hello', max_tokens: 8 }],
     ['/v1/messages', { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 }],
     ['/v1/responses', { input: 'Hello', max_output_tokens: 8 }],
-  ])('streams %s without an empty line that follows no data', async (path, fields) => {
+  ])('streams %s without an empty line that ends no event', async (path, fields) => {
     const answer = await bench.post(path, { model: 'slow', stream: true, ...fields });
     const text = await answer.text();
     expect(text.startsWith(': ')).toBe(true);
@@ -110,7 +110,7 @@ describe.concurrent('a model that is cold', () => {
     expect(events.length).toBeGreaterThan(3);
   });
 
-  it('and that its client does not wait for is no failure, and free', async () => {
+  it('records outcome aborted at no cost when the client leaves before the start ends', async () => {
     const leaving = new AbortController();
     const waiting = bench.chat({ model: 'left' }, { signal: leaving.signal }).catch(() => null);
     const status = async (): Promise<string> =>
@@ -127,7 +127,7 @@ describe.concurrent('a model that is cold', () => {
 });
 
 describe('a quick start', () => {
-  it('keeps its streams free of comments', async () => {
+  it('sends streams no comments', async () => {
     const answer = await bench.chat({ model: 'quick', stream: true });
     expect(answer.headers.get('x-headgate-start')).toBe('cold');
     expect((await answer.text()).startsWith('data: ')).toBe(true);

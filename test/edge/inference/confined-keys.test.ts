@@ -74,8 +74,8 @@ describe('a key of a project with a hard budget', () => {
   });
 });
 
-describe('confined', () => {
-  it('holds a key to its project without a budget, is shown, and is audited', async () => {
+describe('a key with confined: true', () => {
+  it('stays in its project without a budget, shows the setting, and is audited', async () => {
     const { key, other } = await openProjects();
     const made = await makeKey(bench, key, { confined: true });
     expect(made.confined).toBe(true);
@@ -98,7 +98,7 @@ describe('confined', () => {
     expect(data.map(({ confined }: Body) => confined)).toEqual([false]);
   });
 
-  it('lets a management key do only what a member does', async () => {
+  it('gives a management key only what a member may do', async () => {
     const { key, own, other } = await openProjects();
     const manager = await ask('/v1/keys', key, { name: 'manager', scope: 'management', confined: true });
     const { id: free } = await ask('/v1/keys', key, { name: 'free' });
@@ -125,7 +125,7 @@ describe('confined', () => {
     expect((await bench.gateway.request('/v1/audit', { key: manager.secret })).status).toBe(200);
   });
 
-  it('lets a key of a platform administrator see its own organization only', async () => {
+  it("limits a platform administrator's key to its own organization", async () => {
     const { organizationId } = await openProjects();
     const manager = await ask('/v1/keys', bench.gateway.key, { scope: 'management', confined: true });
     const asked = { key: manager.secret };
@@ -134,7 +134,7 @@ describe('confined', () => {
     expect((await bench.gateway.request(path, asked)).status).toBe(404);
   });
 
-  it('stays true when the key is rotated', async () => {
+  it('stays confined after a rotation', async () => {
     const { key, other } = await openProjects();
     const made = await makeKey(bench, key, { confined: true });
     const { secret, confined } = await ask(`/v1/keys/${made.id}/rotate`, key, { grace_seconds: 3600 });
@@ -142,7 +142,7 @@ describe('confined', () => {
     for (const one of [made.secret, secret]) await expectConfined(await chatIn(one, other));
   });
 
-  it('is always true for a key of a service account', async () => {
+  it('is the only kind of key that a service account has', async () => {
     const { key, own } = await openProjects();
     const { id: account } = await ask(`/v1/organization/projects/${own}/service_accounts`, key, { name: 'nightly' });
     const made = await ask('/v1/keys', key, { service_account_id: account });
@@ -154,8 +154,8 @@ describe('confined', () => {
   });
 });
 
-describe('X-Project-ID of a key whose person is a member', () => {
-  it('returns 400 for a project that members do not see', async () => {
+describe('X-Project-ID with the key of a member', () => {
+  it('returns 400 for a project that the member does not see', async () => {
     const { organizationId, key, own, other } = await openProjects();
     const { id: shared } = await ask('/v1/projects', key, { name: 'shared', visibility: 'public' });
     const { secret } = await makeKey(bench, key, {});

@@ -22,7 +22,7 @@ const dense = (chars: number): string =>
     String.fromCodePoint(0x4e00 + ((index * 7919 + (index >> 3) * 104_729) % 20_000)),
   ).join('');
 
-describe('a body with a content coding', () => {
+describe('a body with Content-Encoding', () => {
   it.each([
     ['gzip', gzipSync],
     ['x-gzip', gzipSync],
@@ -30,7 +30,7 @@ describe('a body with a content coding', () => {
     ['deflate', deflateSync],
     ['br', brotliCompressSync],
     ['zstd', zstdCompressSync],
-  ] as const)('%s is decoded, small and large', async (coding, encode) => {
+  ] as const)('is decoded, small and large: %s', async (coding, encode) => {
     for (const content of ['Hello', dense(3000), 'word '.repeat(4000)]) {
       const answer = await send(coding, new Uint8Array(encode(chatBody(content))));
       expect(await answer.json()).toMatchObject({ choices: [{ finish_reason: expect.any(String) }] });
@@ -42,7 +42,7 @@ describe('a body with a content coding', () => {
   });
 
   it.each(['compress', 'gzip, br', 'snappy'])(
-    '%s is 415, and the answer names those that are decoded',
+    'returns 415 with the supported codings in Accept-Encoding: %s',
     async (coding) => {
       for (const path of [chatPath, '/v1/keys']) {
         const answer = await send(coding, new Uint8Array(Buffer.from('{}')), path);
@@ -52,7 +52,7 @@ describe('a body with a content coding', () => {
     },
   );
 
-  it('that is something else, or cut off, is 400', async () => {
+  it('returns 400 when the body is not encoded so, or is cut off', async () => {
     const whole = gzipSync(chatBody(dense(3000)));
     for (const bytes of [Buffer.from(chatBody('Hello')), whole.subarray(0, whole.length - 20)]) {
       expect(await errorOf(await send('gzip', new Uint8Array(bytes)))).toMatchObject({
@@ -63,7 +63,7 @@ describe('a body with a content coding', () => {
     }
   });
 
-  it('that is small, and decodes to more than a body may have or to far more than it is, is 413', async () => {
+  it('returns 413 when it decodes to more than a body may have, or expands far too much', async () => {
     const large = gzipSync(chatBody(dense(bodyBytesMax / 2)));
     const bomb = gzipSync(chatBody('x'.repeat(bodyBytesMax - 1000)));
     expect(bomb.length).toBeLessThan(6000);

@@ -130,21 +130,21 @@ const usageModes: readonly [string, object, { readonly final: boolean; readonly 
 /** Tool ids are random and stand in the first frame of a call. */
 const withoutToolIds = (text: string): string => text.replaceAll(/chatcmpl-tool-[0-9a-f]+/g, 'TOOL');
 
-describe('a JSON answer has the engine’s bytes', () => {
+describe('a JSON answer', () => {
   it.each([
     ...variants,
     ['embeddings', embeddings, { model: 'embed', input: ['a', 'b'] }] as const,
     ['embeddings in base64', embeddings, { model: 'embed', input: 'a', encoding_format: 'base64' }] as const,
     ['embeddings of tokens, shortened', embeddings, { model: 'embed', input: [1, 2, 3], dimensions: 32 }] as const,
-  ])('%s', async (_, path, body) => {
+  ])("keeps the engine's bytes: %s", async (_, path, body) => {
     const { engine, gateway, headers } = await askBoth(path, body);
     expect(withoutToolIds(gateway)).toBe(withoutToolIds(engine));
     expect(headers.get('content-type')).toBe('application/json');
   });
 });
 
-describe.each(usageModes)('a stream %s has the engine’s bytes but for the usage', (_, options, wanted) => {
-  it.each(variants)('%s', async (__, path, body) => {
+describe.each(usageModes)('a stream %s', (_, options, wanted) => {
+  it.each(variants)("keeps the engine's bytes except for the usage: %s", async (__, path, body) => {
     const { engine, gateway } = await askBoth(path, { ...body, stream: true, ...options });
     expect(engine.endsWith('data: [DONE]\n\n')).toBe(true);
     expect(withoutToolIds(gateway)).toBe(withoutToolIds(expectedStream(engine, wanted)));
@@ -155,7 +155,7 @@ describe.each(usageModes)('a stream %s has the engine’s bytes but for the usag
 describe('usage with its cost', () => {
   const include = { usage: { include: true } };
 
-  it('is the JSON answer with one member more, a number without exponent', async () => {
+  it('adds one member without an exponent to the usage of a JSON answer', async () => {
     const { engine, gateway } = await askBoth(chatPath, { ...chat, ...include });
     const cost = /,"cost":([0-9.]+)\}/.exec(gateway);
     expect(gateway.replace(cost?.[0] ?? '', '}')).toBe(engine);
@@ -167,7 +167,7 @@ describe('usage with its cost', () => {
     );
   });
 
-  it('is the usage chunk of a stream with one member more', async () => {
+  it('adds one member to the usage chunk of a stream', async () => {
     const { engine, gateway } = await askBoth(chatPath, { ...chat, ...include, stream: true });
     const expected = expectedStream(engine, { final: true, running: false });
     expect(gateway.replace(/,"cost":[0-9.]+\}/, '}')).toBe(expected);

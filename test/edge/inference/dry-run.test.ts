@@ -6,7 +6,7 @@ const headers = { 'x-headgate-dry-run': 'true' };
 const ask = { model: 'cold', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 100 };
 const path = '/v1/chat/completions';
 
-describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place) => {
+describe.each(['this process', 'Redis'])('a dry run with limits in %s', (place) => {
   let redis: TestRedis | null = null;
   afterAll(() => redis?.stop());
   const bench = useInference(async () => {
@@ -30,7 +30,7 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
     return made.secret;
   }
 
-  it('is refused like the request itself where that is not valid, or the key is not', async () => {
+  it('fails like the real request when the request or the key is not valid', async () => {
     for (const [body, code] of [
       [{ ...ask, model: 'nobody' }, 'model_not_found'],
       [{ ...ask, max_tokens: 'many' }, 'invalid_value'],
@@ -44,12 +44,12 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
     expect((await bench.post(path, ask, { headers, key: 'sk-wrong' })).status).toBe(401);
   });
 
-  it('is refused when the header says neither true nor false', async () => {
+  it('returns 400 when the header is neither true nor false', async () => {
     const answer = await bench.post(path, ask, { headers: { 'x-headgate-dry-run': 'yes' } });
     expect(await errorOf(answer)).toMatchObject({ status: 400, code: 'invalid_value', param: 'x-headgate-dry-run' });
   });
 
-  it('says what the request costs, starts no engine and writes nothing', async () => {
+  it('returns the cost of the request, starts no engine and writes nothing', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     for (const stream of [false, true]) {
       const body = { ...ask, stream };
@@ -74,21 +74,21 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
     expect(totals).toMatchObject({ num_model_requests: 0, refusals: {} });
   });
 
-  it('knows a warm model, and how long a cold one took to start before', async () => {
+  it('returns cold_start_seconds null for a warm model', async () => {
     const warm = await bench.chat({});
     expect(warm.status).toBe(200);
     await warm.text();
     expect((await rehearse({ ...ask, model: 'chat' })).cold_start_seconds).toBeNull();
   });
 
-  it('says which refusal a wallet would give', async () => {
+  it('returns the refusal of an empty wallet', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     expect(await rehearse(ask, { key })).toMatchObject({ admitted: false, refusal: 'insufficient_funds' });
     const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals.refusals).toEqual({});
   });
 
-  it('says which limit would refuse, and uses up none', async () => {
+  it('returns the limit that would refuse, and uses up none', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const limited = await limitKey(key, { requests_per_minute: 1 });
     for (let count = 0; count < 3; count += 1) {
@@ -103,7 +103,7 @@ describe.each(['this process', 'Redis'])('with limits in %s, a dry run', (place)
     expect(answer).toMatchObject({ admitted: false, refusal: 'rate_limit_exceeded' });
   });
 
-  it('keeps to a cap on the cost', async () => {
+  it('applies a cap on the cost', async () => {
     const both = { ...headers, 'x-headgate-max-cost': '0.00002' };
     const capped = await rehearse(ask, { headers: both });
     expect(Number(capped.estimated_cost)).toBeLessThanOrEqual(0.00002);

@@ -21,8 +21,8 @@ const bench = useInference(async () => {
 });
 afterAll(() => engine?.close());
 
-describe('an engine that counts more than a request may have', () => {
-  it('takes no more from the wallet than that', async () => {
+describe('an engine that counts more tokens than a request may have', () => {
+  it("charges the wallet no more than the request's ceiling", async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const answer = await bench.chat({ stream: true, max_tokens: 1000 }, { key });
     expect(framesOf(await answer.text()).at(-1)).toBe('[DONE]');

@@ -46,13 +46,13 @@ describe.each([
     ['a cut', { cut_after: 0 }, 502],
     ['silence', { hang: 'before_headers' }, 504],
     ['silence after its headers', { hang: 'after_headers' }, 504],
-  ])('%s is an upstream_error', async (__, standin, status) => {
+  ])('returns upstream_error: %s', async (__, standin, status) => {
     const { error, record } = await askFailing({ stream, standin });
     expect(error).toMatchObject(failed(status));
     expect(record).toMatchObject(freeRecord(status));
   });
 
-  it.each([429, 503])('status %d is 503 with Retry-After', async (status) => {
+  it.each([429, 503])('returns 503 with Retry-After for status %d', async (status) => {
     const { answer, error, record } = await askFailing({
       stream,
       standin: { status, status_message: 'EngineCore is busy' },
@@ -71,13 +71,13 @@ describe('a JSON answer that breaks', () => {
     ['by a cut in its body', { cut_after: 3, cut_mid_frame: true }, 502],
     ['by garbage', { garbage_after: 3 }, 502],
     ['by silence', { hang: 'after_tokens', hang_after: 3 }, 504],
-  ])('%s is an upstream_error and costs nothing', async (_, standin, status) => {
+  ])('returns upstream_error and costs nothing: %s', async (_, standin, status) => {
     const { error, record } = await askFailing({ stream: false, max_tokens: 40, standin });
     expect(error).toMatchObject(failed(status));
     expect(record).toMatchObject(freeRecord(status));
   });
 
-  it('by an abort that nobody asked for is an upstream_error, and what the engine counted is written off', async () => {
+  it('returns upstream_error after an unrequested abort, and writes off the counted tokens', async () => {
     const { error, record } = await askFailing({ stream: false, max_tokens: 40, standin: { abort_after: 3 } });
     expect(error).toMatchObject(failed(502));
     expect(record).toMatchObject({ ...freeRecord(502), output_tokens: 3, usage_source: 'engine' });
@@ -93,7 +93,7 @@ describe('a stream that breaks in the middle', () => {
     ['by garbage', { garbage_after: 3 }],
     ['by an abort that nobody asked for', { abort_after: 3 }],
     ['by silence', { hang: 'after_tokens', hang_after: 3 }],
-  ])('%s ends with one error frame and [DONE], billed to the token', async (_, standin) => {
+  ])('ends with one error frame and [DONE], billed to the token: %s', async (_, standin) => {
     // A token takes its time, so that each has reached the gateway before the connection goes.
     const answer = await bench.chat({ stream: true, max_tokens: 40, standin: { ...standin, tpot_ms: 5 } });
     expect(answer.status).toBe(200);
@@ -111,7 +111,7 @@ describe('a stream that breaks in the middle', () => {
     expect(Number(record.cost)).toBeCloseTo((record.input_tokens * 0.1 + 3 * 0.4) / 1e6, 12);
   });
 
-  it('by an abort before its first token ends with an error frame and costs nothing', async () => {
+  it('ends with an error frame and costs nothing after an abort before its first token', async () => {
     const answer = await bench.chat({ stream: true, standin: { abort_after: 0 } });
     const frames = framesOf(await answer.text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
@@ -125,15 +125,15 @@ describe('a stream that breaks in the middle', () => {
     });
   });
 
-  it('before its first token is an error with its own status', async () => {
+  it('returns an error status when it breaks before its first token', async () => {
     const { error, record } = await askFailing({ stream: true, standin: { error_after: 0 } });
     expect(error).toMatchObject(failed(502));
     expect(record).toMatchObject(freeRecord(502));
   });
 });
 
-describe('answers that are good', () => {
-  it('show nothing of the engine in their headers, streamed or not', async () => {
+describe('answers of an engine', () => {
+  it('contain no header of the engine, streamed or not', async () => {
     for (const stream of [true, false]) {
       const answer = await bench.chat({ stream });
       expect(answer.status).toBe(200);
@@ -145,7 +145,7 @@ describe('answers that are good', () => {
     }
   });
 
-  it('give their holds back, and so do the failed ones', async () => {
+  it('release their holds, also when they fail', async () => {
     const wallet: Body = await bench.wallet();
     expect(wallet.held).toBe('0');
   });

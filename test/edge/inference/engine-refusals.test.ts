@@ -35,10 +35,10 @@ const vllmHeaders = [
 const leaks =
   /smollm2|BadRequest|validation error|parameter=|EngineCore|vllm|10\.0\.0\.7|secret prompt|--enable|nginx|function-wrap/i;
 
-describe('a 400 of the engine becomes a 400 in our words', () => {
+describe('a 400 of the engine', () => {
   it.each(
     refusals.map(([name, body, code, param, said, fields]) => [name, { body, code, param, said, fields }] as const),
-  )('%s', async (_, { body, code, param, said, fields }) => {
+  )("returns 400 in the gateway's words: %s", async (_, { body, code, param, said, fields }) => {
     for (const stream of [true, false]) {
       answerWith(400, body, vllmHeaders);
       const got = await bench.chat({ ...fields, stream });
@@ -55,7 +55,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     }
   });
 
-  it('a body that is no JSON, by the place in what the client sent, whatever the engine got and says', async () => {
+  it('names the place of a JSON error in the body that the client sent, not in the forwarded one', async () => {
     const at = "{'type': 'json_invalid', 'loc': ('body', 128), 'msg': 'JSON decode error'}";
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${bench.gateway.key}` };
     const sent = '{"model": "chat", "messages": [{"role": "user", "content": "one line\n and more"}], "stream": true}';
@@ -75,7 +75,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     }
   });
 
-  it('an embedding format that the validator lists in every variant of a body', async () => {
+  it('names encoding_format when the engine reports it in every variant of the body', async () => {
     const variants = ['function-wrap[__log_extra_fields__()]', 'EmbeddingChatRequest'].map(
       (variant) =>
         `  {'type': 'literal_error', 'loc': ('body', '${variant}', 'encoding_format'), 'msg': "Input should be 'float'", 'input': 'hex'}`,
@@ -94,7 +94,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'encoding_format' });
   });
 
-  it('the half of a pair that is not there', async () => {
+  it('names the missing half of a pair', async () => {
     const variant = 'function-after[_merge_instruction_into_kwargs(), function-wrap[__log_extra_fields__()]]';
     const entries = ['queries', 'documents', 'data_1', 'data_2', 'text_2'].map(
       (name) => `  {'type': 'missing', 'loc': ('body', '${variant}', '${name}'), 'msg': 'Field required', 'input': {}}`,
@@ -104,7 +104,7 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
     expect(error).toMatchObject({ status: 400, code: 'invalid_request_error', param: 'text_2' });
   });
 
-  it('an embedding without input', async () => {
+  it('names the missing input of an embedding', async () => {
     const message =
       "7 validation errors:\n  {'type': 'missing', 'loc': ('body', 'function-wrap[__log_extra_fields__()]', 'input'), 'msg': 'Field required', 'input': {'model': 'smollm2-135m'}}\n  {'type': 'missing', 'loc': ('body', 'function-wrap[__log_extra_fields__()]', 'messages'), 'msg': 'Field required', 'input': {'model': 'smollm2-135m'}}";
     answerWith(400, envelope(message, 'body.function-wrap[__log_extra_fields__()].input', 'Bad Request'));
@@ -114,8 +114,8 @@ describe('a 400 of the engine becomes a 400 in our words', () => {
   });
 });
 
-describe('a request of the minute', () => {
-  it('is used up by what reached an engine, though that refused it, and by nothing that did not', async () => {
+describe('a requests-per-minute limit', () => {
+  it('counts requests that the engine refused, and no request that the gateway refused', async () => {
     const body = { name: 'counted', scope: 'inference', requests_per_minute: 2 };
     const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
     const ask = async (fields: object): Promise<[number, string | null]> => {
@@ -132,7 +132,7 @@ describe('a request of the minute', () => {
   });
 });
 
-describe('what the engine says about itself is our failure', () => {
+describe("an engine error that is not the client's fault", () => {
   it.each([
     [
       'an unknown model',
@@ -157,7 +157,7 @@ describe('what the engine says about itself is our failure', () => {
     ],
     ['scaling', 503, '{"error":"The model is currently scaling. Please try again later."}', 503],
     ['a JSON answer to a stream', 200, '{"id":"x","choices":[]}', 502],
-  ])('%s', async (_, status, body, expected) => {
+  ])("returns upstream_error without the engine's words: %s", async (_, status, body, expected) => {
     answerWith(status, body, vllmHeaders);
     const error = await errorOf(await bench.chat({ stream: true }));
     expect(error).toMatchObject({ status: expected, code: 'upstream_error', type: 'upstream_error', param: null });
@@ -168,7 +168,7 @@ describe('what the engine says about itself is our failure', () => {
     ['an object', '{"error":{"message":"EngineCore says no","code":500}}'],
     ['a text', '{"id":"x","error":"EngineCore says no"}'],
     ['beside an empty usage', '{"usage":null,"error":{"message":"EngineCore says no"}}'],
-  ])('an error under status 200, %s', async (_, body) => {
+  ])('returns 502 for an error under status 200: %s', async (_, body) => {
     answerWith(200, body, vllmHeaders);
     const got = await bench.chat({});
     expect(await errorOf(got.clone())).toMatchObject({ status: 502, code: 'upstream_error', type: 'upstream_error' });
@@ -176,7 +176,7 @@ describe('what the engine says about itself is our failure', () => {
     expect(await bench.recordOf(got)).toMatchObject({ status: 502, outcome: 'failed', cost: '0' });
   });
 
-  it('an answer without usage that says it has no error is one', async () => {
+  it('is not assumed for an answer with "error": null and without usage', async () => {
     const body = '{"id":"x","error":null,"choices":[]}';
     answerWith(200, body, vllmHeaders);
     const got = await bench.chat({});
@@ -209,7 +209,7 @@ describe('what the engine says about itself is our failure', () => {
     [522, 504],
     [524, 504],
     [529, 503],
-  ])('a page of status %i, of a proxy before it, is %i', async (status, expected) => {
+  ])("maps a proxy's HTML page of status %i to %i", async (status, expected) => {
     const page = `<html><head><title>${status}</title></head><body>nginx/1.27 at 10.0.0.7</body></html>`;
     answerWith(status, page, ['content-type: text/html', 'location: http://10.0.0.7/', 'server: nginx']);
     for (const stream of [true, false]) {
@@ -224,7 +224,7 @@ describe('what the engine says about itself is our failure', () => {
     }
   });
 
-  it('its own Retry-After is kept when it is one', async () => {
+  it('keeps a valid Retry-After of the engine', async () => {
     for (const [line, seconds] of [
       ['retry-after: 7', '7'],
       ['retry-after: 0', '1'],

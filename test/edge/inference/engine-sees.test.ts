@@ -54,13 +54,13 @@ async function send(body: string, headers: Readonly<Record<string, string>> = {}
 /** Odd, but JSON: what a reader that re-made it would change. */
 const odd = ` { "messages" : [{"role":"user","content":"h\\u00e9 é 🦙 \\/"}],\t"model":"chat" ,"x-unknown":{"b":1e400,"a":1.0,"a":-0},\n"big":12345678901234567890.10,"max_tokens":5} \r\n`;
 
-describe('the body that the engine gets', () => {
-  it('is the client’s, byte for byte, unknown fields and blanks included', async () => {
+describe('the body that the engine receives', () => {
+  it("equals the client's byte for byte, unknown fields and whitespace included", async () => {
     expect((await send(odd)).status).toBe(200);
     expect(utf8(seen().body)).toBe(odd);
   });
 
-  it('has another model where the engine calls it otherwise, and nothing else', async () => {
+  it('differs only in the model when the engine uses another name', async () => {
     for (const name of ['named', 'NAMED', 'The named', 'test/named']) {
       const answered = await send(odd.replace('"chat"', JSON.stringify(name)));
       expect(utf8(seen().body)).toBe(odd.replace('"chat"', '"upstream/Näme"'));
@@ -68,7 +68,7 @@ describe('the body that the engine gets', () => {
     }
   });
 
-  it('keeps a limit that is an integer with a fraction of 0 or an exponent', async () => {
+  it('keeps a limit written with a fraction of 0 or an exponent', async () => {
     for (const limit of ['4.0', '40e-1']) {
       const body = `{"model":"chat","messages":[],"max_tokens":${limit}}`;
       await send(body, { 'x-headgate-max-cost': '0.001' });
@@ -76,12 +76,12 @@ describe('the body that the engine gets', () => {
     }
   });
 
-  it('says the catalog id where the client used another name', async () => {
+  it('has the catalog id when the client used another name', async () => {
     await send(odd.replace('"chat"', '"the CHAT"'));
     expect(utf8(seen().body)).toBe(odd);
   });
 
-  it('asks for running usage in a stream, and keeps the other options', async () => {
+  it('requests running usage in a stream, and keeps the other stream options', async () => {
     const usage = '{"include_usage":true,"continuous_usage_stats":true}';
     await send('{"model":"chat","messages":[],"stream":true}');
     expect(seen().body).toBe(`{"stream_options":${usage},"model":"chat","messages":[],"stream":true}`);
@@ -95,21 +95,21 @@ describe('the body that the engine gets', () => {
     });
   });
 
-  it('is not touched for usage where it is no stream', async () => {
+  it('has no usage options when it is not a stream', async () => {
     const body = '{"model":"chat","messages":[],"stream":false,"usage":{"include":true}}';
     await send(body);
     expect(seen().body).toBe(body);
   });
 
-  it('of embeddings is the client’s as well', async () => {
+  it("equals the client's for embeddings too", async () => {
     const body = '{"input":["a",  "b"],"stream":"yes","n":0,"model":"embed"}';
     await send(body, {}, '/v1/embeddings');
     expect(seen().body).toBe(body);
   });
 });
 
-describe('the output limit that the engine gets from a small wallet', () => {
-  it('holds the whole context where the client says null, and the default of 16 only where it says nothing', async () => {
+describe('the output limit that a small wallet sets', () => {
+  it('is computed from the whole context for max_tokens: null, and from the default of 16 only when absent', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const completion = async (more: object): Promise<string | null> => {
       const answered = await bench.post('/v1/completions', { model: 'vllm', prompt: 'x', ...more }, { key });
@@ -124,7 +124,7 @@ describe('the output limit that the engine gets from a small wallet', () => {
     expect(JSON.parse(seen().body).max_tokens).toBe(tokens);
   });
 
-  it('replaces both names of the limit in a chat', async () => {
+  it('replaces both limit fields of a chat', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const answered = await bench.chat({ max_tokens: 8000, max_completion_tokens: 7000 }, { key });
     const tokens = Number(answered.headers.get('x-headgate-max-tokens'));
@@ -133,8 +133,8 @@ describe('the output limit that the engine gets from a small wallet', () => {
   });
 });
 
-describe('the headers that the engine gets', () => {
-  it('are those of a short list', async () => {
+describe('the headers that the engine receives', () => {
+  it('are only those of a short list', async () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const answered = await send(odd, {
       traceparent,
@@ -177,23 +177,23 @@ describe('the headers that the engine gets', () => {
     expect(headers.get('traceparent')).toBe(traceparent);
   });
 
-  it('carry the engine’s own key and never the client’s', async () => {
+  it("include the engine's own key and never the client's", async () => {
     await send(odd.replace('"chat"', '"named"'));
     expect(seen().head).toContain(`\r\nAuthorization: Bearer ${engineKey}\r\n`);
     for (const { head } of engine?.requests ?? []) expect(head).not.toContain(bench.gateway.key);
   });
 
-  it('have no trace context that is none', async () => {
+  it('omit an invalid trace context', async () => {
     await send(odd, { traceparent: 'zz', tracestate: 'x'.repeat(600) });
     expect(seen().head.toLowerCase()).not.toContain('\r\ntrace');
   });
 });
 
-describe('what an engine that writes JSON in its own way sends', () => {
+describe('an engine that formats JSON in its own way', () => {
   const streamAnswer = (frames: readonly string[]): string =>
     `HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n${frames.join('')}`;
 
-  it('is counted, cut and ended with blanks after its colons, carriage returns and null usage', async () => {
+  it('has its streams counted and ended: spaces after colons, carriage returns and null usage', async () => {
     answer = streamAnswer([
       'data: {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}], "usage": null}\r\n\r\n',
       'data: {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": null}\r\n\r\n',
@@ -212,7 +212,7 @@ describe('what an engine that writes JSON in its own way sends', () => {
     expect(record).toMatchObject({ outcome: 'completed', input_tokens: 7, output_tokens: 2, usage_source: 'engine' });
   });
 
-  it('as an unasked abort is a failure there too', async () => {
+  it('returns upstream_error for an unrequested abort', async () => {
     answer = streamAnswer([
       'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "abort"}]}\n\n',
       'data: [DONE]\n\n',
@@ -221,7 +221,7 @@ describe('what an engine that writes JSON in its own way sends', () => {
     expect(text).toContain('"code":"upstream_error"');
   });
 
-  it('without any count is complete, and billed by its frames with text and an estimate of its prompt', async () => {
+  it('has streams without a count billed by frames with text and an estimated prompt', async () => {
     answer = streamAnswer([
       'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n',
       'data: [DONE]\n\n',
@@ -235,7 +235,7 @@ describe('what an engine that writes JSON in its own way sends', () => {
     expect(record).toMatchObject(billed);
   });
 
-  it('as usage.cost stays JSON whatever the count looks like', async () => {
+  it('gets a valid usage.cost for any shape of usage', async () => {
     for (const usage of ['{}', '{"prompt_tokens":3,"completion_tokens":2}', '{ "prompt_tokens": 3 }']) {
       const body = `{"choices":[],"usage":${usage}}`;
       answer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
@@ -245,8 +245,8 @@ describe('what an engine that writes JSON in its own way sends', () => {
   });
 });
 
-describe('a connection of the client', () => {
-  it('serves one request after another, also when they are sent at once', async () => {
+describe('a client connection', () => {
+  it('serves several requests in turn, also when they are sent at once', async () => {
     const one = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${bench.gateway.key}\r\nContent-Type: application/json\r\n`;
     const body = '{"model":"chat","messages":[]}';
     const request = `${one}Content-Length: ${body.length}\r\n\r\n${body}`;

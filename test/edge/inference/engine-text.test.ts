@@ -11,7 +11,7 @@ const refused = { standin: { status: 400, status_message: words } };
 const textsOf = (lines: readonly string[]): Body[] =>
   lines.map((line): Body => JSON.parse(line)).filter(({ engineText }) => engineText !== undefined);
 
-it('logs what an engine said of a request that it refused, on one line and cut, where the operator chose that', async () => {
+it("logs the engine's words about a refused request on one line, cut, when the operator enabled that", async () => {
   const answer = await telling.chat(refused);
   expect(answer.status).toBe(400);
   expect(await answer.text()).not.toContain('such thing');
@@ -22,7 +22,7 @@ it('logs what an engine said of a request that it refused, on one line and cut, 
   expect(line.engineText).toHaveLength(300);
 });
 
-it('logs nothing of it otherwise', async () => {
+it("logs none of the engine's words by default", async () => {
   const answer = await silent.chat(refused);
   expect(answer.status).toBe(400);
   await answer.text();

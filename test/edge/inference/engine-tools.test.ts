@@ -51,7 +51,7 @@ const namespace = (tool: object): object => ({ type: 'namespace', name: 'n', too
 
 const usd = ({ input_tokens: input, output_tokens: output }: Body): number => (input * 0.1 + output * 0.4) / 1e6;
 
-describe.each([false, true])('a response with tools that the engine runs itself, stream %s,', (stream) => {
+describe.each([false, true])('a response whose tools the engine runs itself, stream %s,', (stream) => {
   it.each([search, namespace(namespace(search))])(
     'is charged for all its turns, beyond the context: %j',
     async (tool) => {
@@ -76,7 +76,7 @@ describe.each([false, true])('a response with tools that the engine runs itself,
     expect(await bench.recordOf(answer, key)).toMatchObject({ input_tokens: most, output_tokens: most });
   });
 
-  it('is bound by context and limit where its tools are all functions', async () => {
+  it('is bounded by one context and the output limit when all its tools are functions', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const answer = await bench.post(path, ask(stream, lookUp, said(5 * contextLength, 40_000)), { key });
     await answer.text();
@@ -93,8 +93,8 @@ async function leave(body: object, key: string): Promise<string> {
   return answer.headers.get('x-request-id') ?? '';
 }
 
-describe('a stream that its client leaves', () => {
-  it.each([16, turnsMax - 1])('in turn %i is ended at the engine and charged by its count', async (turn) => {
+describe('a stream with engine tools whose client leaves', () => {
+  it.each([16, turnsMax - 1])('is aborted at the engine in turn %i and charged by its count', async (turn) => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const body = { ...ask(true, search, {}), model: 'aborting', script: { tokens: 4, end: 'hang', turn } };
     const id = await leave(body, key);
@@ -107,7 +107,7 @@ describe('a stream that its client leaves', () => {
     expect(aborting.aborts.at(-1)).toEqual(Array.from({ length: turnsMax }, (_, n) => `resp_${id}_${n}`));
   });
 
-  it('in a turn that no tool of the request explains is ended at the engine', async () => {
+  it('is aborted at the engine in a second turn that no tool explains', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const body = { ...ask(true, lookUp, {}), model: 'aborting', script: { tokens: 4, end: 'hang', turn: 1 } };
     const id = await leave(body, key);
@@ -115,7 +115,7 @@ describe('a stream that its client leaves', () => {
     expect(await bench.record(id, key)).toMatchObject({ outcome: 'aborted', ...counted });
   });
 
-  it('before any count has a record that bounds what the engine may have counted by 128 turns', async () => {
+  it('records a maximum of 128 turns when it has no count yet', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const id = await leave({ ...ask(true, search, {}), answer: delta('Done.'), hold: 'left' }, key);
     expect(await bench.record(id, key)).toMatchObject({ outcome: 'aborted', usage_source: 'counted' });
@@ -127,7 +127,7 @@ describe('a stream that its client leaves', () => {
   });
 });
 
-it('has each piece of its text charged where no count comes, beyond one context', async () => {
+it('charges each piece of text without a count, beyond one context', async () => {
   const { key } = await openOrganization(bench.gateway, '1000');
   const tokens = contextLength + 808;
   const text = delta('sixteen letters '.repeat(tokens));
@@ -138,13 +138,13 @@ it('has each piece of its text charged where no count comes, beyond one context'
   expect(await bench.recordOf(answer, key)).toMatchObject(counted);
 });
 
-describe('a dry run', () => {
+describe('a dry run with engine tools', () => {
   const rehearse = async (tool: object): Promise<Body> => {
     const options = { headers: { 'x-headgate-dry-run': 'true' } };
     return (await bench.post(path, ask(false, tool, said(1, 1)), options)).json();
   };
 
-  it('returns the cost of 128 turns of the whole context as its worst cost, and of one turn as its estimate', async () => {
+  it('returns the cost of 128 turns of the whole context as worst_cost, and of one turn as estimated_cost', async () => {
     const tokens = turnsMax * contextLength;
     const most = usd({ input_tokens: tokens, output_tokens: tokens });
     const dry = await rehearse(search);
@@ -155,7 +155,7 @@ describe('a dry run', () => {
   });
 });
 
-it('is refused with a cap of its cost', async () => {
+it('returns 400 with a cost cap and engine tools', async () => {
   const headers = { 'x-headgate-max-cost': '0.001' };
   const answer = await bench.post(path, ask(false, search, said(10, 20)), { headers });
   expect(answer.status).toBe(400);
@@ -164,7 +164,7 @@ it('is refused with a cap of its cost', async () => {
   expect((await bench.post(path, ask(false, lookUp, said(10, 20)), { headers })).status).toBe(200);
 });
 
-it('is refused in a batch, whose other lines are answered', async () => {
+it('fails a batch line with engine tools, and answers the other lines', async () => {
   const { key } = await openOrganization(bench.gateway, '0.1');
   const line = (id: string, tool: object): string =>
     JSON.stringify({ custom_id: id, method: 'POST', url: path, body: ask(false, tool, said(10, 20)) });

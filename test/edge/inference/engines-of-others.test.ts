@@ -104,46 +104,46 @@ async function leaveAfter(frames: number, path: string, body: object, key?: stri
   return bench.recordOf(answer, key);
 }
 
-describe('a stream whose engine says its count at the end alone', () => {
+describe('a stream whose engine counts only at the end', () => {
   it.each([
     [chatPath, { messages }],
     ['/v1/completions', { prompt: 'Hello' }],
-  ])(
-    '%s, left by its client, is billed by its frames with text and the estimate of its prompt',
-    async (path, request) => {
-      const record = await leaveAfter(20, path, { ...request, max_tokens: 500, script: { tokens: 500, gapMs: 5 } });
-      expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'counted' });
-      expect(record.input_tokens).toBeGreaterThan(0);
-      expect(record.output_tokens).toBeGreaterThanOrEqual(20);
-      expect(picoUsd(record.cost)).toBe(costOf(record.input_tokens, record.output_tokens));
-    },
-  );
+  ])('%s is billed by frames with text and an estimated prompt when its client leaves', async (path, request) => {
+    const record = await leaveAfter(20, path, { ...request, max_tokens: 500, script: { tokens: 500, gapMs: 5 } });
+    expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'counted' });
+    expect(record.input_tokens).toBeGreaterThan(0);
+    expect(record.output_tokens).toBeGreaterThanOrEqual(20);
+    expect(picoUsd(record.cost)).toBe(costOf(record.input_tokens, record.output_tokens));
+  });
 
-  it('is billed by that count where it comes', async () => {
+  it('is billed by the final count', async () => {
     const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script: { tokens: 7 } });
     await answer.text();
     const billed = { outcome: 'completed', usage_source: 'engine', input_tokens: promptTokens, output_tokens: 7 };
     expect(await bench.recordOf(answer)).toMatchObject(billed);
   });
 
-  it.each(['at its end', 'never'])('and no finish reason (%s) is complete, as its record says', async (counts) => {
-    const script = { tokens: 7, finish: null, counts };
-    const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script });
-    const text = await answer.text();
-    expect(text).not.toContain('error');
-    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
-    const record = { outcome: 'completed', status: 200, reason: 'no_finish_reason', output_tokens: 7 };
-    expect(await bench.recordOf(answer)).toMatchObject(record);
-  });
+  it.each(['at its end', 'never'])(
+    'is complete without a finish reason (%s), and its record shows that',
+    async (counts) => {
+      const script = { tokens: 7, finish: null, counts };
+      const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script });
+      const text = await answer.text();
+      expect(text).not.toContain('error');
+      expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+      const record = { outcome: 'completed', status: 200, reason: 'no_finish_reason', output_tokens: 7 };
+      expect(await bench.recordOf(answer)).toMatchObject(record);
+    },
+  );
 
-  it('and neither text nor finish reason is none', async () => {
+  it('fails without text and without a finish reason', async () => {
     const script = { tokens: 0, finish: null };
     const answer = await bench.post(chatPath, { model: 'other', stream: true, messages, script });
     expect(await answer.text()).toContain('"upstream_error"');
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 
-  it('ends where wallet has nothing more, and not at the end of its answer', async () => {
+  it('ends when the wallet is empty, not at the end of the answer', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     made = 0;
     const script = { tokens: 6000, gapMs: 1 };
@@ -156,8 +156,8 @@ describe('a stream whose engine says its count at the end alone', () => {
   });
 });
 
-describe('a limit of the output that an engine may not know', () => {
-  it('holds what the engine may make in its place: it is paid', async () => {
+describe('an output limit that the engine may not know', () => {
+  it('holds as much as the engine may generate instead, and charges all of it', async () => {
     for (const limit of [
       { max_completion_tokens: 1 },
       { max_tokens: 4000, max_completion_tokens: 1 },
@@ -176,14 +176,14 @@ describe('a limit of the output that an engine may not know', () => {
     }
   });
 
-  it('is no reason to refuse what a wallet pays for, nor to raise the limit', async () => {
+  it('is neither refused nor raised when the wallet pays for it', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const answer = await bench.post(chatPath, { model: 'other', messages, max_completion_tokens: 16 }, { key });
     expect(answer.status).toBe(200);
     expect(answer.headers.get('x-headgate-max-tokens')).toBeNull();
   });
 
-  it('is what is held where every engine knows it, and where the engine is vLLM', async () => {
+  it('sets the hold when every engine knows the field, or the engine is vLLM', async () => {
     for (const [model, limit] of [
       ['other', { max_tokens: 1 }],
       ['other', { max_tokens: 1, max_completion_tokens: 1 }],

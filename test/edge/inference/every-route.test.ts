@@ -73,7 +73,7 @@ describe.each(rows)('%s, streamed: %s', (path, stream, { isFree = false, operati
   /** The same request gets the same JSON; frames may be cut elsewhere. */
   const shown = (text: string): unknown => (stream ? text.includes('data: {') : JSON.parse(text));
 
-  it('is refused beyond the limit of its key, in which it counts', async () => {
+  it('returns 429 beyond the requests-per-minute limit of its key', async () => {
     await withKey({ requests_per_minute: 1 }, async (key) => {
       expect((await ask(key, 'within')).status).toBe(200);
       const { status, text, answer } = await ask(key, 'beyond');
@@ -82,7 +82,7 @@ describe.each(rows)('%s, streamed: %s', (path, stream, { isFree = false, operati
     });
   });
 
-  it('has its record, its bill and its spans', async () => {
+  it('has its record, charge and spans', async () => {
     await withKey({}, async (key) => {
       const before = Number((await bench.wallet(owner)).balance);
       const { answer, status } = await ask(key, 'a deep sea');
@@ -103,7 +103,7 @@ describe.each(rows)('%s, streamed: %s', (path, stream, { isFree = false, operati
     });
   });
 
-  it('is answered from the cache, for nothing, where its key wants that', async () => {
+  it('is answered from the cache for free when its key caches responses', async () => {
     await withKey({ cache_responses: true }, async (key) => {
       const word = `the same again, streamed: ${stream}`;
       const [first, second] = [await ask(key, word), await ask(key, word)];
@@ -112,7 +112,7 @@ describe.each(rows)('%s, streamed: %s', (path, stream, { isFree = false, operati
     });
   });
 
-  it('is kept with its answer where its key wants that, and is run once under an Idempotency-Key', async () => {
+  it('is stored when its key stores requests, and runs once per Idempotency-Key', async () => {
     await withKey({ store_requests: true }, async (key) => {
       const headers = { 'idempotency-key': `${path} ${stream}` };
       const first = await ask(key, 'kept word', headers);

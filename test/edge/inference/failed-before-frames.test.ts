@@ -30,7 +30,7 @@ const texts = { input: 'Hello', max_output_tokens: 2000 };
 /** Written off: 1,000 tokens at 0.10 a million, 500 at 0.40. */
 const cost = '0.0003';
 
-describe('a stream that fails before its first frame, of which the engine counted tokens,', () => {
+describe('a stream that fails before its first frame after its engine counted tokens', () => {
   it.each<[string, string, object]>([
     [
       'response.failed',

@@ -53,7 +53,7 @@ async function recordOf(answer: Response, key = gateway.key): Promise<Body> {
 it.each([
   ['an adapter that is not there', 'lost-tuned'],
   ['a model', 'gone'],
-])('an adapter answers in the place of %s, by its own name and at its own price', async (_, model) => {
+])("answers with an adapter instead of %s, by the adapter's name and price", async (_, model) => {
   for (const stream of [true, false]) {
     const answer = await ask({ model, stream });
     expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'tuned']);
@@ -63,7 +63,7 @@ it.each([
   }
 });
 
-it('a model whose file is withdrawn while it is waited for is replaced by one that is still there', async () => {
+it("falls back to another model when a model's file is removed during its start", async () => {
   const { key } = await openOrganization(gateway, '1');
   const asked = ask({ model: 'late' }, key);
   const statusOf = async (): Promise<string> =>

@@ -80,10 +80,10 @@ beforeAll(async () => {
   probed = (await made('spare')) - 8;
 });
 
-describe('the hold of a request', () => {
+describe('the hold of a request with fallbacks', () => {
   const body = { model: 'gone', max_tokens: 100 };
 
-  it('that cannot be raised to the price of the other model leaves the refusal as it was, and the wallet too', async () => {
+  it("keeps the original error and the wallet when the wallet cannot pay the other model's price", async () => {
     // The prompt's bound and 100 tokens cost below 100 micro-dollars, and more than 600 at the other price.
     for (const stream of [true, false]) {
       const { key } = await openOrganization(bench.gateway, '0.0001');
@@ -95,7 +95,7 @@ describe('the hold of a request', () => {
     }
   });
 
-  it('limits the output to what the wallet pays for at that price', async () => {
+  it("limits the output to what the wallet pays at the other model's price", async () => {
     const { key } = await openOrganization(bench.gateway, '0.0007');
     const answer = await ask(body, { key });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);
@@ -106,7 +106,7 @@ describe('the hold of a request', () => {
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
 
-  it('keeps to the cap of the caller at that price', async () => {
+  it("respects the caller's cost cap at the other model's price", async () => {
     const capped = { headers: { ...allow, 'x-headgate-max-cost': '0.00006' } };
     const passed = await bench.chat({ model: 'gone', max_tokens: 8 }, capped);
     expect(headerOf(passed)).toBe('spare');
@@ -118,7 +118,7 @@ describe('the hold of a request', () => {
     expect(await errorOf(refused)).toMatchObject({ code: 'upstream_error' });
   });
 
-  it('is one, and counts once', async () => {
+  it('exists once, and counts once against limits', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const { secret } = await keyOf(key, { requests_per_minute: 10, tokens_per_minute: 10_000, max_concurrency: 1 });
     const answer = await ask({ model: 'chain' }, { key: secret });
@@ -134,8 +134,8 @@ describe('the hold of a request', () => {
   });
 });
 
-describe('what is kept of an answer', () => {
-  it('is no cached answer of the model that was asked for, nor of the one that answered', async () => {
+describe('a stored answer of a fallback', () => {
+  it('is not cached, neither for the requested model nor for the fallback', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const { secret } = await keyOf(key, { cache_responses: true });
     const options = { key: secret, headers: allow };
@@ -152,7 +152,7 @@ describe('what is kept of an answer', () => {
     await direct.text();
   });
 
-  it.each([[true], [false]])('under an Idempotency-Key names the model again, stream %s', async (stream) => {
+  it.each([[true], [false]])('names the fallback again for an Idempotency-Key, stream %s', async (stream) => {
     const { id, key } = await openOrganization(bench.gateway, '1');
     const headers = { ...allow, 'idempotency-key': `once-${stream}` };
     const first = await bench.chat({ model: 'sick', stream }, { key, headers });
@@ -176,7 +176,7 @@ describe('what is kept of an answer', () => {
     expect(await errorOf(barred)).toMatchObject({ status: 409, param: 'Idempotency-Key' });
   });
 
-  it('with its request is the answer, which names its model', async () => {
+  it('shows the fallback as the model of the stored response', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const { secret } = await keyOf(key, { store_requests: true });
     const answer = await ask({ model: 'gone' }, { key: secret });
@@ -190,21 +190,21 @@ describe('what is kept of an answer', () => {
   });
 });
 
-describe('other routes', () => {
+describe('routes with fallbacks', () => {
   const prompt = [{ role: 'user', content: 'Hello' }];
 
   it.each([
     ['/v1/completions', { prompt: 'Hello', max_tokens: 4 }],
     ['/v1/messages', { messages: prompt, max_tokens: 4 }],
     ['/v1/messages/count_tokens', { messages: prompt }],
-  ])('%s is answered by another model as well', async (path, body) => {
+  ])('answer %s with another model', async (path, body) => {
     const answer = await bench.post(path, { model: 'gone', ...body }, { headers: allow });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);
     await answer.text();
     expect(await bench.recordOf(answer)).toMatchObject({ model: 'spare', fallback_for: 'gone', endpoint: path });
   });
 
-  it('/v1/responses is answered by the first that knows the route', async () => {
+  it('answer /v1/responses with the first fallback that knows the route', async () => {
     for (const stream of [true, false]) {
       const body = { model: 'gone-too', input: 'Hello', max_output_tokens: 4, stream };
       const answer = await bench.post('/v1/responses', body, { headers: allow });
@@ -214,14 +214,14 @@ describe('other routes', () => {
     }
   });
 
-  it('/v1/rerank is answered by another model as well', async () => {
+  it('answer /v1/rerank with another model', async () => {
     const body = { model: 'rank-gone', query: 'a', documents: ['b', 'c'] };
     const answer = await bench.post('/v1/rerank', body, { headers: allow });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'rank']);
     await answer.text();
   });
 
-  it('/v1/embeddings is where its file says so, also of many texts of which none was sent', async () => {
+  it('answer /v1/embeddings when the file allows it, also for many texts of which none was sent', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const input = Array.from({ length: 300 }, (_, index) => `text ${index}`);
     const answer = await bench.post('/v1/embeddings', { model: 'embed-gone', input: 'one' }, { key, headers: allow });
@@ -242,8 +242,8 @@ describe('other routes', () => {
   });
 });
 
-describe('who looks after it', () => {
-  it('finds it in lists, in CSV, in the log and in metrics', async () => {
+describe('the reports of fallbacks', () => {
+  it('show the fallback in lists, CSV, the log and metrics', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const answer = await ask({ model: 'gone' }, { key });
     await answer.text();
@@ -267,7 +267,7 @@ describe('who looks after it', () => {
     expect(metrics).toMatch(/headgate_fallbacks_total\{model="gone",fallback="spare"\} \d+/);
   });
 
-  it('finds the counters of engines equal to the books, and the books right', async () => {
+  it('match the engine counters with the records', async () => {
     await eventually(async () => (await bench.wallet()).held === '0');
     const [row] = await bench.gateway.db
       .sql`select sum(output_tokens)::int as tokens from usage_records where model = 'spare'`;

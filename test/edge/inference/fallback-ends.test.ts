@@ -45,8 +45,8 @@ async function expectNothingOfOther(key: string): Promise<void> {
   expect(metrics).not.toMatch(/headgate_fallbacks_total\{[^}]*\} [1-9]/);
 }
 
-describe.each([[true], [false]])('names no model that has answered nothing, stream %s,', (stream) => {
-  it('where its key is revoked', async () => {
+describe.each([[true], [false]])('a request that ends during its fallback, stream %s,', (stream) => {
+  it('names no fallback when its key is revoked', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const made: Body = await (
       await bench.gateway.request('/v1/keys', { key, body: { name: 'app', requests_per_minute: null } })
@@ -61,7 +61,7 @@ describe.each([[true], [false]])('names no model that has answered nothing, stre
     await expectNothingOfOther(key);
   });
 
-  it('where its client leaves', async () => {
+  it('names no fallback when its client leaves', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const leaving = new AbortController();
     const asked = bench.chat({ model: 'gone', stream }, { key, headers, signal: leaving.signal }).catch(() => null);

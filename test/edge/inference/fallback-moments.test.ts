@@ -63,8 +63,8 @@ async function statusOf(model: string): Promise<string> {
   return ((await (await gateway.request(`/v1/models/${model}`)).json()) as Body).status;
 }
 
-describe('while the model that was asked for is waited for', () => {
-  it('a key that may not use the other one any more does not get it', async () => {
+describe('a request that waits for its model to start', () => {
+  it('gets no fallback that its key may no longer use', async () => {
     const { key } = await openOrganization(gateway, '1');
     const body = { name: 'app', requests_per_minute: null };
     const app = (await (await gateway.request('/v1/keys', { key, body })).json()) as Body;
@@ -82,8 +82,8 @@ describe('while the model that was asked for is waited for', () => {
   });
 });
 
-describe('many at once', () => {
-  it('overdraw no wallet, and each is charged what its own model costs', async () => {
+describe('many fallbacks at once', () => {
+  it("do not overdraw the wallet, and are charged their own model's price", async () => {
     const { key } = await openOrganization(gateway, '0.0006');
     const asked = Array.from({ length: 30 }, () => ask({ model: 'gone', max_tokens: 64 }, { key }));
     const answers = await Promise.all(asked);
@@ -105,8 +105,8 @@ describe('many at once', () => {
   });
 });
 
-describe('the tier flex', () => {
-  it('goes to a model that offers it where too many wait, at its share of that price', async () => {
+describe('a flex request with fallbacks', () => {
+  it('goes to a model with a flex price when the queue is full, at that flex price', async () => {
     await (await ask({ model: 'narrow' })).text();
     const leaving = new AbortController();
     const long = { model: 'narrow', max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 20 } };
@@ -130,8 +130,8 @@ describe('the tier flex', () => {
   });
 });
 
-describe('a changed list', () => {
-  it('holds from the next request on, restarts nothing, and is refused with a name that nobody has', async () => {
+describe('a changed fallback list', () => {
+  it('applies to the next request without restarts, and returns 422 with an unknown model', async () => {
     await (await ask({ model: 'chat' })).text();
     const socket = findSocket(gateway.dataDir, 'chat');
     const reload = (fallbacks: string) => {

@@ -47,8 +47,8 @@ const askFor = (model: string, content: string, headers: Readonly<Record<string,
 const many = <Result>(work: (at: number) => Promise<Result>): Promise<Result[]> =>
   Promise.all(Array.from({ length: 16 }, (_, at) => work(at)));
 
-describe('requests that one model after the other leaves without an answer', () => {
-  it('take no replica of a fallback from others: only the first may be the one that is slow', async () => {
+describe('requests that fail on a model and on its fallback', () => {
+  it('exclude no replica of the fallback, since the request may be the cause', async () => {
     const headers = { 'x-headgate-allow-fallback': 'true' };
     const answers = await many((at) => askFor('asked', `silence ${at}`, headers));
     for (const answer of answers) expect(await errorOf(answer)).toMatchObject({ status: 504, code: 'upstream_error' });
@@ -59,7 +59,7 @@ describe('requests that one model after the other leaves without an answer', () 
     expect(new Set(asked)).toEqual(new Set(['other-one', 'other-two']));
   });
 
-  it('take one from others where it is asked for by itself', async () => {
+  it('exclude a replica of a model that was requested directly', async () => {
     await many((at) => askFor('other', `silence ${at}`));
     asked.length = 0;
     for (let at = 0; at < 4; at += 1) await (await askFor('other', `${at} more`)).text();

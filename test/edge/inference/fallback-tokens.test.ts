@@ -49,7 +49,7 @@ describe('a request with token ids', () => {
     ['/v1/detokenize', { tokens: [1, 2] }],
     ['/v1/embeddings', { input: [1, 2, 3] }],
     ['/v1/embeddings', { input: [[1, 2], [3]] }],
-  ])('%s %j is answered by no model of another vocabulary', async (path, fields) => {
+  ])('gets no fallback with another vocabulary: %s %j', async (path, fields) => {
     const model = path === '/v1/embeddings' ? 'embed-gone' : 'gone';
     const alone = await bench.post(path, { model, ...fields });
     const answer = await bench.post(path, { model, ...fields }, { headers: allow });
@@ -63,14 +63,14 @@ describe('a request with token ids', () => {
     ['/v1/completions', { ...completion, prompt: ['Hello', 'World'], logit_bias: {}, stop_token_ids: [] }],
     ['/v1/chat/completions', { ...chat, logit_bias: null, return_token_ids: false, allowed_token_ids: null }],
     ['/v1/embeddings', { input: ['1', '[2]'] }],
-  ])('%s %j has none', async (path, fields) => {
+  ])('gets a fallback when its fields hold no token ids: %s %j', async (path, fields) => {
     const [model, other] = path === '/v1/embeddings' ? ['embed-gone', 'embed'] : ['gone', 'spare'];
     const answer = await bench.post(path, { model, ...fields }, { headers: allow });
     expect([answer.status, headerOf(answer)]).toEqual([200, other]);
     await answer.text();
   });
 
-  it('is answered by one that serves the same repository', async () => {
+  it('gets a fallback that serves the same repository', async () => {
     const body = { model: 'hired', ...completion, prompt: [1, 2, 3] };
     const answer = await bench.post('/v1/completions', body, { headers: allow });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);
@@ -78,7 +78,7 @@ describe('a request with token ids', () => {
   });
 });
 
-describe('a dry run', () => {
+describe('a dry run with fallbacks', () => {
   const dry = { 'x-headgate-dry-run': 'true' };
   const rehearse = async (fields: object, headers: Readonly<Record<string, string>>, key?: string): Promise<Body> => {
     const more = key === undefined ? {} : { key };
@@ -91,13 +91,13 @@ describe('a dry run', () => {
     return answer.json();
   };
 
-  it('that allows no fallbacks tells of none', async () => {
+  it('lists no fallbacks when the request does not allow them', async () => {
     const answer = await rehearse({}, dry);
     expect(answer).not.toHaveProperty('fallbacks');
     expect(answer).not.toHaveProperty('worst_cost_with_fallbacks');
   });
 
-  it('that allows fallbacks tells what those that could answer would cost, each and at most', async () => {
+  it('lists each possible fallback with its cost, and the worst cost with fallbacks', async () => {
     const answer = await rehearse({ n: 2 }, { ...dry, ...allow });
     const own = { estimated_cost: answer.estimated_cost, worst_cost: answer.worst_cost, admitted: true, refusal: null };
     expect(answer.fallbacks).toEqual([
@@ -116,7 +116,7 @@ describe('a dry run', () => {
     expect(answer.worst_cost_with_fallbacks).toBe(spare.worst_cost);
   });
 
-  it('tells of a fallback that the wallet does not pay for, and passes over one that is not for the request', async () => {
+  it('lists a fallback that the wallet cannot pay, and omits one that cannot serve the request', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0002');
     const answer = await rehearse({}, { ...dry, ...allow }, key);
     expect(answer.admitted).toBe(true);

@@ -83,8 +83,8 @@ beforeAll(async () => {
   await (await bench.chat({ model: 'spare' })).text();
 });
 
-describe('another model answers nothing', () => {
-  it('for a request that does not allow it', async () => {
+describe('a request without a fallback', () => {
+  it('fails when it does not allow fallbacks', async () => {
     for (const headers of [{}, { 'x-headgate-allow-fallback': 'false' }]) {
       for (const model of ['broken', 'sick', 'gone']) {
         const answer = await bench.chat({ model }, { headers });
@@ -95,30 +95,33 @@ describe('another model answers nothing', () => {
     }
   });
 
-  it.each([['yes'], ['1'], ['TRUE'], [''], ['true, true']])('for one that says %j of it', async (text) => {
-    const answer = await ask({ model: 'gone' }, { headers: { 'x-headgate-allow-fallback': text } });
-    expect(await errorOf(answer)).toMatchObject({
-      status: 400,
-      code: 'invalid_value',
-      param: 'x-headgate-allow-fallback',
-    });
-  });
+  it.each([['yes'], ['1'], ['TRUE'], [''], ['true, true']])(
+    'returns 400 for X-Headgate-Allow-Fallback: %j',
+    async (text) => {
+      const answer = await ask({ model: 'gone' }, { headers: { 'x-headgate-allow-fallback': text } });
+      expect(await errorOf(answer)).toMatchObject({
+        status: 400,
+        code: 'invalid_value',
+        param: 'x-headgate-allow-fallback',
+      });
+    },
+  );
 
-  it('where the model itself does', async () => {
+  it('is answered by its own model when that works', async () => {
     const answer = await ask({ model: 'well' });
     expect([answer.status, headerOf(answer)]).toEqual([200, null]);
     expect(((await answer.json()) as Body).model).toBe('well');
     expect(await bench.recordOf(answer)).toMatchObject({ model: 'well', fallback_for: null });
   });
 
-  it('only because the model is cold', async () => {
+  it('is answered by its own model when that is only cold', async () => {
     const answer = await ask({ model: 'slow' });
     expect([answer.status, headerOf(answer)]).toEqual([200, null]);
     expect(answer.headers.get('x-headgate-start')).toBe('cold');
     expect(((await answer.json()) as Body).model).toBe('slow');
   });
 
-  it.each([['picky'], ['vague']])('of what the engine says is the fault of the request: %s', async (model) => {
+  it.each([['picky'], ['vague']])('returns 400 when the engine blames the request: %s', async (model) => {
     for (const stream of [true, false]) {
       const answer = await ask({ model, stream });
       expect(headerOf(answer)).toBeNull();
@@ -126,7 +129,7 @@ describe('another model answers nothing', () => {
     }
   });
 
-  it('of what is refused before an engine is asked', async () => {
+  it('keeps the error when it is refused before it reaches an engine', async () => {
     expect(await errorOf(await ask({ model: 'gone', priority: 5 }))).toMatchObject({ status: 400, param: 'priority' });
     expect(await errorOf(await ask({ model: 'nothing' }))).toMatchObject({ code: 'model_not_found' });
     const { key } = await openOrganization(bench.gateway, null);
@@ -137,13 +140,13 @@ describe('another model answers nothing', () => {
     expect(await errorOf(await ask({ model: 'gone' }, { key: limited.secret }))).toMatchObject({ status: 429 });
   });
 
-  it('once an answer that is no stream has begun', async () => {
+  it('fails after a JSON answer has begun', async () => {
     const answer = await ask({ model: 'cut' });
     expect(headerOf(answer)).toBeNull();
     expect(await errorOf(answer)).toMatchObject({ status: 502, code: 'upstream_error' });
   });
 
-  it('once a frame of a stream has left', async () => {
+  it('fails after a frame of a stream was sent', async () => {
     const answer = await ask({ model: 'cut', stream: true });
     expect([answer.status, headerOf(answer)]).toEqual([200, null]);
     const frames = framesOf(await answer.text());
@@ -152,7 +155,7 @@ describe('another model answers nothing', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ model: 'cut', fallback_for: null, outcome: 'failed' });
   });
 
-  it('once the client has left', async () => {
+  it('ends when the client has left', async () => {
     const leaving = new AbortController();
     const asked = ask({ model: 'queued' }, { signal: leaving.signal }).catch(() => null);
     const statusOf = async () => ((await (await bench.gateway.request('/v1/models/queued')).json()) as Body).status;
@@ -166,7 +169,7 @@ describe('another model answers nothing', () => {
     expect(record).toMatchObject({ outcome: 'aborted', fallback_for: null, cost: '0' });
   });
 
-  it('to a key that may not use it, nor lists it', async () => {
+  it('fails when the key may not use or list the fallback', async () => {
     const owner = await openOrganization(bench.gateway, '1');
     const key = (await keyOf(owner.key, { models: ['gone'] })).secret;
     const answer = await ask({ model: 'gone' }, { key });
@@ -182,14 +185,14 @@ describe('another model answers nothing', () => {
     expect(await errorOf(await ask({ model: 'gone' }, { key: owner.key }))).toMatchObject({ code: 'upstream_error' });
   });
 
-  it('that is a fallback of a fallback', async () => {
+  it('does not use the fallback of a fallback', async () => {
     const answer = await ask({ model: 'circle' });
     expect(headerOf(answer)).toBeNull();
     expect(await errorOf(answer)).toMatchObject({ code: 'upstream_error' });
     expect(await bench.recordOf(answer)).toMatchObject({ model: 'circle', fallback_for: null, cost: '0' });
   });
 
-  it('longer than its context', async () => {
+  it("fails when the prompt exceeds the fallback's context", async () => {
     const answer = await ask({ model: 'gone', max_tokens: 8192 });
     expect(headerOf(answer)).toBeNull();
     expect(await errorOf(answer)).toMatchObject({ code: 'upstream_error' });
@@ -199,7 +202,7 @@ describe('another model answers nothing', () => {
 describe.each([
   ['a stream', true],
   ['JSON', false],
-])('another model answers with %s', (_, stream) => {
+])('a request with a fallback, answered with %s,', (_, stream) => {
   it.each([
     ['cannot be started', 'broken'],
     ['fails at each request', 'sick'],
@@ -212,7 +215,7 @@ describe.each([
     ['says that all is well and ends', 'empty'],
     ['answers in another form', 'other'],
     ['cannot be reached', 'gone'],
-  ])('where the engine %s, at its own price', async (__, model) => {
+  ])('uses the fallback at its own price when the engine %s', async (__, model) => {
     const { key } = await openOrganization(bench.gateway, '1');
     const before = await made('spare');
     const answer = await ask({ model, stream, stream_options: stream ? { include_usage: true } : undefined }, { key });
@@ -234,7 +237,7 @@ describe.each([
     expect((await made('spare')) - before).toBe(8);
   });
 
-  it('where too many wait for the model to start', async () => {
+  it('uses the fallback when too many requests wait for the model to start', async () => {
     const leaving = new AbortController();
     const first = bench.chat({ model: 'queued' }, { signal: leaving.signal }).catch(() => null);
     const statusOf = async () => ((await (await bench.gateway.request('/v1/models/queued')).json()) as Body).status;
@@ -251,7 +254,7 @@ describe.each([
     await first;
   });
 
-  it('of several the first that does: others fail, have nothing either, or refuse it', async () => {
+  it('uses the first fallback that answers, after others that fail, have fallbacks or refuse', async () => {
     const answer = await ask({ model: 'chain', stream, n: 2 });
     expect([answer.status, headerOf(answer)]).toEqual([200, 'spare']);
     await answer.text();
@@ -259,8 +262,8 @@ describe.each([
   });
 });
 
-describe('a stream that has shown signs of life', () => {
-  it('names the model in a comment, since its head is out', async () => {
+describe('a stream that has already sent comments', () => {
+  it('names the fallback in a comment, since its headers are sent', async () => {
     const answer = await ask({ model: 'late', stream: true });
     expect([answer.status, headerOf(answer)]).toEqual([200, null]);
     const text = await answer.text();

@@ -61,8 +61,8 @@ async function occupy(model: string): Promise<() => Promise<void>> {
   };
 }
 
-describe('a request of the tier flex', () => {
-  it('is refused where the engine’s file has no price for it', async () => {
+describe('a flex request', () => {
+  it('returns 400 when the engine file has no flex price', async () => {
     const refused = await errorOf(await send(flex('plain')));
     expect(refused).toMatchObject({ status: 400, code: 'unsupported_parameter', param: 'service_tier' });
     for (const tier of ['default', 'auto', null]) {
@@ -73,7 +73,7 @@ describe('a request of the tier flex', () => {
     }
   });
 
-  it('costs its share of the prices, to the last decimal, and its record says so', async () => {
+  it('costs its exact share of the prices, and its record shows the tier', async () => {
     for (const stream of [false, true]) {
       const answer = await send(flex('cheap', { stream, standin: { output_tokens: 7 } }));
       expect(answer.status).toBe(200);
@@ -93,7 +93,7 @@ describe('a request of the tier flex', () => {
     expect(Math.round(Number(record.cost) * 1e12)).toBe((input - cached) * 100_000 + cached * 50_000 + 7 * 400_000);
   });
 
-  it('tells what it would cost, in a dry run', async () => {
+  it('shows its cost in a dry run', async () => {
     const ask = async (body: object): Promise<Body> =>
       (await bench.post(chatPath, body, { headers: { 'x-headgate-dry-run': 'true' } })).json();
     const cheap = await ask(flex('cheap', { max_tokens: 100 }));
@@ -101,7 +101,7 @@ describe('a request of the tier flex', () => {
     expect(Math.round(Number(cheap.estimated_cost) * 1e12)).toBe(Math.ceil(bytes / 4) * 33_334 + 100 * 133_334);
   });
 
-  it('has its price in the list of prices, where it is offered', async () => {
+  it('has its price in the price list when offered', async () => {
     const { data }: Body = await (await bench.gateway.request('/v1/pricing')).json();
     expect(data.find(({ model }: Body) => model === 'cheap').flex).toEqual({
       input_per_million: '0.033334',
@@ -119,8 +119,8 @@ describe('a request of the tier flex', () => {
   });
 });
 
-describe('a full engine', () => {
-  it('that runs flex keeps a lease for default traffic', async () => {
+describe('a full engine with flex requests', () => {
+  it('keeps a lease free for default requests', async () => {
     await warm('four');
     const slow = { max_tokens: 40, standin: { output_tokens: 40, tpot_ms: 10 } };
     const flood = Array.from({ length: 20 }, async () => (await send(flex('four', slow))).text());
@@ -138,7 +138,7 @@ describe('a full engine', () => {
     await Promise.all(flood);
   });
 
-  it('by its own report serves default traffic first, and flex in the end', async () => {
+  it('serves default requests first by its own load report, and all flex requests in the end', async () => {
     await warm('narrow');
     const slow = { max_tokens: 30, standin: { output_tokens: 30, tpot_ms: 10 } };
     let flexDone = 0;
@@ -160,7 +160,7 @@ describe('a full engine', () => {
     expect(flexDone).toBe(8);
   });
 
-  it('by max_concurrent lets flex wait with signs of life, and default traffic pass', async () => {
+  it('makes flex requests wait with comments at max_concurrent, while default requests pass', async () => {
     await warm('two');
     const leave = [await occupy('two'), await occupy('two')];
     const waiting = send(flex('two', { stream: true }));
@@ -213,7 +213,7 @@ describe('a full engine', () => {
     expect(order.slice(0, 7).filter((name) => name === 'modest')).toHaveLength(3);
   });
 
-  it('lets no more wait than the queue holds, and says when to come again', async () => {
+  it('returns 503 with Retry-After when the flex queue is full', async () => {
     await warm('small');
     const leave = await occupy('small');
     const waiting = Array.from({ length: 40 }, () => send(flex('small')));
@@ -230,7 +230,7 @@ describe('a full engine', () => {
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(20);
   });
 
-  it('keeps nothing of who leaves the queue', async () => {
+  it('releases everything of a client that leaves the queue', async () => {
     await warm('small');
     const leave = await occupy('small');
     const { key } = await openOrganization(bench.gateway, '1');

@@ -47,7 +47,7 @@ async function begin({ secret }: Secret, tokens: number): Promise<Stream> {
 const cut = { error: expect.objectContaining({ code: 'unauthorized', type: 'auth_error' }) };
 
 describe('a stream that began with a former secret', () => {
-  it('ends when that secret is reported, and no other of its key does', async () => {
+  it("ends when that secret is reported, while streams with the key's new secret continue", async () => {
     const former = await makeKey();
     const today = await rotate(former, 3600);
     const [leaked, other] = [await begin(former, 8000), await begin(today, 300)];
@@ -60,7 +60,7 @@ describe('a stream that began with a former secret', () => {
     expect((await bench.chat({}, { key: today.secret })).status).toBe(200);
   });
 
-  it('runs on when the grace is over, and ends when that secret is reported afterwards', async () => {
+  it('continues after the grace period, and ends when that secret is reported later', async () => {
     const former = await makeKey();
     const running = await begin(former, 8000);
     const today = await rotate(former, 1);
@@ -74,7 +74,7 @@ describe('a stream that began with a former secret', () => {
     expect((await ended).slice(-2)).toEqual([cut, '[DONE]']);
   });
 
-  it('ends with a rotation that leaves that secret no grace', async () => {
+  it('ends at a rotation without a grace period', async () => {
     const former = await makeKey();
     const running = await begin(former, 8000);
     const today = await rotate(former, 0);

@@ -47,7 +47,7 @@ const latin1 = async (response: Response): Promise<string> =>
 
 describe('a JSON answer of megabytes', () => {
   it.each(sizes.flatMap((bytes) => [false, true].map((isLast) => ({ bytes, isLast }))))(
-    'of $bytes bytes is billed and has its bytes but for the name',
+    'is billed and keeps its bytes except the model name: $bytes bytes',
     async ({ bytes, isLast }) => {
       answerOf = () => answer(bytes, '/srv/own.gguf', { isLast });
       const response = await bench.chat(fresh());
@@ -58,7 +58,7 @@ describe('a JSON answer of megabytes', () => {
     },
   );
 
-  it.each(sizes)('of %d bytes has its cost where that is asked for', async (bytes) => {
+  it.each(sizes)('shows its cost when requested: %d bytes', async (bytes) => {
     answerOf = () => answer(bytes, 'chat');
     const response = await bench.chat({ ...fresh(), usage: { include: true } });
     const { usage: told }: Body = await response.json();
@@ -70,7 +70,7 @@ describe('a JSON answer of megabytes', () => {
     ['is not whole', (bytes) => answer(bytes, 'chat').slice(0, -1)],
     ['has brackets that do not match', (bytes) => answer(bytes, 'chat').replace('[', '{')],
     ['tells of an error', (bytes) => answer(bytes, 'chat').replace('"usage":{"', '"error":{"')],
-  ])('that %s is a 502 and costs nothing', async (_, make) => {
+  ])('returns 502 and costs nothing when it %s', async (_, make) => {
     for (const bytes of [1_100_000, 9_000_000]) {
       answerOf = () => make(bytes);
       const response = await bench.chat(fresh());
@@ -103,7 +103,7 @@ describe('a JSON answer of megabytes', () => {
     ['/v1/responses', { status: 'completed' }, { status: 'cancelled' }],
     ['/v1/chat/completions', { choices: choices('stop') }, {}],
     ['/v1/chat/completions', { choices: choices('stop') }, { choices: choices('stop', 'abort') }],
-  ])('of %s %j %j is broken off where itself says so, and not where a call does', async (path, ended, broken) => {
+  ])('fails on %s %j %j when the answer itself says so, not when a nested value does', async (path, ended, broken) => {
     const isBroken = Object.keys(broken).length > 0;
     for (const bytes of [10_000, 1_100_000]) {
       answerOf = () => message(bytes, { ...ended, ...broken });
@@ -124,7 +124,7 @@ describe('a JSON answer of megabytes', () => {
     ['/v1/completions', (text) => ({ choices: [{ index: 0, text, finish_reason: 'stop' }] })],
     ['/v1/responses', (text) => ({ status: 'completed', output: [{ content: [{ type: 'output_text', text }] }] })],
     ['/v1/messages', (text) => ({ stop_reason: 'end_turn', content: [{ type: 'text', text }] })],
-  ])('of %s is counted by its bytes where its engine has counted none of its tokens', async (path, made) => {
+  ])('is counted by its bytes on %s when its engine counted none of its tokens', async (path, made) => {
     for (const usage of [zeros, { ...zeros, prompt_tokens: 10, input_tokens: 10 }]) {
       answerOf = () => JSON.stringify({ ...made('x'.repeat(1_200_000)), usage });
       const input = { messages: [{ role: 'user', content: 'x' }], prompt: 'x', input: 'x' };
@@ -137,7 +137,7 @@ describe('a JSON answer of megabytes', () => {
     }
   });
 
-  it.each(sizes)('of %d bytes is the same for a repetition and is stored up to the bound', async (bytes) => {
+  it.each(sizes)('is repeated for an Idempotency-Key, and stored up to the limit: %d bytes', async (bytes) => {
     answerOf = (count) => answer(bytes, '/srv/own.gguf', { count });
     const { chat, key } = await openReuse(bench, { store_requests: true });
     const repeat = { headers: { 'idempotency-key': `large ${bytes}` } };
@@ -155,7 +155,7 @@ describe('a JSON answer of megabytes', () => {
     expect(await stored.json()).toMatchObject({ truncated: true });
   });
 
-  it('is cached up to the bound of the cache', async () => {
+  it('is cached up to the limit of the cache', async () => {
     for (const [bytes, expected] of [
       [3_000_000, 'hit'],
       [9_000_000, 'miss'],

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { limitError } from '#edge/inference/answer/limit-error.ts';
 
-it('a refusal says when its limit is whole again by the clock of its limits, whatever the machine shows', () => {
+it('computes Retry-After and reset times from the clock of the limits, not of the machine', () => {
   const nowMs = Date.UTC(2031, 4, 17);
   const view = { limit: 1, remaining: 0, resetAtMs: nowMs + 5000 };
   const limits = { requests: view, tokens: null, monthTokensLeft: null, concurrencyLeft: null };

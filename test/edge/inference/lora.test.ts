@@ -81,8 +81,8 @@ const ask = async (body: object): Promise<Body> => {
   return answered;
 };
 
-describe('an adapter', () => {
-  it('that is not there, or that its engine does not list, is a failed start in plain words', async () => {
+describe('a LoRA adapter', () => {
+  it('returns 503 with a plain message when it is missing or its engine does not list it', async () => {
     for (const model of ['lost', 'lost-tuned', 'blind-tuned']) {
       const error = await errorOf(await bench.chat({ model }));
       expect(error).toMatchObject({ status: 503, code: 'upstream_error' });
@@ -91,13 +91,13 @@ describe('an adapter', () => {
     }
   });
 
-  it('that somebody else’s engine has not loaded is told as that', async () => {
+  it('returns 502 with a plain message when an external engine has not loaded it', async () => {
     const error = await errorOf(await bench.chat({ model: 'far-lost' }));
     expect(error).toMatchObject({ status: 502, code: 'upstream_error' });
     expect(error.message).toContain('has not loaded this adapter');
   });
 
-  it('is hidden from a key that may use its base alone, and its base from one that may use it alone', async () => {
+  it('is hidden from a key for its base, and its base from a key for the adapter', async () => {
     for (const [own, other] of [
       ['chat', 'tuned'],
       ['tuned', 'chat'],
@@ -113,7 +113,7 @@ describe('an adapter', () => {
     }
   });
 
-  it('is a model of the list with its base as parent, and with its own price or that of its base', async () => {
+  it("is listed with its base as parent, and with its own price or its base's", async () => {
     const { data }: Body = await (await bench.gateway.request('/v1/models')).json();
     const shown = new Map(data.map((model: Body) => [model.id, model]));
     const base = { task_type: 'chat', context_length: 8192, parent: 'chat' };
@@ -128,7 +128,7 @@ describe('an adapter', () => {
     expect(shown.get('plain')).toMatchObject({ ...base, owned_by: 'us', pricing: { prompt: '0.0000001' } });
   });
 
-  it('is answered by its base’s replica under its own id, streamed or not, and billed at its own price', async () => {
+  it("is answered by its base's replica under its own id, streamed or not, at its own price", async () => {
     for (const model of ['tuned', 'the tuned one', 'test/tuned-lora']) {
       const { model: answered, usage, record } = await ask({ model, messages: [{ role: 'user', content: model }] });
       expect(answered).toBe('tuned');
@@ -146,7 +146,7 @@ describe('an adapter', () => {
     expect(running.filter((name) => name.includes('tuned') || name.includes('plain'))).toEqual([]);
   });
 
-  it('shares no cached prompt and no kept answer with its base or another adapter', async () => {
+  it('shares no cached prompt and no stored answer with its base or other adapters', async () => {
     const messages = [{ role: 'user', content: 'the same words again and again '.repeat(60) }];
     const cached: number[] = [];
     for (const model of ['tuned', 'tuned', 'chat', 'plain']) {
@@ -166,7 +166,7 @@ describe('an adapter', () => {
     expect(hits).toEqual(['miss', 'miss', 'miss', 'hit']);
   });
 
-  it('is held against the counters of its engine together with its base, with answers of both that failed', async () => {
+  it("is reconciled with its base against the engine's counters, failed answers included", async () => {
     for (const model of ['chat', 'tuned', 'plain']) {
       await ask({ model, n: 2 });
       expect((await bench.chat({ model, standin: { abort_after: 2 } })).status).toBe(502);
@@ -188,7 +188,7 @@ describe('an adapter', () => {
     }
   });
 
-  it('of an engine that somebody else runs is asked for by the name that it has there', async () => {
+  it('is requested from an external engine by its name there', async () => {
     for (const [model, upstream] of [
       ['far', 'far-base'],
       ['far-tuned', 'far-lora'],

@@ -61,7 +61,7 @@ it.each<[string, unknown[], object]>([
   ['as base64', texts(1000), { encoding_format: 'base64' }],
   ['of fewer dimensions', texts(400), { dimensions: 16 }],
   ['of token ids', texts(400).map((text) => [...Buffer.from(text)]), {}],
-])('many texts have the vectors and the tokens that they have one by one, %s', async (_, input, fields) => {
+])('answers many texts with the same vectors and tokens as one by one, %s', async (_, input, fields) => {
   const { vectors, tokens } = await fewAtATime(input, fields);
   const answer = await embed({ ...fields, input });
   const body: Body = await answer.json();
@@ -71,7 +71,7 @@ it.each<[string, unknown[], object]>([
   expect(await bench.recordOf(answer)).toMatchObject({ input_tokens: tokens, usage_source: 'engine' });
 });
 
-it('a replica that is killed midway costs nothing but time', async () => {
+it('answers in full when a replica is killed midway', async () => {
   await bothAreReady();
   const { key } = await openOrganization(bench.gateway, '1');
   const input = texts(4000);

@@ -39,16 +39,16 @@ async function spent(key: string): Promise<Body> {
   return bench.wallet(key);
 }
 
-describe('a cap on the cost of a request', () => {
+describe('X-Headgate-Max-Cost', () => {
   it.each([['0'], ['-1'], ['1e-3'], ['0.0000000000001'], ['abc'], [''], ['1,5'], ['.5'], ['0.01, 0.02'], ['$1']])(
-    'is refused when it says %s',
+    'returns 400 for the value %s',
     async (text) => {
       const answer = await bench.post('/v1/chat/completions', body, capped(text));
       expect(await errorOf(answer)).toMatchObject({ status: 400, code: 'invalid_value', param });
     },
   );
 
-  it('is refused when the prompt alone costs more, with both numbers', async () => {
+  it('returns 400 with both numbers when the prompt already costs more', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     for (const stream of [true, false]) {
       const asked = { ...body, stream };
@@ -61,7 +61,7 @@ describe('a cap on the cost of a request', () => {
     expect(await spent(key)).toMatchObject({ balance: '1', held: '0' });
   });
 
-  it('is refused when it pays for no token of output', async () => {
+  it('returns 400 when it pays for no output token', async () => {
     const cap = capFor(body, 1n);
     const refused = await bench.post('/v1/chat/completions', body, capped(usdOf(cap - 1n)));
     expect(await errorOf(refused)).toMatchObject({ status: 400, param });
@@ -70,7 +70,7 @@ describe('a cap on the cost of a request', () => {
     expect(((await taken.json()) as Body).usage.completion_tokens).toBe(1);
   });
 
-  it('cuts the output of a JSON answer to what it pays for, and shows it', async () => {
+  it('cuts the output of a JSON answer to what it pays for, and returns that limit', async () => {
     const answer = await bench.post('/v1/chat/completions', body, capped(usdOf(capFor(body, 20n))));
     expect(answer.headers.get('x-headgate-max-tokens')).toBe('20');
     const { usage, choices }: Body = await answer.json();
@@ -78,7 +78,7 @@ describe('a cap on the cost of a request', () => {
     expect(choices[0].finish_reason).toBe('length');
   });
 
-  it('cuts a stream, over the limit that the request itself has', async () => {
+  it("cuts a stream below the request's own limit", async () => {
     const asked = { ...body, stream: true, max_tokens: 400, stream_options: { include_usage: true } };
     const answer = await bench.post('/v1/chat/completions', asked, capped(usdOf(capFor(asked, 15n))));
     expect(answer.headers.get('x-headgate-max-tokens')).toBe('15');
@@ -94,14 +94,14 @@ describe('a cap on the cost of a request', () => {
     expect(((await answer.json()) as Body).usage.completion_tokens).toBe(30);
   });
 
-  it('changes nothing where it pays for all that was asked for', async () => {
+  it('changes nothing when it pays for everything', async () => {
     const asked = { ...body, max_tokens: 8 };
     const answer = await bench.post('/v1/chat/completions', asked, capped(usdOf(capFor(asked, 8n))));
     expect(answer.headers.get('x-headgate-max-tokens')).toBeNull();
     expect(((await answer.json()) as Body).usage.completion_tokens).toBe(8);
   });
 
-  it('yields to a wallet that has less', async () => {
+  it('has no effect when the wallet has less', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const asked = { ...body, max_tokens: 5000 };
     const plain = await bench.post('/v1/chat/completions', asked, { key });
@@ -117,7 +117,7 @@ describe('a cap on the cost of a request', () => {
     await tight.text();
   });
 
-  it('covers the whole of an embedding', async () => {
+  it('covers the whole cost of an embedding', async () => {
     const asked = { model: 'embed', input: 'some words to embed' };
     const taken = await bench.post('/v1/embeddings', asked, capped(usdOf(capFor(asked, 0n))));
     expect(taken.status).toBe(200);

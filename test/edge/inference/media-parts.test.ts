@@ -20,7 +20,7 @@ const chat = async (parts: readonly unknown[], model = 'chat'): Promise<Body> =>
 /** What the stand-in, which has no eyes, says of media that reach it. */
 const reached = { status: 400, message: 'This model reads text only.' };
 
-describe('the uuid of a part', () => {
+describe('the uuid of a media part', () => {
   it.each([
     ['beside an image', image({ uuid: 'a' })],
     ['instead of an image', { type: 'image_url', image_url: null, uuid: 'a' }],
@@ -33,24 +33,24 @@ describe('the uuid of a part', () => {
     ['instead of embeddings that have no type', { image_embeds: null, uuid: 'a' }],
     ['instead of an image in what calls itself a text', { type: 'text', text: 'x', image_url: null, uuid: 'a' }],
     ['in a text', { type: 'text', text: 'x', uuid: 'a' }],
-  ])('%s is refused', async (_, part) => {
+  ])('returns 400: %s', async (_, part) => {
     const error = await chat([part]);
     expect(error).toMatchObject({ ...refused, param: 'messages' });
     expect(error.message).toContain('uuid');
   });
 
-  it('is refused behind escapes, and in whatever message it stands', async () => {
+  it('returns 400 also when the name is escaped, in any message', async () => {
     const text = `{"model":"chat","messages":[{"role":"tool","content":[{"type":"image_url","image_url":null,"uu\\u0069d":"a"}]}]}`;
     const error = await errorOf(await bench.post(chatPath, text));
     expect(error).toMatchObject({ ...refused, param: 'messages' });
   });
 
-  it('is taken as null, and where the engine file allows it', async () => {
+  it('is accepted as null, and when the engine file allows it', async () => {
     expect(await chat([image({ uuid: null })])).toMatchObject(reached);
     expect(await chat([image({ uuid: 'a' })], 'open')).toMatchObject(reached);
   });
 
-  it('in a text is no uuid', async () => {
+  it('is not seen in the words of a text', async () => {
     const messages = [{ role: 'user', content: 'the "image_url" of "uuid": "5"' }];
     expect((await bench.chat({ messages })).status).toBe(200);
   });
@@ -62,14 +62,14 @@ describe('tensors in parts', () => {
     ['audio_embeds', { type: 'audio_embeds', audio_embeds: { a: 'AAAA' } }],
     ['video_embeds', { video_embeds: 'AAAA' }],
     ['prompt_embeds', { type: 'prompt_embeds', data: 'AAAA' }],
-  ])('as %s are refused unless the engine file allows them', async (_, part) => {
+  ])('return 400 for %s unless the engine file allows them', async (_, part) => {
     const error = await chat([part]);
     expect(error).toMatchObject({ ...refused, param: 'messages' });
     expect(error.message).toMatch(/embed/);
     expect((await chat([part], 'open')).message).not.toMatch(/embed/);
   });
 
-  it('as a picture in the memory of Python are refused anywhere', async () => {
+  it('return 400 for image_pil on every model', async () => {
     for (const model of ['chat', 'open']) {
       const part = { type: 'image_pil', image_pil: '/etc/passwd' };
       const error = await chat([part], model);
@@ -79,8 +79,8 @@ describe('tensors in parts', () => {
   });
 });
 
-describe('how many media a request may have', () => {
-  it('is 32, or what the engine file says', async () => {
+describe('the number of media in a request', () => {
+  it('is at most 32, or the limit of the engine file', async () => {
     const images = (count: number): object[] => Array.from({ length: count }, () => image());
     const error = await chat(images(33));
     expect(error).toMatchObject({ ...refused, param: 'messages' });
@@ -91,7 +91,7 @@ describe('how many media a request may have', () => {
   });
 });
 
-describe('media in conversations within lists', () => {
+describe('media in nested conversations', () => {
   const remote = { type: 'image_url', image_url: { url: 'http://169.254.169.254/latest' } };
   const message = (part: object): object => ({ role: 'user', content: [part] });
 
@@ -100,14 +100,14 @@ describe('media in conversations within lists', () => {
     ['messages', { messages: [[[message(remote)]]] }],
     ['input', { input: [[message(remote)]] }],
     ['input', { input: [message(remote)] }],
-  ])('of %s are found', async (param, fields) => {
+  ])('are checked in nested lists of %s', async (param, fields) => {
     const answer = await bench.post('/v1/embeddings', { model: 'embed', ...fields });
     const error = await errorOf(answer);
     expect(error).toMatchObject({ ...refused, param });
     expect(error.message).toContain('Media cannot be fetched');
   });
 
-  it.each([['documents'], ['query']])('of %s are found', async (param) => {
+  it.each([['documents'], ['query']])('are checked in the content of %s', async (param) => {
     const body = { model: 'rerank', query: 'q', documents: ['d'], [param]: { content: [[remote]] } };
     const error = await errorOf(await bench.post('/v1/rerank', body));
     expect(error).toMatchObject({ ...refused, param });

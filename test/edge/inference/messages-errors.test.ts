@@ -14,29 +14,29 @@ const bench = useInference(() => ({
 
 const asked = { model: 'chat', max_tokens: 4, messages: [{ role: 'user' as const, content: 'Hello' }] };
 
-describe('on the routes of Anthropic', () => {
+describe('the routes of Anthropic', () => {
   it.each([
     ['GET', path, { status: 405, type: 'invalid_request_error', code: 'method_not_allowed' }],
     ['DELETE', countPath, { status: 405, type: 'invalid_request_error', code: 'method_not_allowed' }],
     ['POST', `${path}/batches`, { status: 404, type: 'not_found_error', code: 'not_found' }],
     ['GET', `${path}/batches/msgbatch_1/results`, { status: 404, type: 'not_found_error', code: 'not_found' }],
-  ])('%s %s is refused in its shape, as %j', async (method, where, refusal) => {
+  ])("return Anthropic's error shape: %s %s, %j", async (method, where, refusal) => {
     const answer = await bench.gateway.request(where, { method });
     expect(answer.headers.get('allow')).toBe(refusal.status === 405 ? 'POST' : null);
     expect(await errorOf(answer)).toMatchObject(refusal);
   });
 
-  it.each([path, countPath])('%s refuses a body that is too large', async (where) => {
+  it.each([path, countPath])('return 413 for a body that is too large: %s', async (where) => {
     const answer = await bench.post(where, { ...asked, system: 'x'.repeat(5000) });
     expect(await errorOf(answer)).toMatchObject({ status: 413, type: 'request_too_large', code: 'request_too_large' });
   });
 
-  it('a model without a price is refused so', async () => {
+  it('return 503 for a model without a price', async () => {
     const error = await errorOf(await bench.post(path, { ...asked, model: 'unpriced' }));
     expect(error).toMatchObject({ status: 503, type: 'overloaded_error', code: 'pricing_unavailable' });
   });
 
-  it.each([path, countPath])('%s refuses an organization that is suspended', async (where) => {
+  it.each([path, countPath])('return 403 for a suspended organization: %s', async (where) => {
     const { id, key } = await openOrganization(bench.gateway, '1');
     const change = { method: 'PATCH', body: { status: 'suspended' } };
     expect((await bench.gateway.request(`/v1/organizations/${id}`, change)).status).toBe(200);
@@ -44,7 +44,7 @@ describe('on the routes of Anthropic', () => {
     expect(error).toMatchObject({ status: 403, type: 'permission_error', code: 'organization_suspended' });
   });
 
-  it('the SDK finds its own classes, and the type that it knows', async () => {
+  it("raise the SDK's own error classes with the known types", async () => {
     const options = { baseURL: bench.gateway.url, authToken: bench.gateway.key, apiKey: null, maxRetries: 0 };
     const { messages } = new Anthropic(options);
     const absent = messages.batches.retrieve('msgbatch_1');
@@ -54,7 +54,7 @@ describe('on the routes of Anthropic', () => {
     await expect(large).rejects.toMatchObject({ status: 413, type: 'request_too_large' });
   });
 
-  it('the document says so', async () => {
+  it('have AnthropicError as their error schema in the OpenAPI document', async () => {
     const { paths }: Body = await (await bench.gateway.request('/openapi.json')).json();
     const shapeOf = (where: string): string =>
       paths[where].post.responses.default.content['application/json'].schema.$ref;
@@ -64,7 +64,7 @@ describe('on the routes of Anthropic', () => {
 });
 
 it.each(['/v1/messagesx', '/v1/nothing', '/v1/responses', '/v1/chat/completions'])(
-  'on %s the envelope is the house’s own',
+  "returns the gateway's own error shape on %s",
   async (where) => {
     const body: Body = await (await bench.gateway.request(where)).json();
     expect(Object.keys(body)).toEqual(['error']);

@@ -45,7 +45,7 @@ const streamed = { stream: true };
 const image = (source: object): object => ({ type: 'image', source });
 const inside = { type: 'url', url: 'http://169.254.169.254/' };
 
-describe('is refused in the shape of Anthropic’s errors:', () => {
+describe('an error of POST /v1/messages', () => {
   it.each<[object, string]>([
     [{ max_tokens: 'many' }, 'max_tokens'],
     [{ mcp_servers: [{ type: 'url', url: 'https://example.com', name: 'x' }] }, 'mcp_servers'],
@@ -76,13 +76,13 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
       { messages: [{ role: 'user', content: [{ type: 'tool_result', content: [{ type: 'image', source }] }] }] },
       'messages',
     ]),
-  ])('%j', async (fields, param) => {
+  ])('is 400 with the field in param: %j', async (fields, param) => {
     const error = await errorOf(await ask({}, fields));
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param });
     expect(error.message).toMatch(/\.$/);
   });
 
-  it('no key, and one in x-api-key with what to do instead', async () => {
+  it('is 401 without a key, and names authToken for a key in x-api-key', async () => {
     expect(await errorOf(await ask({}, {}, { key: null }))).toMatchObject({
       status: 401,
       type: 'authentication_error',
@@ -94,7 +94,7 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
     expect(error.message).toContain('authToken');
   });
 
-  it('a model that is none, a body that is none, one of another type, and what the engine refuses', async () => {
+  it("is returned for an unknown model, a malformed body, another content type, and an engine's refusal", async () => {
     expect(await errorOf(await ask({}, { model: 'none' }))).toMatchObject({ status: 400, code: 'model_not_found' });
     expect(await errorOf(await bench.post(path, '{'))).toMatchObject({ status: 400, type: 'invalid_request_error' });
     const headers = { 'content-type': 'text/plain' };
@@ -104,7 +104,7 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
     expect(await errorOf(await ask({ status: 500 }))).toMatchObject({ status: 502, type: 'api_error' });
   });
 
-  it('an empty wallet, and more requests than a minute has', async () => {
+  it('is returned for an empty wallet and for too many requests per minute', async () => {
     const { key } = await openOrganization(bench.gateway, '0.000001');
     expect(await errorOf(await ask({}, {}, { key }))).toMatchObject({ status: 402, type: 'billing_error' });
     const fields = { name: 'one', requests_per_minute: 1 };
@@ -124,7 +124,7 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
   const exceeds = /input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)/;
 
   it.each([8100, 32_000])(
-    'a prompt and %i tokens of output, in Anthropic’s words with what there is',
+    "has Anthropic's words for a prompt plus %i output tokens beyond the context",
     async (asked) => {
       const messages = [{ role: 'user', content: 'other words '.repeat(1000) }];
       const fields = { model: 'thinker', messages };
@@ -138,14 +138,14 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
     },
   );
 
-  it('a prompt that is longer than the context, in Anthropic’s words', async () => {
+  it("has Anthropic's words for a prompt longer than the context", async () => {
     const messages = [{ role: 'user', content: 'other words '.repeat(5000) }];
     const error = await errorOf(await ask({}, { messages }));
     expect(error).toMatchObject({ status: 400, code: 'context_length_exceeded', param: 'messages' });
     expect(error.message).toMatch(/^prompt is too long: \d+ tokens > 8192 maximum/);
   });
 
-  it('a route that the engine does not have', async () => {
+  it('is 501 when the engine does not have the route', async () => {
     for (const route of [path, countPath]) {
       const answer = await bench.post(route, { model: 'bare', max_tokens: 4, messages: hello });
       expect(await errorOf(answer)).toMatchObject({ status: 501, code: 'not_implemented' });
@@ -154,7 +154,7 @@ describe('is refused in the shape of Anthropic’s errors:', () => {
 });
 
 describe('a message', () => {
-  it('is billed by its count, the cached part of the prompt at its price', async () => {
+  it('is billed by its count, with the cached part of the prompt at its price', async () => {
     const messages = [{ role: 'user', content: 'many words '.repeat(400) }];
     for (const isCached of [false, true]) {
       const answer = await ask({ text: 'one two three' }, { messages, usage: { include: true } });
@@ -179,7 +179,7 @@ describe('a message', () => {
     }
   });
 
-  it('streamed is billed by its end, and says the same', async () => {
+  it('is billed by the final count when streamed', async () => {
     const answer = await ask({ text: 'one two three' }, streamed);
     const events = eventsOf(await answer.text());
     expect(events.at(-1)).toEqual({ type: 'message_stop' });
@@ -194,13 +194,13 @@ describe('a message', () => {
   });
 });
 
-describe('a stream that breaks off', () => {
+describe('a message stream that breaks off', () => {
   it.each<[string, object, string]>([
     ['by an error', { error_after: 4 }, 'counted'],
     ['by a cut', { cut_after: 4 }, 'counted'],
     ['by garbage', { garbage_after: 4 }, 'counted'],
     ['by an abort that nobody asked for', { abort_after: 4 }, 'engine'],
-  ])('%s ends with an event of that name, and pays for what was seen', async (_how, fault, source) => {
+  ])('ends with an error event %s, and pays for what was seen', async (_how, fault, source) => {
     const answer = await ask({ output_tokens: 20, ...fault }, streamed);
     const text = await answer.text();
     expect(eventsOf(text).at(-1)).toMatchObject({
@@ -212,7 +212,7 @@ describe('a stream that breaks off', () => {
     expect(record.input_tokens).toBeGreaterThan(0);
   });
 
-  it('by its client is ended by id, and pays what the engine counted', async () => {
+  it("is aborted by id when the client leaves, and charged by the engine's count", async () => {
     const leaving = new AbortController();
     const answer = await ask(
       { output_tokens: 500, tpot_ms: 20 },
@@ -230,7 +230,7 @@ describe('a stream that breaks off', () => {
   });
 });
 
-it('a wallet that is used up ends a stream with an event, and is never below zero', async () => {
+it('ends a message stream with an error event when the wallet is empty, never below zero', async () => {
   const { key } = await openOrganization(bench.gateway, '0.0006');
   const answer = await ask({ output_tokens: 4000, tpot_ms: 2 }, { ...streamed, max_tokens: 5000 }, { key });
   const last = eventsOf(await answer.text()).at(-1);
@@ -239,7 +239,7 @@ it('a wallet that is used up ends a stream with an event, and is never below zer
   expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
 });
 
-it('a wallet that just pays for a stream does not end it', async () => {
+it('does not end a message stream that the wallet just pays for', async () => {
   const { key } = await openOrganization(bench.gateway, '0.0006');
   // The wallet pays for 1500 tokens.
   const answer = await ask({ output_tokens: 1400 }, { ...streamed, max_tokens: 5000 }, { key });
@@ -247,7 +247,7 @@ it('a wallet that just pays for a stream does not end it', async () => {
   expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1400 });
 });
 
-describe('an answer that is kept', () => {
+describe('a stored message', () => {
   let key: string;
   beforeAll(async () => {
     const fields = { name: 'cache', cache_responses: true, store_requests: true };
@@ -266,7 +266,7 @@ describe('an answer that is kept', () => {
     ['thoughts', false, { model: 'thinker' }, { reasoning_text: 'So it is.' }],
     ['a call', true, { tools: [weather], tool_choice: { type: 'any' } }, {}],
     ['a call', false, { tools: [weather], tool_choice: { type: 'any' } }, {}],
-  ])('of %s serves the same request in either form, first streamed: %s', async (name, first, fields, knobs) => {
+  ])('with %s serves the same request in either form, first streamed: %s', async (name, first, fields, knobs) => {
     const asked = { ...fields, messages: [{ role: 'user', content: `kept ${name} ${first}` }] };
     const client = new Anthropic({ baseURL: bench.gateway.url, authToken: key, apiKey: null, maxRetries: 0 });
     const fresh = await ask(knobs, { ...asked, stream: first }, { key });
@@ -286,7 +286,7 @@ describe('an answer that is kept', () => {
   });
 });
 
-describe('Anthropic’s SDK, unchanged', () => {
+describe("Anthropic's SDK", () => {
   let client: Anthropic;
   beforeAll(() => {
     const { url, key } = bench.gateway;
@@ -312,7 +312,7 @@ describe('Anthropic’s SDK, unchanged', () => {
     );
   });
 
-  it('calls a tool, and goes on with its result', async () => {
+  it('calls a tool, and continues with its result', async () => {
     const input = { type: 'object' as const, properties: { city: { type: 'string' } }, required: ['city'] };
     const tools = [{ name: 'weather', description: 'The weather', input_schema: input }];
     const question = { role: 'user' as const, content: 'What is the weather in Paris?' };
@@ -332,7 +332,7 @@ describe('Anthropic’s SDK, unchanged', () => {
     expect(answer.stop_reason).toBe('end_turn');
   });
 
-  it('is told of errors by its own classes', async () => {
+  it('throws its own error classes', async () => {
     await expect(client.messages.create({ ...asked, model: 'none' })).rejects.toBeInstanceOf(Anthropic.BadRequestError);
     const wrong = new Anthropic({ baseURL: bench.gateway.url, authToken: 'sk-hg-none', apiKey: null, maxRetries: 0 });
     await expect(wrong.messages.create(asked)).rejects.toBeInstanceOf(Anthropic.AuthenticationError);
@@ -345,7 +345,7 @@ describe('Claude Code', () => {
   const exchange = (fields: object = {}): Promise<Response> =>
     bench.post(`${path}?beta=true`, { model: 'chat', ...claudeCode.turn, ...fields }, { headers: claudeCode.headers });
 
-  it('has its request answered as it sends it, tools that need no grammar as they are', async () => {
+  it('gets an answer to its unchanged request with tools', async () => {
     const answer = await exchange();
     expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
     const events = eventsOf(await answer.text());
@@ -357,14 +357,14 @@ describe('Claude Code', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', usage_source: 'engine' });
   });
 
-  it('has its title made, which it asks for with an empty list of tools', async () => {
+  it('gets a title, which it requests with an empty list of tools', async () => {
     const format = { type: 'json_schema', schema: { type: 'object', properties: { title: { type: 'string' } } } };
     const answer = await exchange({ tools: [], output_config: { format } });
     expect(answer.status).toBe(200);
     expect(eventsOf(await answer.text()).at(-1)).toEqual({ type: 'message_stop' });
   });
 
-  it('is refused where a form beside its tools would make a grammar of them', async () => {
+  it('gets 400 when an output format would turn its tools into a grammar', async () => {
     const format = { type: 'json_schema', schema: { type: 'object' } };
     const error = await errorOf(await exchange({ output_config: { effort: 'high', format } }));
     expect(error).toMatchObject({ status: 400, param: 'tools[0].input_schema' });

@@ -66,7 +66,7 @@ afterAll(() => Promise.all(engines.map((engine) => engine.stop())));
 const get = async (path: string): Promise<Body> => (await bench.gateway.request(path)).json();
 
 describe('GET /v1/models', () => {
-  it('lists the enabled models and nothing of where they run', async () => {
+  it('lists the enabled models, and no detail of where they run', async () => {
     const list = await get('/v1/models');
     expect(list.object).toBe('list');
     expect(list.data.map(({ id }: Body) => id).toSorted()).toEqual([
@@ -105,7 +105,7 @@ describe('GET /v1/models', () => {
     expect(list.data.find(({ id }: Body) => id === 'unpriced').pricing).toBeNull();
   });
 
-  it('says what tools look for before they offer a model', async () => {
+  it('returns the fields that tools read before they offer a model', async () => {
     const { data } = await get('/v1/models');
     const of = (name: string): Body => data.find(({ id }: Body) => id === name);
     expect(of('seer')).toMatchObject({ input_modalities: ['text', 'image'] });
@@ -121,7 +121,7 @@ describe('GET /v1/models', () => {
     expect(of('base').supported_parameters).not.toContain('max_completion_tokens');
   });
 
-  it('filters by task, and refuses a task that is none', async () => {
+  it('filters by task, and returns an error for an unknown task', async () => {
     const list = await get('/v1/models?task_type=embedding');
     expect(list.data.map(({ id }: Body) => id)).toEqual(['embed']);
     expect((await get('/v1/models?task_type=rerank')).data).toEqual([]);
@@ -131,7 +131,7 @@ describe('GET /v1/models', () => {
     }
   });
 
-  it('shows one by its id, its slashes encoded or not; an unknown or disabled one is 404', async () => {
+  it('returns one model by id, with slashes encoded or not, and 404 for an unknown or disabled one', async () => {
     for (const id of [
       'team/Chat-Model',
       'team%2FChat-Model',
@@ -148,7 +148,7 @@ describe('GET /v1/models', () => {
     expect(await errorOf(await bench.gateway.request('/v1/models/%E0%A4%A'))).toMatchObject({ status: 400 });
   });
 
-  it('needs a key, and prices do not', async () => {
+  it('requires a key, while the price list does not', async () => {
     for (const path of ['/v1/models', '/v1/models/embed']) {
       expect((await bench.gateway.request(path, { key: null })).status).toBe(401);
     }
@@ -168,8 +168,8 @@ describe('GET /v1/models', () => {
   });
 });
 
-describe('the name of a model in a request', () => {
-  it('is its id, display name or repository without regard to case, and the answer has the id', async () => {
+describe('the model name in a request', () => {
+  it('may be its id, display name or repository in any case, and the answer has the id', async () => {
     for (const model of [
       'team/Chat-Model',
       'TEAM/CHAT-MODEL',
@@ -188,7 +188,7 @@ describe('the name of a model in a request', () => {
     }
   });
 
-  it('for plain completion serves completions and not chat; a chat model serves both', async () => {
+  it('serves completions but not chat for a base model, and both for a chat model', async () => {
     const prompt = { prompt: 'x', max_tokens: 2 };
     expect((await bench.post('/v1/completions', { model: 'base', ...prompt })).status).toBe(200);
     expect((await bench.post('/v1/completions', { model: 'team/chat-model', ...prompt })).status).toBe(200);
@@ -198,7 +198,7 @@ describe('the name of a model in a request', () => {
   });
 });
 
-describe('an engine that somebody else runs', () => {
+describe('an external engine', () => {
   it('answers under its catalog id, streamed or not, with exact counts', async () => {
     for (const stream of [true, false]) {
       const answer = await bench.chat({ model: 'ours', stream, max_tokens: 6 });
@@ -213,7 +213,7 @@ describe('an engine that somebody else runs', () => {
     }
   });
 
-  it('with an abort route ends what its client left, exactly', async () => {
+  it('is asked to abort what its client left when it has an abort route, with exact counts', async () => {
     const before = await external.metrics('vllm:generation_tokens_total');
     const record = await leaveAfter('ours', 6);
     expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine' });
@@ -223,7 +223,7 @@ describe('an engine that somebody else runs', () => {
     expect(record.output_tokens).toBeLessThan(106);
   });
 
-  it('without one is closed, and billed by the last count that was seen', async () => {
+  it('gets its connection closed when it has no abort route, and is billed by the last count', async () => {
     for (let round = 0; round < 2; round += 1) {
       const before = await plain.metrics('vllm:generation_tokens_total');
       const record = await leaveAfter('plain', 6);
@@ -238,7 +238,7 @@ describe('an engine that somebody else runs', () => {
     expect(engines[1]?.log().match(/POST \/abort_requests/g)).toHaveLength(1);
   });
 
-  it('that cannot be reached is 502, and nothing of its address shows', async () => {
+  it('returns 502 without its address when it is unreachable', async () => {
     const answer = await bench.chat({ model: 'gone' });
     const text = await answer.clone().text();
     expect(text).not.toMatch(/127\.0\.0\.1|ECONNREFUSED|:9\b/);

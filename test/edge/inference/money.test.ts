@@ -38,7 +38,7 @@ async function expectNothingHeld(key: string): Promise<Body> {
 }
 
 describe('a small wallet', () => {
-  it('never goes below zero under 500 requests at once, and its sum is exact', async () => {
+  it('stays at or above zero under 500 requests at once, with an exact sum', async () => {
     const { key } = await openOrganization(bench.gateway, '0.01');
     // Each holds about a thousandth of a dollar at first, and costs less in the end.
     const body = { max_tokens: 2000, standin: { output_tokens: 1500 } };
@@ -61,7 +61,7 @@ describe('a small wallet', () => {
     expect(ledger.data.every((entry: Body) => Number(entry.balance_after) >= 0)).toBe(true);
   });
 
-  it('ends a stream that it cannot pay on with an error frame, billed to the token and no further', async () => {
+  it('ends a stream that it cannot pay with an error frame, billed to the token and no further', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0005');
     const answer = await bench.chat(
       { stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 1 } },
@@ -82,7 +82,7 @@ describe('a small wallet', () => {
     expect(Number(wallet.balance)).toBeGreaterThanOrEqual(0);
   });
 
-  it('writes off what the engine made past the hold', async () => {
+  it('writes off what the engine generated past the hold', async () => {
     const { key } = await openOrganization(bench.gateway, '0.00009');
     // Frames of 60 tokens each: the hold ends in the middle of one.
     const body = { stream: true, stream_interval: 60, max_tokens: 4000, standin: { output_tokens: 4000, tpot_ms: 2 } };
@@ -96,7 +96,7 @@ describe('a small wallet', () => {
     expect(await errorOf(await bench.chat({}, { key }))).toMatchObject({ status: 402 });
   });
 
-  it('cuts a JSON answer down to what it pays for, and says so', async () => {
+  it('cuts a JSON answer to what it pays for, and returns that limit', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const body = { max_tokens: 8000, standin: { output_tokens: 8000, finish: 'length' } };
     const answer = await bench.chat(body, { key });
@@ -114,7 +114,7 @@ describe('a small wallet', () => {
   it.each([
     ['gathers its tokens into few frames', { stream_interval: 100_000 }],
     ['hides its reasoning', { include_reasoning: false, standin: { reasoning_tokens: 7900, output_tokens: 8000 } }],
-  ])('is not emptied past its end by a stream that %s', async (_, fields) => {
+  ])('is not overdrawn by a stream that %s', async (_, fields) => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const body = { stream: true, max_tokens: 8000, standin: { output_tokens: 8000 }, ...fields };
     const answer = await bench.chat(body, { key });
@@ -124,7 +124,7 @@ describe('a small wallet', () => {
     expect(record).toMatchObject({ outcome: 'completed', written_off: '0' });
   });
 
-  it('pays for a prompt by its length, also when that speaks of "data:"; a data URL may cost the whole context', async () => {
+  it('pays a prompt by its length also when it contains "data:", and the whole context for a data URL', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0003');
     const ask = (content: unknown): Promise<Response> => bench.chat({ messages: [{ role: 'user', content }] }, { key });
     expect((await ask('Each line begins with data: and ends with \\n.')).status).toBe(200);
@@ -132,7 +132,7 @@ describe('a small wallet', () => {
     expect(await errorOf(await ask([part]))).toMatchObject({ status: 402, code: 'insufficient_funds' });
   });
 
-  it('pays for a prompt by its length where tools or escapes look like media, and not where escapes hide media', async () => {
+  it('pays a prompt by its length when tools resemble media, and not when escapes hide media', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0003');
     const ask = (content: string, more = ''): Promise<Response> =>
       bench.post(chatPath, `{"model":"chat","max_tokens":8,"messages":[{"role":"user","content":${content}}]${more}}`, {
@@ -166,7 +166,7 @@ describe('a small wallet', () => {
     await expectNothingHeld(key);
   });
 
-  it('pays a long stream by and by: the hold grows with it', async () => {
+  it('pays a long stream as it runs: the hold grows with it', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const body = { stream: true, max_tokens: 6000, standin: { output_tokens: 6000 } };
     const answer = await bench.chat(body, { key });
@@ -197,8 +197,8 @@ async function readSome(reader: ReadableStreamDefaultReader<Uint8Array>, frames:
   return text;
 }
 
-describe('a key that is revoked', () => {
-  it('ends its streams within a second with the code unauthorized, billed for what was made', async () => {
+describe('a revoked or expired key', () => {
+  it('ends its streams within a second with the code unauthorized, billed for what was generated', async () => {
     const key = await makeKey();
     const answer = await bench.chat(
       { stream: true, max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 5 } },
@@ -223,7 +223,7 @@ describe('a key that is revoked', () => {
     expect(await errorOf(await bench.chat({}, { key: key.secret }))).toMatchObject({ status: 401 });
   });
 
-  it('ends its running JSON request with 401, billed for what was made', async () => {
+  it('ends its running JSON request with 401, billed for what was generated', async () => {
     const key = await makeKey();
     const running = bench.chat({ max_tokens: 8000, standin: { output_tokens: 8000, tpot_ms: 5 } }, { key: key.secret });
     const socket = await eventually(async () => bench.socketOf('chat'));
@@ -236,7 +236,7 @@ describe('a key that is revoked', () => {
     expect(Number(record.cost)).toBeCloseTo(record.output_tokens === 0 ? 0 : usd(record), 12);
   });
 
-  it('is refused before anything else when its time is over', async () => {
+  it('returns 401 before any other check once it has expired', async () => {
     const key = await makeKey({ expires_at: Math.ceil(Date.now() / 1000) + 1 });
     expect((await bench.chat({}, { key: key.secret })).status).toBe(200);
     const refused = await eventually(async () => {

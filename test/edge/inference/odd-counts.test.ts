@@ -105,22 +105,25 @@ const odd: readonly (readonly [string, unknown])[] = [
 ];
 
 describe.each(Object.entries(routes))(
-  'a complete JSON answer of %s whose usage is',
+  'a complete JSON answer of %s without a usable count',
   (path, { body, answer, outputTokens }) => {
-    it.each(odd)('%s is counted by its text, and the prompt by the estimate, as it shows', async (_, usage) => {
-      const sent = { ...body, usage: { include: true }, answer: answer(usage) };
-      const got = await bench.post(path, sent);
-      expect(got.status).toBe(200);
-      const { usage: shown }: Body = await got.json();
-      const record = await bench.recordOf(got);
-      const [input, output] = figuresOf[path] ?? ['prompt_tokens', 'completion_tokens'];
-      expect(shown).toMatchObject({ [input]: record.input_tokens, [output]: outputTokens });
-      expect(shown.cost).toBe(Number(record.cost));
-      expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', output_tokens: outputTokens });
-      expect(record.input_tokens).toBe(Math.ceil(JSON.stringify(sent).length / 4));
-      expect(record).toMatchObject({ written_off: '0' });
-      expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
-    });
+    it.each(odd)(
+      'is counted by its text with an estimated prompt, shown to the client, when usage is %s',
+      async (_, usage) => {
+        const sent = { ...body, usage: { include: true }, answer: answer(usage) };
+        const got = await bench.post(path, sent);
+        expect(got.status).toBe(200);
+        const { usage: shown }: Body = await got.json();
+        const record = await bench.recordOf(got);
+        const [input, output] = figuresOf[path] ?? ['prompt_tokens', 'completion_tokens'];
+        expect(shown).toMatchObject({ [input]: record.input_tokens, [output]: outputTokens });
+        expect(shown.cost).toBe(Number(record.cost));
+        expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', output_tokens: outputTokens });
+        expect(record.input_tokens).toBe(Math.ceil(JSON.stringify(sent).length / 4));
+        expect(record).toMatchObject({ written_off: '0' });
+        expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
+      },
+    );
   },
 );
 
@@ -137,7 +140,7 @@ describe('a prompt without a count', () => {
   it.each([
     ['one list', (ids: number[]) => ids, 1000],
     ['two lists', (ids: number[]) => [ids, ids], 2000],
-  ])('of token ids in %s has a token for each', async (_, promptOf, tokens) => {
+  ])('has one token per id for token ids in %s', async (_, promptOf, tokens) => {
     const prompt = promptOf(Array.from({ length: 1000 }, (__, index) => 100_000 + index));
     const body = { model: 'open', prompt, max_tokens: 10, answer: textAnswer };
     const got = await bench.post('/v1/completions', body);
@@ -160,14 +163,14 @@ describe('a prompt without a count', () => {
     expect(tokens).toBeGreaterThanOrEqual(Math.ceil(text.length / 4));
   });
 
-  it('has a token for each id of 1.4 MB of ids', async () => {
+  it('has one token per id for 1.4 MB of ids', async () => {
     const input = Array.from({ length: 2000 }, () => Array.from({ length: 100 }, (_, index) => 100_000 + index));
     const got = await bench.post('/v1/embeddings', { model: 'embed', input, answer: list(undefined) });
     expect(got.status, await got.text()).toBe(200);
     expect(await bench.recordOf(got)).toMatchObject({ usage_source: 'counted', input_tokens: 200_000 });
   });
 
-  it('does not have the schema of its answer', async () => {
+  it('does not include the schema of its answer', async () => {
     const names = Array.from({ length: 200 }, (_, index) => `property_number_${index}`);
     const schema = { type: 'object', properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])) };
     const format = { type: 'json_schema', json_schema: { name: 'a', schema } };
@@ -192,7 +195,7 @@ it.each([
   expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
 });
 
-it.each([undefined, null])('shows the usage and the cost of all parts, if one counts %s', async (none) => {
+it.each([undefined, null])('shows the usage and cost of all parts when one part counts %s', async (none) => {
   const input = Array.from({ length: 300 }, (_, index) => (index === 0 ? 'first' : `text ${index}`));
   const answer = [list(none), list({ prompt_tokens: 150, total_tokens: 150 })];
   const got = await bench.post('/v1/embeddings', { model: 'embed', input, usage: { include: true }, answer });
@@ -209,7 +212,7 @@ it.each([undefined, null])('shows the usage and the cost of all parts, if one co
   });
 });
 
-it('takes the total for the prompt where an engine that makes no tokens counts no other', async () => {
+it('charges the total as the prompt when an engine without output counts nothing else', async () => {
   const { body, answer } = routes['/v1/rerank'] ?? { body: {}, answer: () => ({}) };
   const got = await bench.post('/v1/rerank', { ...body, answer: answer({ total_tokens: 21 }) });
   await got.text();
@@ -228,7 +231,7 @@ it.each([
     ['counted', expect.any(Number), 2],
   ],
 ])(
-  'a last count of %s takes back nothing',
+  'keeps the earlier count when the last count is %s',
   async (_, { begin, input, output }, [source, inputTokens, outputTokens]) => {
     const text = begin + finish() + last(input, output) + done;
     const got = await bench.chat({ model: 'odd', stream: true, answer: text });
@@ -243,7 +246,7 @@ it.each([
 it.each<[string, object, string]>([
   ['/v1/chat/completions', { messages }, chunk('Hello')],
   ['/v1/responses', { input: 'Hello' }, frame({ delta: 'Hello', type: 'response.output_text.delta' })],
-])('a stream of %s that its client leaves before any count pays for its prompt', async (path, fields, answer) => {
+])('charges the prompt of a stream of %s whose client leaves before any count', async (path, fields, answer) => {
   const { key } = await openOrganization(bench.gateway, '1');
   const body = { model: 'odd', stream: true, hold: path, ...fields, answer };
   const got = await bench.post(path, body, { key });
@@ -258,14 +261,17 @@ it.each<[string, object, string]>([
 it.each([
   [{ max_tokens: 8 }, 8],
   [{ max_tokens: undefined, max_completion_tokens: 8 }, 8192],
-])('notes how much output an engine may count at most that counted none, of the limit %j: %d', async (limit, most) => {
-  const got = await bench.chat({ model: 'open', ...limit, stream: true, answer: chunk('Hello') + finish() + done });
-  await got.text();
-  const { id } = await bench.recordOf(got);
-  const [row] = await bench.gateway.db.sql<{ most: string }[]>`
+])(
+  'records the maximum output that an engine without a count may have counted, for the limit %j: %d',
+  async (limit, most) => {
+    const got = await bench.chat({ model: 'open', ...limit, stream: true, answer: chunk('Hello') + finish() + done });
+    await got.text();
+    const { id } = await bench.recordOf(got);
+    const [row] = await bench.gateway.db.sql<{ most: string }[]>`
     select completion_tokens_max::text as most from usage_requests where id = ${id}::uuid`;
-  expect(row?.most).toBe(String(most));
-});
+    expect(row?.most).toBe(String(most));
+  },
+);
 
 /** The numbers of chunks with text, in their order. */
 const numbers = Array.from({ length: 500 }, (_, index) => index + 1);
@@ -276,22 +282,19 @@ it.each<[string, (number: number) => number, number]>([
   ['grow with every tenth chunk', (number) => 1 + Math.floor(number / 10), 449],
   ['grow with every chunk', (number) => number, 500],
   ['grow with every second chunk, as where a token takes two', (number) => Math.ceil(number / 2), 250],
-])(
-  'a stream with a text in each of 500 chunks whose counts %s has as many tokens as were counted or passed',
-  async (_, countOf, tokens) => {
-    const answer = numbers.map((number) => chunk('word ', counts(9, countOf(number)))).join('') + finish();
-    const end = last(9, countOf(500)) + done;
-    for (const text of [answer + end, answer + done]) {
-      const got = await bench.chat({ model: 'open', stream: true, max_tokens: 2000, answer: text });
-      await got.text();
-      expect(await bench.recordOf(got)).toMatchObject({ outcome: 'completed', input_tokens: 9, output_tokens: tokens });
-    }
-  },
-);
+])('charges a stream of 500 text chunks whose counts %s for the counted or sent tokens', async (_, countOf, tokens) => {
+  const answer = numbers.map((number) => chunk('word ', counts(9, countOf(number)))).join('') + finish();
+  const end = last(9, countOf(500)) + done;
+  for (const text of [answer + end, answer + done]) {
+    const got = await bench.chat({ model: 'open', stream: true, max_tokens: 2000, answer: text });
+    await got.text();
+    expect(await bench.recordOf(got)).toMatchObject({ outcome: 'completed', input_tokens: 9, output_tokens: tokens });
+  }
+});
 
 const cachedDetails = { prompt_tokens_details: { cached_tokens: 3990 } };
 
-describe('what an engine has counted once is not taken back', () => {
+describe('a count that an engine has sent once', () => {
   it.each<[string, string, object]>([
     [
       'by a second last count of zeros',
@@ -308,13 +311,13 @@ describe('what an engine has counted once is not taken back', () => {
       chunk('a', counts(4000, 1, cachedDetails)) + finish() + last(4000, 5),
       { input_tokens: 4000, input_cached_tokens: 3990, output_tokens: 5, usage_source: 'engine' },
     ],
-  ])('%s', async (_, answer, record) => {
+  ])('is not lowered %s', async (_, answer, record) => {
     const got = await bench.chat({ model: 'odd', stream: true, max_tokens: 200, answer: answer + done });
     await got.text();
     expect(await bench.recordOf(got)).toMatchObject({ outcome: 'completed', ...record });
   });
 
-  it('by a second message_delta that counts less', async () => {
+  it('is not lowered by a second message_delta that counts less', async () => {
     const delta = (tokens: number): string =>
       frame({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: tokens } });
     const message = { model: 'odd', role: 'assistant', usage: { input_tokens: 900, output_tokens: 1 } };
@@ -328,7 +331,7 @@ describe('what an engine has counted once is not taken back', () => {
 });
 
 it.each(['odd', 'open'])(
-  'charges two choices once where each chunk has the count of the whole request, engine %s',
+  'charges two choices once when each chunk counts the whole request, engine %s',
   async (model) => {
     const pairs = Array.from(
       { length: 50 },
@@ -341,7 +344,7 @@ it.each(['odd', 'open'])(
   },
 );
 
-describe('what an engine counts beyond what a request can have', () => {
+describe('an engine count beyond what the request can have', () => {
   it.each([
     ['output beyond max_tokens', counts(9, 1900), { input_tokens: 9, output_tokens: 8 }],
     ['a prompt beyond the context', counts(900_000_000, 3), { input_tokens: 8192, output_tokens: 3 }],
@@ -353,7 +356,7 @@ describe('what an engine counts beyond what a request can have', () => {
     expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
   });
 
-  it('uses up no monthly limit on tokens', async () => {
+  it('uses up no monthly token limit', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const limits = { name: 'limited', monthly_token_limit: 100_000 };
     const { secret }: Body = await (await bench.gateway.request('/v1/keys', { key, body: limits })).json();
@@ -364,7 +367,7 @@ describe('what an engine counts beyond what a request can have', () => {
   });
 });
 
-it('bills a message whose parts of the prompt are more than can be together without what was cached', async () => {
+it('bills a message without its cached tokens when its prompt counts exceed the context', async () => {
   const { body, answer } = routes['/v1/messages'] ?? { body: {}, answer: () => ({}) };
   const usage = { input_tokens: 5, cache_read_input_tokens: 1_000_000_000, output_tokens: 11 };
   const got = await bench.post('/v1/messages', { ...body, answer: answer(usage) });
@@ -377,7 +380,7 @@ it('bills a message whose parts of the prompt are more than can be together with
 it.each<[string, object]>([
   ['zeros', counts(0, 0)],
   ['no output', { usage: { prompt_tokens: 9 } }],
-])('takes nothing back of four choices by a last count of %s', async (_, usage) => {
+])('keeps the counts of four choices when the last count is %s', async (_, usage) => {
   const choices = [0, 1, 2, 3].map((index) => chunk('a', counts(9, 1), index) + chunk('b', counts(9, 100), index));
   const ends = [0, 1, 2, 3].map((index) => finish(index));
   const end = frame({ id: 'x', model: 'odd', choices: [], ...usage });
@@ -387,7 +390,7 @@ it.each<[string, object]>([
   expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 9, output_tokens: 400, usage_source: 'last_seen' });
 });
 
-it('notifies the operator once of each fault of an engine', () => {
+it('logs each kind of count fault of an engine once', () => {
   const lines = bench.gateway.logLines.filter((line) => line.includes('token count'));
   const faults = lines.map((line) => JSON.parse(line)).filter(({ engine: id }) => id === 'odd');
   const kinds = ['no usable', 'below what', 'above context_length'];

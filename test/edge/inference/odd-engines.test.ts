@@ -80,7 +80,7 @@ const usageChunk = frame({ id: 'x', model: 'team/odd', choices: [], usage });
 const done = 'data: [DONE]\n\n';
 const billed = { outcome: 'completed', input_tokens: 10, output_tokens: 5, usage_source: 'engine', cost: '0.000003' };
 
-describe('a stream from an engine of any make has its bytes but for the usage', () => {
+describe('a stream from an engine of any kind, unchanged except for its usage', () => {
   it.each<[string, Shape]>([
     ['by a length', {}],
     ['in chunks with extensions and a trailer', { framing: 'chunked' }],
@@ -89,7 +89,7 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     ['byte by byte', { step: 1 }],
     ['byte by byte in chunks', { framing: 'chunked', step: 1 }],
     ['with a type in capitals', { type: 'Text/Event-Stream; Charset=UTF-8' }],
-  ])('%s', async (_, shape) => {
+  ])('is accepted %s', async (_, shape) => {
     for (const [options, expected] of [
       [{}, chunks + done],
       [{ stream_options: { include_usage: true } }, chunks + usageChunk + done],
@@ -100,7 +100,7 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     }
   });
 
-  it('which moves from the chunk that ends the answer to a usage chunk, if the client asked for it', async () => {
+  it('moves usage from the final answer chunk to a usage chunk when the client requested it', async () => {
     const last = { ...choice('', 'stop'), usage };
     const [begin = ''] = chunks.split(/(?<=\n\n)/);
     const asked = { stream_options: { include_usage: true } };
@@ -124,7 +124,7 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     expect(text).toBe(frame(choice('x')) + frame(choice('', 'stop')) + usageChunk + done);
   });
 
-  it('with carriage returns, without blanks after data: or with many, with comments between', async () => {
+  it('accepts carriage returns, no or many spaces after "data:", and comments in between', async () => {
     for (const change of [
       (text: string) => text.replaceAll('\n', '\r\n'),
       (text: string) => text.replaceAll('data: ', 'data:'),
@@ -139,14 +139,14 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
     }
   });
 
-  it('with blanks before the colon of a finish reason', async () => {
+  it('accepts spaces before the colon of a finish reason', async () => {
     const change = (text: string): string => text.replaceAll('"finish_reason":', '"finish_reason" : ');
     const { text, record } = await ask(scripted(change(chunks + usageChunk + done)));
     expect(text).toBe(change(chunks) + done);
     expect(record).toMatchObject({ ...billed, reason: null });
   });
 
-  it('whose last line has no empty one behind it', async () => {
+  it('accepts a last line without an empty line after it', async () => {
     for (const end of [
       'data: [DONE]\n',
       'data: [DONE]',
@@ -162,7 +162,7 @@ describe('a stream from an engine of any make has its bytes but for the usage', 
   });
 });
 
-it.each([0, 1])('counts each of three choices whose index stands behind those of %d calls of tools', async (calls) => {
+it.each([0, 1])('counts each of three choices whose index comes after %d tool calls', async (calls) => {
   const tools = Array.from({ length: calls }, (_, index) => ({ index, function: { arguments: 'a' } }));
   const indexes = [0, 1, 2];
   const begin = indexes.map((index) =>
@@ -176,7 +176,7 @@ describe('the model in an answer', () => {
   const other = (text: string): string => text.replaceAll('team/odd', '/srv/models/odd.gguf');
   const json = JSON.stringify({ ...choice('"model":"x"', 'stop'), usage });
 
-  it('is the catalog id, whatever the engine says', async () => {
+  it('is the catalog id for any name that the engine sends', async () => {
     const stream = await ask(scripted(other(chunks + usageChunk + done)), { stream_options: { include_usage: true } });
     expect(stream.text).toBe(chunks + usageChunk + done);
     expect((await ask(scripted(other(json), { type: 'application/json' }), { stream: false })).text).toBe(json);
@@ -187,7 +187,7 @@ describe('the model in an answer', () => {
   it.each([
     ['that name in another member as well', '{"extra":{"model":"team/odd"},"model":"/srv/odd.gguf",'],
     ['blanks before the colon', '{"extra":{"model":"team/odd"},"model" : "/srv/odd.gguf",'],
-  ])('is that with %s', async (_, start) => {
+  ])('is the catalog id with %s', async (_, start) => {
     const body = JSON.stringify({ ...choice('hi', 'stop'), usage }).replace('{"id":"x","model":"team/odd",', start);
     const answer = await ask(scripted(body, { type: 'application/json' }), { stream: false });
     expect(JSON.parse(answer.text)).toMatchObject({ model: 'team/odd', extra: { model: 'team/odd' } });
@@ -197,7 +197,7 @@ describe('the model in an answer', () => {
   });
 });
 
-describe('an error that an engine tells under status 200', () => {
+describe('an error that an engine sends under status 200', () => {
   it.each([
     ['in a JSON answer', false, '{"error":{"message":"at /srv/model.py","code":500}}'],
     ['as a broken JSON answer', false, '{"choices":}'],
@@ -215,7 +215,7 @@ describe('an error that an engine tells under status 200', () => {
     ['in a chunk that is no JSON', true, frame('{"model":"/srv/model","choices":[{"index":0,]}') + done],
     ['as lines that are no data', true, `Traceback: /srv/model.py\n\n`],
     ['compressed', true, '\x1f\x8b\x08\n\n\x00'],
-  ])('%s is an upstream_error without its words', async (_, stream, body) => {
+  ])("is an upstream_error without the engine's words: %s", async (_, stream, body) => {
     const type = stream ? 'text/event-stream' : 'application/json';
     const { status, text, record } = await ask(scripted(body, { type }), { stream });
     expect(status).toBe(502);
@@ -225,7 +225,7 @@ describe('an error that an engine tells under status 200', () => {
   });
 });
 
-describe('a message of an engine of another make', () => {
+describe('a message from an engine of another kind', () => {
   const events = (...all: readonly Body[]): string =>
     all.map((event) => `event: ${event.type}\n${frame(event)}`).join('');
   const begun = {
@@ -262,7 +262,7 @@ describe('a message of an engine of another make', () => {
       options,
     );
 
-  it('is billed by the counts at its start and its end, and so is what is kept of it', async () => {
+  it('is billed by the counts at its start and end, also when cached', async () => {
     const fields = { name: 'cache', cache_responses: true };
     const { secret: key }: Body = await (await bench.gateway.request('/v1/keys', { body: fields })).json();
     const script = scripted(whole({ output_tokens: 5 }));
@@ -291,7 +291,7 @@ describe('a message of an engine of another make', () => {
     ['more than can be', { output_tokens: 1e15 }],
     ['a text', { output_tokens: '5' }],
     ['a number alone', 5],
-  ])('whose last count is %s is counted by its deltas, and is complete', async (_, count) => {
+  ])('is counted by its deltas, and complete, when its last count is %s', async (_, count) => {
     const answer = await askMessage(scripted(whole(count)), { usage: { include: true } });
     const last = (await answer.text()).trimEnd().split('\n').at(-1) ?? '';
     expect(JSON.parse(last.slice('data: '.length))).toEqual({ type: 'message_stop' });
@@ -309,14 +309,14 @@ it.each([
   ['the prompt alone', { prompt_tokens: 10 }],
   ['fewer than none', { prompt_tokens: 10, completion_tokens: -5 }],
   ['a part of one', { prompt_tokens: 10, completion_tokens: 0.5 }],
-])('a last count of %s is none: the one before it is billed', async (_, last) => {
+])('bills the count before the last one when the last count is %s', async (_, last) => {
   const running = frame({ ...choice('x'), usage: { prompt_tokens: 10, completion_tokens: 4 } });
   const { record } = await ask(scripted(running + chunks + frame({ id: 'x', choices: [], usage: last }) + done));
   expect(record).toMatchObject({ outcome: 'completed', usage_source: 'last_seen', input_tokens: 10, output_tokens: 4 });
 });
 
 it.each([null, {}, { input_tokens: 10 }, { input_tokens: 10, output_tokens: -5 }])(
-  'a response whose last count is %j is counted by its deltas',
+  'counts a response by its deltas when its last count is %j',
   async (last) => {
     const event = (type: string, more: object): string => `event: ${type}\n${frame({ ...more, type })}`;
     const delta = (word: string): string => event('response.output_text.delta', { delta: word });

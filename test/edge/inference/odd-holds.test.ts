@@ -40,13 +40,13 @@ const settledWallet = (key: string): Promise<Body> =>
     return wallet.held === '0' ? wallet : null;
   });
 
-describe('a prompt of 8,000 tokens that another request of the model had', () => {
+describe('a model that counted 8,000 prompt tokens for another request', () => {
   const body = { model: 'taught', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
   const teach = async (): Promise<void> => {
     await (await bench.chat({ ...body, answer: chatAnswer(counts(8000, 1)) })).text();
   };
 
-  it('is not billed to one without a count', async () => {
+  it('does not bill them to a request without a count', async () => {
     await teach();
     const sent = { ...body, stream: true, answer: chunk('Hello') + finish() + done };
     const got = await bench.chat(sent);
@@ -55,7 +55,7 @@ describe('a prompt of 8,000 tokens that another request of the model had', () =>
     expect(record).toMatchObject({ usage_source: 'counted', input_tokens: Math.ceil(JSON.stringify(sent).length / 4) });
   });
 
-  it('uses up no limit on tokens', async () => {
+  it('does not count them against token limits', async () => {
     await teach();
     const { key } = await openOrganization(bench.gateway, '1');
     const limits = { name: 'limited', tokens_per_minute: 2000 };
@@ -66,14 +66,14 @@ describe('a prompt of 8,000 tokens that another request of the model had', () =>
     }
   });
 
-  it('refuses no cap that pays for the estimate', async () => {
+  it('does not reject a cost cap that pays for the estimate', async () => {
     await teach();
     const headers = { 'x-headgate-max-cost': '0.0004' };
     const got = await bench.chat({ ...body, answer: chatAnswer(counts(9, 1)) }, { headers });
     expect(got.status, await got.text()).toBe(200);
   });
 
-  it.each([false, true])('refuses no wallet that pays for the body, streamed: %s', async (stream) => {
+  it.each([false, true])('does not reject a wallet that pays for the body, streamed: %s', async (stream) => {
     await teach();
     const { key } = await openOrganization(bench.gateway, '0.0004');
     const answer = stream ? chunk('Hello') + finish() + last(9, 1) + done : chatAnswer(counts(9, 1));
@@ -83,7 +83,7 @@ describe('a prompt of 8,000 tokens that another request of the model had', () =>
   });
 });
 
-it('holds nothing for texts because the text of another request was filled up', async () => {
+it("holds nothing extra for texts after another request's text was padded", async () => {
   const list = (tokens: number): object => ({
     object: 'list',
     model: 'filled',
@@ -98,7 +98,7 @@ it('holds nothing for texts because the text of another request was filled up', 
   expect(Number(forecast.worst_cost)).toBeLessThan(0.001);
 });
 
-it('charges a wallet that does not pay for a prompt what it has, before the first token', async () => {
+it('charges all that a wallet has when it cannot pay for the prompt, before the first token', async () => {
   const { key } = await openOrganization(bench.gateway, '0.0004');
   const body = { model: 'open', stream: true, max_tokens: 100, hold: 'poor', answer: chunk('', counts(5000, 0)) };
   const got = await bench.chat(body, { key });
@@ -108,7 +108,7 @@ it('charges a wallet that does not pay for a prompt what it has, before the firs
   expect(await settledWallet(key)).toMatchObject({ balance: '0' });
 });
 
-it('holds what was cached of a prompt at its price: a cap is not used up by it', async () => {
+it('holds cached prompt tokens at their price, so that they do not use up a cap', async () => {
   const details = { prompt_tokens_details: { cached_tokens: 3990 } };
   const body = {
     model: 'odd',

@@ -38,8 +38,8 @@ async function keyOf(key: string, fields: object = {}): Promise<{ id: string; se
 const slow = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
 const suspended = { status: 403, code: 'organization_suspended', type: 'auth_error', param: null };
 
-describe('an organization that is suspended', () => {
-  it('gets nothing from the next request on, and its running streams end within a second', async () => {
+describe('a suspended organization', () => {
+  it('gets 403 from the next request on, and its running streams end within a second', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const app = (await keyOf(key)).secret;
     const bystander = await openOrganization(bench.gateway, '5');
@@ -84,7 +84,7 @@ describe('an organization that is suspended', () => {
   });
 });
 
-describe('a key that may use some models only', () => {
+describe('a key limited to some models', () => {
   let owner = { id: '', key: '' };
   beforeAll(async () => {
     owner = await openOrganization(bench.gateway, '5');
@@ -95,7 +95,7 @@ describe('a key that may use some models only', () => {
     return { ...error, message: error.message.replace(model, '…') };
   };
 
-  it('is told of others what it is told of models that do not exist', async () => {
+  it('gets the same error for other models as for models that do not exist', async () => {
     const { secret } = await keyOf(owner.key, { models: ['chat'] });
     expect((await bench.chat({}, { key: secret })).status).toBe(200);
     const nothing = await unknown(secret, 'nothing');
@@ -115,7 +115,7 @@ describe('a key that may use some models only', () => {
     });
   });
 
-  it('does not see them listed, nor one by one', async () => {
+  it('sees other models neither in the list nor by id', async () => {
     const { secret } = await keyOf(owner.key, { models: ['chat'] });
     const list: Body = await (await bench.gateway.request('/v1/models', { key: secret })).json();
     expect(list.data.map(({ id }: Body) => id)).toEqual(['chat']);
@@ -134,7 +134,7 @@ describe('a key that may use some models only', () => {
     expect((await bench.gateway.request('/v1/models/chat', { key: secret })).status).toBe(200);
   });
 
-  it('gets no answer of them that is cached, nor one under its Idempotency-Key', async () => {
+  it('gets no cached answer of other models, and none for an Idempotency-Key', async () => {
     const { id, secret } = await keyOf(owner.key, { cache_responses: true });
     const other = await keyOf(owner.key, { cache_responses: true, models: ['chat'] });
     const body = chatBody({ model: 'other', temperature: 0 });
@@ -153,7 +153,7 @@ describe('a key that may use some models only', () => {
     expect(replayed.headers.get('idempotent-replayed')).toBeNull();
   });
 
-  it('may use them as soon as the lists of key and organization say so, and no longer', async () => {
+  it('may use a model as soon as the lists of key and organization allow it, and no longer', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const app = await keyOf(key, { models: ['chat', 'other'] });
     const statuses = async (): Promise<number[]> => {
@@ -174,8 +174,8 @@ describe('a key that may use some models only', () => {
   });
 });
 
-describe('a request whose body comes slowly', () => {
-  it('goes by what its key and organization may do when the body is there', async () => {
+describe('a request whose body arrives slowly', () => {
+  it('applies the permissions of key and organization at the end of the body', async () => {
     const owner = await openOrganization(bench.gateway, '5');
     const key = await keyOf(owner.key);
     expect((await bench.chat({}, { key: key.secret })).status).toBe(200);

@@ -69,8 +69,8 @@ async function cachedTokens(key: string, body: object): Promise<number> {
   return Math.max(0, cached - headTokens);
 }
 
-describe('what an answer says of the prefix cache', () => {
-  it('tells nothing of the prompts of another organization, neither its count nor its price', async () => {
+describe('the prefix cache count in an answer', () => {
+  it("reveals nothing of another organization's prompts, neither by count nor by price", async () => {
     const prompt = longPrompt('apart');
     expect(await cachedTokens(one, prompt)).toBe(0);
     expect(await cachedTokens(two, prompt)).toBe(0);
@@ -78,14 +78,14 @@ describe('what an answer says of the prefix cache', () => {
     expect(await cachedTokens(two, prompt)).toBeGreaterThan(100);
   });
 
-  it('tells nothing of another organization’s prompts to one that guesses its salt', async () => {
+  it("reveals nothing of another organization's prompts when the salt is guessed", async () => {
     const prompt = { ...longPrompt('salted'), cache_salt: 'the same salt' };
     expect(await cachedTokens(one, prompt)).toBe(0);
     expect(await cachedTokens(two, prompt)).toBe(0);
     expect(await cachedTokens(one, prompt)).toBeGreaterThan(100);
   });
 
-  it('is of an organization’s own salts, each for itself', async () => {
+  it("separates an organization's own salts from each other", async () => {
     const prompt = longPrompt('own salts');
     expect(await cachedTokens(one, prompt)).toBe(0);
     expect(await cachedTokens(one, { ...prompt, cache_salt: 'a' })).toBe(0);
@@ -94,21 +94,21 @@ describe('what an answer says of the prefix cache', () => {
     expect(await cachedTokens(one, prompt)).toBeGreaterThan(100);
   });
 
-  it('is of everybody’s where the engine file shares', async () => {
+  it('is shared by all organizations when the engine file shares the cache', async () => {
     const prompt = { model: 'shared', ...longPrompt('shared') };
     expect(await cachedTokens(one, prompt)).toBe(0);
     expect(await cachedTokens(two, prompt)).toBeGreaterThan(100);
   });
 });
 
-describe('the cache_salt that vLLM gets', () => {
+describe('the cache_salt that vLLM receives', () => {
   const salt = async (body: object, key: string, path = chatPath): Promise<unknown> => {
     expect((await bench.post(path, body, { key })).status).toBe(200);
     return seenBody().cache_salt;
   };
   const vllm = (more: object = {}): object => chatBody({ model: 'vllm', ...more });
 
-  it('is the same for each request of an organization, and another for each organization and each salt of its own', async () => {
+  it('is constant for an organization, and different for each organization and each own salt', async () => {
     const own = await salt(vllm(), one);
     expect(own).toMatch(/^[A-Za-z0-9_-]{43}$/);
     expect(await salt(vllm({ max_tokens: 9 }), one)).toBe(own);
@@ -120,7 +120,7 @@ describe('the cache_salt that vLLM gets', () => {
     expect(all.every((text) => /^[A-Za-z0-9_-]{43}$/.test(String(text)))).toBe(true);
   });
 
-  it('leaves every other byte as it was sent', async () => {
+  it('leaves all other bytes as they were sent', async () => {
     const sent =
       ' {"messages" : [{"role":"user","content":"é\\u00e9"}],\n"model":"vllm","cache_salt":  "x" ,"b":1e400} ';
     expect((await bench.post(chatPath, sent, { headers: json, key: one })).status).toBe(200);
@@ -138,18 +138,18 @@ describe('the cache_salt that vLLM gets', () => {
     expect(salted.replace(/"cache_salt":"[A-Za-z0-9_-]{43}",/, '')).toBe(without);
   });
 
-  it('comes with embeddings as well', async () => {
+  it('is sent with embeddings too', async () => {
     expect(await salt({ model: 'embed', input: 'x' }, one, '/v1/embeddings')).toBe(await salt(vllm(), one));
   });
 
-  it('is the client’s own where the engine file shares, and where the engine is no vLLM', async () => {
+  it("is the client's own when the engine file shares the cache, and for engines other than vLLM", async () => {
     for (const model of ['open', 'other']) {
       expect(await salt(chatBody({ model }), one)).toBeUndefined();
       expect(await salt(chatBody({ model, cache_salt: 'mine' }), one)).toBe('mine');
     }
   });
 
-  it.each([[''], [5], [{}], ['x'.repeat(1025)]])('is refused as vLLM would: %j', async (given) => {
+  it.each([[''], [5], [{}], ['x'.repeat(1025)]])('returns 400 like vLLM: %j', async (given) => {
     const wanted = { status: 400, code: 'invalid_value', param: 'cache_salt' };
     expect(await errorOf(await bench.post(chatPath, vllm({ cache_salt: given }), { key: one }))).toMatchObject(wanted);
   });
@@ -159,7 +159,7 @@ describe('gateways of one database', () => {
   let database: TestDatabase | null = null;
   afterAll(() => database?.drop());
 
-  it('give an organization the same salt, after a restart as well', async () => {
+  it('use the same salt for an organization, also after a restart', async () => {
     database = await createTestDatabase();
     const enginesDir = writeEngines({ vllm: externalFile('vllm', engineUrl, { lines: ['kind: vllm'] }) });
     const env = { HEADGATE_BOOTSTRAP_KEY: `sk-test-${'k'.repeat(40)}` };

@@ -35,8 +35,8 @@ async function restored(): Promise<void> {
   await eventually(async () => (await bench.chat({})).status === 200);
 }
 
-describe('while Postgres is away', () => {
-  it('a valid key that is not known yet is 503 and never 401, an impossible one stays 401', async () => {
+describe('a PostgreSQL outage', () => {
+  it('returns 503 for a valid key that is not cached, and 401 for a malformed one', async () => {
     await (await bench.chat({})).text();
     const fresh: Body = await (
       await bench.gateway.request('/v1/keys', { body: { name: 'fresh', scope: 'inference' } })
@@ -56,7 +56,7 @@ describe('while Postgres is away', () => {
   });
 
   it.each(['reset', 'close', 'silence'] as const)(
-    'a valid key is 503 in bounded time and few connections, also where something takes them for a database: %s',
+    'returns 503 for a valid key in bounded time with few connections: %s',
     async (way) => {
       const { key } = await openOrganization(bench.gateway, '1');
       const takenBefore = proxy?.taken ?? 0;
@@ -74,7 +74,7 @@ describe('while Postgres is away', () => {
     },
   );
 
-  it('what cannot be booked is on disk, requests of known keys go on, and all of it is booked once afterwards', async () => {
+  it('spools records to disk, serves known keys, and applies all records once afterwards', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     expect((await bench.chat({}, { key })).status).toBe(200);
     const streaming = await bench.chat(
@@ -98,7 +98,7 @@ describe('while Postgres is away', () => {
     expect(BigInt(Math.round(Number(wallet.balance) * 1e12))).toBe(1_000_000_000_000n - spent);
   });
 
-  it('a wallet is never shown with more held than there is, also between a charge and the end of its hold', async () => {
+  it('never shows more held than the wallet has, also between a charge and the end of its hold', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0001');
     const release = proxy?.holdAnswers();
     const asked = bench.chat({ stream: true, max_tokens: 100, standin: { output_tokens: 100 } }, { key });
@@ -114,7 +114,7 @@ describe('while Postgres is away', () => {
     expect(await bench.wallet(key)).toMatchObject({ balance: charged.balance, available: charged.balance });
   });
 
-  it('a commit whose answer was lost is repeated and books once', async () => {
+  it('repeats a commit whose reply was lost, and charges once', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     expect((await bench.chat({}, { key })).status).toBe(200);
     await eventually(async () => (await bench.wallet(key)).held === '0');

@@ -64,7 +64,7 @@ function follow(answer: Response): { readonly frames: () => number; readonly tex
   return { frames: () => all.split('\n\n').length, text: reading() };
 }
 
-it('pays for the rest of a stream from what was credited while it ran', async () => {
+it('pays the rest of a stream from credit that arrived while it ran', async () => {
   const { id, key } = await openOrganization(bench.gateway, '0.0002');
   const answer = await bench.chat({ model: 'odd', stream: true, max_tokens: 3000, user: 'credited' }, { key });
   const response = await opened('credited');
@@ -79,7 +79,7 @@ it('pays for the rest of a stream from what was credited while it ran', async ()
   expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 600 });
 });
 
-it('goes on with what another request has given back', async () => {
+it('continues a stream with what another request has released', async () => {
   const { key } = await openOrganization(bench.gateway, '0.01');
   const answer = await bench.chat({ model: 'odd', stream: true, max_tokens: 3000, user: 'stream' }, { key });
   const response = await opened('stream');

@@ -26,8 +26,8 @@ const bench = useInference(() => ({
 
 const auth = (): string => `Authorization: Bearer ${bench.gateway.key}\r\n`;
 
-describe('who may not call', () => {
-  it('no key, another scheme, a mistyped key and an unknown one are 401 with WWW-Authenticate', async () => {
+describe('authentication', () => {
+  it('returns 401 with WWW-Authenticate for no key, another scheme, a mistyped and an unknown key', async () => {
     const { key } = bench.gateway;
     const mistyped = key.slice(0, -1) + (key.endsWith('a') ? 'b' : 'a');
     for (const authorization of [null, 'Basic abc', 'Bearer', `Bearer ${mistyped}`, `Bearer sk-hg-nonsense`, key]) {
@@ -44,7 +44,7 @@ describe('who may not call', () => {
     }
   });
 
-  it('two Authorization headers are 401, also when both are valid', async () => {
+  it('returns 401 for two Authorization headers, even when both are valid', async () => {
     const body = JSON.stringify(chatBody({}));
     const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}${auth()}Content-Type: application/json\r\n`;
     const text = await exchangeRaw(bench.gateway.url, [
@@ -54,7 +54,7 @@ describe('who may not call', () => {
     expect(text).toContain('"code":"unauthorized"');
   });
 
-  it('a project of another organization is not there', async () => {
+  it('returns an error for a project of another organization', async () => {
     const other = await openOrganization(bench.gateway, null);
     const projects: Body = await (await bench.gateway.request('/v1/projects', { key: other.key })).json();
     for (const id of [projects.data[0].id, 'proj_nonsense', '', 'proj_00000000-0000-7000-8000-000000000000']) {
@@ -67,7 +67,7 @@ describe('who may not call', () => {
     }
   });
 
-  it('a line end in X-Project-ID smuggles no header in', async () => {
+  it('returns 400 for control characters in X-Project-ID, and adds no header', async () => {
     const head = `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}Content-Type: application/json\r\n`;
     const body = JSON.stringify(chatBody({}));
     for (const value of ['a\0b', 'a\rX-Evil: 1', 'proj_\x01']) {
@@ -80,8 +80,8 @@ describe('who may not call', () => {
   });
 });
 
-describe('what is not there', () => {
-  it('an unknown path under /v1 is 404, with and without a key', async () => {
+describe('a missing path, method or model', () => {
+  it('returns 404 for an unknown path under /v1, with and without a key', async () => {
     for (const key of [bench.gateway.key, null]) {
       const answer = await bench.gateway.request('/v1/nothing', { key });
       expect(answer.headers.get('x-request-id')).not.toBeNull();
@@ -89,7 +89,7 @@ describe('what is not there', () => {
     }
   });
 
-  it('a wrong method is 405 and names the right one', async () => {
+  it('returns 405 with the right method for a wrong one', async () => {
     for (const [path, method, allow] of [
       [chatPath, 'GET', 'POST'],
       ['/v1/embeddings', 'DELETE', 'POST'],
@@ -112,7 +112,7 @@ describe('what is not there', () => {
     ['/v1/moderations', 'No model here is made for moderation'],
     ['/v1/responses/compact', 'Compacting a conversation is not supported'],
     ['/v1/responses/input_tokens', '/v1/tokenize'],
-  ])('what no model here serves is 501, and no fault in the log: %s', async (path, says) => {
+  ])('returns 501 without an error in the log for what no model serves: %s', async (path, says) => {
     const answer = await bench.post(path, {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();
     const error = await errorOf(answer);
@@ -122,7 +122,7 @@ describe('what is not there', () => {
     expect(bench.gateway.logLines.filter((line) => line.includes(id) && line.includes('"level":50'))).toEqual([]);
   });
 
-  it('a missing, unknown or disabled model, and one of another route, is model_not_found and says which would do', async () => {
+  it('returns model_not_found with alternatives for a missing, unknown or disabled model, or the wrong route', async () => {
     const cases: [string, object, string][] = [
       [chatPath, { messages: [] }, 'model'],
       [chatPath, chatBody({ model: null }), 'model'],
@@ -145,7 +145,7 @@ describe('what is not there', () => {
     }
   });
 
-  it('a model without a price is 503 pricing_unavailable', async () => {
+  it('returns 503 pricing_unavailable for a model without a price', async () => {
     const answer = await bench.chat({ model: 'unpriced' });
     // Nobody waits for what only an operator can mend.
     expect([answer.headers.get('retry-after'), answer.headers.get('x-should-retry')]).toEqual([null, 'false']);
@@ -154,15 +154,15 @@ describe('what is not there', () => {
   });
 });
 
-describe('a wallet that does not pay', () => {
-  it('an empty one is 402 and names balance, held and needed', async () => {
+describe('a wallet that cannot pay', () => {
+  it('returns 402 with balance, held and needed when it is empty', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     const error = await errorOf(await bench.chat({}, { key }));
     expect(error).toMatchObject({ status: 402, code: 'insufficient_funds', type: 'billing_error', param: null });
     expect(error.message).toMatch(/balance 0(?:\.0+)? USD.*held .*0(?:\.0+)? USD.*needed 0\.0\d+ USD/);
   });
 
-  it('one that pays for the prompt but not for a token is 402 as well', async () => {
+  it('returns 402 when it pays for the prompt but not for one token', async () => {
     const { key } = await openOrganization(bench.gateway, '0.000001');
     for (const stream of [true, false]) {
       const error = await errorOf(await bench.chat({ stream }, { key }));
@@ -172,10 +172,10 @@ describe('a wallet that does not pay', () => {
   });
 });
 
-describe('how a request may not come', () => {
+describe('a malformed HTTP request', () => {
   const postHead = (more: string): string => `POST ${chatPath} HTTP/1.1\r\nHost: x\r\n${auth()}${more}\r\n`;
 
-  it('another content type, none, or a content encoding is 415', async () => {
+  it('returns 415 for another content type, none, or an unknown content encoding', async () => {
     for (const headers of [
       { 'content-type': 'text/plain' },
       { 'content-type': 'application/json-seq' },
@@ -189,12 +189,12 @@ describe('how a request may not come', () => {
     expect(text).toMatch(/^HTTP\/1\.1 415 /);
   });
 
-  it('a body of 50 MB is 413, and its client can read that', async () => {
+  it('returns 413 for a body of 50 MB, in a way that the client can read', async () => {
     const answer = await bench.post(chatPath, `{"model":"chat","x":"${'y'.repeat(50_000_000)}"}`);
     expect(await errorOf(answer)).toMatchObject({ status: 413, code: 'request_too_large' });
   });
 
-  it('so is one of 50 MB in chunks, which announces no length', async () => {
+  it('returns 413 for 50 MB in chunks without a length', async () => {
     const chunk = `100000\r\n${'y'.repeat(1_048_576)}\r\n`;
     const parts = [
       postHead('Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n'),
@@ -206,20 +206,20 @@ describe('how a request may not come', () => {
     expect(text).toMatch(/^HTTP\/1\.1 413 /);
   });
 
-  it('a body that stalls is 408', async () => {
+  it('returns 408 for a body that stalls', async () => {
     const head = postHead('Content-Type: application/json\r\nContent-Length: 100\r\n');
     const text = await exchangeRaw(bench.gateway.url, [head, '{"model":']);
     expect(text).toMatch(/^HTTP\/1\.1 408 /);
     expect(text).toContain('"code":"request_timeout"');
   });
 
-  it('headers that do not end are 408', async () => {
+  it('returns 408 for headers that do not end', async () => {
     const text = await exchangeRaw(bench.gateway.url, [`POST ${chatPath} HTTP/1.1\r\nHost: x\r\nX-Slow: `]);
     expect(text).toMatch(/^HTTP\/1\.1 408 /);
     expect(text).toContain('"code":"request_timeout"');
   });
 
-  it('of what came while the process was stopped, headers that do not end are 408, and a whole request is served', async () => {
+  it('returns 408 for unfinished headers after the process was stopped, and serves a whole request', async () => {
     const { port, hostname } = new URL(bench.gateway.url);
     const request = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Connection: close\r\n\r\n`;
     for (;;) {
@@ -244,7 +244,7 @@ describe('how a request may not come', () => {
     }
   });
 
-  it('an expectation that is not known is 417 in the same envelope, and the connection serves on', async () => {
+  it('returns 417 in the error shape for an unknown expectation, and keeps the connection', async () => {
     const refused = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Expect: a-miracle\r\n\r\n`;
     const served = `GET /v1/models HTTP/1.1\r\nHost: x\r\n${auth()}Connection: close\r\n\r\n`;
     const text = await exchangeRaw(bench.gateway.url, [refused, served]);
@@ -259,7 +259,7 @@ describe('how a request may not come', () => {
     expect(continued).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 /);
   });
 
-  it('what is not HTTP is 400 in the same envelope', async () => {
+  it('returns 400 in the error shape for bytes that are not HTTP', async () => {
     for (const bytes of [
       'nonsense\r\n\r\n',
       `GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`,
@@ -277,7 +277,7 @@ describe('how a request may not come', () => {
 });
 
 describe('the address of a request', () => {
-  it('that is none is 400 in the same envelope, with an id', async () => {
+  it('returns 400 in the error shape, with an id, when it is malformed', async () => {
     for (const start of [
       'GET /v1/models HTTP/1.1\r\nHost: a b/',
       'GET /v1/models/x\\y HTTP/1.1\r\nHost: x',
@@ -290,7 +290,7 @@ describe('the address of a request', () => {
     }
   });
 
-  it('needs exactly one Host in HTTP/1.1: else 400 in the same envelope, with an id', async () => {
+  it('returns 400 in the error shape, with an id, without exactly one Host in HTTP/1.1', async () => {
     for (const head of [
       `GET /v1/models HTTP/1.1\r\n${auth()}`,
       'GET /healthz HTTP/1.1\r\n',
@@ -314,7 +314,7 @@ describe('the address of a request', () => {
   });
 });
 
-describe('refusals in the books', () => {
+describe('rejected requests', () => {
   it('are counted per key and code, and leave no record', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     const day = new Date().toISOString().slice(0, 10);
@@ -331,8 +331,8 @@ describe('refusals in the books', () => {
   });
 });
 
-describe('a path without /v1', () => {
-  it.each(['/chat/completions', '/models'])('%s is told the base URL', async (path) => {
+describe('a wrong path', () => {
+  it.each(['/chat/completions', '/models'])('returns 404 with the base URL: %s', async (path) => {
     const answer = await bench.gateway.request(path, path === '/models' ? {} : { body: {} });
     expect(answer.status).toBe(404);
     expect((await errorOf(answer)).message).toContain('The base URL of this API ends with /v1');
@@ -342,7 +342,7 @@ describe('a path without /v1', () => {
     ['/v1/v1/messages', 'Use /v1/messages for /messages.'],
     ['/v1/chat/completions/chat/completions', 'Use /v1/chat/completions for /chat/completions.'],
     ['/openai/deployments/chat/chat/completions', 'Use /v1/chat/completions for /chat/completions.'],
-  ])('or with too much of it, %s, is told the right one', async (path, said) => {
+  ])('returns 404 with the right path when a part is repeated: %s', async (path, said) => {
     const answer = await bench.gateway.request(path, { body: {} });
     expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
   });
@@ -352,34 +352,34 @@ describe('a path without /v1', () => {
     ['/v1/chat/completions//', 'Use /v1/chat/completions, without the final slash.'],
     ['/v1/keys/', 'Use /v1/keys, without the final slash.'],
     ['/v1/v1/messages/', 'Use /v1/messages for /messages.'],
-  ])('or with a slash at its end, %s, is told the right one', async (path, said) => {
+  ])('returns 404 with the right path when it ends with a slash: %s', async (path, said) => {
     const answer = await bench.gateway.request(path, { body: {} });
     expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
   });
 
-  it('that says nothing of the kind is not', async () => {
+  it('returns 404 without a suggestion when it resembles nothing', async () => {
     const answer = await bench.gateway.request('/nothing/of/it', { body: {} });
     expect((await errorOf(answer)).message).toBe('Nothing exists at this path.');
   });
 });
 
-describe('what OpenAI or Anthropic serve beside', () => {
+describe('a route that OpenAI or Anthropic serve and Headgate does not', () => {
   it.each([
     ['/v1/messages/batches', 'POST /v1/batches'],
     ['/v1/conversations', '"input"'],
     ['/v1/responses/resp_1/cancel', '"input"'],
-  ])('%s is 404 with what is here', async (path, said) => {
+  ])('returns 404 with the alternative: %s', async (path, said) => {
     const error = await errorOf(await bench.gateway.request(path, { body: {} }));
     expect(error).toMatchObject({ status: 404, code: 'not_found' });
     expect(error.message).toContain(said);
   });
 });
 
-describe('SDKs are told not to repeat', () => {
+describe('X-Should-Retry: false', () => {
   it.each([
     ['what nothing here serves', '/v1/organization/audit_logs', 501],
     ['what contradicts what is there', '/v1/organization/projects', 409],
-  ])('%s', async (_what, path, status) => {
+  ])('is sent for %s', async (_what, path, status) => {
     const project = { name: 'There already' };
     const body = status === 409 ? { body: project } : {};
     if (status === 409) await bench.gateway.request(path, body);

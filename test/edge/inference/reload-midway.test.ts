@@ -34,8 +34,8 @@ async function change(id: string, from: string, to: string): Promise<void> {
 
 const embed = (fields: object, key = gateway.key) => gateway.request('/v1/embeddings', { body: fields, key });
 
-describe('engine files that are read again while requests run', () => {
-  it('end one with many texts whose model is not there any more, in words and for nothing', async () => {
+describe('a reload of engine files while requests run', () => {
+  it('ends a request of many texts whose model was removed, with 503 and at no cost', async () => {
     const { key } = await openOrganization(gateway, '1');
     servers.onAsked = () => undefined;
     const answer = embed({ model: 'leaving', input: textsOf(1000) }, key);
@@ -51,7 +51,7 @@ describe('engine files that are read again while requests run', () => {
     expect(wallet).toMatchObject({ balance: '1', held: '0' });
   });
 
-  it('let flex have as many places as they say now', async () => {
+  it('applies the new number of places to flex requests', async () => {
     servers.onAsked = () => undefined;
     const flex = () => embed({ model: 'growing', input: 'text 0', service_tier: 'flex' });
     const answers = [flex(), flex(), flex()];

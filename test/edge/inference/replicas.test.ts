@@ -65,7 +65,7 @@ describe('a model with several replicas', () => {
     });
   });
 
-  it('spreads requests at once over all of them', async () => {
+  it('spreads simultaneous requests over all of them', async () => {
     const homes = await homesOf(() =>
       Promise.all(
         Array.from({ length: 30 }, (_, at) => ask({ stream: true, messages: [says('user', long(`other ${at}`))] })),
@@ -76,7 +76,7 @@ describe('a model with several replicas', () => {
     expect(Math.max(...homes.values())).toBeLessThanOrEqual(16);
   });
 
-  it('brings each turn of a conversation to the one that had the turns before', async () => {
+  it('sends each turn of a conversation to the replica that had the turns before', async () => {
     const conversations = Array.from({ length: 9 }, (_, at) => [says('user', long(`question ${at}`))]);
     await Promise.all(conversations.map((messages) => ask({ messages })));
     const homes = new Set<string>();
@@ -93,7 +93,7 @@ describe('a model with several replicas', () => {
     expect(homes.size).toBe(replicas);
   });
 
-  it.each(['prompt_cache_key', 'user'])('keeps what a %s names on one of them', async (field) => {
+  it.each(['prompt_cache_key', 'user'])('keeps requests with the same %s on one of them', async (field) => {
     const homes = new Set<string>();
     for (let key = 0; key < 16; key += 1) {
       const found = await homesOf(async () => {
@@ -107,7 +107,7 @@ describe('a model with several replicas', () => {
     expect(homes.size).toBeGreaterThan(1);
   });
 
-  it('asks all of them still, after requests at which every one fails', async () => {
+  it('still uses all of them after requests at which each one failed', async () => {
     const statuses: number[] = [];
     for (let request = 0; request < 12; request += 1) {
       statuses.push((await bench.chat({ messages: [says('user', `${request}`)], standin: { status: 500 } })).status);
@@ -119,7 +119,7 @@ describe('a model with several replicas', () => {
     expect(homes.size).toBe(replicas);
   });
 
-  it('answers on when one is killed, and brings its requests to the others', async () => {
+  it('keeps serving when one is killed, on the others', async () => {
     const messages = [says('user', long('before'))];
     const [home] = (await homesOf(() => ask({ messages }))).keys();
     const victim = running().find(({ socketPath }) => socketPath === home);

@@ -15,8 +15,8 @@ async function refusalOf(path: string, body: object): Promise<Body> {
   return { status: answer.status, ...((await answer.json()) as { error: Body }).error };
 }
 
-describe('rerankers refuse', () => {
-  it('other routes, and other models on their routes', async () => {
+describe('a rejected rerank request', () => {
+  it('returns model_not_found for other routes, and for other models on its routes', async () => {
     expect(await refusalOf('/v1/embeddings', { model: 'sorter', input: 'x' })).toMatchObject({
       status: 400,
       code: 'model_not_found',
@@ -28,7 +28,7 @@ describe('rerankers refuse', () => {
     });
   });
 
-  it('media that would be fetched from where it is not allowed, wherever it stands', async () => {
+  it('returns 400 for media from a host that is not allowed, in any field', async () => {
     const image = { content: [{ type: 'image_url', image_url: { url: 'http://169.254.169.254/' } }] };
     for (const [path, body, param] of [
       [rerank, { query: image, documents }, 'query'],
@@ -43,7 +43,7 @@ describe('rerankers refuse', () => {
     }
   });
 
-  it('what the engine refuses, in the words of the gateway, and bill nothing for it', async () => {
+  it("returns the engine's 400 in the gateway's words, and bills nothing", async () => {
     const before = await bench.wallet();
     expect((await refusalOf(rerank, { model: 'sorter', query: 'x' })).status).toBe(400);
     expect((await refusalOf(score, { model: 'sorter', text_1: ['a', 'b'], text_2: ['a', 'b', 'c'] })).status).toBe(400);
@@ -51,8 +51,8 @@ describe('rerankers refuse', () => {
   });
 });
 
-describe('rerankers', () => {
-  it('sort documents, and bill what was read', async () => {
+describe('a reranker', () => {
+  it('sorts documents, and bills what was read', async () => {
     const answer = await bench.post(rerank, { model: 'sorter', query: 'deep blue sea', documents, top_n: 2 });
     expect(answer.status).toBe(200);
     const body = (await answer.json()) as Body;
@@ -69,7 +69,7 @@ describe('rerankers', () => {
     expect(Number(record.cost)).toBeCloseTo((body.usage.prompt_tokens * 0.1) / 1e6, 12);
   });
 
-  it('score pairs, by any of their names', async () => {
+  it('scores pairs, with each naming of the fields', async () => {
     for (const body of [
       { text_1: 'deep sea', text_2: documents },
       { queries: 'deep sea', documents },
@@ -81,7 +81,7 @@ describe('rerankers', () => {
     }
   });
 
-  it('hold the query once for every document, so that many documents cannot overdraw', async () => {
+  it('holds the query once per document, so that many documents cannot overdraw', async () => {
     // Each of 400 pairs reads the query of about 250 tokens again: far more tokens than the body has bytes.
     const many = Array.from({ length: 400 }, () => 'x');
     const query = Array.from({ length: 250 }, () => 'sea').join(' ');
@@ -98,7 +98,7 @@ describe('rerankers', () => {
     expect(Number(worst)).toBeGreaterThanOrEqual(Number(estimated));
   });
 
-  it('are repeated from the cache where the key wants that, and cost nothing then', async () => {
+  it('answers repeated requests from the cache for free when the key caches responses', async () => {
     const made = await bench.gateway.request('/v1/keys', {
       method: 'POST',
       body: { name: 'cached', cache_responses: true },

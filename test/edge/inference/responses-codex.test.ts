@@ -70,7 +70,7 @@ const headers = {
   'x-codex-beta-features': 'remote_compaction_v2',
 };
 
-it('codex with web search, its default, is told which tool to leave out', async () => {
+it('names the tool to omit when codex sends web search, its default', async () => {
   const tools = [...turn.tools, { type: 'web_search', external_web_access: false }];
   const answer = await bench.post(path, { ...turn, tools }, { headers });
   const { error }: Body = await answer.json();
@@ -79,7 +79,7 @@ it('codex with web search, its default, is told which tool to leave out', async 
   expect(engine.bodies).toHaveLength(0);
 });
 
-it('a turn of codex reaches the engine as it is, and is streamed and billed', async () => {
+it('forwards a turn of codex unchanged, streamed and billed', async () => {
   const answer = await bench.post(path, turn, { headers });
   expect(answer.status).toBe(200);
   expect(await answer.text()).toContain('event: response.completed');

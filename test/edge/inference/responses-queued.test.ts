@@ -22,7 +22,7 @@ afterAll(() => engines.forEach((engine) => engine.close()));
 const ask = (model: string, script: Script): Promise<Response> =>
   bench.post('/v1/responses', { model, input: 'Hi', stream: true, script });
 
-it('a stream that waits for its turn for longer than an answer may pause is answered', async () => {
+it("answers a stream that waits in the engine's queue longer than an answer may pause", async () => {
   const answer = await ask('one', { queuedMs: 4000 });
   expect(answer.status).toBe(200);
   expect(await answer.text()).toContain('response.completed');
@@ -33,7 +33,7 @@ it('a stream that waits for its turn for longer than an answer may pause is answ
   });
 });
 
-it('one whose engine goes while it waits is answered by another replica, and billed once', async () => {
+it('answers from another replica when the engine fails while the stream is queued, and bills once', async () => {
   const answer = await ask('two', { cutFirst: 'a' });
   expect(answer.status).toBe(200);
   const text = await answer.text();

@@ -11,7 +11,7 @@ function lastOf(text: string): Body {
   return JSON.parse(text.split('\ndata: ').at(-1) ?? '');
 }
 
-it.each([true, false])('a stand-in answers, and is billed by its count; as a stream: %s', async (stream) => {
+it.each([true, false])('answers with a stand-in, billed by its count; as a stream: %s', async (stream) => {
   const answer = await bench.post(path, { model: 'standin', input: 'Hi', max_output_tokens: 4, stream });
   expect(answer.status).toBe(200);
   const text = await answer.text();
@@ -30,7 +30,7 @@ it.each([true, false])('a stand-in answers, and is billed by its count; as a str
   });
 });
 
-it('a stream of a stand-in that its client leaves is billed by the engine’s last count', async () => {
+it("bills a stand-in's stream whose client leaves by the engine's last count", async () => {
   const leaving = new AbortController();
   const body = { model: 'standin', input: 'Hi', stream: true, standin: { output_tokens: 4000, tpot_ms: 5 } };
   const answer = await bench.post(path, body, { signal: leaving.signal });

@@ -42,7 +42,7 @@ const costOf = (tokens: number): string => ((50 + 80 + tokens * 40) / 1e8).toFix
 
 const namespace = (tool: object): object => ({ type: 'namespace', name: 'n', tools: [tool] });
 
-describe('is refused, and no engine sees it:', () => {
+describe('a rejected request that no engine sees', () => {
   it.each<[object, string]>([
     [{ store: true }, 'store'],
     [{ store: 'true' }, 'store'],
@@ -68,7 +68,7 @@ describe('is refused, and no engine sees it:', () => {
       },
       'input',
     ],
-  ])('%j', async (fields, param) => {
+  ])('returns 400 with the field in param: %j', async (fields, param) => {
     const before = engine.bodies.length;
     const error = await errorOf(await ask({}, fields));
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error', param });
@@ -103,7 +103,7 @@ describe('is refused, and no engine sees it:', () => {
       'input[1] has a part of the type "refusal"',
     ],
     [{ type: `r\u00fcck${'x'.repeat(100)}` }, 'input[1] is of the type "r??ckxxx'],
-  ])('an item of the input that vLLM fails on: %j', async (item, words) => {
+  ])('returns 400 for an input item that vLLM fails on: %j', async (item, words) => {
     const input = [{ role: 'user', content: 'Hi' }, item, { role: 'user', content: 'Go' }];
     for (const fields of [{}, streamed]) {
       const error = await errorOf(await ask({}, { input, ...fields }));
@@ -115,7 +115,7 @@ describe('is refused, and no engine sees it:', () => {
     expect((await ask({}, { model: 'other', input })).status).toBe(200);
   });
 
-  it('a reference to an item, with what clients may do instead', async () => {
+  it('returns 400 with the alternative for a reference to an item', async () => {
     const error = await errorOf(await ask({}, { input: [{ type: 'item_reference', id: 'msg_1' }] }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
     expect(error.message).toMatch(/^input\[0\] is of the type "item_reference": .*"store": false\.$/);
@@ -124,7 +124,7 @@ describe('is refused, and no engine sees it:', () => {
     }
   });
 
-  it('none of the items that vLLM reads, nor an input without items', async () => {
+  it('does not include input items that vLLM reads, nor an input without items', async () => {
     const items = [
       { role: 'user', content: 'Hi' },
       { type: 'message', role: 'user', content: 'Hi' },
@@ -150,7 +150,7 @@ describe('is refused, and no engine sees it:', () => {
     for (const input of [items, [], 'a text']) expect((await ask({}, { input })).status).toBe(200);
   });
 
-  it('a limit that is none, and a model of another kind', async () => {
+  it('returns 400 for an invalid limit, and for a model of another task', async () => {
     expect(await errorOf(await ask({}, { max_output_tokens: 'many' }))).toMatchObject({ param: 'max_output_tokens' });
     expect(await errorOf(await ask({}, { model: 'embed' }))).toMatchObject({ status: 400, code: 'model_not_found' });
   });
@@ -160,19 +160,19 @@ describe('is refused, and no engine sees it:', () => {
     ['DELETE', '/resp_1'],
     ['POST', '/resp_1/cancel'],
     ['GET', '/resp_1/input_items'],
-  ])('%s of an answer by its id is a 404 that says what to do instead', async (method, rest) => {
+  ])('returns 404 with the alternative for %s of a response by its id', async (method, rest) => {
     const answer = await bench.gateway.request(path + rest, { method });
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 404, code: 'not_found' });
     expect(error.message).toContain('not stored');
   });
 
-  it('GET /v1/responses is 405', async () => {
+  it('returns 405 for GET /v1/responses', async () => {
     const answer = await bench.gateway.request(path);
     expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
   });
 
-  it('what the engine file allows reaches the engine', async () => {
+  it('does not include what the engine file allows', async () => {
     const fields = {
       model: 'open',
       store: true,
@@ -184,7 +184,7 @@ describe('is refused, and no engine sees it:', () => {
   });
 });
 
-it('an engine that does not know the route is told apart from one that fails', async () => {
+it('returns 501 when the engine does not know the route', async () => {
   const answer = await bench.post(path, { model: 'routeless', input: 'Hi' });
   const error = await errorOf(answer);
   expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
@@ -193,21 +193,21 @@ it('an engine that does not know the route is told apart from one that fails', a
   expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
 });
 
-describe('what the engine gets', () => {
-  it('is told what a null means that it fails at behind the answer', async () => {
+describe('the request that the engine receives', () => {
+  it('has explicit defaults for nulls that vLLM would fail on after the answer', async () => {
     const answer = await ask({}, { truncation: null, background: null, include: null });
     expect(answer.status).toBe(200);
     expect(sent()).toMatchObject({ truncation: 'disabled', background: false, include: null });
   });
 
-  it.each([{}, { store: null }, { store: false }])('is told not to store: %j', async (fields) => {
+  it.each([{}, { store: null }, { store: false }])('has store: false for %j', async (fields) => {
     const answer = await ask({}, fields);
     const id = answer.headers.get('x-request-id');
     expect(sent()).toMatchObject({ store: false, request_id: `resp_${id}` });
     expect(await answer.json()).toMatchObject({ id: `resp_${id}` });
   });
 
-  it('of another make than vLLM has no member that only vLLM knows', async () => {
+  it('has no vLLM-only field for an engine of another kind', async () => {
     expect((await ask({}, { model: 'other' })).status).toBe(200);
     expect(sent()).toMatchObject({ store: false });
     expect(sent()).not.toHaveProperty('request_id');
@@ -225,7 +225,7 @@ describe('what the engine gets', () => {
 });
 
 describe('an answer', () => {
-  it('as JSON is billed by its count, and calls the model by its name', async () => {
+  it("is billed by its count as JSON, and has the catalog's model name", async () => {
     const answer = await ask({ tokens: 5 }, { usage: { include: true } });
     const body: Body = await answer.json();
     expect(body).toMatchObject({ object: 'response', model: 'team/chat', usage: usageOf(5) });
@@ -233,29 +233,35 @@ describe('an answer', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ ...billed(5), cost: costOf(5), stream: false });
   });
 
-  it.each(['completed', 'incomplete'] as const)('streamed up to response.%s is billed by its count', async (end) => {
-    const answer = await ask({ tokens: 4, end }, { ...streamed, metadata: { type: 'response.completed', model: 'x' } });
-    const text = await answer.text();
-    const events = eventsOf(text);
-    expect(events.map(({ sequence_number: at }) => at)).toEqual(events.map((_, at) => at));
-    const responses = events.filter(({ response }) => response !== undefined).map(({ response }) => response);
-    expect(responses).toHaveLength(3);
-    expect(new Set(responses.map(({ model }) => model))).toEqual(new Set(['team/chat']));
-    expect(responses[0].metadata).toEqual({ type: 'response.completed', model: 'x' });
-    expect(events.at(-1)).toMatchObject({ type: `response.${end}`, response: { usage: usageOf(4) } });
-    expect(text).not.toContain('[DONE]');
-    expect(text).not.toContain(enginePath);
-    expect(await bench.recordOf(answer)).toMatchObject({ ...billed(4), cost: costOf(4), stream: true });
-  });
+  it.each(['completed', 'incomplete'] as const)(
+    'is billed by its count when streamed up to response.%s',
+    async (end) => {
+      const answer = await ask(
+        { tokens: 4, end },
+        { ...streamed, metadata: { type: 'response.completed', model: 'x' } },
+      );
+      const text = await answer.text();
+      const events = eventsOf(text);
+      expect(events.map(({ sequence_number: at }) => at)).toEqual(events.map((_, at) => at));
+      const responses = events.filter(({ response }) => response !== undefined).map(({ response }) => response);
+      expect(responses).toHaveLength(3);
+      expect(new Set(responses.map(({ model }) => model))).toEqual(new Set(['team/chat']));
+      expect(responses[0].metadata).toEqual({ type: 'response.completed', model: 'x' });
+      expect(events.at(-1)).toMatchObject({ type: `response.${end}`, response: { usage: usageOf(4) } });
+      expect(text).not.toContain('[DONE]');
+      expect(text).not.toContain(enginePath);
+      expect(await bench.recordOf(answer)).toMatchObject({ ...billed(4), cost: costOf(4), stream: true });
+    },
+  );
 
-  it('says what it cost at its end, where that is asked', async () => {
+  it('has its cost at the end of the stream when requested', async () => {
     const text = await (await ask({ tokens: 4 }, { ...streamed, usage: { include: true } })).text();
     expect(eventsOf(text).at(-1).response.usage.cost).toBe(Number(costOf(4)));
   });
 });
 
 describe('a stream that the engine breaks off', () => {
-  it.each([1, 2])('after event %d is an error as one that never began', async (cutAfter) => {
+  it.each([1, 2])('returns 502 without a stream after event %d', async (cutAfter) => {
     const answer = await ask({ cutAfter }, streamed);
     expect(await errorOf(answer.clone())).toMatchObject({ status: 502, code: 'upstream_error' });
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', usage_source: 'none', cost: '0' });
@@ -266,7 +272,7 @@ describe('a stream that the engine breaks off', () => {
     [5, 1],
     [8, 4],
     [9, 4],
-  ])('after event %d is billed by the %d tokens that were seen', async (cutAfter, tokens) => {
+  ])('is billed by the text seen after event %d: %d tokens', async (cutAfter, tokens) => {
     const answer = await ask({ tokens: 4, cutAfter }, streamed);
     const last = eventsOf(await answer.text()).at(-1);
     expect(last).toMatchObject({ type: 'error', code: 'upstream_error', error: { code: 'upstream_error' } });
@@ -278,7 +284,7 @@ describe('a stream that the engine breaks off', () => {
     expect(Number(record.cost)).toBeCloseTo((record.input_tokens * 10 + tokens * 40) / 1e8, 12);
   });
 
-  it.each(['failed', 'error', 'cancelled'] as const)('by %s shows nothing of the engine', async (end) => {
+  it.each(['failed', 'error', 'cancelled'] as const)('reveals nothing of the engine: %s', async (end) => {
     const answer = await ask({ tokens: 4, end }, streamed);
     const text = await answer.text();
     expect(text).not.toContain('/srv');
@@ -290,7 +296,7 @@ describe('a stream that the engine breaks off', () => {
     });
   });
 
-  it('as JSON is an upstream_error, and costs nothing', async () => {
+  it('is an upstream_error and costs nothing when it is JSON', async () => {
     for (const script of [{ end: 'cancelled' }, { end: 'failed' }, { status: 500 }] as const) {
       const answer = await ask(script);
       expect(await errorOf(answer.clone())).toMatchObject({ status: 502, code: 'upstream_error' });
@@ -300,7 +306,7 @@ describe('a stream that the engine breaks off', () => {
 });
 
 describe('a client that leaves', () => {
-  it('a stream ends it at the engine by its id, and pays what the engine counted', async () => {
+  it("aborts its stream at the engine by id, and pays the engine's count", async () => {
     const leaving = new AbortController();
     const answer = await ask({ tokens: 4, end: 'hang' }, streamed, { signal: leaving.signal });
     const id = answer.headers.get('x-request-id');
@@ -311,7 +317,7 @@ describe('a client that leaves', () => {
     expect(engine.aborts.at(-1)).toEqual([`resp_${id}_0`]);
   });
 
-  it('a JSON answer does so as well', async () => {
+  it("aborts its JSON answer at the engine, and pays the engine's count", async () => {
     const leaving = new AbortController();
     const before = engine.bodies.length;
     const gone = ask({ tokens: 4, end: 'hang' }, {}, { signal: leaving.signal }).catch(() => null);
@@ -324,7 +330,7 @@ describe('a client that leaves', () => {
 });
 
 describe('a wallet of 1500 tokens', () => {
-  it('that is used up ends a stream by the tokens that were seen, and is never below zero', async () => {
+  it('ends a stream when it is used up, by the tokens seen, never below zero', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     const answer = await ask({ tokens: 3000, end: 'hang' }, { ...streamed }, { key });
     const events = eventsOf(await answer.text());
@@ -334,7 +340,7 @@ describe('a wallet of 1500 tokens', () => {
     expect(Number((await bench.wallet(key)).balance)).toBeGreaterThanOrEqual(0);
   });
 
-  it('that just pays for one does not end it, however long its words are', async () => {
+  it('does not end a stream that it just pays for, however long the words are', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     // Until the engine has counted the prompt, as much as it can have is held for it: the price of about 160 of these.
     const answer = await ask({ tokens: 1300, says: ' organizations' }, streamed, { key });
@@ -342,7 +348,7 @@ describe('a wallet of 1500 tokens', () => {
     expect(await bench.recordOf(answer, key)).toMatchObject({ outcome: 'completed', output_tokens: 1300 });
   });
 
-  it('that is used up ends one whose events have many tokens each, long before it has as many events', async () => {
+  it('ends a stream with many tokens per event when it is used up', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0006');
     const answer = await ask({ gathered: 50 }, streamed, { key });
     const events = eventsOf(await answer.text());
@@ -353,7 +359,7 @@ describe('a wallet of 1500 tokens', () => {
   });
 });
 
-describe('an answer that is kept', () => {
+describe('a stored answer', () => {
   let key: string;
   beforeAll(async () => {
     const fields = { name: 'cache', cache_responses: true, store_requests: true };
@@ -381,7 +387,7 @@ describe('an answer that is kept', () => {
     expect(other.headers.get('x-headgate-cache')).toBe('miss');
   });
 
-  it('for who asks for it shows request and answer', async () => {
+  it("shows request and answer by the request's id", async () => {
     const answer = await ask({ tokens: 4 }, { ...streamed, input: 'stored' }, { key });
     const text = await answer.text();
     const id = answer.headers.get('x-request-id') ?? '';

@@ -91,7 +91,7 @@ describe.each([
     ['bytes that are not HTTP', ['--garbage-http', 'true']],
     ['a cut', ['--cut-after', '0']],
     ['an error before the first token', ['--error-after', '0']],
-  ])('by %s is answered by the other replica, and billed once', async (__, flags) => {
+  ])('is answered by the other replica, and billed once: %s', async (__, flags) => {
     await failFirst(flags);
     const answer = await bench.chat({ stream });
     expect(answer.status).toBe(200);
@@ -102,7 +102,7 @@ describe.each([
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', output_tokens: 8 });
   });
 
-  it('by a refused connection is answered by the other one, and reported', async () => {
+  it('is answered by the other replica after a refused connection, and reported', async () => {
     fake.replicas = [replicaOf('gone', '/nonexistent/engine.sock'), replicaOf('good', good)];
     const answer = await bench.chat({ stream });
     expect(answer.status).toBe(200);
@@ -111,7 +111,7 @@ describe.each([
     expect(fake.open).toBe(0);
   });
 
-  it('of both replicas is an upstream_error after two tries, and told of neither', async () => {
+  it('returns upstream_error after two replicas, and counts against neither', async () => {
     const bad = await startReplica(['--status', '500']);
     fake.replicas = ['one', 'two', 'three'].map((id) => replicaOf(id, bad));
     expect(await errorOf(await bench.chat({ stream }))).toMatchObject({ status: 502, code: 'upstream_error' });
@@ -120,13 +120,13 @@ describe.each([
     expect(fake.open).toBe(0);
   });
 
-  it('that is the request’s own fault is not tried again', async () => {
+  it("is not retried when it is the request's fault", async () => {
     fake.replicas = [replicaOf('one', good), replicaOf('two', good)];
     expect((await bench.chat({ stream, temperature: -1 })).status).toBe(400);
     expect(fake.taken).toEqual(['one']);
   });
 
-  it('by silence is not tried again: the request may be at work there', async () => {
+  it('is not retried after silence, since the request may be running', async () => {
     await failFirst(['--hang', 'before_headers']);
     expect((await bench.chat({ stream })).status).toBe(504);
     expect(fake.taken).toEqual(['bad']);
@@ -134,7 +134,7 @@ describe.each([
   });
 });
 
-it('an attempt that was repeated is noted, as nobody’s usage', async () => {
+it('records a retried attempt of an engine outside usage', async () => {
   await failFirst(['--error-after', '0']);
   const answer = await bench.chat({ stream: true });
   await answer.text();
@@ -149,7 +149,7 @@ it('an attempt that was repeated is noted, as nobody’s usage', async () => {
 });
 
 describe('a failure after the first frame', () => {
-  it('is never tried again: the client has read a part', async () => {
+  it('is never retried, since the client has read a part', async () => {
     await failFirst(['--cut-after', '3', '--tpot-ms', '5']);
     const frames = framesOf(await (await bench.chat({ stream: true })).text());
     expect(frames.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'upstream_error' }) }, '[DONE]']);
@@ -157,7 +157,7 @@ describe('a failure after the first frame', () => {
     expect(fake.reported).toEqual(['bad failed']);
   });
 
-  it('that the engine tells of itself is told of no replica: it may be the request that fails anywhere', async () => {
+  it('does not count against the replica when the engine reports it, since the request may be the cause', async () => {
     await failFirst(['--error-after', '3', '--tpot-ms', '5']);
     for (let request = 0; request < 5; request += 1) {
       const frames = framesOf(await (await bench.chat({ stream: true })).text());
@@ -168,8 +168,8 @@ describe('a failure after the first frame', () => {
   });
 });
 
-describe('an adapter that not every replica has yet', () => {
-  it('is busy where none has it, which is told of no replica', async () => {
+describe('an adapter that not every replica has loaded', () => {
+  it('returns 503 with Retry-After when no replica has it, and counts against none', async () => {
     fake.replicas = [replicaOf('one', good), replicaOf('two', good)];
     const answer = await bench.chat({ model: 'tuned' });
     expect(answer.headers.get('retry-after')).toBe('5');
@@ -179,7 +179,7 @@ describe('an adapter that not every replica has yet', () => {
     expect(fake.reported).toEqual(['one unknown', 'two unknown']);
   });
 
-  it.each([true, false])('is answered by the one that has it, streamed: %s', async (stream) => {
+  it.each([true, false])('is answered by the replica that has it, streamed: %s', async (stream) => {
     const renewed = await startReplica(['--lora-modules', 'tuned=test/tuned-lora']);
     fake.replicas = [replicaOf('old', good), replicaOf('renewed', renewed)];
     const answer = await bench.chat({ model: 'tuned', stream });

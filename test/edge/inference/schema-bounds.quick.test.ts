@@ -7,7 +7,7 @@ const bounds = { choicesMax: 1000, depthMax: 16, propertiesMax: 500, bytesMax: 6
 const strict = { regex: false, grammar: false };
 const measure = (schema: unknown): string | null => new SchemaMeter(bounds, strict).add(schema);
 
-describe('how large a pattern is', () => {
+describe('the size of a pattern', () => {
   it.each([
     ['', 0],
     ['abc', 0.06],
@@ -45,7 +45,7 @@ describe('how large a pattern is', () => {
     expect(patternSize(pattern)).toBeCloseTo(size, 5);
   });
 
-  it('is known in a moment for whatever text there is', () => {
+  it('is computed quickly for any text', () => {
     const piece = fc.constantFrom(...'ab.()[]{}|*+?^$\\-,019'.split(''), '{0,9}', '(?:', '[^', '\\d', '.{3}', '()');
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 60 }), (pieces) => {
@@ -60,7 +60,7 @@ describe('how large a pattern is', () => {
     expect(patternSize('[a-'.repeat(20_000))).toBeLessThan(2);
   });
 
-  it('never is less for more of it', () => {
+  it('never shrinks when the pattern grows', () => {
     const atom = fc.constantFrom('.', 'a', '[a-z]', '\\d', '(?:ab)', '[^x]');
     fc.assert(
       fc.property(atom, fc.nat(300), fc.nat(300), (text, one, more) => {
@@ -73,7 +73,7 @@ describe('how large a pattern is', () => {
 });
 
 describe('a schema', () => {
-  it('of any JSON is measured, and nothing in it ends the measuring', () => {
+  it('is measured without an exception for any JSON', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 6 }), fc.jsonValue({ maxDepth: 3 }), (value, other) => {
         const problem = measure({ properties: { a: value }, enum: [other], patternProperties: other, pattern: value });
@@ -82,7 +82,7 @@ describe('a schema', () => {
     );
   });
 
-  it('that is deeper than any stack is refused', () => {
+  it('is rejected when it is nested too deeply', () => {
     for (const [open, close] of [
       ['[', ']'],
       ['{"a":', '}'],
@@ -94,7 +94,7 @@ describe('a schema', () => {
     }
   });
 
-  it('may count properties of small objects only', () => {
+  it('may have minProperties on small objects only', () => {
     const object = (count: number): object => ({
       properties: Object.fromEntries(Array.from({ length: count }, (_, at) => [`p${at}`, {}])),
       minProperties: 1,

@@ -41,7 +41,7 @@ async function account(): Promise<Account> {
 }
 
 describe('a request of a service account', () => {
-  it('is refused for another project of the organization, before it costs anything', async () => {
+  it('is rejected for another project of the organization, before it costs anything', async () => {
     const { secret, projectId } = await account();
     const { projectId: other } = await account();
     const answer = await bench.chat({}, { key: secret, headers: { 'x-project-id': other } });
@@ -50,7 +50,7 @@ describe('a request of a service account', () => {
     expect(own.status).toBe(200);
   });
 
-  it('ends with its account within a second, and with the archiving of its project; it is billed until then', async () => {
+  it("ends within a second of its account's deletion or project's archiving, billed until then", async () => {
     const ends = [
       ({ path }: Account) => asOwner(path, 'DELETE'),
       ({ projectId }: Account) => asOwner(`/v1/organization/projects/${projectId}/archive`, 'POST'),
@@ -72,7 +72,7 @@ describe('a request of a service account', () => {
     }
   });
 
-  it('is among the usage and the costs of its key, which the account sees itself; what it deletes is its own word', async () => {
+  it('appears in the usage and costs of its key, which the account can read', async () => {
     const { secret, keyId, projectId, id } = await account();
     const change = { method: 'PATCH', key: owner.key, body: { store_requests: true } };
     expect((await bench.gateway.request(`/v1/keys/${keyId}`, change)).status).toBe(200);

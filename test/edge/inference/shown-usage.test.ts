@@ -47,7 +47,7 @@ const complete = { total_tokens: 11 };
 describe.each([
   ['stream_options.include_usage', { stream_options: { include_usage: true } }, false],
   ['usage.include', { usage: { include: true } }, true],
-])('a chat stream that asks for %s', (_, asked, wantsCost) => {
+])('a chat stream that requests %s', (_, asked, wantsCost) => {
   it.each([
     ['on the finish chunk', text + finish(0, counts(9, 2, complete))],
     ['on each chunk', chunk('a', counts(9, 1)) + chunk('b', counts(9, 2)) + finish(0, counts(9, 2))],
@@ -58,7 +58,7 @@ describe.each([
     ['without a total', text + finish() + last(9, 2)],
     ['above the limit of the request', text + finish() + last(9, 4000, { total_tokens: 4009 })],
     ['never', text + finish()],
-  ])('ends with one usage chunk that equals the bill, if the engine counts %s', async (__, answer) => {
+  ])('ends with one usage chunk that equals the bill when the engine counts %s', async (__, answer) => {
     const got = await bench.chat({ model: 'odd', stream: true, max_tokens: 64, ...asked, answer: answer + done });
     const read = await got.text();
     expect(read.endsWith(done)).toBe(true);
@@ -86,7 +86,7 @@ describe.each([
   });
 });
 
-it('ends a completions stream with a usage chunk that equals the bill, if the engine never counts', async () => {
+it('ends a completions stream with a usage chunk that equals the bill when the engine never counts', async () => {
   const piece = frame({
     id: 'x',
     object: 'text_completion',
@@ -106,7 +106,7 @@ it('ends a completions stream with a usage chunk that equals the bill, if the en
   expect(record).toMatchObject({ usage_source: 'counted', output_tokens: 1 });
 });
 
-it('shows no usage in a stream that did not ask for it', async () => {
+it('shows no usage in a stream that did not request it', async () => {
   const got = await bench.chat({ model: 'odd', stream: true, answer: text + finish(0, counts(9, 2)) + done });
   expect(await got.text()).toBe(text + finish() + done);
 });
@@ -145,7 +145,7 @@ describe('a message stream', () => {
     ['no usage', {}],
     ['null', { usage: null }],
     ['zeros', { usage: { input_tokens: 0, output_tokens: 0 } }],
-  ])('shows the bill in its message_delta, if the engine sends %s', async (_, more) => {
+  ])('shows the bill in its message_delta when the engine sends %s', async (_, more) => {
     const got = await send(start({}) + block + messageEnd(more) + stop, { usage: { include: true } });
     const [, , delta] = objectsOf(await got.text());
     const record = await bench.recordOf(got);
@@ -157,7 +157,7 @@ describe('a message stream', () => {
     });
   });
 
-  it('keeps its bytes, if the engine counts the prompt only in the first event', async () => {
+  it('keeps its bytes when the engine counts the prompt only in the first event', async () => {
     const answer =
       start({ input_tokens: 9, output_tokens: 1 }) + block + messageEnd({ usage: { output_tokens: 3 } }) + stop;
     const got = await send(answer);
@@ -167,7 +167,7 @@ describe('a message stream', () => {
 });
 
 describe('a JSON answer', () => {
-  it('of more than 1 MiB without usage shows the bill', async () => {
+  it('shows the bill when it exceeds 1 MiB and has no usage', async () => {
     const content = 'word '.repeat(300_000);
     const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }];
     const got = await bench.chat({
@@ -182,7 +182,7 @@ describe('a JSON answer', () => {
     expect(record).toMatchObject({ usage_source: 'counted' });
   });
 
-  it('with a part of the figures shows all of them, and the other members of its usage', async () => {
+  it('shows all figures when the engine sends some, and keeps other members of its usage', async () => {
     const answer = chatAnswer({ usage: { completion_tokens: 2, queue_time: 0.5 } });
     const got = await bench.chat({ model: 'odd', answer });
     const body: Body = await got.json();
@@ -191,7 +191,7 @@ describe('a JSON answer', () => {
     expect(body.usage).toEqual({ ...figuresOf(record), queue_time: 0.5 });
   });
 
-  it('with usage that equals the bill keeps its bytes', async () => {
+  it('keeps its bytes when its usage equals the bill', async () => {
     const answer = chatAnswer({ usage: { prompt_tokens: 9, completion_tokens: 2, total_tokens: 11, x: 1.0 } });
     const got = await bench.chat({ model: 'odd', answer });
     expect(await got.text()).toBe(JSON.stringify(answer));

@@ -11,8 +11,8 @@ function watch(): { readonly reader: SlowReader; readonly said: string[] } {
   return { reader, said };
 }
 
-describe('a client that is waited for', () => {
-  it('half a second, in one go or in several, leaves its engine ahead, which is said once', async () => {
+describe('a client that reads slowly', () => {
+  it('is reported once when the gateway waits for it half a second, at once or in parts', async () => {
     const { reader, said } = watch();
     for (let time = 0; time < 3; time += 1) {
       reader.waits();
@@ -27,7 +27,7 @@ describe('a client that is waited for', () => {
     expect(said).toEqual(['unread', 'stalled']);
   });
 
-  it('often, and each time for a moment, does not', async () => {
+  it('is not reported when it pauses often and briefly', async () => {
     const { reader, said } = watch();
     for (let time = 0; time < 100; time += 1) {
       reader.waits();
@@ -37,7 +37,7 @@ describe('a client that is waited for', () => {
     expect(said).toEqual([]);
   });
 
-  it('by a gateway that stands still itself does not', () => {
+  it('is not reported when the gateway itself stands still', () => {
     vi.useRealTimers();
     const { reader, said } = watch();
     return new Promise<void>((resolve) => {

@@ -42,7 +42,7 @@ const anyOthers = fc
   .map((members) => JSON.parse(JSON.stringify(members)) as object);
 
 describe('the parts of many texts', () => {
-  it('have each text once, in order, and all else of the request, however it is written', () => {
+  it('contain each text once, in order, and all other fields, for any formatting', () => {
     fc.assert(
       fc.property(anyTexts, anyOthers, anyOthers, anySpacing, (input, before, after, spacing) => {
         const parts = partsOf(JSON.stringify({ ...before, model: 'm', input, ...after }, null, spacing));

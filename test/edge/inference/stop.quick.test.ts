@@ -16,8 +16,8 @@ function waitingWork() {
   return { work, resolve, reject, isAborted: (): boolean => signals.some(({ aborted }) => aborted) };
 }
 
-describe('a request that is stopped', () => {
-  it('throws what the client is told, or that it is gone, and counts the first reason only', () => {
+describe('a stopped request', () => {
+  it("throws the client's error, or ClientGoneError, and keeps the first reason", () => {
     const [left, ended] = [new StopControl(), new StopControl()];
     left.stop(clientLeft);
     left.stop(revoked);
@@ -35,7 +35,7 @@ describe('a request that is stopped', () => {
     expect(isAborted()).toBe(false);
   });
 
-  it('aborts the work that it waits for, and keeps what that was given at the same moment', async () => {
+  it('aborts the work that it waits for, and keeps a result that arrives at that moment', async () => {
     const stop = new StopControl();
     const { work, resolve, isAborted } = waitingWork();
     const waited = stop.untilStopped(work);
@@ -45,7 +45,7 @@ describe('a request that is stopped', () => {
     await expect(waited).resolves.toBe('a lease');
   });
 
-  it.each([['ends'], ['throws']])('says nothing to work that is over, after one that %s', async (how) => {
+  it.each([['ends'], ['throws']])('does not abort finished work that %s', async (how) => {
     const stop = new StopControl();
     const { work, resolve, reject, isAborted } = waitingWork();
     const waited = stop.untilStopped(work);
@@ -56,7 +56,7 @@ describe('a request that is stopped', () => {
     expect(isAborted()).toBe(false);
   });
 
-  it('is not stopped by its client once it outlives it, but by others', () => {
+  it('ignores a client that leaves once it outlives the client, but not other reasons', () => {
     const stop = new StopControl();
     stop.outliveClient();
     stop.clientLeft();

@@ -69,7 +69,7 @@ function liveHeapBytes(): number {
   return process.memoryUsage().heapUsed;
 }
 
-it('a stream keeps its prompt in memory until its first frame, and no longer', async () => {
+it('frees the prompt of a stream at its first frame', async () => {
   const content = 'word '.repeat(promptBytes / 5);
   const body = Buffer.from(
     JSON.stringify(

@@ -66,20 +66,20 @@ describe('regex and grammar', () => {
     ],
     ['structural_tag', { structural_tag: '{"format":{"type":"gr\\u0061mmar","grammar":"a"}}' }, 'grammar'],
   ];
-  it.each(ways)('%s is off unless the engine file allows it', async (param, fields, word) => {
+  it.each(ways)('return 400 unless the engine file allows them: %s', async (param, fields, word) => {
     const error = await refusal(fields);
     expect(error).toMatchObject({ ...refused, param });
     expect(error.message).toContain(word);
     expect((await ask({ model: 'open', ...fields })).status).toBe(200);
   });
 
-  it('their names are not to be hidden by escapes', async () => {
+  it('return 400 also when their names are escaped', async () => {
     const text = '{"model":"chat","messages":[],"structured\\u005foutputs":{"re\\u0067ex":"a"}}';
     const answer = await bench.post(chatPath, text);
     expect(await errorOf(answer)).toMatchObject({ ...refused, param: 'structured_outputs.regex' });
   });
 
-  it('null is none, and other ways of asking for JSON are answered', async () => {
+  it('are off for null, and other JSON formats are answered', async () => {
     for (const fields of [
       { structured_outputs: null },
       { structured_outputs: { regex: null, json_object: true } },
@@ -100,7 +100,7 @@ describe('choices', () => {
     ['guided_choice', 'guided_choice', (list) => ({ guided_choice: list })],
     ['an enum', 'response_format.json_schema.schema', (list) => schemaFormat({ enum: list })],
   ];
-  it.each(ways)('of %s are bounded, by default at 1000', async (_, param, fields) => {
+  it.each(ways)('are limited to 1000 by default: %s', async (_, param, fields) => {
     const error = await refusal(fields(many(1001)));
     expect(error).toMatchObject({ ...refused, param });
     expect(error.message).toContain('1000');
@@ -110,12 +110,12 @@ describe('choices', () => {
     expect(small.message).toContain('3');
   });
 
-  it('are bounded together where a schema has several enums', async () => {
+  it('are limited in total over several enums of a schema', async () => {
     const properties = { a: { enum: many(600) }, b: { items: { enum: many(600) } } };
     expect(await refusal(schemaFormat({ properties }))).toMatchObject(refused);
   });
 
-  it('that are long are bounded in their length together', async () => {
+  it('are limited in their total length', async () => {
     const long = Array.from({ length: 6 }, (_, at) => 'x'.repeat(10_000) + at);
     expect((await refusal({ structured_outputs: { choice: long } })).message).toContain('16384');
     expect((await refusal(schemaFormat({ enum: long }))).message).toContain('16384');
@@ -160,7 +160,7 @@ describe('a schema', () => {
       }),
     ],
   ];
-  it.each(ways)('of %s is bounded in depth, properties and bytes', async (_, param, fields) => {
+  it.each(ways)('is limited in depth, properties and bytes: %s', async (_, param, fields) => {
     for (const [schema, number] of [
       [nested(17), '16'],
       [objectOf(names(501)), '500'],
@@ -178,7 +178,7 @@ describe('a schema', () => {
     }
   });
 
-  it('is bounded as the engine file says', async () => {
+  it('has the limits of the engine file', async () => {
     const small = (schema: unknown): Promise<Body> => refusal({ model: 'small', ...schemaFormat(schema) });
     expect((await small(nested(4))).message).toContain('3');
     expect((await small(objectOf(names(5)))).message).toContain('4');
@@ -186,7 +186,7 @@ describe('a schema', () => {
     expect((await ask({ model: 'small', ...schemaFormat(nested(3)) })).status).toBe(200);
   });
 
-  it('has its properties counted wherever they stand, definitions under any name included', async () => {
+  it('has its properties counted everywhere, definitions under any name included', async () => {
     const half = objectOf(names(300));
     for (const schema of [
       { $defs: { a: half, b: half } },
@@ -199,14 +199,14 @@ describe('a schema', () => {
     }
   });
 
-  it('has its lists within lists counted as depth', async () => {
+  it('has nested lists counted as depth', async () => {
     let list: unknown[] = [];
     for (let depth = 0; depth < 40; depth += 1) list = [list];
     expect((await refusal(schemaFormat({ examples: list }))).message).toContain('16');
   });
 });
 
-describe('what a schema repeats', () => {
+describe('repetition in a schema', () => {
   const property = (schema: object): object => schemaFormat({ type: 'object', properties: { a: schema } });
   const pattern = (text: string): object => property({ type: 'string', pattern: text });
 
@@ -226,7 +226,7 @@ describe('what a schema repeats', () => {
     ['[^a]'.repeat(3000)],
     ['(.+,)+'.repeat(500)],
     ['[a-z]*,'.repeat(2000)],
-  ])('pattern %.40s is refused, unless the engine file allows regex', async (text) => {
+  ])('returns 400 for the pattern %.40s unless the engine file allows regex', async (text) => {
     for (const fields of [
       pattern(text),
       property({ patternProperties: { [text]: string } }),
@@ -250,21 +250,21 @@ describe('what a schema repeats', () => {
     ['^.{1,128}$'],
     ['[{}]{2}\\{\\}'],
     ['draft|review|published|archived|withdrawn'.repeat(5)],
-  ])('pattern %s passes, also in many places', async (text) => {
+  ])('accepts the pattern %s, also many times', async (text) => {
     expect((await ask(pattern(text))).status).toBe(200);
     const properties = Object.fromEntries(names(50).map((name) => [name, { type: 'string', pattern: text }]));
     expect((await ask(schemaFormat({ type: 'object', properties }))).status).toBe(200);
   });
 
   it.each([['{"pattern":"[^a]{0,999}","x":NaN}'], ['{"pattern":"[^a]{0,999}"} x'], ['{'], ['']])(
-    'a schema that is the text %s is refused',
+    'returns 400 for a schema that is the text %s',
     async (json) => {
       const error = await refusal({ structured_outputs: { json } });
       expect(error).toMatchObject({ ...refused, param: 'structured_outputs.json' });
     },
   );
 
-  it('by formats is refused where they cost much, and the usual ones are not', async () => {
+  it('returns 400 for many costly formats, and accepts the usual ones', async () => {
     const formats = (count: number, format: string): object =>
       schemaFormat({ type: 'array', prefixItems: Array.from({ length: count }, () => ({ type: 'string', format })) });
     expect((await refusal(formats(21, 'uri-template'))).message).toContain('formats');
@@ -275,7 +275,7 @@ describe('what a schema repeats', () => {
     }
   });
 
-  it('by many different lengths is refused, and by the usual ones is not', async () => {
+  it('returns 400 for many different lengths, and accepts the usual ones', async () => {
     const lengths = (count: number, step: number): object =>
       schemaFormat({
         properties: Object.fromEntries(names(count).map((name, at) => [name, { maxLength: 100 + at * step }])),
@@ -285,27 +285,27 @@ describe('what a schema repeats', () => {
     expect((await ask(lengths(300, 0))).status).toBe(200);
   });
 
-  it('by counting the properties of large objects is refused', async () => {
+  it('returns 400 for counting the properties of large objects', async () => {
     for (const more of [{ minProperties: 2 }, { maxProperties: 9 }]) {
       expect((await refusal(schemaFormat(objectOf(names(100), more)))).message).toContain('minProperties');
       expect((await ask(schemaFormat(objectOf(names(20), more)))).status).toBe(200);
     }
   });
 
-  it('in a structural tag is counted as well', async () => {
+  it('is counted in a structural tag too', async () => {
     const format = { type: 'repeat', min: 0, max: 5000, content: { type: 'const_string', value: 'a' } };
     expect(await refusal({ response_format: { type: 'structural_tag', format } })).toMatchObject(refused);
   });
 });
 
 describe('tools', () => {
-  it('that nothing is built from pass whatever they are', async () => {
+  it('pass unchecked when no grammar is built from them', async () => {
     const tools = [tool(objectOf(names(600))), tool({ pattern: '([a-z]{0,30}){0,30}' })];
     expect((await ask({ tools, tool_choice: 'none' })).status).toBe(200);
     expect((await ask({ model: 'chat', tools: tools.slice(1), tool_choice: 'auto' })).status).not.toBe(500);
   });
 
-  it('together may be four times as much', async () => {
+  it('may together have four times the properties of one schema', async () => {
     const tools = (count: number): object[] => names(count).map(() => tool(objectOf(names(400))));
     expect((await ask({ tools: tools(5), tool_choice: 'required' })).status).toBe(200);
     const error = await refusal({ tools: tools(6), tool_choice: 'required' });
@@ -313,7 +313,7 @@ describe('tools', () => {
     expect(error.message).toContain('2000');
   });
 
-  it('are strict by whatever name and value the engine would take for it', async () => {
+  it('are strict for each name and value that the engine accepts as strict', async () => {
     const parameters = '{"pattern":"([a-z]{0,30}){0,30}"}';
     const text = (strict: string): string =>
       `{"model":"chat","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f",${strict},"parameters":${parameters}}}]}`;
@@ -326,7 +326,7 @@ describe('tools', () => {
     }
   });
 
-  it('that are built may be 256 KiB long together, those that are not as long as any prompt', async () => {
+  it('may be 256 KiB long in total when a grammar is built from them, else as long as a prompt', async () => {
     const tools = names(9).map(() => tool({}, { description: 'x'.repeat(30_000) }));
     const error = await refusal({ tools, tool_choice: 'required' });
     expect(error).toMatchObject({ ...refused, param: 'tools' });
@@ -334,7 +334,7 @@ describe('tools', () => {
     expect((await ask({ tools })).status).toBe(200);
   });
 
-  it('with a grammar of their own are refused', async () => {
+  it('return 400 with a grammar of their own', async () => {
     const custom = { type: 'custom', custom: { name: 'c', format: { type: 'grammar', grammar: { syntax: 'lark' } } } };
     expect(await refusal({ tools: [custom], tool_choice: 'required' })).toMatchObject({
       ...refused,

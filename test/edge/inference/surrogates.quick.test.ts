@@ -5,7 +5,7 @@ import { findHalf } from '#edge/inference/surrogates.ts';
 
 const piece = fc.constantFrom('\\ud83d', '\\uDE00', '\\ud83d\\ude00', '\\\\', '\\n', 'ud83d', 'x', '\\"', '\\u0041');
 
-it('finds half of a surrogate pair in every JSON text that has one, and in no other', () => {
+it('finds half of a surrogate pair in exactly the JSON texts that have one', () => {
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 8 }), (pieces) => {
       const json = `"${pieces.join('')}"`;
@@ -16,7 +16,7 @@ it('finds half of a surrogate pair in every JSON text that has one, and in no ot
   );
 });
 
-it('names the value of an offset by its path', () => {
+it('returns the path of the value at an offset', () => {
   const text = '{"model": "x", "messages": [{"role": "user"}, {"content": [{"text": "HERE"}]}], "HERE2": 1}';
   expect(pathAt(text, text.indexOf('HERE'))).toBe('messages[1].content[0].text');
   expect(pathAt(text, text.indexOf('HERE2'))).toBe('');

@@ -54,7 +54,7 @@ const routes: Readonly<Record<string, (model: string, words: number) => object>>
 const costsIn = (text: string): number[] => [...text.matchAll(/"cost":([\d.e-]+)/g)].map(([, cost]) => Number(cost));
 
 describe('a model whose chat template has 1,300 tokens', () => {
-  it('is charged in full over a run of ordinary traffic: nothing is written off', async () => {
+  it('is charged in full over ordinary traffic, without write-offs', async () => {
     const { key } = await openOrganization(bench.gateway, '1000');
     const asked = Object.entries(routes).flatMap(([path, bodyOf]) =>
       ['chat', 'plain'].flatMap((model) =>
@@ -96,7 +96,7 @@ describe('a model whose chat template has 1,300 tokens', () => {
     expect(total).toBeCloseTo(spent, 9);
   });
 
-  it('teaches its template with the first count: the next hold and estimate have it', async () => {
+  it('adds its template to holds and estimates after the first count', async () => {
     const estimate = async (): Promise<number> => {
       const headers = { 'x-headgate-dry-run': 'true' };
       const answer: Body = await (
@@ -125,7 +125,7 @@ describe('a model whose chat template has 1,300 tokens', () => {
     expect(got.status, await got.text()).toBe(200);
   });
 
-  it('is written off where the wallet does not pay for it, and the client is told what was charged', async () => {
+  it('has the unpaid template written off when the wallet is too small, and shows what was charged', async () => {
     // Pays for the hold of the first request, and not for the template.
     const { key } = await openOrganization(bench.gateway, '0.0001');
     const body = { ...routes['/v1/chat/completions']?.('plain', 1), usage: { include: true } };
@@ -141,7 +141,7 @@ describe('a model whose chat template has 1,300 tokens', () => {
   });
 });
 
-it('charges a picture in an embedding in full, which has more tokens than the body has bytes', async () => {
+it('charges a picture in an embedding in full, though it has more tokens than the body has bytes', async () => {
   const { key } = await openOrganization(bench.gateway, '10');
   const url = 'data:image/png;base64,aGk=';
   const content = [{ type: 'image_url', image_url: { url } }];
@@ -158,7 +158,7 @@ it('charges a picture in an embedding in full, which has more tokens than the bo
   });
 });
 
-describe('x-headgate-max-cost over a template that nobody has counted yet', () => {
+describe('X-Headgate-Max-Cost with an uncounted template', () => {
   const ask = async (model: string, stream: boolean, cap: string) => {
     const { key } = await openOrganization(bench.gateway, '10');
     const body = { ...routes['/v1/chat/completions']?.(model, 1), max_tokens: 3000, stream, usage: { include: true } };

@@ -6,8 +6,8 @@ import { costOf, expectWhole, textsOf, useTexts } from './texts-bench.ts';
 
 const bench = useTexts();
 
-describe('the books of many texts', () => {
-  it('have one record and one entry, of what the engines counted, and nothing is held any more', async () => {
+describe('the records of many texts', () => {
+  it("are one record and one ledger entry with the engines' counts, and no hold remains", async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const counted = (one: Asked) =>
       answerText(one.id, one.numbers, {
@@ -41,7 +41,7 @@ describe('the books of many texts', () => {
     expect(ledger.data.filter(({ amount }: Body) => Number(amount) < 0)).toHaveLength(1);
   });
 
-  it('charge the computed parts of a request that an engine refuses for another part, and end the others', async () => {
+  it('charge the computed parts when an engine refuses another part, and abort the others', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.servers.onAsked = (one) => {
       if (one.numbers[0] === 0) one.answer();
@@ -70,7 +70,7 @@ describe('the books of many texts', () => {
     expect(sumOf(await noted(), ({ tokens: known }) => known)).toBe(0);
   });
 
-  it('write off what was computed of a request that an engine fails at', async () => {
+  it('write off the computed parts when an engine fails at another part', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.single.onAsked = (one) => {
       if (one.numbers.includes(299)) one.send(200, '{"data":[]}');
@@ -89,7 +89,7 @@ describe('the books of many texts', () => {
     ['refuses', 400, '{"error":{"message":"made up","code":400}}'],
     ['fails at', 502, '{}'],
   ])(
-    'count what was computed of a request that an engine %s against the tokens of its key',
+    "count the computed parts against the key's token limit when an engine %s another part",
     async (_, status, text) => {
       const { key } = await openOrganization(bench.gateway, '1');
       const limited = await makeKey(bench, key, { tokens_per_minute: 4000 });
@@ -102,7 +102,7 @@ describe('the books of many texts', () => {
     },
   );
 
-  it('have what was answered of a request whose client leaves, and the rest is ended at once', async () => {
+  it('charge the answered parts when the client leaves, and abort the rest at once', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.servers.onAsked = (one) => {
       if (bench.servers.asked.length <= 4) one.answer();
@@ -122,7 +122,7 @@ describe('the books of many texts', () => {
     await expect.poll(() => bench.wallet(key)).toMatchObject({ held: '0' });
   });
 
-  it('have what is answered already when its client leaves, though it is still on its way', async () => {
+  it('charge parts whose answer has begun when the client leaves', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.servers.onAsked = (one) => {
       if (bench.servers.asked.length <= 2) one.begin();
@@ -143,7 +143,7 @@ describe('the books of many texts', () => {
     await expect.poll(() => bench.wallet(key)).toMatchObject({ held: '0' });
   });
 
-  it('have what was answered when its key is revoked', async () => {
+  it('charge the answered parts when the key is revoked', async () => {
     const organization = await openOrganization(bench.gateway, '1');
     const made = await makeKey(bench, organization.key, {});
     bench.servers.onAsked = (one) => {
@@ -173,7 +173,7 @@ function sumOf(rows: readonly Body[], read: (row: Body) => number): number {
 }
 
 describe('the answer to many texts', () => {
-  it('comes from the cache the next time', async () => {
+  it('comes from the cache when repeated', async () => {
     const { key } = await openReuse(bench, { cache_responses: true });
     const body = { input: textsOf(300), user: `${Math.random()}` };
     const first = await bench.embed(body, { key });
@@ -184,7 +184,7 @@ describe('the answer to many texts', () => {
     expect(bench.servers.asked).toHaveLength(3);
   });
 
-  it('is kept for an Idempotency-Key, whose request goes on when its client leaves, and billed once', async () => {
+  it('is stored for an Idempotency-Key, runs on when its client leaves, and is billed once', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     bench.servers.onAsked = () => undefined;
     const leaving = new AbortController();
@@ -202,7 +202,7 @@ describe('the answer to many texts', () => {
     expect(Number((await bench.wallet(key)).balance)).toBeCloseTo(1 - costOf(2000), 12);
   });
 
-  it('is stored with what was asked', async () => {
+  it('is stored with its request', async () => {
     const { key, managementKey } = await openReuse(bench, { store_requests: true });
     const input = textsOf(300);
     const answer = await bench.embed({ input }, { key });
@@ -216,7 +216,7 @@ describe('the answer to many texts', () => {
     expect(stored.response).toEqual(JSON.parse(text));
   });
 
-  it('has the headers of any other', async () => {
+  it('has the same headers as any other answer', async () => {
     const answer = await bench.embed({ input: textsOf(300) });
     await answer.text();
     const few = await bench.embed({ input: textsOf(1) });

@@ -8,13 +8,13 @@ const bench = useTexts();
 /** Texts that are sent at once. */
 const partTexts = 128;
 
-describe('a list of texts that is wrong', () => {
+describe('an invalid list of texts', () => {
   it.each<[string, unknown, string]>([
     ['a number', 7, 'must be a string or a list of token ids'],
     ['null', null, 'must be a string or a list of token ids'],
     ['an object', { role: 'user' }, 'must be a string or a list of token ids'],
     ['a list of texts', ['a'], 'must be a string or a list of token ids'],
-  ])('by having %s among texts is refused with its place in the whole list', async (_, odd, says) => {
+  ])('returns 400 with the index in the whole list for %s among texts', async (_, odd, says) => {
     const input = textsOf(400).with(333, odd as string);
     const error = await errorOf(await bench.embed({ input }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input[333]' });
@@ -22,7 +22,7 @@ describe('a list of texts that is wrong', () => {
     expect(bench.servers.asked).toEqual([]);
   });
 
-  it('by having texts and token ids is refused where vLLM would refuse it, and else sent', async () => {
+  it('returns 400 for texts mixed with token ids when vLLM would refuse them, and else is sent', async () => {
     const input = textsOf(400).with(300, [1, 2] as never);
     const error = await errorOf(await bench.embed({ model: 'one', input }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input[300]' });
@@ -30,14 +30,14 @@ describe('a list of texts that is wrong', () => {
     expect((await bench.embed({ input })).status).toBe(200);
   });
 
-  it('by being too long is refused, and the bound is named', async () => {
+  it('returns 400 with the limit when it is too long', async () => {
     const error = await errorOf(await bench.embed({ input: textsOf(textsMax + 1) }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
     expect(error.message).toContain(String(textsMax));
     expectWhole(await (await bench.embed({ input: textsOf(textsMax) })).json(), textsMax);
   });
 
-  it('with much beside its texts is refused, which would go with each part', async () => {
+  it('returns 400 when the other fields, sent with each part, are too large', async () => {
     for (const beside of [{ user: 'x'.repeat(65_536) }, { extra: Array.from({ length: 40_000 }, () => 1) }]) {
       const error = await errorOf(await bench.embed({ input: textsOf(300), ...beside }));
       expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
@@ -49,7 +49,7 @@ describe('a list of texts that is wrong', () => {
     expectWhole(await whole.json(), 100);
   });
 
-  it('is not sent where another one has used up the tokens of its key', async () => {
+  it('is not sent when the key has used up its tokens', async () => {
     const { key: managementKey } = await openOrganization(bench.gateway, '1');
     const { secret: key } = await makeKey(bench, managementKey, { tokens_per_minute: 600 });
     expectWhole(await (await bench.embed({ input: textsOf(300) }, { key })).json(), 300);
@@ -59,7 +59,7 @@ describe('a list of texts that is wrong', () => {
     expect(bench.servers.asked).toEqual([]);
   });
 
-  it('is not sent for who cannot pay for all of it', async () => {
+  it('is not sent when the wallet cannot pay for all texts', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0001');
     const refused = await bench.embed({ input: textsOf(1000) }, { key });
     expect(await errorOf(refused)).toMatchObject({ status: 402, code: 'insufficient_funds' });
@@ -68,7 +68,7 @@ describe('a list of texts that is wrong', () => {
 });
 
 describe('many texts', () => {
-  it.each([1, 2, partTexts])('up to one part, such as %d, are sent as they came', async (count) => {
+  it.each([1, 2, partTexts])('are sent unchanged up to one part, such as %d', async (count) => {
     const input = textsOf(count);
     const answer = await bench.embed({ input, user: 'somebody' });
     expect(bench.servers.asked.map(({ body }) => body)).toEqual([{ model: 'three', input, user: 'somebody' }]);
@@ -77,7 +77,7 @@ describe('many texts', () => {
     expect(await answer.text()).toBe(answerText(id, [...input.keys()]).replace('own/name', 'three'));
   });
 
-  it('are sent in parts with all else that the request says, and answered as one', async () => {
+  it('are sent in parts with all other fields, and answered as one', async () => {
     const input = textsOf(500);
     const more = { encoding_format: 'float', dimensions: 2, made_up: { a: [1, '"input":[]'] }, user: 'somebody' };
     const answer = await bench.post(embeddingsPath, JSON.stringify({ ...more, input, model: 'three' }, null, 1));
@@ -92,7 +92,7 @@ describe('many texts', () => {
     expect(await answer.text()).toBe(answerText(id, numbers, { model: 'three', usage }));
   });
 
-  it('are cut by their bytes, a text that is longer than a part being one', async () => {
+  it('are split by bytes, with a longer text as its own part', async () => {
     const filler = 'é'.repeat(50_000);
     const input = textsOf(6).map((text, index) => `${filler.repeat(index === 3 ? 4 : 1)}${text}`);
     const answer = await bench.embed({ input });
@@ -101,7 +101,7 @@ describe('many texts', () => {
     expectWhole(await answer.json(), 6);
   });
 
-  it('may be lists of token ids, and one list of them is one text', async () => {
+  it('may be lists of token ids, and one such list is one text', async () => {
     const input = textsOf(300).map((_, index) => [1, index]);
     expectWhole(await (await bench.embed({ input })).json(), 300);
     expect(bench.servers.asked.map(({ body }) => body.input.length)).toEqual([100, 100, 100]);
@@ -117,14 +117,14 @@ describe('many texts', () => {
     ['chats', { input: textsOf(300).map((text) => [{ role: 'user', content: text }]) }, 200],
     ['one chat', { input: textsOf(300).map((text) => ({ role: 'user', content: text })) }, 200],
     ['chats beside them', { messages: [{ role: 'user', content: 'Hello' }] }, 200],
-  ])('are not cut where the answer could not be joined: %s', async (_, fields, status) => {
+  ])('are not split when the answers could not be joined: %s', async (_, fields, status) => {
     bench.servers.onAsked = (one) => one.send(200, answerText(one.id, [0]));
     const answer = await bench.embed({ input: textsOf(300), ...fields });
     expect([answer.status, bench.servers.asked.length]).toEqual([status, status === 200 ? 1 : 0]);
     await answer.text();
   });
 
-  it('go to all replicas side by side, two parts to each, and no more at once', async () => {
+  it('go to all replicas in parallel, two parts to each and no more', async () => {
     bench.servers.onAsked = () => undefined;
     const answer = bench.embed({ input: textsOf(1500), user: 'whose requests belong together' });
     await expect.poll(() => bench.servers.open.length).toBe(6);
@@ -157,7 +157,7 @@ describe('many texts', () => {
     expectWhole(await (await many).json(), 10 * partTexts);
   });
 
-  it('of the tier flex are sent one part after the other', async () => {
+  it('are sent one part after the other in the tier flex', async () => {
     let atOnce = 0;
     bench.servers.onAsked = (one) => {
       atOnce = Math.max(atOnce, bench.servers.open.length);
@@ -173,7 +173,7 @@ describe('many texts', () => {
 });
 
 describe('a part', () => {
-  it('that a replica fails at goes to another one, as a request does', async () => {
+  it('is retried on another replica when one fails', async () => {
     const failed = new Set<number>();
     bench.servers.onAsked = (one) => {
       const [first = 0] = one.numbers;
@@ -191,7 +191,7 @@ describe('a part', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', input_tokens: 2000 });
   });
 
-  it('whose answer is cut goes to another one as well, since nothing of it has left', async () => {
+  it('is retried on another replica when its answer is cut, since none of it was sent', async () => {
     bench.servers.onAsked = (one) => {
       const isFirst = bench.servers.asked.filter(({ numbers }) => numbers[0] === one.numbers[0]).length === 1;
       if (!isFirst) {
@@ -207,7 +207,7 @@ describe('a part', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', input_tokens: 600 });
   });
 
-  it('that two replicas fail at is the failure of the request', async () => {
+  it('fails the request when two replicas fail at it', async () => {
     bench.servers.onAsked = (one) => {
       if (one.numbers.includes(700)) one.send(500, '{}');
       else one.answer();
@@ -218,7 +218,7 @@ describe('a part', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 
-  it('that meets a busy engine says how long to wait', async () => {
+  it('returns 503 with Retry-After when it meets a busy engine', async () => {
     bench.servers.onAsked = (one) => one.send(429, '{}');
     const answer = await bench.embed({ input: textsOf(1000) });
     expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '5']);
@@ -234,7 +234,7 @@ describe('a part', () => {
     ['half an answer', (text) => text.slice(0, text.length / 2)],
     ['an error', () => '{"error":{"message":"secret"}}'],
     ['counts that nobody believes', (text) => text.replace(/"prompt_tokens":\d+/, '"prompt_tokens":1e99}}}')],
-  ])('that is answered with %s is a 502 and costs nothing', async (_, change) => {
+  ])('returns 502 and costs nothing when it is answered with %s', async (_, change) => {
     bench.servers.onAsked = (one) => {
       const text = answerText(one.id, one.numbers);
       one.send(200, one.numbers.includes(200) ? change(text) : text);
@@ -246,7 +246,7 @@ describe('a part', () => {
     expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
   });
 
-  it('may be answered without numbers and without usage, and shows what is billed', async () => {
+  it('may be answered without indexes and usage, and shows what is billed', async () => {
     bench.servers.onAsked = (one) =>
       one.send(200, JSON.stringify({ data: one.numbers.map((number) => ({ embedding: [number] })) }));
     const answer = await bench.embed({ input: textsOf(300) });
@@ -260,7 +260,7 @@ describe('a part', () => {
   });
 });
 
-describe('what is wrong with one of many texts', () => {
+describe('an error in one of many texts', () => {
   const context = (limit: number, has: string): string =>
     JSON.stringify({
       error: {
@@ -290,14 +290,14 @@ describe('what is wrong with one of many texts', () => {
       textsOf(500).map((_, index) => (index === 444 ? Array.from({ length: 101 }, () => 1) : [index])),
       context(100, '101'),
     ],
-  ])('is told with its place in the whole list: %s', async (_, input, text) => {
+  ])('names the index in the whole list: %s', async (_, input, text) => {
     refuse(444, text);
     const error = await errorOf(await bench.embed({ input }));
     expect(error).toMatchObject({ status: 400, param: 'input[444]' });
     expect(error.message).toContain('"input[444]"');
   });
 
-  it('is nothing that was computed where it is a token id that the model does not have', async () => {
+  it('charges nothing when it is an unknown token id', async () => {
     const outOfVocabulary = JSON.stringify({ error: { message: 'Token id 99999 is out of vocabulary', code: 400 } });
     bench.servers.onAsked = (one) => {
       if (one.body.input.flat().some((id: number) => id > 1000)) one.send(400, outOfVocabulary);
@@ -317,7 +317,7 @@ describe('what is wrong with one of many texts', () => {
   it.each<[string, unknown[], unknown]>([
     ['a text', textsOf(4000), `${'long '.repeat(2000)}3999`],
     ['a list of token ids', textsOf(4000).map((_, index) => [index % 1000, 7]), Array.from({ length: 8193 }, () => 5)],
-  ])('is nothing that was computed where it may be longer than the context: %s', async (_, input, long) => {
+  ])('charges nothing when it may be longer than the context: %s', async (_, input, long) => {
     bench.servers.onAsked = (one) => {
       const isLong = one.body.input.some((item: string | unknown[]) => item.length > 8192);
       if (isLong) one.send(400, context(8192, 'at least 8193'));
@@ -334,7 +334,7 @@ describe('what is wrong with one of many texts', () => {
     expectWhole(await answer.json(), 4000);
   });
 
-  it('is told with the texts that it may be where the engine does not say which', async () => {
+  it('names the range of texts when the engine does not name one', async () => {
     const long = `${'long '.repeat(30)}`;
     refuse(444, context(100, 'at least 101'));
     const input = textsOf(500).with(444, `${long}444`).with(445, `${long}445`);
@@ -343,7 +343,7 @@ describe('what is wrong with one of many texts', () => {
     expect(error.message).toContain('"input[375]" to "input[499]"');
   });
 
-  it('is told as the field’s mistake where it is no JSON, and not by a place in what the engine got', async () => {
+  it('names the field when the engine reports invalid JSON, not a position in the part', async () => {
     const at = "{'type': 'json_invalid', 'loc': ('body', 77), 'msg': 'JSON decode error'}";
     refuse(444, JSON.stringify({ error: { message: `1 validation error:\n  ${at}`, param: null, code: 400 } }));
     const error = await errorOf(await bench.embed({ input: textsOf(500) }));
@@ -352,7 +352,7 @@ describe('what is wrong with one of many texts', () => {
     expect(error.message).not.toContain('77');
   });
 
-  it('is told by the engine’s own number, counted from the whole', async () => {
+  it("names the engine's index, counted in the whole list", async () => {
     const at = "{'type': 'int_parsing', 'loc': ('body', 'input', 'list[list[int]]', 7, 1), 'msg': 'Input should be'}";
     refuse(444, JSON.stringify({ error: { message: `1 validation error:\n  ${at}`, param: 'body.input', code: 400 } }));
     const error = await errorOf(await bench.embed({ input: textsOf(500) }));
@@ -360,7 +360,7 @@ describe('what is wrong with one of many texts', () => {
     expect(error.message).toContain('"input[382][1]"');
   });
 
-  it('is told as ever where it is about another field', async () => {
+  it('is reported as usual when it concerns another field', async () => {
     const message = "Model 'x' does not support Matryoshka embeddings; dimensions must be unset";
     bench.servers.onAsked = (one) => one.send(400, JSON.stringify({ error: { message, param: null, code: 400 } }));
     const error = await errorOf(await bench.embed({ input: textsOf(500), dimensions: 2 }));

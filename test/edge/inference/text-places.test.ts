@@ -56,7 +56,7 @@ const blockDelta = (delta: object): string => frame({ type: 'content_block_delta
 const chunkOf = (message: object, index = 0): string =>
   frame({ id: 'x', choices: [{ index, message, finish_reason: 'stop' }] });
 
-describe('a stream without a count is counted by its text, which stands', () => {
+describe('a stream without a count, counted by its text', () => {
   it.each<[string, Path, string, number]>([
     ['in the response at its end alone', '/v1/responses', created + completed([item(text)]), byLength],
     ['there, beside a count of zeros', '/v1/responses', created + completed([item(text)], zeros), byLength],
@@ -96,29 +96,29 @@ describe('a stream without a count is counted by its text, which stands', () => 
       chunkOf({ role: 'assistant', content: text }) + done,
       byLength,
     ],
-  ])('%s, %s', async (_, path, answer, tokens) => {
+  ])('counts the text %s, %s', async (_, path, answer, tokens) => {
     const record = await recordOf(path, answer);
     expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', output_tokens: tokens });
     expect(record.input_tokens).toBeGreaterThan(0);
   });
 
-  it('in the messages of two choices', async () => {
+  it('counts the text in the messages of two choices', async () => {
     const answer = [0, 1].map((index) => chunkOf({ role: 'assistant', content: text }, index)).join('') + done;
     const record = await recordOf('/v1/chat/completions', answer, { n: 2 });
     expect(record).toMatchObject({ outcome: 'completed', usage_source: 'counted', output_tokens: 2 * byLength });
   });
 });
 
-describe('a text that comes twice is counted once', () => {
+describe('a text that is sent twice', () => {
   const words = Array.from({ length: 800 }, () => 'word ');
 
-  it('where the events and the response at the end of a stream repeat its deltas', async () => {
+  it('is counted once when the final events repeat the deltas', async () => {
     const deltas = words.map((delta) => frame({ type: 'response.output_text.delta', delta })).join('');
     const end = textDone(text) + itemDone(item(text)) + completed([item(text)]);
     expect(await recordOf('/v1/responses', created + deltas + end)).toMatchObject({ output_tokens: 800 });
   });
 
-  it('where chunks have a message beside the delta', async () => {
+  it('is counted once when chunks have a message beside the delta', async () => {
     const chunks = words.map((content, index) => {
       const message = { role: 'assistant', content: 'word '.repeat(index + 1) };
       return frame({ id: 'x', choices: [{ index: 0, delta: { content }, message }] });
@@ -142,6 +142,6 @@ it.each<[Path, string]>([
       }) +
       frame({ type: 'message_stop' }),
   ],
-])('a stream of %s whose engine has counted such a text has its count', async (path, answer) => {
+])("bills the engine's count of a stream of %s when it has one", async (path, answer) => {
   expect(await recordOf(path, answer)).toMatchObject({ usage_source: 'engine', input_tokens: 9, output_tokens: 5 });
 });

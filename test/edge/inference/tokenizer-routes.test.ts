@@ -12,8 +12,8 @@ const countPath = '/v1/messages/count_tokens';
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 const hello = [{ role: 'user', content: 'Hello' }];
 
-describe('what is free', () => {
-  it('is what no engine counts', () => {
+describe('free routes', () => {
+  it('are exactly those that no engine counts', () => {
     const free = endpoints.filter(({ isFree }: Endpoint) => isFree === true);
     expect(free.map(({ path: route }) => route)).toEqual(uncountedEndpoints);
   });
@@ -23,7 +23,7 @@ describe('what is free', () => {
     ['/v1/tokenize', { prompt: 'Hello there' }, { count: 2, tokens: [expect.any(Number), expect.any(Number)] }],
     ['/v1/tokenize', { messages: hello }, { count: expect.any(Number), max_model_len: 8192 }],
     ['/v1/detokenize', { tokens: [1, 2] }, { prompt: expect.any(String) }],
-  ])('%s of %j is a request that costs nothing', async (route, fields, expected) => {
+  ])('cost nothing, with a record: %s of %j', async (route, fields, expected) => {
     const answer = await bench.post(route, { model: 'chat', ...fields });
     expect(answer.status).toBe(200);
     expect(await answer.json()).toMatchObject(expected);
@@ -35,7 +35,7 @@ describe('what is free', () => {
     });
   });
 
-  it.each([countPath, '/v1/tokenize', '/v1/detokenize'])('%s takes nothing of the tokens of its key', async (route) => {
+  it.each([countPath, '/v1/tokenize', '/v1/detokenize'])('use none of the tokens of the key: %s', async (route) => {
     const fields = { name: 'few tokens', tokens_per_minute: 300, monthly_token_limit: 100 };
     const { id, secret: key }: Body = await (await bench.gateway.request('/v1/keys', { body: fields })).json();
     const answer = await bench.post(route, { model: 'chat', messages: hello, tokens: [1] }, { key });
@@ -46,19 +46,22 @@ describe('what is free', () => {
     await bench.gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
   });
 
-  it('tells tokens that are read back as the same text', async () => {
+  it('return tokens that convert back to the same text', async () => {
     const prompt = 'Water over the weir';
     const { tokens }: Body = await (await bench.post('/v1/tokenize', { model: 'chat', prompt })).json();
     expect(await (await bench.post('/v1/detokenize', { model: 'chat', tokens })).json()).toEqual({ prompt });
   });
 
-  it.each([countPath, '/v1/tokenize', '/v1/detokenize'])('%s takes no more than a prompt can be', async (route) => {
-    const answer = await bench.post(route, { model: 'chat', prompt: 'x'.repeat(300_000) });
-    const { error }: Body = await answer.json();
-    expect([answer.status, error.code]).toEqual([400, 'context_length_exceeded']);
-  });
+  it.each([countPath, '/v1/tokenize', '/v1/detokenize'])(
+    'return 400 for more text than a prompt can have: %s',
+    async (route) => {
+      const answer = await bench.post(route, { model: 'chat', prompt: 'x'.repeat(300_000) });
+      const { error }: Body = await answer.json();
+      expect([answer.status, error.code]).toEqual([400, 'context_length_exceeded']);
+    },
+  );
 
-  it('refuses in the house’s own envelope where the route is not Anthropic’s', async () => {
+  it("return the gateway's own error shape when they are not Anthropic's", async () => {
     const answer = await bench.post('/v1/tokenize', { model: 'chat', prompt: 'x', chat_template: '{{ x }}' });
     const body: Body = await answer.json();
     expect(Object.keys(body)).toEqual(['error']);

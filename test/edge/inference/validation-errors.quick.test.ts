@@ -21,11 +21,14 @@ const refusals = JSON.parse(
 ) as readonly Refusal[];
 const bounds = { textsMax: 64, inputsMax: 64, sequencesMax: 64 };
 
-it.each(refusals)('$path $body is told: $message', ({ path, body, engine, code, param, message }) => {
-  const endpoint = endpoints.find((one) => one.path === path);
-  if (endpoint === undefined) throw new Error(`no endpoint ${path}`);
-  const fields = readFields(Buffer.from(body).toString('latin1'), endpoint, bounds);
-  const said = JSON.stringify({ error: { message: engine.join('\n'), param: null, code: 400 } });
-  const error = engineRefusal(Buffer.from(said).toString('latin1'), new SentRequest(endpoint, fields, false, null));
-  expect([error.code, error.param, error.message]).toEqual([code, param, message]);
-});
+it.each(refusals)(
+  "translates the engine's validation error: $path $body: $message",
+  ({ path, body, engine, code, param, message }) => {
+    const endpoint = endpoints.find((one) => one.path === path);
+    if (endpoint === undefined) throw new Error(`no endpoint ${path}`);
+    const fields = readFields(Buffer.from(body).toString('latin1'), endpoint, bounds);
+    const said = JSON.stringify({ error: { message: engine.join('\n'), param: null, code: 400 } });
+    const error = engineRefusal(Buffer.from(said).toString('latin1'), new SentRequest(endpoint, fields, false, null));
+    expect([error.code, error.param, error.message]).toEqual([code, param, message]);
+  },
+);

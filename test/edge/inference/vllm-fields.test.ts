@@ -146,8 +146,8 @@ const fieldsOf = (fields: object, decision: string): string[] =>
 const post = (path: EndpointPath, fields: object, prefix = ''): Promise<Response> =>
   bench.post(path, { model: prefix + models[path], ...fields });
 
-describe.each(endpoints)('of $path', ({ path, fields }) => {
-  it('all fields that pass reach the engine as they were sent', async () => {
+describe.each(endpoints)('a field of $path', ({ path, fields }) => {
+  it('reaches the engine unchanged when it is passed', async () => {
     const odd = '{"any" : [1e400]}';
     const typed: Readonly<Record<string, string>> = { stream: 'false' };
     const members = fieldsOf(fields, 'passed').map((field) => `"${field}": ${typed[field] ?? odd}`);
@@ -163,7 +163,7 @@ describe.each(endpoints)('of $path', ({ path, fields }) => {
   });
 
   it.each(fieldsOf(fields, 'refused'))(
-    '%s is refused, unless it is null or the engine file allows it',
+    'returns 400 unless it is null or the engine file allows it: %s',
     async (field) => {
       const error = await errorOf(await post(path, { [field]: 2 }));
       expect(error).toMatchObject({ status: 400, code: 'unsupported_parameter', param: field });
@@ -172,7 +172,7 @@ describe.each(endpoints)('of $path', ({ path, fields }) => {
     },
   );
 
-  it.each(fieldsOf(fields, 'bounded'))('%s is bounded', async (field) => {
+  it.each(fieldsOf(fields, 'bounded'))('is bounded: %s', async (field) => {
     const sample = sampleOf(path, field);
     if (sample === undefined) throw new Error(`there is no sample of ${field}`);
     const [beyond, within, more = {}] = sample;
@@ -185,7 +185,7 @@ describe.each(endpoints)('of $path', ({ path, fields }) => {
   });
 });
 
-it('beam search, and echo without log probabilities, are refused only where they are asked for', async () => {
+it('returns 400 for beam search, and for echo without logprobs, only when they are requested', async () => {
   expect((await post('/v1/chat/completions', { use_beam_search: false })).status).toBe(200);
   expect((await post('/v1/completions', { echo: true, logprobs: null })).status).toBe(200);
   for (const fields of [{ echo: true }, { echo: 1 }]) {
@@ -194,13 +194,16 @@ it('beam search, and echo without log probabilities, are refused only where they
   }
 });
 
-it.each(['stop', 'bad_words'])('%s of half a character is refused: engines break on it', async (field) => {
-  const error = await errorOf(await post('/v1/chat/completions', { [field]: ['whole', 'half: \ud83d'] }));
-  expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: field });
-  expect((await post('/v1/chat/completions', { [field]: ['\u{1f600}'] })).status).toBe(200);
-});
+it.each(['stop', 'bad_words'])(
+  'returns 400 for %s with half a surrogate pair, which engines fail on',
+  async (field) => {
+    const error = await errorOf(await post('/v1/chat/completions', { [field]: ['whole', 'half: \ud83d'] }));
+    expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: field });
+    expect((await post('/v1/chat/completions', { [field]: ['\u{1f600}'] })).status).toBe(200);
+  },
+);
 
-it('what a text is cut to says how long it may be', async () => {
+it('limits the length of a text by the tokens to which it is truncated', async () => {
   const embed = (input: unknown, tokens: number): Promise<Response> =>
     post('/v1/embeddings', { input, truncate_prompt_tokens: tokens });
   expect((await embed(long, 512)).status).toBe(400);
@@ -213,7 +216,7 @@ it('what a text is cut to says how long it may be', async () => {
   expect(error).toMatchObject({ code: 'context_length_exceeded', param: 'truncate_prompt_tokens' });
 });
 
-it('a field that is far too long is refused without being parsed', async () => {
+it('returns 400 without being parsed when it is far too long', async () => {
   const stop = ['"', 'x'.repeat(200_000), '"'].join('');
   for (const [field, value] of [
     ['stop_token_ids', `[${list(100_000).join(',')}]`],
@@ -231,7 +234,7 @@ it.each([
   ['repetition_detection', { max_pattern_size: 3, min_count: '1_7' }, 'repetition_detection.min_count'],
   ['truncate_prompt_tokens', '1_6', 'truncate_prompt_tokens'],
   ['truncate_prompt_tokens', true, 'truncate_prompt_tokens'],
-])('%s as a text that engines read as a number is refused', async (field, value, param) => {
+])('returns 400 for %s as a text that engines read as a number', async (field, value, param) => {
   const error = await errorOf(await post('/v1/chat/completions', { [field]: value }));
   expect(error).toMatchObject({ status: 400, code: 'invalid_value', param });
 });

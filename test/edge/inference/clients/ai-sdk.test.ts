@@ -24,7 +24,7 @@ describe('the Vercel AI SDK', () => {
   });
   afterAll(() => gateway.stop());
 
-  it('is told what is wrong', async () => {
+  it('throws with status 401 for a wrong key', async () => {
     const refused = generateText({ model: providerOf('sk-wrong')('standin-chat'), prompt: 'Hello', maxRetries: 0 });
     await expect(refused).rejects.toMatchObject({ statusCode: 401 });
   });
@@ -82,7 +82,7 @@ describe('the Vercel AI SDK', () => {
     expect(usage.tokens).toBeGreaterThan(0);
   });
 
-  it('asks every route by its own provider for OpenAI, which asks /v1/responses where nothing else is said', async () => {
+  it('works on every route with its own OpenAI provider, which uses /v1/responses by default', async () => {
     const openai = createOpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key });
     for (const model of [openai('standin-chat'), openai.chat('standin-chat'), openai.completion('standin-chat')]) {
       const asked = { model, prompt: 'Hello', maxOutputTokens: 12, maxRetries: 0 };
@@ -103,7 +103,7 @@ describe('the Vercel AI SDK', () => {
     );
   });
 
-  it('calls tools by its own provider for OpenAI, and goes on with what they said', async () => {
+  it('calls tools with its own OpenAI provider, and continues with their results', async () => {
     const openai = createOpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key });
     const asked: string[] = [];
     const weather = tool({

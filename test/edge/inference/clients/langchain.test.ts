@@ -27,7 +27,7 @@ describe('LangChain', () => {
   });
   afterAll(() => gateway.stop());
 
-  it('is told what is wrong', async () => {
+  it('throws with status 401 for a wrong key', async () => {
     const stranger = new ChatOpenAI({
       model: 'standin-chat',
       apiKey: 'sk-wrong',

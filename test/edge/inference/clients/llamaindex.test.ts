@@ -20,7 +20,7 @@ describe('LlamaIndex', () => {
   });
   afterAll(() => gateway.stop());
 
-  it('is told what is wrong', async () => {
+  it('throws with status 401 for a wrong key', async () => {
     const stranger = new OpenAI({
       model: 'standin-chat',
       apiKey: 'sk-wrong',

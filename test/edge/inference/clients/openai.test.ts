@@ -24,7 +24,7 @@ describe('the openai SDK', () => {
   });
   afterAll(() => gateway.stop());
 
-  it('gets its own error classes, with our code and the request id', async () => {
+  it("throws its own error classes, with the gateway's code and param", async () => {
     const stranger = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: 'sk-wrong', maxRetries: 0 });
     const refused = stranger.chat.completions.create({ model: 'standin-chat', messages: [...question] });
     await expect(refused).rejects.toBeInstanceOf(OpenAI.AuthenticationError);
@@ -44,7 +44,7 @@ describe('the openai SDK', () => {
     expect(await record.json()).toMatchObject({ id: request_id, output_tokens: 12, outcome: 'completed' });
   });
 
-  it('streams, with usage only when it is asked for', async () => {
+  it('streams, with usage only when requested', async () => {
     const plain = await client.chat.completions.create({
       model: 'standin-chat',
       messages: [...question],
@@ -113,7 +113,7 @@ describe('the openai SDK', () => {
     expect(answer.usage?.completion_tokens).toBe(7);
   });
 
-  it('embeds, in the encoding that it chooses by itself', async () => {
+  it('embeds with its default encoding', async () => {
     const answer = await client.embeddings.create({ model: 'standin-embed', input: ['one', 'two'] });
     expect(answer.data.map(({ index }) => index)).toEqual([0, 1]);
     expect(answer.data[0]?.embedding.length).toBeGreaterThan(8);

@@ -17,13 +17,13 @@ const bench = useInference(async () => {
 });
 afterAll(() => engine.close());
 
-describe('the openai SDK', () => {
+describe('the openai SDK with /v1/responses', () => {
   let client: OpenAI;
   beforeAll(() => {
     client = new OpenAI({ baseURL: `${bench.gateway.url}/v1`, apiKey: bench.gateway.key, maxRetries: 0 });
   });
 
-  it('is told what is refused, by its own error classes', async () => {
+  it('throws its own error classes', async () => {
     const stored = client.responses.create({ model: 'chat', input: 'Hi', store: true });
     await expect(stored).rejects.toBeInstanceOf(OpenAI.BadRequestError);
     await expect(stored).rejects.toMatchObject({ code: 'unsupported_parameter', param: 'store' });
@@ -40,12 +40,12 @@ describe('the openai SDK', () => {
     await expect(read()).rejects.toMatchObject({ code: 'upstream_error' });
   });
 
-  it('creates', async () => {
+  it('creates a response', async () => {
     const answer = await client.responses.create({ model: 'chat', input: 'Hi' });
     expect(answer).toMatchObject({ model: 'chat', output_text: 'word word word ', usage: { output_tokens: 3 } });
   });
 
-  it('streams, and puts the events together', async () => {
+  it('streams, and assembles the events', async () => {
     const stream = client.responses.stream({ model: 'chat', input: 'Hi' });
     let text = '';
     stream.on('response.output_text.delta', ({ delta }) => {
@@ -56,7 +56,7 @@ describe('the openai SDK', () => {
     expect(final).toMatchObject({ model: 'chat', status: 'completed', usage: { output_tokens: 3 } });
   });
 
-  it('parses', async () => {
+  it('parses structured output', async () => {
     const script = { says: '{"city":"Paris"}' };
     const text = { format: zodTextFormat(z.object({ city: z.string() }), 'place') };
     const asked = { model: 'chat', input: 'Where?', text, script };
@@ -65,7 +65,7 @@ describe('the openai SDK', () => {
   });
 });
 
-it('LangChain with useResponsesApi invokes and streams', async () => {
+it('works through LangChain with useResponsesApi, invoked and streamed', async () => {
   const chat = new ChatOpenAI({
     model: 'chat',
     apiKey: bench.gateway.key,
@@ -80,7 +80,7 @@ it('LangChain with useResponsesApi invokes and streams', async () => {
   expect(text).toBe('word word word ');
 });
 
-it('LlamaIndex with OpenAIResponses chats and streams, with the nulls that it sends for what it does not set', async () => {
+it('works through LlamaIndex with OpenAIResponses, which sends null for unset fields', async () => {
   const llm = new OpenAIResponses({
     model: 'chat',
     apiKey: bench.gateway.key,
@@ -99,7 +99,7 @@ it('LlamaIndex with OpenAIResponses chats and streams, with the nulls that it se
 describe("the AI SDK's own OpenAI provider, by default", () => {
   const model = () => createOpenAI({ baseURL: `${bench.gateway.url}/v1`, apiKey: bench.gateway.key })('chat');
 
-  it('generates, and goes on with what was said', async () => {
+  it('generates text, and continues the conversation', async () => {
     const first = await generateText({ model: model(), prompt: 'Hi', maxRetries: 0 });
     expect(first).toMatchObject({ text: 'word word word ', usage: { inputTokens: 21, outputTokens: 3 } });
     const messages = [
