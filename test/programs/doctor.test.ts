@@ -49,7 +49,7 @@ describe('headgate doctor', () => {
       redis: expect.stringContaining('REDIS_URL: Redis cannot be used'),
       'engine files': expect.stringContaining('a.yaml:'),
       terraform: expect.stringContaining('/nonexistent/tofu, which is not a program on this machine'),
-      'platform key': expect.stringContaining('platform.key must hold a key'),
+      'platform key': expect.stringContaining('platform.key must contain one key'),
     });
     expect(found.stdout).not.toContain('hidden');
   });

@@ -60,7 +60,11 @@ describe('a start is refused with one sentence that names the variable, and make
     ['LOG_LEVEL', 'loud', /^LOG_LEVEL: .*debug.*\.$/m],
     ['DATABASE_URL', 'localhost:5432', /^DATABASE_URL: must be a URL such as postgres:/m],
     ['DATABASE_URL', 'mysql://root:hidden-password@localhost/x', /^DATABASE_URL: must be a URL such as postgres:/m],
-    ['DATABASE_URL', 'postgres://u:hidden-password%@127.0.0.1/x', /^DATABASE_URL: holds a "%".* written "%25"\.$/m],
+    [
+      'DATABASE_URL',
+      'postgres://u:hidden-password%@127.0.0.1/x',
+      /^DATABASE_URL: contains an invalid "%"; write it as "%25" in a URL\.$/m,
+    ],
     ['REDIS_URL', 'localhost', /^REDIS_URL: must be a URL such as redis:/m],
     ['HEADGATE_BOOTSTRAP_KEY', 'hidden-password', /^HEADGATE_BOOTSTRAP_KEY: must be 32 to 512 printable/m],
     [
@@ -91,7 +95,7 @@ describe('a start is refused with one sentence that names the variable, and make
     const port = typeof address === 'object' && address !== null ? address.port : 0;
     const home = processes.home();
     const options = { home, databaseUrl: null, env: { PORT: String(port) } };
-    expect(await refusalOf(options)).toMatch(new RegExp(`^PORT: ${port} is taken on 127\\.0\\.0\\.1`));
+    expect(await refusalOf(options)).toMatch(new RegExp(`^PORT: port ${port} is already in use on 127\\.0\\.0\\.1`));
     other.close();
     expectNothingMade(home);
   });
@@ -116,7 +120,9 @@ describe('a start is refused with one sentence that names the variable, and make
       ...files,
       workingDirectory: dir,
     };
-    await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(/^PORT: \d+ is taken/);
+    await expect(startApp({ ...parts, config: parseConfig({ PORT }) })).rejects.toThrow(
+      /^PORT: port \d+ is already in use/,
+    );
     const [counts] = await db.sql`select count(*)::int as organizations from organizations`;
     expect(counts).toEqual({ organizations: 0 });
     await db.close();
@@ -241,7 +247,7 @@ describe('a database that cannot be used is refused with one sentence that does 
       values ('abc', ${Date.UTC(2099, 0)}, '0099_wider_names', '9.4.0')`;
     await db.close();
     expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
-      /^The database is newer than this Headgate: version 9\.4\.0 has changed it, .* 0099_wider_names\. Start version 9\.4\.0/,
+      /^The database is newer than this Headgate: version 9\.4\.0 has migrated it, .* 0099_wider_names\. Start version 9\.4\.0/,
     );
   });
 });

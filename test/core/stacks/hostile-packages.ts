@@ -272,7 +272,12 @@ const manifests: readonly HostilePackage[] = [
   ),
   manifest('an input whose name is an option', 'inputs: [{name: "-destroy"}]', 'inputs.0.name', 'must be a name'),
   manifest('an input of an unknown type', 'inputs: [{name: a, type: shell}]', 'inputs.0.type', 'must be one of'),
-  manifest('a web port on a host of its own', 'web: {port: 80, host: 169.254.169.254}', 'web.host', 'is unknown'),
+  manifest(
+    'a web port on a host of its own',
+    'web: {port: 80, host: 169.254.169.254}',
+    'web.host',
+    'is not a known field',
+  ),
   manifest('a web port on an address', 'web: {port: 80, node: "http://x"}', 'web.node', 'name of a node'),
   manifest('a web port beyond ports', 'web_port: 70000', 'web_port', 'must be at most 65535'),
   { what: 'JSON that is none', zip: () => packOf({ 'stack.json': '{' }), problem: ['stack.json', 'cannot be parsed'] },

@@ -278,7 +278,7 @@ describe('a stack', () => {
       required_versions: ['>= 1.4'],
       providers: [],
       warnings: [
-        expect.stringContaining('author is not known'),
+        expect.stringContaining('ignored the unknown field author'),
         expect.stringContaining('no variable gone'),
         expect.stringContaining('needed'),
         expect.stringContaining('pack/terraform.tfstate'),

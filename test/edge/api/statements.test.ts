@@ -222,7 +222,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
       ],
       [
         generateKeyPairSync('x25519').privateKey.export({ type: 'pkcs8', format: 'pem' }),
-        'of type x25519, not ed25519',
+        'has type x25519, not ed25519',
       ],
     ];
     for (const [content, message] of cases) {

@@ -59,7 +59,7 @@ describe('headgate clusters, refused', () => {
     expect(await headgate(['clusters', 'create', 'mine', '--org', organization.id], { env })).toMatchObject({
       code: 1,
       stderr: expect.stringContaining(
-        'it takes a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
+        'This route requires a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
       ),
     });
   });

@@ -108,7 +108,7 @@ describe('headgate engines, refused', () => {
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: key } })).toMatchObject({
       code: 1,
       stderr: expect.stringContaining(
-        'it takes a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
+        'This route requires a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
       ),
     });
   });

@@ -14,7 +14,7 @@ describe('headgate orgs', () => {
     const refused = await run(['orgs', 'ls'], key);
     expect(refused).toMatchObject({ code: 1, stdout: '' });
     expect(refused.stderr).toContain(
-      'it takes a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
+      'This route requires a management key of a platform administrator; the key in HEADGATE_API_KEY is not one',
     );
     expect(refused.stderr).toContain('or create one with "headgate keys recover" on the gateway\'s machine');
     expect(await run(['orgs', 'show', 'Nobody Ltd'])).toMatchObject({

@@ -186,7 +186,7 @@ const inFile = ({ field, message }: PackageProblem, path: string): PackageProble
 function toProblem(issue: z.core.$ZodIssue): PackageProblem[] {
   const path = issue.path.map(String).join('.');
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({ field: `${path}.${key}`, message: 'is unknown' }));
+    return issue.keys.map((key) => ({ field: `${path}.${key}`, message: 'is not a known field' }));
   }
   return [{ field: path === '' ? 'manifest' : path, message: sentence(issue) }];
 }

@@ -97,6 +97,6 @@ describe('requests of one connection', () => {
     expect(refusal).toMatch(/connection: close/i);
     expect(refusal).toMatch(/x-request-id: /i);
     expect(refusal).toContain('"code":"overloaded"');
-    expect(refusal).toContain('16 requests');
+    expect(refusal).toContain('16 unfinished requests');
   });
 });
