@@ -17,7 +17,7 @@ const corsHeaders = ({ headers }: Response): string[] =>
   [...headers.keys()].filter((name) => name.startsWith('access-control-'));
 
 describe('a page of another origin', () => {
-  it('is told nothing where no origin is named', async () => {
+  it('gets no CORS headers when no origin is configured', async () => {
     const asked = await preflight(closed, app);
     expect([asked.status, corsHeaders(asked), asked.headers.get('vary')]).toEqual([405, [], null]);
     const read = await closed.gateway.request('/v1/models', { headers: { origin: app } });
@@ -25,7 +25,7 @@ describe('a page of another origin', () => {
   });
 
   it.each([stranger, 'null', `${app}.evil.example`, 'http://app.example.org', `${app}:8443`])(
-    'is told nothing where others are named: %s',
+    'gets no CORS headers when its origin is not configured: %s',
     async (origin) => {
       const asked = await preflight(named, origin);
       expect([asked.status, corsHeaders(asked)]).toEqual([405, []]);
@@ -34,14 +34,17 @@ describe('a page of another origin', () => {
     },
   );
 
-  it.each(['/', '/sign-in', '/portal', '/docs', '/health/live', '/v1x'])('may not read %s', async (path) => {
-    const asked = await preflight(any, app, path);
-    expect(corsHeaders(asked)).toEqual([]);
-    const read = await fetch(new URL(path, any.gateway.url), { headers: { origin: app }, redirect: 'manual' });
-    expect(corsHeaders(read)).toEqual([]);
-  });
+  it.each(['/', '/sign-in', '/portal', '/docs', '/health/live', '/v1x'])(
+    'gets no CORS headers for %s',
+    async (path) => {
+      const asked = await preflight(any, app, path);
+      expect(corsHeaders(asked)).toEqual([]);
+      const read = await fetch(new URL(path, any.gateway.url), { headers: { origin: app }, redirect: 'manual' });
+      expect(corsHeaders(read)).toEqual([]);
+    },
+  );
 
-  it('may send every request with every header once it asked, without a key', async () => {
+  it('may send every request with every header after a preflight, without a key', async () => {
     for (const path of ['/v1/chat/completions', '/v1/models', '/api/v1/users', '/v1/clusters', '/v1/nothing']) {
       const asked = await preflight(named, app, path);
       expect([asked.status, await asked.text()]).toEqual([204, '']);
@@ -57,7 +60,7 @@ describe('a page of another origin', () => {
     }
   });
 
-  it('reads answers, refusals and streams', async () => {
+  it('can read answers, errors and streams', async () => {
     const { key } = named.gateway;
     const headers = { origin: app };
     const answers = [
@@ -78,7 +81,7 @@ describe('a page of another origin', () => {
     }
   });
 
-  it('is any where the setting says so, and then no answer depends on it', async () => {
+  it('is always allowed with the setting "*", and answers then do not vary by origin', async () => {
     const answer = await any.gateway.request('/v1/models', { headers: { origin: stranger } });
     expect([answer.headers.get('access-control-allow-origin'), answer.headers.get('vary')]).toEqual(['*', null]);
     expect((await preflight(any, 'null')).status).toBe(204);

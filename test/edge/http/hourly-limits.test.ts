@@ -41,8 +41,8 @@ function askOften(paths: readonly string[], key: string, method = 'GET'): Promis
   return Promise.all(Array.from({ length: 50 }, (_, index) => ask(path(index), key, '10.0.1.1', method)));
 }
 
-describe('the generic API', () => {
-  it('refuses an address without a key after 100 requests in an hour, whatever they were for', async () => {
+describe('the hourly limit of the generic API', () => {
+  it('returns 429 to an address without a key after 100 requests in an hour, on any path', async () => {
     const before = Math.floor(Date.now() / 1000);
     const paths = ['/v1/projects', '/api/v1/projects', '/api/v1/nothing', '/v1/projects/proj_1'];
     const seen: Hour[] = [];
@@ -62,7 +62,7 @@ describe('the generic API', () => {
     expect((await ask('/v1/models', null)).status).toBe(401);
   });
 
-  it('refuses a user after 1000 requests in an hour, over all his keys and both paths, and nobody else', async () => {
+  it('returns 429 to a user after 1000 requests in an hour, over all keys and both paths, and to no other', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     const second = await makeKey(key, 'management');
     const { key: stranger } = await openOrganization(bench.gateway, null);
@@ -84,7 +84,7 @@ describe('the generic API', () => {
     expect(await ask('/v1/projects', stranger, '10.0.1.1')).toMatchObject({ status: 200, remaining: 999 });
   });
 
-  it('counts what the pages of a user ask in his hour, and shows them when it is spent', async () => {
+  it("counts the requests of a user's pages, and shows the limit when it is used up", async () => {
     const { gateway } = bench;
     const visitor = await signInVisitor(gateway);
     const { remaining: before } = await ask('/v1/projects', gateway.key);
@@ -102,7 +102,7 @@ describe('the generic API', () => {
     expect([shown.status, shown.text.includes('name="project_id"')]).toEqual([200, true]);
   });
 
-  it('counts what the scope of a key does not allow apart, and takes nothing from what other keys of its user may ask', async () => {
+  it("counts requests outside a key's scope separately from the user's other keys", async () => {
     const { key } = await openOrganization(bench.gateway, null);
     const inference = await makeKey(key, 'inference');
     const seen: number[] = [];
@@ -121,7 +121,7 @@ describe('the generic API', () => {
     expect(await ask('/api/v1/nothing', inference)).toMatchObject({ status: 404, limit: 1000, remaining: 998 });
   });
 
-  it('shows the hour on refusals of every kind', async () => {
+  it('is shown on errors of every kind', async () => {
     const { key } = await openOrganization(bench.gateway, null);
     for (const [path, method, status] of [
       ['/v1/projects/proj_1', 'GET', 404],

@@ -44,7 +44,7 @@ async function read(bytes: Buffer, sizes: readonly number[] = [bytes.length], pa
   return found;
 }
 
-describe('a form that is refused', () => {
+describe('a malformed form', () => {
   it.each([
     ['nothing', ''],
     ['another boundary', '--y\r\n\r\n--y--'],
@@ -60,11 +60,11 @@ describe('a form that is refused', () => {
     ['an endless epilogue', `--${boundary}--\r\n${'x'.repeat(70_000)}`],
     ['an endless preamble', 'x'.repeat(5000)],
     ['a boundary that goes on', `--${boundary}zzz\r\n\r\n`],
-  ])('has %s', async (_name, text) => {
+  ])('is rejected for %s', async (_name, text) => {
     await expect(read(Buffer.from(text), [7])).rejects.toThrow(/^body: /);
   });
 
-  it('has more parts than are taken', async () => {
+  it('is rejected for more than 8 parts', async () => {
     const part = { name: 'a', filename: null, bytes: Buffer.alloc(0) };
     await expect(read(formOf(Array.from({ length: 9 }, () => part)))).rejects.toThrow('more than 8 parts');
   });
@@ -90,7 +90,7 @@ describe('a form', () => {
     bytes,
   });
 
-  it('has the parts that it was made of, however it is cut', async () => {
+  it('is read as its parts, for any division into chunks', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(part, { maxLength: 4 }),

@@ -63,14 +63,14 @@ describe('a body', () => {
   };
   const code = (value: string) => ({ error: expect.objectContaining({ code: value }) as unknown });
 
-  it('is refused where nothing reads its content type', async () => {
+  it('returns 415 when its content type has no reader', async () => {
     for (const type of ['text/plain', 'application/jsonl', 'multipart/form-data; boundary=b', '']) {
       expect(await send('/json', '{}', type)).toEqual({ status: 415, body: code('unsupported_media_type') });
     }
     expect((await send('/both', '{}', 'text/plain')).status).toBe(415);
   });
 
-  it('is refused where it is empty, whatever its type', async () => {
+  it('returns 400 when it is empty, for any content type', async () => {
     const message = 'body: is missing; send a JSON object';
     for (const type of ['application/json', 'text/plain']) {
       const { status, body } = await send('/json', '', type);
@@ -78,7 +78,7 @@ describe('a body', () => {
     }
   });
 
-  it('is bounded by the reader of its type, or by the first one', async () => {
+  it('is limited by the reader of its type, or else by the first reader', async () => {
     expect(await send('/json', large(1_500_000))).toEqual({ status: 413, body: code('request_too_large') });
     expect(await send('/both', large(2_500_000))).toEqual({ status: 413, body: code('request_too_large') });
     expect(await send('/both', large(1_500_000))).toEqual({ status: 200, body: { size: 1_500_000 } });

@@ -26,7 +26,7 @@ function createApp(): Hono<HttpEnv> {
   return app;
 }
 
-describe('what no route answers', () => {
+describe('a request without a matching route', () => {
   const app = createApp();
   const ask = (method: string, path: string) => app.request(path, { method });
 
@@ -42,7 +42,7 @@ describe('what no route answers', () => {
     '/v1/projects',
     '/v1/projects/x/y',
     '/',
-  ])('is 404 at %s', async (path) => {
+  ])('returns 404 at %s', async (path) => {
     const answer = await ask('PUT', path);
     expect([answer.status, answer.headers.get('allow')]).toEqual([404, null]);
   });
@@ -57,14 +57,14 @@ describe('what no route answers', () => {
     ['/v1/engines/reload', 'GET, HEAD, POST'],
     ['/v1/engines/x', 'GET, HEAD'],
     ['/v1/a.b', 'GET, HEAD'],
-  ])('is 405 at %s, with Allow: %s', async (path, allow) => {
+  ])('returns 405 at %s, with Allow: %s', async (path, allow) => {
     for (const method of ['PUT', 'PROPFIND']) {
       const answer = await ask(method, path);
       expect([answer.status, answer.headers.get('allow')]).toEqual([405, allow]);
     }
   });
 
-  it('is not taken over by a route that has the path by a parameter, where one has it for itself', async () => {
+  it('is not handled by a parameter route when a literal route has the path', async () => {
     expect((await ask('GET', '/v1/keys/report')).status).toBe(405);
     expect((await ask('GET', '/v1/keys/reports')).status).toBe(200);
   });

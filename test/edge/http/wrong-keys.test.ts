@@ -28,7 +28,7 @@ async function exhaust(address: string): Promise<void> {
 
 describe('wrong keys from one address', () => {
   it.each(['/v1/models', '/v1/keys', '/v1/chat/completions', '/v1/wallet'])(
-    'are refused with a wait on %s',
+    'return 429 with Retry-After on %s',
     async (path) => {
       const address = `10.0.${path.length}.${path.charCodeAt(4)}`;
       await exhaust(address);
@@ -44,7 +44,7 @@ describe('wrong keys from one address', () => {
     },
   );
 
-  it('count whether they are mistyped or only unknown', async () => {
+  it('count whether they are mistyped or unknown', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const made: Body = await (await bench.gateway.request('/v1/keys', { key, body: { name: 'gone' } })).json();
     // A key that is well made and that nobody has: one of another gateway.
@@ -55,7 +55,7 @@ describe('wrong keys from one address', () => {
     expect((await guess('/v1/models', '10.1.0.1', made.secret)).status).toBe(429);
   });
 
-  it('slow no valid key behind the same address, known before or not', async () => {
+  it('delay no valid key from the same address, cached or not', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const made: Body = await (await bench.gateway.request('/v1/keys', { key, body: { name: 'new' } })).json();
     await exhaust('10.2.0.1');
@@ -71,13 +71,13 @@ describe('wrong keys from one address', () => {
     }
   });
 
-  it('are no others’ fault', async () => {
+  it('do not affect other addresses', async () => {
     await exhaust('10.3.0.1');
     expect((await guess('/v1/models', '10.3.0.1', 'x')).status).toBe(429);
     expect((await guess('/v1/models', '10.3.0.2', 'x')).status).toBe(401);
   });
 
-  it('are one address’s for a whole /64 of IPv6', async () => {
+  it('count together for a whole IPv6 /64', async () => {
     for (let count = 0; count < wrongKeysPerMinute; count += 1) {
       expect((await guess('/v1/models', `2001:db8:1:2::${count + 1}`, 'x')).status).toBe(401);
     }
@@ -85,7 +85,7 @@ describe('wrong keys from one address', () => {
     expect((await guess('/v1/models', '2001:db8:1:3::1', 'x')).status).toBe(401);
   });
 
-  it('are not a revoked key’s: that one goes on saying 401', async () => {
+  it('do not include a revoked key, which still gets 401', async () => {
     const { key } = await openOrganization(bench.gateway, '1');
     const made: Body = await (await bench.gateway.request('/v1/keys', { key, body: { name: 'revoked' } })).json();
     expect((await bench.gateway.request(`/v1/keys/${made.id}`, { key, method: 'DELETE' })).status).toBeLessThan(300);
@@ -94,7 +94,7 @@ describe('wrong keys from one address', () => {
     }
   });
 
-  it('are not counted where no key is sent', async () => {
+  it('do not include requests without a key', async () => {
     for (let count = 0; count < wrongKeysPerMinute * 2; count += 1) {
       const answer = await bench.gateway.request('/v1/models', { key: null, headers: from('10.5.0.1') });
       expect(answer.status).toBe(401);

@@ -54,8 +54,8 @@ function chatBody(bytes: number, unit = 'x'): string {
   return `${before}${unit.repeat(Math.floor((bytes - before.length - 4) / unit.length))}"}]}`;
 }
 
-describe('bodies that drip', () => {
-  it('are no more than the key may have running; the others are refused with 429', async () => {
+describe('bodies that arrive slowly', () => {
+  it("are limited to the key's concurrency, and the others get 429", async () => {
     const uploads = Array.from({ length: 60 }, () => begin(bodyBytesMax));
     await until(
       () => uploads.every(({ heard }, index) => index < 10 || statusOf(heard) !== 0) || countOf(uploads, 429) === 50,
@@ -66,7 +66,7 @@ describe('bodies that drip', () => {
     expect(refused?.heard.text).toMatch(/\r\nretry-after: 1\r\n/i);
   });
 
-  it('leave a customer every answer, however many connections there are', async () => {
+  it('leave a customer every answer, with 400 such connections', async () => {
     const attack = setInterval(() => {
       if (open.length < 400) drip(begin(bodyBytesMax));
     }, 5);
@@ -79,7 +79,7 @@ describe('bodies that drip', () => {
     }
   });
 
-  it('are refused with 408 below the least rate', async () => {
+  it('get 408 below the minimum rate', async () => {
     const upload = begin(bodyBytesMax);
     drip(upload);
     await until(() => statusOf(upload.heard) !== 0);
@@ -87,7 +87,7 @@ describe('bodies that drip', () => {
     expect(upload.heard.text).toContain('bytes per second');
   });
 
-  it('count against no limit: the key is served when they are gone', async () => {
+  it('count against no limit once they are closed: the key is served', async () => {
     const uploads = Array.from({ length: 10 }, () => begin(bodyBytesMax));
     const beyond = begin(bodyBytesMax);
     await until(() => statusOf(beyond.heard) === 429);
@@ -106,7 +106,7 @@ async function postUntil(status: number): Promise<{ status: number; text: string
 }
 
 describe('large bodies', () => {
-  it('of one key take its share of the memory and no more', async () => {
+  it('of one key use its share of the memory and no more', async () => {
     victim().peakMiB();
     const before = victim().memoryMiB();
     const body = Buffer.from(chatBody(31 * 1_048_576));
@@ -150,7 +150,7 @@ describe('large bodies', () => {
     ],
     ['a thousand levels', `{"model":"chat","messages":${'['.repeat(900)}${']'.repeat(900)}}`, '128 objects'],
     ['millions of texts without meaning', `{"model":"chat","n":0,"stop":[${'"\\"",'.repeat(3_000_000)}""]}`, '"n"'],
-  ])('of %s are refused, and hold nobody up', async (name, made, text) => {
+  ])('return 400 for %s, and delay no other request', async (name, made, text) => {
     const body = Buffer.from(made);
     const { key } = victim().attacker;
     const said = new Set<string>();
@@ -175,7 +175,7 @@ describe('large bodies', () => {
     expect([...said]).toEqual([expect.stringContaining(text)]);
   });
 
-  it('that are well made are served as small ones are', async () => {
+  it('are served like small ones when they are well formed', async () => {
     for (const bytes of [5000, 200_000, 300_000, 2_000_000]) {
       const answer = await post(victim().url, path, victim().customer.key, chatBody(bytes, 'hello wörld '));
       // A stand-in has a context of 8192 tokens: longer ones are its to refuse.
@@ -186,7 +186,7 @@ describe('large bodies', () => {
 });
 
 describe('bodies of the JSON API', () => {
-  it('that drip keep neither places nor memory of others', async () => {
+  it('leave places and memory to others when they arrive slowly', async () => {
     const { managementKey } = victim().attacker;
     const uploads = Array.from({ length: 150 }, () => begin(1_000_000, '/v1/keys', managementKey));
     await until(() => countOf(uploads, 429) === 150 - 104);
@@ -194,7 +194,7 @@ describe('bodies of the JSON API', () => {
     expect(customer.data.length).toBeGreaterThan(0);
   });
 
-  it('of a hundred thousand unknown fields are refused at once', async () => {
+  it('return 400 at once for tens of thousands of unknown fields', async () => {
     const fields = Array.from({ length: 60_000 }, (_, index) => `"k${index}":1`).join(',');
     const attack = post(victim().url, '/v1/keys', victim().attacker.managementKey, `{${fields}}`);
     await serveCustomer(victim(), 'while a body of unknown fields is refused', 20);

@@ -42,14 +42,14 @@ describe('a connection that its client never closes', () => {
   });
 });
 
-it('hundreds of connections that wait to be refused keep nobody from an answer', async () => {
+it('leaves a customer every answer, also with hundreds that wait for an error', async () => {
   openMany('');
   const { answers } = await serveCustomer(victim(), `while ${connections} connections are silent`);
   expect(answers).toBe(50);
 });
 
-describe('a part that is no HTTP, after requests that are', () => {
-  it('is refused after their answers', async () => {
+describe('bytes that are not HTTP after requests', () => {
+  it('are rejected after the answers to the requests', async () => {
     const socket = stubborn(victim().url);
     open.push(socket);
     const heard = hear(socket);

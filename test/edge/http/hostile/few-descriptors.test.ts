@@ -26,7 +26,7 @@ function keepOpen(first: string): void {
 it.each([
   ['say nothing', 'GET'],
   ['were answered', head('GET', '/v1/pricing')],
-])('more connections than there are descriptors, which %s, leave a customer every answer', async (name, first) => {
+])('serves a customer while more connections than descriptors are open that %s', async (name, first) => {
   for (let count = 0; count < 2 * descriptorsMax; count += 1) keepOpen(first);
   const elsewhere = { keepAlive: false, localAddress: '127.0.0.2' };
   const served = await serveCustomer(victim(), `while ${2 * descriptorsMax} connections ${name}`, 50, elsewhere);

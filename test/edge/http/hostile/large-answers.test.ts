@@ -152,7 +152,7 @@ async function countRecords(tokens: number): Promise<number> {
     .length;
 }
 
-it('ten large answers at once are given and billed, and take the memory of few', async () => {
+it('answers and bills ten large answers at once, with the memory of few', async () => {
   victim().peakMiB();
   const before = victim().memoryMiB();
   const sinceMs = performance.now();
@@ -167,7 +167,7 @@ it('ten large answers at once are given and billed, and take the memory of few',
   expect(peak - before).toBeLessThan(600);
 });
 
-it('four that come in parts, at once, are given and billed, and take the memory of few', async () => {
+it('answers and bills four large answers in parts at once, with the memory of few', async () => {
   await victim().loopHeldMs();
   victim().peakMiB();
   const before = victim().memoryMiB();
@@ -188,7 +188,7 @@ it('four that come in parts, at once, are given and billed, and take the memory 
   expect(peak - before).toBeLessThan(600);
 });
 
-it('one that would be larger than any may be is refused once a part of it has shown that, and pays for the parts that were computed', async () => {
+it('rejects an answer above the size limit once one part shows that, and charges the computed parts', async () => {
   const { key, managementKey } = victim().attacker;
   const input = Array.from({ length: 4000 }, () => 'whole');
   const body = JSON.stringify({ model: 'large', input });
@@ -205,14 +205,14 @@ it('one that would be larger than any may be is refused once a part of it has sh
   expect(Number(record.cost)).toBeGreaterThan(0);
 });
 
-it('one alone is given as well', async () => {
+it('answers a single large answer', async () => {
   await victim().loopHeldMs();
   expect(await readWhole(1)).toEqual([whole]);
   tell(`its loop held ${await victim().loopHeldMs()} ms at most`);
 });
 
-describe('the turn of an answer that is collected goes on to the next one', () => {
-  it('when its client leaves, also to one that waited behind another that left', async () => {
+describe('the place of a large answer', () => {
+  it('goes to the next one when its client leaves, also past a waiting one that left', async () => {
     const [first, second] = [askHalf(), askHalf()];
     // One is with the gateway, the other one waits.
     await until(() => halvesSent > 0);
@@ -222,7 +222,7 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     expect(await next).toEqual([whole]);
   });
 
-  it('when its engine dies', async () => {
+  it('goes to the next one when its engine dies', async () => {
     const first = askHalf();
     await until(() => halvesSent > 0);
     const next = readWhole(1);
@@ -231,7 +231,7 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     expect(await next).toEqual([whole]);
   });
 
-  it('when its engine goes silent, and those that wait are not taken for silent ones', async () => {
+  it('goes to the next one when its engine goes silent, without a timeout for those that wait', async () => {
     const halves = [askHalf(), askHalf()];
     await until(() => halvesSent > 0);
     const next = readWhole(1);
@@ -239,7 +239,7 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     expect(await next).toEqual([whole]);
   });
 
-  it('while the rest of it is computed', async () => {
+  it('goes to the next one while its other parts are computed', async () => {
     const { key } = victim().attacker;
     const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
     const texts = (last: string): string[] => Array.from({ length: 500 }, (_, at) => (at < 499 ? 'whole' : last));
@@ -257,7 +257,7 @@ describe('the turn of an answer that is collected goes on to the next one', () =
     await expect(slow).rejects.toThrow('aborted');
   });
 
-  it('when its key is revoked', async () => {
+  it('goes to the next one when its key is revoked', async () => {
     const { managementKey: key } = victim().attacker;
     const { secret, id } = await victim().api('/v1/keys', { key, body: { name: 'to be revoked' } });
     const first = askHalf(secret);

@@ -19,7 +19,7 @@ function ask(path: string, fields: string) {
   return post(victim().url, `/v1/${path}`, victim().attacker.key, `{${fields}}`);
 }
 
-describe('a request of more prompts than the gateway allows', () => {
+describe('a request with many prompts', () => {
   it.each([
     ['completions', `"model":"chat","prompt":${list('"a"', 129)}`, 'prompt'],
     ['completions', `"model":"chat","n":2,"prompt":${list('"a"', 65)}`, 'prompt'],
@@ -34,11 +34,11 @@ describe('a request of more prompts than the gateway allows', () => {
     ['embeddings', `"model":"embed","messages":[${' '.repeat(100)}${list('[]', 2049).slice(1)}`, 'messages'],
     ['rerank', `"model":"rank","query":"a","documents":${list('"a"', 2049)}`, 'documents'],
     ['score', `"model":"rank","queries":"a","items":${list('"a"', 2049)}`, 'items'],
-  ])('is refused: %s with %.60s', async (path, fields, param) => {
+  ])('returns 400 invalid_value above the limit: %s with %.60s', async (path, fields, param) => {
     expect(refusalOf(await ask(path, fields))).toEqual({ status: 400, code: 'invalid_value', param });
   });
 
-  it('is served where it is just as many', async () => {
+  it('is served at exactly the limit', async () => {
     for (const [path, fields] of [
       ['completions', `"model":"chat","max_tokens":1,"prompt":${list('"a"', 128)}`],
       ['completions', `"model":"chat","max_tokens":1,"prompt":${list('1', 300)}`],
@@ -52,7 +52,7 @@ describe('a request of more prompts than the gateway allows', () => {
   });
 });
 
-it('eight million prompts, and their client leaves: neither memory nor anybody else is the worse for it', async () => {
+it('uses little memory and delays no other request with eight million prompts and a client that leaves', async () => {
   const body = `{"model":"chat","stream":true,"prompt":${list('""', 8_300_000)}}`;
   const { key } = victim().attacker;
   victim().peakMiB();

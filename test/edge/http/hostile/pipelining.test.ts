@@ -19,8 +19,8 @@ function connect(to?: 'metrics'): Socket {
 /** 1.5 MB without a key. */
 const asset = head('GET', '/docs/assets/swagger-ui-bundle.js');
 
-describe('requests that nobody reads the answers of', () => {
-  it('cost no memory and nobody else an answer', async () => {
+describe('pipelined requests whose answers are not read', () => {
+  it('use little memory, and leave a customer every answer', async () => {
     victim().peakMiB();
     const before = victim().memoryMiB();
     for (let count = 0; count < 5; count += 1) connect().pause().write(asset.repeat(1000));
@@ -30,7 +30,7 @@ describe('requests that nobody reads the answers of', () => {
     expect(peak - before).toBeLessThan(200);
   });
 
-  it('cost no memory either on the port for metrics', async () => {
+  it('use little memory on the metrics port too', async () => {
     victim().peakMiB();
     const before = victim().memoryMiB();
     for (let count = 0; count < 5; count += 1) connect('metrics').pause().write(head('GET', '/metrics').repeat(1000));
@@ -51,11 +51,11 @@ describe('requests that nobody reads the answers of', () => {
   });
 });
 
-describe('requests of one connection', () => {
+describe('pipelined requests of one connection', () => {
   const small = head('GET', '/v1/pricing');
   const answersIn = (text: string): string[] => text.match(/HTTP\/1\.1 \d{3}/g) ?? [];
 
-  it('are answered in their order, sixteen at once', async () => {
+  it('are answered in order, sixteen at once', async () => {
     const socket = connect();
     const heard = hear(socket);
     socket.write(small.repeat(16));
@@ -66,7 +66,7 @@ describe('requests of one connection', () => {
     expect(heard.closed).toBe(false);
   });
 
-  it('have answers of their own where a later one expects 100-continue', async () => {
+  it('keep their own answers when a later one expects 100-continue', async () => {
     const key = { authorization: `Bearer ${victim().attacker.managementKey}` };
     const body = '{"name":"x"}';
     const expecting = { ...key, 'content-length': body.length, expect: '100-continue' };
@@ -84,7 +84,7 @@ describe('requests of one connection', () => {
     expect(answersIn(heardAlone.text)).toEqual(['HTTP/1.1 100', 'HTTP/1.1 404']);
   });
 
-  it('are refused beyond that, and the connection is closed', async () => {
+  it('return 503 beyond sixteen, and the connection is closed', async () => {
     const socket = connect();
     const heard = hear(socket);
     socket.write(small.repeat(20));

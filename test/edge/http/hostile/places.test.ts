@@ -34,7 +34,7 @@ function openStream(statuses: number[]): void {
   open.push(sent);
 }
 
-it('an organization without limits of its own leaves a quarter of the places to others', async () => {
+it('leaves a quarter of the places to others when an organization without limits fills the rest', async () => {
   const { keyId, managementKey } = victim().attacker;
   await victim().api(`/v1/keys/${keyId}`, { key: managementKey, method: 'PATCH', body: { max_concurrency: null } });
   const statuses: number[] = [];
