@@ -27,20 +27,20 @@ describe('a job', () => {
         throw new Error('no luck');
       },
     ],
-  ])('that %s is logged by its name and runs again', async (_how, fail) => {
+  ])('is logged with its name and runs again when it %s', async (_how, fail) => {
     const { lines } = run({ run: fail });
     await until(() => expect(lines.length).toBeGreaterThan(2));
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({ job: 'work', err: { message: 'no luck' } });
   });
 
-  it('of one gateway does not run while it cannot be asked who has its lease', async () => {
+  it('of one gateway does not run while its lease cannot be read', async () => {
     const ran = vi.fn<() => Promise<void>>(() => Promise.resolve());
     const { lines } = run({ where: 'one', run: ran }, () => Promise.reject(new Error('Postgres is away')));
     await until(() => expect(lines.length).toBeGreaterThan(2));
     expect(ran).not.toHaveBeenCalled();
   });
 
-  it('is not started again while it runs, and a stop waits for its end', async () => {
+  it('does not start again while it runs, and a stop waits for its end', async () => {
     const gate = Promise.withResolvers<void>();
     open.push(() => Promise.resolve(gate.resolve()));
     const ran = vi.fn<() => Promise<void>>(() => gate.promise);

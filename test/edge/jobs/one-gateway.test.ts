@@ -71,7 +71,7 @@ async function holdRuns(): Promise<() => Promise<void>> {
 }
 
 describe('a job of one gateway', () => {
-  it('that is killed in the middle of it is run next by another one', async () => {
+  it('runs next on another gateway when its gateway is killed during a run', async () => {
     const release = await holdRuns();
     const first = startRunner();
     await first.says('began');
@@ -85,7 +85,7 @@ describe('a job of one gateway', () => {
     await second.says('ended', 3);
   });
 
-  it('is run by the same one again and again', async () => {
+  it('stays on the same gateway', async () => {
     const first = startRunner();
     await first.says('ended', 3);
     const second = startRunner();
@@ -94,7 +94,7 @@ describe('a job of one gateway', () => {
     expect([second.said('began'), first.said('refused')]).toEqual([0, 0]);
   });
 
-  it('renews its lease while a run takes long', async () => {
+  it('renews its lease during a long run', async () => {
     await holdRuns();
     const first = startRunner();
     await first.says('began');
@@ -102,7 +102,7 @@ describe('a job of one gateway', () => {
     expect([first.said('began'), first.said('ended')]).toEqual([1, 0]);
   });
 
-  it('is run by another one when the first is frozen, which then knows that it has lost it', async () => {
+  it('moves to another gateway when the first is frozen, and the first then knows that it lost the lease', async () => {
     const first = startRunner(300);
     await first.says('ended');
     const second = startRunner(300);
@@ -114,7 +114,7 @@ describe('a job of one gateway', () => {
     expect(second.said('refused')).toBeGreaterThan(0);
   });
 
-  it('is run again after PostgreSQL has ended all connections', async () => {
+  it('runs again after PostgreSQL has closed all connections', async () => {
     const first = startRunner();
     await first.says('ended');
     await db.sql`select pg_terminate_backend(pid) from pg_stat_activity
@@ -123,7 +123,7 @@ describe('a job of one gateway', () => {
     expect(first.said('refused')).toBe(0);
   });
 
-  it('is run by another one as soon as its lease is given back', async () => {
+  it('moves to another gateway as soon as its lease is released', async () => {
     const leases = createLeases({ db });
     expect(await leases.take('work')).toBe(true);
     const other = startRunner();
@@ -134,7 +134,7 @@ describe('a job of one gateway', () => {
     await leases.close();
   });
 
-  it('leaves the leases of other jobs, and the connections of the pool, to the others', async () => {
+  it("leaves other jobs' leases and the pool's connections to others", async () => {
     const first = createLeases({ db });
     const second = createLeases({ db });
     open.push(

@@ -116,14 +116,14 @@ async function intervals(): Promise<Interval[]> {
   }));
 }
 
-describe('runs of replicas', () => {
-  it('that held no GPU are not carried', async () => {
+describe('the usage intervals of replicas', () => {
+  it('omit replicas without GPUs', async () => {
     await write({ startedMs: nowMs - hour, gpus: [] });
     expect(await carrier().carry()).toBe(0);
     expect(await intervals()).toEqual([]);
   });
 
-  it('become one interval each, of their GPUs, once, for however many gateways and passes', async () => {
+  it('contain one interval per replica, once, for any number of gateways and passes', async () => {
     const startedMs = nowMs - hour;
     const id = await write({ startedMs, gpus: ['a', 'b'] });
     const [one, other] = [carrier(), carrier()];
@@ -138,7 +138,7 @@ describe('runs of replicas', () => {
     expect(await intervals()).toEqual([{ ...interval, organization: first.id }]);
   });
 
-  it('are all found by a gateway that starts, and what ended while nothing could be carried by one that goes on', async () => {
+  it('contain all replicas after a start, and those that ended during a pause of a running gateway', async () => {
     const old = nowMs - 200 * 24 * hour;
     await write({ startedMs: old, endedMs: old + hour, ended: 'clean' });
     const open = await write({ startedMs: nowMs - 10 * hour });
@@ -156,7 +156,7 @@ describe('runs of replicas', () => {
     expect((await intervals()).map(({ ended }) => ended !== null)).toEqual([true, true, true]);
   });
 
-  it('begin when they had their GPUs, also where that is known later, as after a kill -9 of who started them', async () => {
+  it('begin when the replica got its GPUs, also when that is known later', async () => {
     const [startedMs, heldMs] = [nowMs - minute, nowMs - hour];
     const id = await write({ startedMs });
     const one = carrier();
@@ -169,14 +169,14 @@ describe('runs of replicas', () => {
     expect(await intervals()).toMatchObject([{ id, started: heldMs, ended: null }]);
   });
 
-  it('end where they began, when a clock was set back in between', async () => {
+  it('end where they began when a clock was set back in between', async () => {
     const startedMs = nowMs - hour;
     const id = await write({ startedMs, endedMs: startedMs - minute, ended: 'clean' });
     expect(await carrier().carry()).toBe(1);
     expect((await intervals()).filter((one) => one.id === id && one.ended !== one.started)).toEqual([]);
   });
 
-  it('of a host that is gone end when they were seen last, and are told again when it is back', async () => {
+  it('end when the replica was last seen while its host is unreachable, and reopen when it is back', async () => {
     const startedMs = nowMs - 2 * hour;
     const id = await write({ startedMs, scrapedMs: nowMs - hour });
     const one = carrier();
@@ -189,7 +189,7 @@ describe('runs of replicas', () => {
     expect(await intervals()).toMatchObject([{ id, ended: null, estimated: false }]);
   });
 
-  it('are carried in the end, when a pass failed half-way', async () => {
+  it('are complete in the end when a pass failed half-way', async () => {
     for (let i = 0; i < 1001; i += 1) await write({ startedMs: nowMs - hour + i });
     const one = carrier();
     await db.sql.unsafe(
@@ -203,7 +203,7 @@ describe('runs of replicas', () => {
   });
 });
 
-describe('an end that nobody saw', () => {
+describe('an unobserved end', () => {
   const crashed = { ended: 'unclean', reason: 'crashed' } as const;
   const vanished = { ended: 'unclean', reason: 'vanished' } as const;
   const idle = { ended: 'clean', reason: 'idle' } as const;
@@ -218,7 +218,7 @@ describe('an end that nobody saw', () => {
     expect(await intervals()).toMatchObject([{ ended: nowMs + ended, estimated }]);
   });
 
-  it('is concluded for a run that nobody reads any more, and taken back when it is read again', async () => {
+  it('is estimated for a replica that is no longer read, and withdrawn when it is read again', async () => {
     const startedMs = nowMs - 3 * hour;
     const id = await write({ startedMs, scrapedMs: nowMs - hour });
     const one = carrier();
@@ -233,8 +233,8 @@ describe('an end that nobody saw', () => {
   });
 });
 
-describe('the hardware profile and the organization of a run', () => {
-  it('are those of the engine’s file, and stay what they were', async () => {
+describe('the hardware profile and organization of an interval', () => {
+  it('come from the engine file, and do not change later', async () => {
     const file = { id: 'llama', hardwareProfile: 'h100-sxm', organizationId: named.id };
     engines.set('llama', engineDefinition({}, file));
     await write({ startedMs: nowMs - hour });
@@ -244,7 +244,7 @@ describe('the hardware profile and the organization of a run', () => {
     expect(await intervals()).toMatchObject([{ profile: 'h100-sxm', organization: named.id }]);
   });
 
-  it('are the first organization, with a warning, where the file names one that is not there', async () => {
+  it('fall back to the first organization, with a warning, when the file names an unknown one', async () => {
     engines.set('llama', engineDefinition({}, { id: 'llama', organizationId: uuidv7() }));
     await write({ startedMs: nowMs - hour });
     const one = carrier();
@@ -254,7 +254,7 @@ describe('the hardware profile and the organization of a run', () => {
     expect(logLines.filter((line) => line.includes('there is no such organization'))).toHaveLength(1);
   });
 
-  it('wait for the host to say what GPU it has, and are "default" where nobody says', async () => {
+  it('wait for the host to report its GPU, and then become "default"', async () => {
     hosts.length = 0;
     await write({ startedMs: nowMs - minute });
     const one = carrier();
