@@ -32,8 +32,8 @@ const encodings: readonly ((text: string) => string)[] = [
   (text) => text.split('').join(','),
 ];
 
-describe('what a client made up, in a log', () => {
-  it('holds no key, whatever its prefix and whatever stands around it', () => {
+describe('client text in the log', () => {
+  it('contains no key, for any prefix and any text around it', () => {
     const prefix = fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9_-]{0,23}$/).map(made);
     const around = fc.oneof(fc.string({ maxLength: 200 }), fc.string({ unit: 'binary', maxLength: 20 }));
     const rounds = fc.array(fc.constantFrom(...encodings.slice(0, 4)), { maxLength: 4 });
@@ -62,7 +62,7 @@ describe('what a client made up, in a log', () => {
     );
   });
 
-  it('holds no key that an operator chose', () => {
+  it('contains no key that an operator chose', () => {
     const chosen = fc.stringMatching(/^[\x21-\x2e\x30-\x7e]{32,100}$/).filter((key) => /[^a-z_.[\]\d]/.test(key));
     const rounds = fc.array(fc.constantFrom(...encodings.slice(0, 3)), { maxLength: 3 });
     fc.assert(
@@ -73,7 +73,7 @@ describe('what a client made up, in a log', () => {
     );
   });
 
-  it.each(['sk-hg-', 'acme-', 'a'])('holds no key that begins with %s', (prefix) => {
+  it.each(['sk-hg-', 'acme-', 'a'])('contains no key that begins with %s', (prefix) => {
     const key = made(prefix);
     const paths = [`/v1/x%2F${key}`, `/v1/keys,${key}`, `/v1/x@${key}`, `/v1/(${key})`, `x,${key}`, `my,${key}`];
     for (const text of [
@@ -96,11 +96,11 @@ describe('what a client made up, in a log', () => {
     'tools[0].function.parameters',
     'x%0Ay%22',
     '/caf%C3%A9/100%25'.replace('%25', '%'),
-  ])('is shown where it is short or of words: %s', (text) => {
+  ])('is unchanged when it is short or made of words: %s', (text) => {
     expect(clientsWord(text)).toBe(text);
   });
 
-  it('is cut', () => {
+  it('is cut at 128 characters', () => {
     expect(clientsWord('/long'.repeat(90))).toBe(`${'/long'.repeat(26).slice(0, 128)}…`);
     expect(clientsWord(null)).toBeNull();
   });

@@ -72,32 +72,32 @@ describe('the names in a query', () => {
     ['a offset 5m and b or vector(0) unless c == bool 1e3', ['a', 'b', 'c'], []],
     ['a{b="c}d{e[5m]", f=\'g\'} * 2', ['a'], ['b', 'f']],
     ['histogram_quantile(0.99, sum by (le) (rate(a:b_bucket[5m:1m])))', ['a:b_bucket'], ['le']],
-  ])('%s', (query, metrics, labels) => {
+  ])('are read from %s', (query, metrics, labels) => {
     const names = readQuery(query);
     expect(names.metrics).toEqual(metrics);
     expect(names.labels.toSorted()).toEqual(labels.toSorted());
   });
 
-  it('that are not there are found', async () => {
+  it('are reported when they do not exist', async () => {
     const query = 'sum by (user) (rate(headgate_requests_total[5m])) / headgate_nothing';
     expect(await findUnknown([query])).toEqual(['headgate_nothing', 'label user']);
   });
 });
 
-describe('what is shipped for operators', () => {
-  it('asks for nothing in its dashboard that a gateway does not tell', async () => {
+describe('the observability files', () => {
+  it('query only existing metrics in the dashboard', async () => {
     const queries = queriesOf(JSON.parse(read('grafana/dashboards/headgate.json')));
     expect(queries.length).toBeGreaterThan(40);
     expect(await findUnknown(queries)).toEqual([]);
   });
 
-  it('alerts on nothing that a gateway does not tell', async () => {
+  it('alert only on existing metrics', async () => {
     const queries = ruleQueries();
     expect(queries.length).toBeGreaterThan(15);
     expect(await findUnknown(queries)).toEqual([]);
   });
 
-  it('shows every metric of its own that a gateway tells', async () => {
+  it('show every metric of the gateway', async () => {
     const queries = [...queriesOf(JSON.parse(read('grafana/dashboards/headgate.json'))), ...ruleQueries()];
     const named = queries.flatMap((query) =>
       readQuery(query).metrics.map((name) => name.replace(/_(bucket|sum|count)$/, '')),
@@ -107,7 +107,7 @@ describe('what is shipped for operators', () => {
     expect(told.filter((name) => !named.includes(name))).toEqual([]);
   });
 
-  it('scrapes the port that compose gives to metrics, over a private network', () => {
+  it('scrape the metrics port of compose over a private network', () => {
     const { services }: Body = parse(read('compose.yaml'));
     const { services: more, networks }: Body = parse(read('compose.observability.yaml'));
     const [job, engines, gpus]: Body[] = parse(read('prometheus/prometheus.yml')).scrape_configs;
@@ -133,7 +133,7 @@ describe('what is shipped for operators', () => {
     for (const image of images) expect(image).toMatch(/:v?\d+\.\d+\.\d+(-[\w.-]+)?\}$/);
   });
 
-  it('gives the dashboard the data source that it is provisioned with', () => {
+  it('give the dashboard its provisioned data source', () => {
     const { datasources }: Body = parse(read('grafana/provisioning/datasources/headgate.yaml'));
     const dashboard: Body = JSON.parse(read('grafana/dashboards/headgate.json'));
     const chosen = dashboard.templating.list.find(({ name }: Body) => name === 'datasource');

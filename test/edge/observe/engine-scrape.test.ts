@@ -38,7 +38,7 @@ const up = (text: string, model: string): string | undefined =>
   )?.[1];
 
 describe('the metrics of engines', () => {
-  it('leave out and count replicas that do not answer, answer without end, or with an error', async () => {
+  it('omit and count replicas that do not answer, answer endlessly, or return an error', async () => {
     await (await bench.chat({})).text();
     const ready = async (): Promise<string[]> => {
       const text = await readEngineMetrics(bench.gateway.metricsUrl);
@@ -54,7 +54,7 @@ describe('the metrics of engines', () => {
     expect(counted).not.toContain('metrics_failures_total{engine="odd"}');
   });
 
-  it('are vLLM’s alone, each with its model, replica and host, and nothing of what an engine adds to that', async () => {
+  it("contain only vLLM's metrics, with model, replica and host, without an engine's additions", async () => {
     const text = await readEngineMetrics(bench.gateway.metricsUrl);
     const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     expect(lines.filter((line) => !/^(vllm:|headgate_replica_metrics_up\{)/.test(line))).toEqual([]);
@@ -64,7 +64,7 @@ describe('the metrics of engines', () => {
     expect(text).not.toContain('elsewhere');
   });
 
-  it('are asked for once by all who ask at the same time', async () => {
+  it('are read once for simultaneous requests', async () => {
     const asked = await Promise.all(Array.from({ length: 20 }, () => readEngineMetrics(bench.gateway.metricsUrl)));
     expect(new Set(asked).size).toBe(1);
   });

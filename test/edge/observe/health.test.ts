@@ -63,8 +63,8 @@ async function untilNotReady(url: string | null, notReady: readonly string[] | n
   });
 }
 
-describe('/readyz', () => {
-  it('is 503 once Postgres is away for longer than its answers serve, says no more than that, and /healthz does not ask it', async () => {
+describe('GET /readyz', () => {
+  it('returns 503 when PostgreSQL is unavailable beyond the cache time, without details; /healthz stays 200', async () => {
     proxy?.cut();
     expect((await bench.gateway.request('/readyz', { key: null })).status).toBe(200);
     await untilNotReady(bench.gateway.url, ['database']);
@@ -77,7 +77,7 @@ describe('/readyz', () => {
     expect((await bench.gateway.request('/readyz')).status).toBe(200);
   });
 
-  it('stays 200 while Redis is away: each gateway decides within its part', async () => {
+  it('stays 200 without Redis, since each gateway enforces its part of the limits', async () => {
     const redis = await startRedis();
     const gateway = await start({ redisUrl: redis.url, env: { HEADGATE_METRICS_PORT: '0' } });
     cleanups.push(() => gateway.stop());
@@ -88,7 +88,7 @@ describe('/readyz', () => {
     expect((await ask(gateway.url, '/readyz')).answered).toBe(200);
   });
 
-  it('is 503 until the start has ended, while other requests wait for it', async () => {
+  it('returns 503 until the start has ended, while other requests wait', async () => {
     const own = await createTestDatabase();
     cleanups.push(() => own.drop());
 
@@ -123,7 +123,7 @@ describe('/readyz', () => {
     await untilNotReady(url, null);
   });
 
-  it('is 503 while a gateway stops, at the listener for metrics to the end', async () => {
+  it('returns 503 while the gateway stops, on the metrics port until the end', async () => {
     const gateway = await start({ env: { HEADGATE_METRICS_PORT: '0' } });
     const body = chatBody({ stream: true, max_tokens: 400, standin: { tpot_ms: 10, output_tokens: 400 } });
     const answer = await gateway.request(chatPath, { body });
@@ -136,8 +136,8 @@ describe('/readyz', () => {
   });
 });
 
-describe('health', () => {
-  it('needs no key, counts against no limit, and answers GET and HEAD alone', async () => {
+describe('a health check', () => {
+  it('needs no key, counts against no limit, and accepts only GET and HEAD', async () => {
     for (const path of ['/healthz', '/readyz']) {
       const got = await bench.gateway.request(path, { key: null });
       expect(got.status).toBe(200);
@@ -150,7 +150,7 @@ describe('health', () => {
     }
   });
 
-  it('is not in the log, where it would be most of it', () => {
+  it('is not logged when it succeeds', () => {
     const lines = bench.gateway.logLines.filter((line) => line.includes('healthz') || line.includes('readyz'));
     // What is refused there is, as every refusal.
     expect(lines.filter((line) => !line.includes('method_not_allowed'))).toEqual([]);
@@ -158,7 +158,7 @@ describe('health', () => {
 });
 
 describe('HEADGATE_METRICS_PORT', () => {
-  it('that is taken stops the start with its name', async () => {
+  it('fails the start with its name when the port is taken', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     cleanups.push(() => void other.close());
@@ -168,7 +168,7 @@ describe('HEADGATE_METRICS_PORT', () => {
     await expect(start({ env })).rejects.toThrow(`HEADGATE_METRICS_PORT: ${port} is taken on 127.0.0.1`);
   });
 
-  it('that is not set opens nothing', async () => {
+  it('opens no port when it is not set', async () => {
     const gateway = await start();
     cleanups.push(() => gateway.stop());
     expect(gateway.metricsUrl).toBe(null);

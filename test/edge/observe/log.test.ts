@@ -62,8 +62,8 @@ function linesOf(requestId: string): Promise<Body[]> {
 
 const idOf = (answer: Response): string => answer.headers.get('x-request-id') ?? '';
 
-describe('the log of a whole run, at its most talkative,', () => {
-  it('has no key, no password, no prompt and no answer in it', async () => {
+describe('the log of a whole run at the most verbose level', () => {
+  it('contains no key, password, prompt or answer', async () => {
     const { gateway } = bench;
     const messages = [{ role: 'user', content: secrets.prompt }];
     const standin = { text: secrets.answer };
@@ -106,8 +106,8 @@ describe('the log of a whole run, at its most talkative,', () => {
   });
 });
 
-describe('a request', () => {
-  it('has one line with all there is to tell of it', async () => {
+describe('a request log line', () => {
+  it('is one per request and has all fields', async () => {
     const headers = { 'x-client-request-id': 'mine-1' };
     const answer = await bench.chat({ stream: true, standin: { output_tokens: 3 } }, { headers });
     await answer.text();
@@ -142,7 +142,7 @@ describe('a request', () => {
     });
   });
 
-  it('that was refused has one, without a model that its client made up', async () => {
+  it('omits an unknown model name when the request is rejected', async () => {
     const answer = await bench.chat({ model: 'made-up' });
     const lines = await linesOf(idOf(answer));
     expect(lines).toHaveLength(1);
@@ -150,7 +150,7 @@ describe('a request', () => {
     expect(lines[0]).toMatchObject({ level: 30, ...refused, model: null, addedMs: null });
   });
 
-  it('that was refused by a limit has one that names the limit', async () => {
+  it('names the limit that rejected the request', async () => {
     const body = { name: 'limited', scope: 'inference', requests_per_minute: 1 };
     const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
     await (await bench.chat({}, { key: made.secret })).text();
@@ -160,7 +160,7 @@ describe('a request', () => {
     ]);
   });
 
-  it('says why a key is not accepted, while all clients get one text', async () => {
+  it('has the reason why a key was rejected, while all clients get the same text', async () => {
     const create = async (fields: object): Promise<Body> =>
       (await bench.gateway.request('/v1/keys', { body: { name: 'rejected', scope: 'inference', ...fields } })).json();
     const [revoked, expired] = [await create({}), await create({ expires_at: Math.floor(Date.now() / 1000) + 1 })];
@@ -181,7 +181,7 @@ describe('a request', () => {
     expect(new Set(seen.map(({ status, message }) => `${status} ${message}`)).size).toBe(1);
   });
 
-  it('that was refused for a field has one with its name, cut and escaped, and nothing of its value', async () => {
+  it('has the name of a rejected field, cut and escaped, and not its value', async () => {
     const name = `fi\neld"${'/x'.repeat(150)}`;
     const twice = `{"model":"chat","messages":[],${JSON.stringify(name)}:"the value","${'x'.repeat(10)}":1,${JSON.stringify(name)}:2}`;
     const answer = await fetch(`${bench.gateway.url}/v1/chat/completions`, {
@@ -196,7 +196,7 @@ describe('a request', () => {
     expect(JSON.stringify(line)).not.toContain('the value');
   });
 
-  it('whose client left has one that says so', async () => {
+  it('shows that the client left', async () => {
     const leaving = new AbortController();
     const answer = await bench.chat({ stream: true, standin: { tpot_ms: 200 } }, { signal: leaving.signal });
     leaving.abort();
@@ -204,12 +204,12 @@ describe('a request', () => {
     expect(await linesOf(idOf(answer))).toMatchObject([{ outcome: 'aborted', abortedByClient: true }]);
   });
 
-  it('that an engine failed has one at the level of a warning', async () => {
+  it('has the level warn when the engine failed', async () => {
     const answer = await bench.chat({ standin: { status: 500 } });
     expect(await linesOf(idOf(answer))).toMatchObject([{ level: 40, status: 502, code: 'upstream_error' }]);
   });
 
-  it('of the other routes has one by its route, not by its path', async () => {
+  it('has the route instead of the path for other routes', async () => {
     const answer = await bench.gateway.request('/v1/keys/key_made_up');
     const lines = await linesOf(idOf(answer));
     expect(lines).toMatchObject([{ route: '/v1/keys/:id', method: 'GET', status: 404, code: 'not_found' }]);
@@ -218,7 +218,7 @@ describe('a request', () => {
     expect(await linesOf(idOf(nowhere))).toMatchObject([line]);
   });
 
-  it('for a file of the pages has one for debugging alone: each page has five', async () => {
+  it("has the level debug for a page's static file", async () => {
     const [, style = ''] =
       /href="([^"]*\.css)"/.exec(await (await fetch(bench.gateway.url, { headers: { accept: 'text/html' } })).text()) ??
       [];
@@ -229,7 +229,7 @@ describe('a request', () => {
     expect(await linesOf(idOf(gone))).toMatchObject([{ level: 30, status: 404 }]);
   });
 
-  it('to an address that is none of ours has one with the path, cut and escaped, without query and keys', async () => {
+  it('has the path of an unknown address, cut and escaped, without query and keys', async () => {
     const key = `sk-${'a'.repeat(40)}`;
     for (const [path, shown] of [
       ['/v1/chat/completion?api_key=secret-in-a-query', '/v1/chat/completion'],
@@ -248,8 +248,8 @@ describe('a request', () => {
   });
 });
 
-describe('a log', () => {
-  it('cuts secrets out wherever they stand, and values and passwords out of errors', () => {
+describe('the log', () => {
+  it('removes secrets anywhere, and values and passwords from errors', () => {
     const lines: string[] = [];
     const log = createLog('info', { write: (line: string) => void lines.push(line) });
     const leaf = { password: 'p-1', kept: 1, apiKey: 'p-2' };

@@ -44,8 +44,8 @@ function sendSlowly(fields: object, afterMs: number): Promise<Response> {
 const chatSeries = (status: string, stream: boolean, model = 'chat'): string =>
   `headgate_requests_total{route="/v1/chat/completions",model="${model}",status="${status}",stream="${stream}"}`;
 
-describe('the listener for metrics', () => {
-  it('answers nothing but metrics and health, and only to GET and HEAD', async () => {
+describe('the metrics port', () => {
+  it('serves only metrics and health, and only GET and HEAD', async () => {
     const ask = (path: string, method = 'GET'): Promise<Response> =>
       fetch(new URL(path, bench.gateway.metricsUrl ?? ''), { method });
     expect((await ask('/')).status).toBe(404);
@@ -59,13 +59,13 @@ describe('the listener for metrics', () => {
     expect((await ask('/readyz')).status).toBe(200);
   });
 
-  it('is not on the port of the API', async () => {
+  it('differs from the API port', async () => {
     expect((await bench.gateway.request('/metrics')).status).toBe(404);
   });
 });
 
-describe('metrics', () => {
-  it('have no label that clients could make grow: no key, no organization, no model and no path of their own', async () => {
+describe('the metrics', () => {
+  it('have no label that clients can grow: no key, organization, unknown model or path', async () => {
     await bench.chat({ model: 'made-up-by-a-client' });
     await bench.gateway.request('/made/up/by/a/client', { key: null });
     await bench.gateway.request('/v1/keys/key_made_up_by_a_client');
@@ -94,7 +94,7 @@ describe('metrics', () => {
     expect(text).not.toContain(keys.data[0].id.replace(/^\w+_/, ''));
   });
 
-  it('count requests, tokens and cost as the books have them', async () => {
+  it('count requests, tokens and cost like the records', async () => {
     const before = await read();
     const streamed = await bench.chat({ stream: true, standin: { output_tokens: 5 } });
     await streamed.text();
@@ -114,7 +114,7 @@ describe('metrics', () => {
     expect(added('headgate_request_duration_seconds_count')).toBe(2);
   });
 
-  it('tell the latency that the gateway adds, without the time of the engine and of a body that comes slowly', async () => {
+  it("measure the latency that the gateway adds, without the engine's time and slow bodies", async () => {
     const name = 'headgate_added_latency_seconds';
     const label = '{route="/v1/chat/completions"}';
     const before = await read();
@@ -132,7 +132,7 @@ describe('metrics', () => {
     expect((seriesValue(text, duration) ?? 0) - (seriesValue(before, duration) ?? 0)).toBeGreaterThan(2.8);
   });
 
-  it('tell what is running and waiting while it does, the start, and how long requests waited for it', async () => {
+  it("show running and waiting requests, the engine's start, and the wait for it", async () => {
     const answer = bench.chat({ model: 'slow', stream: true, standin: { ttft_ms: 1000 } });
     await reaches('headgate_waiting_requests{model="slow"}', 1);
     expect(await valueOf('headgate_requests_in_flight')).toBe(1);
@@ -148,7 +148,7 @@ describe('metrics', () => {
     expect(await valueOf('headgate_engine_replicas{engine="slow",state="ready"}')).toBe(1);
   });
 
-  it('tell an engine that failed, and what its requests were refused with', async () => {
+  it('show a failed engine, and the errors of its requests', async () => {
     const before = await valueOf('headgate_refusals_total{code="upstream_error"}');
     expect((await bench.chat({ model: 'broken' })).status).toBe(503);
     await reaches('headgate_refusals_total{code="upstream_error"}', before + 1);
@@ -157,7 +157,7 @@ describe('metrics', () => {
     expect(await valueOf('headgate_engine_failures_total{engine="broken"}')).toBe(1);
   });
 
-  it('tell hits and misses of the response cache, and clients that leave', async () => {
+  it('count hits and misses of the response cache, and clients that leave', async () => {
     const keys: Body = await (await bench.gateway.request('/v1/keys')).json();
     const path = `/v1/keys/${keys.data[0].id}`;
     await bench.gateway.request(path, { method: 'PATCH', body: { cache_responses: true } });
@@ -173,7 +173,7 @@ describe('metrics', () => {
     expect(await valueOf('headgate_retries_total{model="chat"}')).toBe(0);
   });
 
-  it('tell the stores, the books and the process', async () => {
+  it('show the stores, the records and the process', async () => {
     const text = await read();
     expect(seriesValue(text, 'headgate_store_up{store="postgres"}')).toBe(1);
     expect(seriesValue(text, 'headgate_store_up{store="redis"}')).toBe(null);

@@ -4,8 +4,8 @@ import { clientOf, givenKey, repository, useProcesses } from '#test/programs/gat
 const processes = useProcesses();
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 
-describe('an SDK that is registered by NODE_OPTIONS', () => {
-  it('gets the spans of a gateway that knows nothing of it', async () => {
+describe('an SDK registered by NODE_OPTIONS', () => {
+  it('receives the spans of an unmodified gateway', async () => {
     const gateway = processes.run({
       home: processes.home(),
       databaseUrl: await processes.database(),

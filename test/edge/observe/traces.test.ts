@@ -65,7 +65,7 @@ async function spansOf(answer: Response): Promise<ReadableSpan[]> {
 
 describe('a traced request', () => {
   it.each(['garbage', `${traceparent}-more`, `00-${'0'.repeat(32)}-${spanId}-01`, 'ÿ'])(
-    'with the traceparent %j is served, and begins a trace of its own',
+    'is served and begins its own trace with the invalid traceparent %j',
     async (bad) => {
       const answer = await bench.chat({}, { headers: { traceparent: bad, tracestate: 'a=b' } });
       expect(answer.status).toBe(200);
@@ -78,7 +78,7 @@ describe('a traced request', () => {
     },
   );
 
-  it('goes on its caller’s trace, with a span of its own and one for the engine, which gets the trace as well', async () => {
+  it("continues the caller's trace, with its own span and one for the engine, which gets the trace too", async () => {
     const [server, client, ...more] = await spansOf(
       await bench.chat({}, { headers: { traceparent, tracestate: 'vendor=1' } }),
     );
@@ -112,7 +112,7 @@ describe('a traced request', () => {
     expect(server?.status.code).toBe(SpanStatusCode.UNSET);
   });
 
-  it('of many texts has a span for each part, all of them children of one', async () => {
+  it('has one span per part of many texts, all children of one span', async () => {
     const input = Array.from({ length: 300 }, (_, index) => `text ${index}`);
     const answer = await bench.post('/v1/embeddings', { model: 'embed', input });
     expect(answer.status).toBe(200);
@@ -126,7 +126,7 @@ describe('a traced request', () => {
     }
   });
 
-  it('that was refused says by which code, and is no error of the server', async () => {
+  it('has the error code when it is rejected, without the status error', async () => {
     const [server, ...more] = await spansOf(await bench.chat({ model: 'made-up' }));
     expect(more).toEqual([]);
     expect(server?.attributes).toMatchObject({ 'http.response.status_code': 400, 'error.type': 'model_not_found' });
@@ -134,7 +134,7 @@ describe('a traced request', () => {
     expect(server?.status.code).toBe(SpanStatusCode.UNSET);
   });
 
-  it('that another model answered names both, with a span for each engine', async () => {
+  it('names both models for a fallback, with one span per engine', async () => {
     const headers = { 'x-headgate-allow-fallback': 'true' };
     const answer = await bench.chat({ model: 'failing', standin: { status: 500 } }, { headers });
     expect([answer.status, answer.headers.get('x-headgate-fallback')]).toEqual([200, 'chat']);
@@ -148,7 +148,7 @@ describe('a traced request', () => {
     ]);
   });
 
-  it('that an engine failed is an error of both spans', async () => {
+  it('has an error on both spans when the engine fails', async () => {
     const spans = await spansOf(await bench.chat({ model: 'failing', standin: { status: 500 } }));
     expect(spans).toHaveLength(2);
     for (const { status, attributes } of spans) {
@@ -158,7 +158,7 @@ describe('a traced request', () => {
     expect(spans[0]?.attributes).toMatchObject({ 'http.response.status_code': 502 });
   });
 
-  it('has its trace on its line in the log', async () => {
+  it('has its trace id on its log line', async () => {
     const answer = await bench.chat({}, { headers: { traceparent } });
     const [server] = await spansOf(answer);
     const line = bench.gateway.logLines.find((each) => each.includes(answer.headers.get('x-request-id') ?? 'none'));
