@@ -15,9 +15,9 @@ async function declared(address: string, port: number): Promise<Body> {
   return (await web.ask(`/v1/runs/run_${id.replaceAll('-', '')}`)).body;
 }
 
-describe('an address is refused, and the run says why', () => {
+describe('the web address of a run', () => {
   it.each(['127.0.0.1', '127.0.0.2', 'localhost', '::1', '0.0.0.0'])(
-    'to the gateway itself and to its database, as %s',
+    'is rejected with url_problem for the gateway itself and its database: %s',
     async (address) => {
       const { port } = new URL(web.gateway.databaseUrl);
       const [own, store] = [await declared(address, web.webPort), await declared(address, Number(port))];
@@ -32,14 +32,14 @@ describe('an address is refused, and the run says why', () => {
   );
 
   it.each(['169.254.169.254', '168.63.129.16', '100.100.100.200', 'fd00:ec2::254', 'fe80::1'])(
-    'to %s, which a cloud has its secrets at',
+    'is rejected with url_problem for an address reserved for cloud services: %s',
     async (address) => {
       const run = await declared(address, 80);
       expect([run.url, run.url_problem]).toEqual([null, expect.stringContaining('reserved for cloud services')]);
     },
   );
 
-  it('to the SSH server of any node that is registered, of another organization too', async () => {
+  it('is rejected with url_problem for the SSH port of any registered node, also of another organization', async () => {
     const other = (await web.ask('/v1/organizations', { body: { name: 'Neighbours' } })).body;
     const nodes = [{ ...node, address: '203.0.113.1', private_address: '127.0.0.1', ssh_port: 2022 }];
     await web.makeCluster({ organization_id: other.id, nodes });

@@ -13,7 +13,7 @@ const web = useWebGateway({
 
 const guess = (): string => randomBytes(24).toString('hex');
 
-it("guesses of an operator's key are refused after so many of an address, and so is the right one then", async () => {
+it("rejects guesses of an operator's key after a limit per address, and then the right key too", async () => {
   const { host } = await web.exposed(await web.application());
   const from = (address: string, words: readonly string[]) =>
     web.get(host, '/', { 'x-forwarded-for': address, 'x-words': words.join(' ') });
@@ -29,7 +29,7 @@ it("guesses of an operator's key are refused after so many of an address, and so
   expect((await from('203.0.113.2', [operatorsKey])).status).toBe(400);
 });
 
-it('cookies and links that are none are refused as such, then with 429, and good ones all the while', async () => {
+it('rejects wrong cookies and links, then with 429, and serves valid ones throughout', async () => {
   const address = await web.exposed(await web.application(), { access: 'members' });
   const { host } = address;
   const good = await web.enter(address, web.organization.key);

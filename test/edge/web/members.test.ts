@@ -14,8 +14,8 @@ async function makeKey(more: object = {}): Promise<{ id: string; secret: string 
   return body;
 }
 
-describe('a link is refused', () => {
-  it('to a form of another page, and to methods that neither look nor use', async () => {
+describe('an access link', () => {
+  it('is rejected for a form of another site, and for methods other than reading and using it', async () => {
     const { host, run } = await forMembers();
     const link = await web.link(run.id, web.organization.key);
     const foreign: readonly Record<string, string>[] = [
@@ -38,8 +38,8 @@ describe('a link is refused', () => {
   });
 });
 
-describe('a link', () => {
-  it('is not used up by programs that look where it leads', async () => {
+describe('an access link that a program previews', () => {
+  it('is not used up by GET and HEAD', async () => {
     const { host, run } = await forMembers();
     const link = await web.link(run.id, web.organization.key);
     for (const [method, accept] of [
@@ -68,8 +68,8 @@ describe('a link', () => {
   });
 });
 
-describe('what is open by a key', () => {
-  it('ends when the key expires, or is revoked, however long its cookie would be good', async () => {
+describe('access by a key', () => {
+  it('ends when the key expires or is revoked, even if its cookie lasts longer', async () => {
     const address = await forMembers();
     const { host } = address;
     const atSeconds = Math.ceil(Date.now() / 1000) + 3;

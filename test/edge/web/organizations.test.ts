@@ -33,7 +33,7 @@ const suspend = (owner: Owner, status = 'suspended') =>
 const close = (owner: Owner) => web.ask(`/v1/organizations/${owner.id}`, { method: 'DELETE' });
 
 describe('a web address', () => {
-  it('of a suspended organization ends what is open and lets nobody in, until it is active again', async () => {
+  it('closes its connections and returns 503 while its organization is suspended', async () => {
     const owner = await newOwner();
     const { host } = await web.exposed(await web.application(), { cluster: owner.cluster });
     const { socket } = await web.websocket(host);
@@ -47,7 +47,7 @@ describe('a web address', () => {
     expect(await web.get(host, '/back')).toMatchObject({ status: 200, text: 'says /back' });
   });
 
-  it('of a closed organization is gone', async () => {
+  it('returns 404 when its organization is closed', async () => {
     const owner = await newOwner();
     const { host } = await web.exposed(await web.application(), { cluster: owner.cluster });
     const { socket } = await web.websocket(host);
@@ -77,8 +77,8 @@ async function queued({ id, cluster }: Owner, status: 'APPLYING' | 'PENDING', op
 describe.each([
   ['suspended', (owner: Owner) => suspend(owner)],
   ['closed', close],
-])('of an organization that is %s', (status, stop) => {
-  it('runs that wait end, one that goes on and what removes something do not, and nothing new is applied', async () => {
+])('the run queue of an organization that is %s', (status, stop) => {
+  it('ends waiting runs, continues the running one and a destroy, and applies nothing new', async () => {
     const owner = await newOwner();
     const [running, waiting, removing] = [
       await queued(owner, 'APPLYING'),

@@ -49,12 +49,12 @@ async function upload(host: string, forMs: number): Promise<Upload & { readonly 
   return { ...(await answered), bytes, tookMs: performance.now() - startMs };
 }
 
-it('a request that the application does not answer ends when its first byte is due', async () => {
+it('returns 504 when the application sends no first byte in time', async () => {
   const { host } = await web.exposed(await web.application((_, outgoing) => outgoing.on('close', () => undefined)));
   expect(await web.get(host, '/')).toMatchObject({ status: 504, text: expect.stringContaining('takes too long') });
 });
 
-it('an upload takes as long as it takes, and the application has its time from the last part of it on', async () => {
+it("waits for a long upload, and starts the application's time limit at its last part", async () => {
   const { host } = await web.exposed(await web.application(counting));
   const sent = await upload(host, 3 * firstByteMs);
   expect([sent.status, sent.text]).toEqual([200, `got ${sent.bytes}`]);
@@ -65,7 +65,7 @@ it('an upload takes as long as it takes, and the application has its time from t
   expect(refused.tookMs).toBeGreaterThan(2.5 * firstByteMs);
 });
 
-it('an application is told the whole address of its visitor, by the proxies that are trusted', async () => {
+it("sends the application the visitor's full address, from the trusted proxies", async () => {
   const { host } = await web.exposed(
     await web.application((incoming, outgoing) => outgoing.end(String(incoming.headers['x-forwarded-for']))),
   );
@@ -83,7 +83,7 @@ it('an application is told the whole address of its visitor, by the proxies that
   }
 });
 
-it('headers that do not end are 408, and what came whole while the process was stopped is served', async () => {
+it('returns 408 for unfinished headers, and serves a whole request that came while the process was stopped', async () => {
   const { host } = await web.exposed(await web.application((_, outgoing) => outgoing.end('served')));
   const request = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
   for (;;) {

@@ -61,8 +61,8 @@ const ends: readonly [string, (entered: Entered) => Promise<unknown>][] = [
   ],
 ];
 
-describe('what is open by a session', () => {
-  it.each(ends)('ends when %s, the websocket too', async (_, end) => {
+describe('access by a session', () => {
+  it.each(ends)('ends when %s, with its websocket', async (_, end) => {
     const entered = await enter();
     const { address, cookie } = entered;
     expect(await statusOf(entered)).toBe(200);
@@ -74,7 +74,7 @@ describe('what is open by a session', () => {
     await closed;
   });
 
-  it('stays when another session of its user ends', async () => {
+  it('stays when another session of the user ends', async () => {
     const entered = await enter();
     const other = await signInPerson(web.gateway, entered.person.email);
     const cookie = await open(entered.address, other);
@@ -82,13 +82,13 @@ describe('what is open by a session', () => {
     expect([await statusOf(entered), await statusOf({ ...entered, cookie })]).toEqual([401, 200]);
   });
 
-  it('ends where nothing says of which session it is', async () => {
+  it('ends when its session is unknown', async () => {
     const entered = await enter();
     await web.gateway.db.sql`update exposure_entrances set session_id = null`;
     expect(await statusOf(entered)).toBe(401);
   });
 
-  it('is not opened by a link of a session that has ended since', async () => {
+  it('is not opened by a link of a session that has ended', async () => {
     const { visitor, address } = await enter();
     const shown = await visitor.post(`/portal/runs/${address.run.id}/open`);
     await visitor.post('/portal/sign-out');

@@ -12,9 +12,9 @@ const web = useWebGateway({
   HEADGATE_BODY_STALL_SECONDS: '1',
 });
 
-describe('a cluster is refused', () => {
+describe('a cluster', () => {
   it.each(['api.example.com', 'example.com', 'apps.api.example.com'])(
-    'the public domain %s, which the gateway has a part in',
+    'is rejected with the public domain %s, which it would share with the gateway',
     async (domain) => {
       const body = { name: 'own', organization_id: web.organization.id, public_domain: domain };
       const made = await web.ask('/v1/clusters', { body });
@@ -29,8 +29,8 @@ describe('a cluster is refused', () => {
   );
 });
 
-describe('a request is refused', () => {
-  it('for a host that is none, in a circle, with too many headers, and with a body that stops', async () => {
+describe('a web request', () => {
+  it('is rejected for an unknown host, a loop, too many headers, and a body that stalls', async () => {
     const { host } = await web.exposed(await web.application(), {});
     for (const other of ['127.0.0.1', 'apps.test', `${host}.`, `x.${host}`, 'user@host', `${host},${host}`]) {
       const { status } = await web.get(other, '/');
@@ -46,7 +46,7 @@ describe('a request is refused', () => {
     expect((await web.get(host.toUpperCase(), '/upper')).text).toBe('says /upper');
   });
 
-  it('with a key of the gateway in its query or headers, one that the operator chose too', async () => {
+  it('is rejected with a key of the gateway in its query or headers, also one that the operator chose', async () => {
     const { host } = await web.exposed(await web.application(), {});
     for (const key of [web.gateway.key, web.organization.key]) {
       const basic = Buffer.from(`user:${key}`).toString('base64');
@@ -70,7 +70,7 @@ describe('a request is refused', () => {
     expect((await web.get(host, '/', other)).status).toBe(200);
   });
 
-  it('where the application does not answer, or answers what is no HTTP', async () => {
+  it('returns 502 when the application does not answer, or not in HTTP', async () => {
     const nobody = await web.exposed(await freePort(), {});
     expect(await web.get(nobody.host, '/')).toMatchObject({
       status: 502,
@@ -88,7 +88,7 @@ describe('a request is refused', () => {
     await expect(web.get(cut.host, '/')).rejects.toThrow(/aborted|hang up|reset/);
   });
 
-  it('beyond 256 connections of one address, and of no other', async () => {
+  it('returns 503 above 256 connections of one web address, while others are served', async () => {
     const port = await web.application();
     const [{ host }, other] = [await web.exposed(port, {}), await web.exposed(port, {})];
     const open = await Promise.all(Array.from({ length: 256 }, () => web.websocket(host)));
@@ -101,8 +101,8 @@ describe('a request is refused', () => {
   });
 });
 
-describe('an address', () => {
-  it('is told with the first answer that says applied, and is for members alone by then', async () => {
+describe('an exposure', () => {
+  it('is in the first answer with status APPLIED, and is open only to members by then', async () => {
     const port = await web.application();
     for (let round = 0; round < 3; round += 1) {
       const { id } = await web.applied(port, {});
@@ -128,7 +128,7 @@ describe('an address', () => {
     }
   });
 
-  it('keeps the cookies of its application to itself, whatever domain they name', async () => {
+  it('limits the cookies of its application to its own host', async () => {
     const cookies =
       'Set-Cookie: a=1; Domain=apps.test; Path=/\r\nSet-Cookie: b=2;domain = .test ;Secure\r\nSet-Cookie: c=3; HttpOnly';
     const { host } = await web.exposed(
@@ -140,7 +140,7 @@ describe('an address', () => {
     expect(lines).toEqual(['Set-Cookie: a=1; Path=/', 'Set-Cookie: b=2;Secure', 'Set-Cookie: c=3; HttpOnly']);
   });
 
-  it('has a name of its own beside others of the same stack, and keeps it', async () => {
+  it('has its own name beside others of the same stack, and keeps the name', async () => {
     const cluster = await web.makeCluster();
     const port = await web.application();
     const first = await web.exposed(port, { cluster });
@@ -150,7 +150,7 @@ describe('an address', () => {
     expect((await web.ask(`/v1/runs/${second.run.id}`)).body.url).toBe(`https://${second.host}/`);
   });
 
-  it('is gone with its cluster, and what is open there at once', async () => {
+  it('returns 404 when its cluster is deleted, and its connections are closed', async () => {
     const { host, clusterId } = await web.exposed(await web.application(), {});
     const { socket } = await web.websocket(host);
     const closed = once(socket, 'close');
@@ -159,7 +159,7 @@ describe('an address', () => {
     expect((await web.get(host, '/')).status).toBe(404);
   });
 
-  it('leads nowhere while its node is given back, and ends what is open there: another may have the machine', async () => {
+  it('is closed while its node is released, since the machine may get another owner', async () => {
     const cluster = await web.makeCluster();
     const { host } = await web.exposed(await web.application(), { cluster });
     const tell = async (kind: string) =>
@@ -172,7 +172,7 @@ describe('an address', () => {
     expect([await tell('allocate'), (await web.get(host, '/')).status]).toEqual([200, 200]);
   });
 
-  it('closes what strangers have open when its cluster asks for members', async () => {
+  it('closes open connections of strangers when its cluster requires members', async () => {
     const { host, clusterId, run } = await web.exposed(await web.application(), {});
     const { socket } = await web.websocket(host);
     const closed = once(socket, 'close');
