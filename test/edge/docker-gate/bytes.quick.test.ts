@@ -53,7 +53,7 @@ const head = (line: string, ...headers: string[]): string =>
   [`${line} HTTP/1.1`, 'Host: docker', 'Connection: close', ...headers, '', ''].join('\r\n');
 const list = '/v1.41/containers/json';
 
-describe('the door to the Docker socket: bytes', () => {
+describe('the Docker gate: bytes', () => {
   it.each([
     ['two lengths', head(`GET ${list}`, 'Content-Length: 0', `Content-Length: ${kill.length}`) + kill],
     [
@@ -87,7 +87,7 @@ describe('the door to the Docker socket: bytes', () => {
       'a path that is no text',
       Buffer.from(`GET /v1.41/containers/\xff\xfe/json HTTP/1.1\r\nHost: a\r\n\r\n`, 'latin1'),
     ],
-  ])('lets nothing pass with %s but what it reads itself', async (_what, bytes) => {
+  ])('forwards only what it parses itself for %s', async (_what, bytes) => {
     expect(await send(bytes)).toMatch(/^(?:HTTP\/1\.1 |$)/);
     for (const { line, headers, body } of received) {
       expect(line).toMatch(
@@ -98,7 +98,7 @@ describe('the door to the Docker socket: bytes', () => {
     }
   });
 
-  it('sends on no header of the caller’s, but the login for an image where one is pulled', async () => {
+  it('forwards no header of the caller, except the registry login for a pull', async () => {
     const more = [
       'X-Registry-Auth: bG9naW4=',
       'X-Registry-Config: e30=',
@@ -114,7 +114,7 @@ describe('the door to the Docker socket: bytes', () => {
     ]);
   });
 
-  it('attaches to what is ours without a way to write to it, by its id', async () => {
+  it('attaches to a container with our label by its id, without a way to write to it', async () => {
     const asked = head('POST /v1.41/containers/a/attach?stream=1&stdout=1', 'Content-Length: 0');
     expect(await send(asked)).not.toContain('x-of-the-engine');
     expect(received.map(({ line }) => line)).toEqual([
@@ -123,7 +123,7 @@ describe('the door to the Docker socket: bytes', () => {
     ]);
   });
 
-  it('refuses a body that is larger than any that a gateway sends', async () => {
+  it('returns 413 for a body larger than any that a gateway sends', async () => {
     const body = `{"a":"${'x'.repeat(1_100_000)}"}`;
     const asked = head('POST /v1.41/containers/create?name=headgate-a-0123456789', `Content-Length: ${body.length}`);
     expect(await send(asked + body)).toMatch(/^HTTP\/1\.1 413 /);

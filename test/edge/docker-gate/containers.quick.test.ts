@@ -9,7 +9,7 @@ const within = (fields: object, body = base) => ({ ...body, HostConfig: { ...bod
 const mount = (fields: object) => ({ Type: 'volume', Source: 'hf-cache', Target: '/x', ReadOnly: false, ...fields });
 const mounted = (fields: object) => within({ Mounts: [mount(fields)] });
 
-describe('the door to the Docker socket: containers', () => {
+describe('the Docker gate: containers', () => {
   const values = [true, 1, 'host', ['/:/host'], { a: 'b' }, null];
   /** Of 25, 71 and 9 that there are. */
   const known = {
@@ -20,7 +20,7 @@ describe('the door to the Docker socket: containers', () => {
     mount: ['Type', 'Source', 'Target', 'ReadOnly'],
   };
 
-  it('refuses every other field of Docker’s API, whatever its value', () => {
+  it("rejects every other field of Docker's API, with any value", () => {
     const rest = (all: readonly string[], ours: readonly string[]) => all.filter((field) => !ours.includes(field));
     for (const value of values) {
       for (const field of [...rest(containerFields, known.container), 'NetworkingConfig', 'Config', 'Name']) {
@@ -34,7 +34,7 @@ describe('the door to the Docker socket: containers', () => {
     expect(create(mounted({}))).not.toHaveProperty('refusal');
   });
 
-  it('refuses its own fields in other letters, which Docker would read as the same', () => {
+  it('rejects its own fields in other letter cases, which Docker would accept', () => {
     // Go folds the long s and the Kelvin sign to s and k as well.
     const folds = [
       (field: string) => field.toLowerCase(),
@@ -52,7 +52,7 @@ describe('the door to the Docker socket: containers', () => {
     }
   });
 
-  it('refuses a container that lacks what holds it in', () => {
+  it('rejects a container without a field that confines it', () => {
     for (const field of known.container.filter((own) => own !== 'Entrypoint')) {
       expect(create(Object.fromEntries(Object.entries(base).filter(([own]) => own !== field))), field).toEqual(refusal);
     }
@@ -92,7 +92,7 @@ describe('the door to the Docker socket: containers', () => {
       { DeviceRequests: [{ Driver: 'nvidia', Count: -1, Capabilities: [['display']] }] },
     ],
     ['published ports', { PortBindings: { '8000/tcp': [{ HostIp: '10.0.0.1', HostPort: '' }] } }],
-  ])('refuses a container with %s', (_what, fields) => {
+  ])('rejects a container with %s', (_what, fields) => {
     expect(create(within(fields))).toEqual(refusal);
   });
 
@@ -129,7 +129,7 @@ describe('the door to the Docker socket: containers', () => {
     ['a target that is everything', { Target: '/' }],
     ['a target that is no path', { Target: 'x' }],
     ['no word on reading', { ReadOnly: undefined }],
-  ])('refuses to mount %s', (_what, fields) => {
+  ])('rejects a mount of %s', (_what, fields) => {
     expect(create(mounted(fields))).toEqual(refusal);
   });
 
@@ -140,7 +140,7 @@ describe('the door to the Docker socket: containers', () => {
     ['the label of a probe', { 'headgate.managed': 'true', 'headgate.probe': 'true' }],
     ['a label that proxies obey', { 'headgate.managed': 'true', 'traefik.enable': 'true' }],
     ['a label that docker compose obeys', { 'headgate.managed': 'true', 'com.docker.compose.project': 'shop' }],
-  ])('refuses a container with %s', (_what, Labels) => {
+  ])('rejects the labels of a container with %s', (_what, Labels) => {
     expect(create({ ...base, Labels })).toEqual(refusal);
   });
 
@@ -152,11 +152,11 @@ describe('the door to the Docker socket: containers', () => {
     'no name',
     '=a',
     'A=\0',
-  ])('refuses the variable %j', (entry) => {
+  ])('rejects the variable %j', (entry) => {
     expect(create({ ...base, Env: [entry] })).toEqual(refusal);
   });
 
-  it('refuses a probe of GPUs that is more than that', () => {
+  it('rejects a GPU probe that does anything else', () => {
     const probe = {
       Image: image,
       Entrypoint: ['nvidia-smi'],
@@ -182,13 +182,13 @@ describe('the door to the Docker socket: containers', () => {
     }
   });
 
-  it('reads a body once: of a member that is there twice it passes on what it looked at', () => {
+  it('parses a body once: forwards the checked value of a repeated member', () => {
     const text = JSON.stringify(base).replace('{', '{"Image":"evil/miner","HostConfig":{"Privileged":true},');
     expect(bodyOf(create(text))).toEqual(base);
     expect(create(JSON.stringify(base).replace(/\}$/, ',"HostConfig":{"Privileged":true}}'))).toEqual(refusal);
   });
 
-  it('passes on nothing but what it knows, however a body was changed', () => {
+  it('forwards only known fields, for any change of a body', () => {
     const change = fc.record({
       at: fc.nat(400),
       with: fc.oneof(fc.string(), fc.json(), fc.constantFrom('"', '{', '}', ',')),
@@ -212,7 +212,7 @@ describe('the door to the Docker socket: containers', () => {
     );
   });
 
-  it('passes on every container that the driver makes', () => {
+  it('forwards every container that the driver creates', () => {
     const volumes = [
       { source: '/srv/models', target: '/models', readOnly: true },
       { source: '/srv/cache', target: '/cache/', readOnly: false },
@@ -234,7 +234,7 @@ describe('the door to the Docker socket: containers', () => {
     expect(bodyOf(create(trimmed))).toEqual(within({ Mounts: [mount({ Type: 'bind', Source: '/srv/cache' })] }));
   });
 
-  it('passes on a published port where it may, on one address and a port of the machine’s choice', () => {
+  it('forwards a published port when allowed, on one address and a random port', () => {
     const published = planned({ host: { address: '10.0.0.11' } });
     expect(create(published)).toEqual(refusal);
     expect(bodyOf(create(published, { allowsPorts: true }))).toEqual(published);

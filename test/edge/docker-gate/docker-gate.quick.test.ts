@@ -6,7 +6,7 @@ import { createFields, documentedCalls } from './docker-api-fields.ts';
 const refusal = { refusal: expect.any(String) };
 const base = planned();
 
-describe('the door to the Docker socket: calls', () => {
+describe('the Docker gate: calls', () => {
   const passed = [
     'GET /_ping',
     'HEAD /_ping',
@@ -33,7 +33,7 @@ describe('the door to the Docker socket: calls', () => {
   ];
   const others = documentedCalls.filter((call) => !passed.includes(call));
 
-  it('refuses every other one of Docker’s API, whatever its body', () => {
+  it("rejects every other call of Docker's API, with any body", () => {
     expect(others).toHaveLength(documentedCalls.length - passed.length);
     for (const call of others) {
       const [method = '', path = ''] = call.split(' ');
@@ -72,29 +72,29 @@ describe('the door to the Docker socket: calls', () => {
     ['a container of a name that compose gives', 'POST', '/containers/abc/rename?name=headgate-gateway-1'],
     ['filters beside labels', 'GET', '/containers/json?filters={"volume":["shop_db"]}'],
     ['filters that are none', 'GET', '/networks?filters=[1]'],
-  ])('refuses %s', (_what, method, url) => {
+  ])('rejects %s', (_what, method, url) => {
     expect(ask(method, url)).toEqual(refusal);
   });
 
-  it('refuses a body where none belongs', () => {
+  it('rejects a body where none belongs', () => {
     expect(ask('POST', '/containers/abc/start', { Binds: ['/:/host'] })).toEqual(refusal);
     expect(ask('GET', '/containers/abc/json', { a: 1 })).toEqual(refusal);
     expect(ask('POST', '/containers/abc/start', {})).toMatchObject({ body: null });
   });
 
   it.each(['shop', 'headgate-gateway-1', 'headgate_stores', '/headgate-a-0123456789', `${name}.stopping`, `${name}/x`])(
-    'refuses a new container that is called %s',
+    'rejects a new container named %s',
     (wrong) => {
       expect(ask('POST', `/containers/create?name=${encodeURIComponent(wrong)}`, base)).toEqual(refusal);
     },
   );
 
-  it('refuses a new container without a name, or with two', () => {
+  it('rejects a new container without a name, or with two', () => {
     expect(ask('POST', '/containers/create', base)).toEqual(refusal);
     expect(ask('POST', `${createUrl}&name=shop`, base)).toEqual(refusal);
   });
 
-  it('shows only what bears our label, whatever was asked', () => {
+  it('lists only what has our label, for any filter', () => {
     for (const path of ['/containers/json', '/networks', '/events']) {
       const filters = encodeURIComponent('{"label":{"com.example":true}}');
       const call = ask('GET', `/v1.41${path}?filters=${filters}`);
@@ -103,7 +103,7 @@ describe('the door to the Docker socket: calls', () => {
     }
   });
 
-  it('shows the gateways that joined the network of an engine, and nothing that joined another network', () => {
+  it("lists the gateways in an engine's network, and nothing in other networks", () => {
     const listOf = (networks: readonly string[]) =>
       ask('GET', `/containers/json?all=1&filters=${encodeURIComponent(JSON.stringify({ network: networks }))}`);
     const call = listOf([name]);
@@ -113,7 +113,7 @@ describe('the door to the Docker socket: calls', () => {
     expect(listOf([name, 'shop_default'])).toEqual(refusal);
   });
 
-  it('asks for our label before a call on a container or network is passed on', () => {
+  it('checks our label before it forwards a call on a container or network', () => {
     expect(ask('POST', '/v1.41/containers/abc/stop?t=10')).toMatchObject({
       path: '/v1.41/containers/abc/stop?t=10',
       targets: [{ path: '/v1.41/containers/abc/json', labels: ['headgate.managed'], place: 'path' }],
@@ -131,7 +131,7 @@ describe('the door to the Docker socket: calls', () => {
   });
 });
 
-describe('the door to the Docker socket: images', () => {
+describe('the Docker gate: images', () => {
   const digest = `sha256:${'b'.repeat(64)}`;
   it.each([
     ['another repository', 'alpine:3'],
@@ -147,7 +147,7 @@ describe('the door to the Docker socket: images', () => {
     ['another digest', `house/app:v1@${digest}`],
     ['the version of that digest alone', 'house/app:v1'],
     ['a line', 'vllm/app:v1\nevil'],
-  ])('refuses to run or show %s', (_what, wrong) => {
+  ])('rejects to run or show %s', (_what, wrong) => {
     expect(create({ ...base, Image: wrong })).toEqual(refusal);
     expect(ask('GET', `/images/${wrong}/json`)).toEqual(refusal);
   });
@@ -162,11 +162,11 @@ describe('the door to the Docker socket: images', () => {
     ['a version that hides another one', 'fromImage=nvidia/cuda:12&tag=11.0'],
     ['a version that hides a digest', `fromImage=nvidia/cuda:12&tag=${digest}`],
     ['changes', 'fromImage=vllm/a&tag=1&changes=CMD%20x'],
-  ])('refuses to pull %s', (_what, query) => {
+  ])('rejects to pull %s', (_what, query) => {
     expect(ask('POST', `/images/create?${query}`)).toEqual(refusal);
   });
 
-  it('passes those of the list', () => {
+  it('forwards the listed images', () => {
     const ofList = [image, `vllm/a@${digest}`, 'vllm/deep/er:v1', 'nvidia/cuda:12.4.1', policy.images[2] ?? ''];
     for (const right of ofList) expect(create({ ...base, Image: right }), right).not.toHaveProperty('refusal');
     expect(ask('POST', '/images/create?fromImage=vllm/vllm-openai&tag=v0.29.0')).toMatchObject({ body: null });
@@ -175,11 +175,11 @@ describe('the door to the Docker socket: images', () => {
   });
 });
 
-describe('the door to the Docker socket: networks', () => {
+describe('the Docker gate: networks', () => {
   const body = networkBody(name);
   const make = (fields: object) => ask('POST', '/v1.41/networks/create', { ...body, ...fields });
 
-  it('refuses every other field of Docker’s API', () => {
+  it("rejects every other field of Docker's API", () => {
     for (const field of createFields.network.filter((other) => !Object.hasOwn(body, other))) {
       for (const value of [true, 'x', {}, []]) expect(make({ [field]: value }), field).toEqual(refusal);
     }
@@ -195,7 +195,7 @@ describe('the door to the Docker socket: networks', () => {
     ['a name of docker compose', { Name: 'headgate_stores' }],
     ['no label of ours', { Labels: { 'com.example': 'a' } }],
     ['the same name as another', { CheckDuplicate: false }],
-  ])('refuses one with %s', (_what, fields) => {
+  ])('rejects a network with %s', (_what, fields) => {
     expect(make(fields)).toEqual(refusal);
   });
 
@@ -205,14 +205,14 @@ describe('the door to the Docker socket: networks', () => {
     ['the way out', { EndpointConfig: { GwPriority: 1 } }],
     ['options of its driver', { EndpointConfig: { DriverOpts: {} } }],
     ['no container', { Container: undefined }],
-  ])('refuses to join one with %s', (_what, fields) => {
+  ])('rejects a connection to a network with %s', (_what, fields) => {
     const join = { Container: 'abc', EndpointConfig: { GwPriority: -1 } };
     expect(ask('POST', `/networks/${name}/connect`, join)).not.toHaveProperty('refusal');
     expect(ask('POST', `/networks/${name}/connect`, { ...join, ...fields })).toEqual(refusal);
     expect(ask('POST', `/networks/${name}/disconnect`, join)).toEqual(refusal);
   });
 
-  it('passes on that of an engine', () => {
+  it('forwards the network of an engine', () => {
     expect(make({})).toMatchObject({ body: JSON.stringify(body), targets: [] });
     const leave = { Container: 'abc', Force: true };
     expect(ask('POST', `/networks/${name}/disconnect`, leave)).toMatchObject({ targets: [{}, { mayBeGone: true }] });

@@ -10,7 +10,7 @@ import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.
 import { ownName } from './container-decisions.ts';
 import { planned, policy, secretIds, serviceOf } from '#test/docker-gate/swarm-decisions.ts';
 
-describe('the door to a manager that is there', () => {
+describe('the Docker gate with a Swarm manager', () => {
   const manager: Manager = { services: {}, secrets: {}, calls: [], bodies: {} };
   let server: Server | null = null;
   let gate: DockerGate | null = null;
@@ -40,7 +40,7 @@ describe('the door to a manager that is there', () => {
   const one = { Replicated: { Replicas: 1 } };
   const none = { Replicated: { Replicas: 0 } };
 
-  it('refuses what is not ours', async () => {
+  it('rejects services and secrets without our label', async () => {
     manager.services['prod'] = { Spec: { ...spec, Labels: { app: 'shop' }, Mode: one } };
     manager.secrets['prod'] = { Spec: { Name: 'prod', Labels: {} } };
     const foreign = { ...spec, Labels: { app: 'shop' }, Mode: none };
@@ -52,14 +52,14 @@ describe('the door to a manager that is there', () => {
     expect([...asked]).toEqual(['GET /services/prod', 'GET /secrets/prod']);
   });
 
-  it('refuses a service with the secret of somebody else', async () => {
+  it('rejects a service with the secret of another owner', async () => {
     const [id = ''] = secretIds;
     manager.secrets[id] = { Spec: { Name: ownName, Labels: { app: 'shop' } } };
     expect((await send('POST', '/services/create', serviceOf())).status).toBe(403);
     expect(manager.calls).not.toContain('POST /services/create');
   });
 
-  it('refuses to make a service another one, and one that is not there yet', async () => {
+  it('rejects changes of a service other than its end, and of an unknown service', async () => {
     manager.services['ours'] = { Spec: { ...spec, Mode: one } };
     const others = [
       { ...spec, Mode: { Replicated: { Replicas: 2 } } },
@@ -75,7 +75,7 @@ describe('the door to a manager that is there', () => {
     expect(manager.calls.filter((call) => call.includes('update'))).toEqual([]);
   });
 
-  it('passes on the end of a service of ours', async () => {
+  it('forwards the end of a service with our label', async () => {
     manager.services['ending'] = { Spec: { ...spec, Mode: one } };
     const body = { ...spec, Mode: none };
     expect((await send('POST', '/services/ending/update?version=7', body)).status).toBe(200);
@@ -84,7 +84,7 @@ describe('the door to a manager that is there', () => {
     expect(manager.calls).toContain('DELETE /services/ending');
   });
 
-  it('asks by the ids that it found, so that a name that changes hands meanwhile leads to nobody else', async () => {
+  it('forwards the ids that it checked, so that a renamed resource is not reached', async () => {
     for (const id of secretIds)
       manager.secrets[`${id}0`] = { ID: id, Spec: { Labels: { 'headgate.managed': 'true' } } };
     const body = planned({ env: { HF_TOKEN: '${NAME}' } }).body(
@@ -104,7 +104,7 @@ describe('the door to a manager that is there', () => {
     expect(manager.calls).not.toContain('DELETE /services/renamed');
   });
 
-  it('writes no value of a secret into its log', async () => {
+  it('logs no value of a secret', async () => {
     const Data = Buffer.from('what nobody may read').toString('base64');
     const body = { Name: ownName, Labels: { 'headgate.managed': 'true' }, Data };
     expect((await send('POST', '/secrets/create', body)).status).toBe(200);

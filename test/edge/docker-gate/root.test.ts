@@ -66,18 +66,18 @@ async function askPing({ PORT = '' }: Record<string, string>): Promise<{ status:
   return { status: answer.status, said: await answer.text() };
 }
 
-describe('the door to the Docker socket that starts as root', { tags: 'root' }, () => {
+describe('the Docker gate started as root', { tags: 'root' }, () => {
   it.each([
     [0o600, 0, 'with mode 600: run chmod g+rw on it'],
     [0o660, 65_534, 'set userns_mode: host for the service docker-gate'],
-  ])('says what to do about a socket of mode %o and group %i', async (mode, group, sentence) => {
+  ])('reports the remedy for a socket of mode %o and group %i', async (mode, group, sentence) => {
     own(group, mode);
     const { status, said } = await ping(environment(await freePort(), { HEADGATE_DOCKER_GATE_GROUP: '4711' }));
     expect(status).toBe(502);
     expect(said).toContain(sentence);
   });
 
-  it('says what to do where the group was named wrongly, where there is no socket, and where nothing answers', async () => {
+  it('reports the remedy for a wrong group, a missing socket, and a socket without an answer', async () => {
     own(54_321, 0o660);
     const wrongly = environment(await freePort(), { HEADGATE_DOCKER_GATE_GROUP: '4711' });
     expect((await ping(wrongly)).said).toContain('set DOCKER_GID=54321');
@@ -96,14 +96,14 @@ describe('the door to the Docker socket that starts as root', { tags: 'root' }, 
     expect((await askPing(wrongly)).said).toContain('Nothing answers at the Docker socket');
   });
 
-  it('does not serve where it cannot give up being root', () => {
+  it('exits when it cannot drop root', () => {
     const env = environment(1);
     const all = ['--bounding-set=-all', '--inh-caps=-all', process.execPath, program];
     const { status, stderr } = spawnSync('setpriv', all, { env, encoding: 'utf8' });
     expect([status, stderr]).toEqual([1, expect.stringContaining('needs the capabilities SETUID and SETGID')]);
   });
 
-  it.each([54_321, 0])('has the group %i of its socket, another user, and no capability', async (group) => {
+  it.each([54_321, 0])('runs with the group %i of its socket, as another user, without capabilities', async (group) => {
     own(group, 0o660);
     const env = environment(await freePort());
     const status = await statusOf(env);
@@ -114,7 +114,7 @@ describe('the door to the Docker socket that starts as root', { tags: 'root' }, 
     expect(await askPing(env)).toEqual({ status: 200, said: 'OK' });
   });
 
-  it('stays who it is where nobody is named', async () => {
+  it('keeps its user when none is configured', async () => {
     own(0, 0o660);
     const { HEADGATE_DOCKER_GATE_USER: _user, ...env } = environment(await freePort());
     expect((await statusOf(env))['Uid']).toMatch(/^0\t/);

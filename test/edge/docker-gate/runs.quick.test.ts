@@ -47,12 +47,12 @@ const both = [
   ['a phase of a run', phaseUrl, phase],
 ] as const;
 
-describe('the door to the Docker socket: containers of runs', () => {
-  it.each(both)('takes %s as its runner makes it', (_what, url, body) => {
+describe('the Docker gate: containers of runs', () => {
+  it.each(both)('accepts %s as its runner creates it', (_what, url, body) => {
     expect(bodyOf(post(url, body))).toEqual(body);
   });
 
-  it.each(both)('refuses every other field of Docker’s API in %s', (_what, url, body) => {
+  it.each(both)("rejects every other field of Docker's API in %s", (_what, url, body) => {
     const rest = (all: readonly string[], own: object) => all.filter((field) => !Object.hasOwn(own, field));
     for (const value of [true, 1, 'host', ['/:/host'], { a: 'b' }, null]) {
       for (const field of [...rest(containerFields, body), 'NetworkingConfig']) {
@@ -64,7 +64,7 @@ describe('the door to the Docker socket: containers of runs', () => {
     }
   });
 
-  it.each(both)('refuses %s without any one of the fields that hold it in', (_what, url, body) => {
+  it.each(both)('rejects %s without any one of its confining fields', (_what, url, body) => {
     for (const field of Object.keys(body)) {
       const less = Object.fromEntries(Object.entries(body).filter(([own]) => own !== field));
       expect(post(url, less), field).toEqual(refusal);
@@ -101,7 +101,7 @@ describe('the door to the Docker socket: containers of runs', () => {
     ],
     ['a volume of an engine', { Mounts: [{ Type: 'volume', Source: 'hf-cache', Target: '/mirror', ReadOnly: true }] }],
     ['a life of its own', { RestartPolicy: { Name: 'always' } }],
-  ])('refuses a phase with %s', (_what, fields) => {
+  ])('rejects a phase with %s', (_what, fields) => {
     expect(post(phaseUrl, within(phase, fields))).toEqual(refusal);
   });
 
@@ -112,11 +112,11 @@ describe('the door to the Docker socket: containers of runs', () => {
     ['an egress that nobody knows', { Cmd: ['everything'] }],
     ['a volume elsewhere', { Volumes: { '/work': {}, '/etc': {} } }],
     ['the image of an engine', { Image: engineImage }],
-  ])('refuses a keeper with %s', (_what, fields) => {
+  ])('rejects a keeper with %s', (_what, fields) => {
     expect(post(keeperUrl, { ...keeper, ...fields })).toEqual(refusal);
   });
 
-  it('refuses a keeper in a network that is neither its own nor of the list, or with another capability', () => {
+  it('rejects a keeper in a network that is neither its own nor listed, or with another capability', () => {
     expect(bodyOf(post(keeperUrl, within(keeper, { NetworkMode: 'site' })))).toMatchObject({ User: '0:0' });
     for (const fields of [
       { NetworkMode: 'bridge' },
@@ -129,7 +129,7 @@ describe('the door to the Docker socket: containers of runs', () => {
     }
   });
 
-  it('refuses names that are not those of its labels, and an engine under the name of a run', () => {
+  it('rejects names that differ from the labels, and an engine with the name of a run', () => {
     for (const name of [containerName(otherId, 'work'), 'headgate-chat-0123456789', containerName(runId, 'apply')]) {
       expect(post(`/v1.41/containers/create?name=${name}`, keeper), name).toEqual(refusal);
       expect(post(`/v1.41/containers/create?name=${name}`, phase), name).toEqual(refusal);
@@ -138,18 +138,18 @@ describe('the door to the Docker socket: containers of runs', () => {
     expect(post(phaseUrl, { ...phase, Labels: { ...labelsOf('fleet', runId, 'apply'), a: 'b' } })).toEqual(refusal);
   });
 
-  it('refuses runs altogether where no image is listed, and the image of runs for engines', () => {
+  it('rejects runs when no image is listed, and an engine image for a run', () => {
     for (const [, url, body] of both) expect(ask('POST', url, body, { ...policy, runImages: [] })).toEqual(refusal);
     expect(post(phaseUrl, { ...phase, Image: engineImage })).toEqual(refusal);
   });
 
-  it('asks whether the container that a phase leans on is one of a run', () => {
+  it('checks that the container a phase depends on is one of a run', () => {
     expect(post(phaseUrl, phase)).toMatchObject({
       targets: [{ path: `/v1.41/containers/${containerName(runId, 'work')}/json`, labels: ['headgate.run'] }],
     });
   });
 
-  it('renames phases alone, and never to what keeps a volume', () => {
+  it('renames only phases, and never to the name of a volume keeper', () => {
     const rename = (to: string) => ask('POST', `/v1.41/containers/abc/rename?name=${to}`, undefined, policy);
     expect(rename(containerName(runId, 'apply'))).not.toHaveProperty('refusal');
     expect(rename(`${containerName(runId, 'apply')}.stopping`)).not.toHaveProperty('refusal');
@@ -177,13 +177,13 @@ describe('the door to the Docker socket: containers of runs', () => {
     ['POST', '/v1.41/containers/abc/exec', false],
     ['POST', '/v1.41/containers/abc/update', false],
     ['GET', '/v1.41/containers/abc/export', false],
-  ])('of %s %s says %s', (method, url, isAllowed) => {
+  ])('decides about %s %s of a run: allowed is %s', (method, url, isAllowed) => {
     const decision = ask(method, url, undefined, policy);
     expect(decision).toMatchObject(isAllowed ? { targets: [{ labels: ['headgate.run'] }] } : refusal);
   });
 });
 
-describe('the door to the Docker socket: files of runs', () => {
+describe('the Docker gate: files of runs', () => {
   const received: Buffer[] = [];
   let engine: Server | null = null;
   let gate: DockerGate | null = null;
@@ -235,20 +235,20 @@ describe('the door to the Docker socket: files of runs', () => {
     ['a file with a path of the machine', { name: '/etc/passwd' }],
     ['a file that leads out', { name: 'run/../../etc/passwd' }],
     ['a file that leads out in the middle', { name: 'run/a/../../../x' }],
-  ])('refuse %s, and nothing of the archive reaches the engine', async (_what, entry) => {
+  ])('rejects %s, and forwards nothing of the archive', async (_what, entry) => {
     const { status, said } = await put(await packed(plain, entry));
     expect([status, said]).toEqual([403, expect.stringContaining('archive')]);
     expect(received).toEqual([]);
   });
 
-  it('refuse bytes that are no archive, and containers that are no run’s', async () => {
+  it('rejects bytes that are no archive, and containers that are not of a run', async () => {
     expect((await put(Buffer.alloc(2048, 'x'))).status).toBe(403);
     const fine = await packArchive([{ path: 'run/a', bytes: Buffer.from('a') }], { uid: 65_532, gid: 65_532 });
     expect((await put(fine, 'replica')).status).toBe(403);
     expect(received).toEqual([]);
   });
 
-  it('pass on as plain files of the run’s user, whoever they were of', async () => {
+  it("forwards files as plain files of the run's user, for any original owner", async () => {
     expect((await put(await packed(plain, { name: `run/${'deep/'.repeat(40)}b`, mode: 0o666 }))).status).toBe(200);
     const bounds = { bytesMax: 1000, entriesMax: 1000 };
     const files = await readArchive(Readable.from(received), bounds);

@@ -5,7 +5,7 @@ import { ask, createService, planned, secretIds, serviceOf } from '#test/docker-
 
 const refusal = { refusal: expect.any(String) };
 
-describe('the door to the Docker socket of a manager', () => {
+describe('the Docker gate: Swarm', () => {
   it.each([
     ['services', 'GET', '/services'],
     ['tasks', 'GET', '/tasks'],
@@ -15,13 +15,13 @@ describe('the door to the Docker socket of a manager', () => {
     ['a new service', 'POST', '/services/create'],
     ['a log', 'GET', '/services/headgate-a/logs?stdout=1'],
     ['the end of a service', 'DELETE', '/services/headgate-a'],
-  ])('refuses %s until a swarm is allowed', (_what, method, url) => {
+  ])('rejects %s until HEADGATE_DOCKER_SWARM is set', (_what, method, url) => {
     expect(ask(method, `/v1.41${url}`, undefined, { allowsSwarm: false })).toEqual({
       refusal: 'Calls of a swarm need HEADGATE_DOCKER_SWARM.',
     });
   });
 
-  it('refuses an overlay network until a swarm is allowed', () => {
+  it('rejects an overlay network until HEADGATE_DOCKER_SWARM is set', () => {
     const overlay = {
       Name: ownName,
       CheckDuplicate: true,
@@ -51,11 +51,11 @@ describe('the door to the Docker socket of a manager', () => {
     ['the log of one task', 'GET', '/tasks/abc/logs?stdout=1'],
     ['the way back of a service', 'POST', '/services/abc/update?version=1&rollback=previous'],
     ['a login from another service', 'POST', '/services/abc/update?version=1&registryAuthFrom=spec'],
-  ])('refuses %s', (_what, method, url) => {
+  ])('rejects %s', (_what, method, url) => {
     expect(ask(method, url)).toHaveProperty('refusal');
   });
 
-  it('refuses every other field of Docker’s API, whatever its value', () => {
+  it("rejects every other field of Docker's API, with any value", () => {
     const body = serviceOf();
     const { TaskTemplate: task } = body;
     const rest = (all: readonly string[], ours: object) => all.filter((field) => !Object.hasOwn(ours, field));
@@ -117,13 +117,13 @@ describe('the door to the Docker socket of a manager', () => {
         ],
       },
     ],
-  ])('refuses a service with %s', (_what, fields) => {
+  ])('rejects a service with %s', (_what, fields) => {
     const body = serviceOf();
     const TaskTemplate = { ...body.TaskTemplate, ContainerSpec: { ...body.TaskTemplate.ContainerSpec, ...fields } };
     expect(createService({ ...body, TaskTemplate })).toHaveProperty('refusal');
   });
 
-  it('refuses a service with a mount that a template of the swarm leads elsewhere', () => {
+  it('rejects a service whose mount contains a Swarm template', () => {
     for (const fields of [asMount(leading), asMount('/srv/models', '/{{.Node.Hostname}}')]) {
       const { TaskTemplate, ...rest } = serviceOf();
       const ContainerSpec = { ...TaskTemplate.ContainerSpec, ...fields };
@@ -143,7 +143,7 @@ describe('the door to the Docker socket of a manager', () => {
     ['a life of its own', { RestartPolicy: { Condition: 'any' } }],
     ['a plugin', { Runtime: 'plugin', PluginSpec: { Remote: 'evil/plugin' } }],
     ['further limits', { Resources: { Limits: { MemoryBytes: 1, Pids: 1 } } }],
-  ])('refuses a task with %s', (_what, fields) => {
+  ])('rejects a task with %s', (_what, fields) => {
     const body = serviceOf();
     expect(createService({ ...body, TaskTemplate: { ...body.TaskTemplate, ...fields } })).toHaveProperty('refusal');
   });
@@ -159,7 +159,7 @@ describe('the door to the Docker socket of a manager', () => {
     ['a chosen port', { EndpointSpec: { Mode: 'dnsrr', Ports: [{ ...tcp(), PublishedPort: 443 }] } }],
     ['a port on all nodes', { EndpointSpec: { Mode: 'dnsrr', Ports: [{ ...tcp(), PublishMode: 'ingress' }] } }],
     ['an update by itself', { UpdateConfig: { Parallelism: 0 } }],
-  ])('refuses a service with %s', (_what, fields) => {
+  ])('rejects the spec of a service with %s', (_what, fields) => {
     expect(createService({ ...serviceOf(), ...fields }, { allowsPorts: true })).toHaveProperty('refusal');
   });
 
@@ -167,7 +167,7 @@ describe('the door to the Docker socket of a manager', () => {
     return { Protocol: 'tcp', TargetPort: 8000, PublishMode: 'host' };
   }
 
-  it('refuses published ports where they are not allowed', () => {
+  it('rejects published ports where they are not allowed', () => {
     const body = serviceOf({}, { network: 'host' });
     expect(createService(body)).toHaveProperty('refusal');
     expect(bodyOf(createService(body, { allowsPorts: true }))).toEqual(body);
@@ -179,13 +179,13 @@ describe('the door to the Docker socket of a manager', () => {
     ['from a driver', { Driver: { Name: 'vault' } }],
     ['that is a template', { Templating: { Name: 'golang' } }],
     ['that is no text', { Data: { a: 1 } }],
-  ])('refuses a secret %s', (_what, fields) => {
+  ])('rejects a secret %s', (_what, fields) => {
     const body = { Name: ownName, Labels: planned().labels, Data: 'YQ==' };
     expect(ask('POST', '/secrets/create', body)).toMatchObject({ body: JSON.stringify(body) });
     expect(ask('POST', '/secrets/create', { ...body, ...fields })).toHaveProperty('refusal');
   });
 
-  it('passes on every service that the driver makes, once its network and secrets are found to be ours', () => {
+  it('forwards every service that the driver creates, once its network and secrets have our label', () => {
     const plan = planned({ env: { HF_TOKEN: '${NAME}' } });
     const body = plan.body(secretIds, null);
     expect(bodyOf(createService(body))).toEqual(body);
@@ -215,7 +215,7 @@ describe('the door to the Docker socket of a manager', () => {
     expect(bodyOf(createService(full))).toEqual(full);
   });
 
-  it('shows only what bears our label', () => {
+  it('lists only what has our label', () => {
     for (const path of ['/services', '/tasks', '/secrets']) {
       const call = ask('GET', `${path}?filters=${encodeURIComponent('{"label":["a"]}')}`);
       const query = new URLSearchParams('path' in call ? call.path.split('?')[1] : '');
