@@ -203,9 +203,9 @@ describe('the why of a request', () => {
     await answer.text();
     const { id }: Body = await bench.recordOf(answer);
     const text = textOf(await admin.get(`/portal/usage/${id}`));
-    const head = /Duration  ([\d.]+ m?s)/.exec(text)?.[1];
+    const head = /Duration ([\d.]+ m?s)/.exec(text)?.[1];
     expect(head).toBeDefined();
-    expect(/Total  ([\d.]+ m?s)/.exec(text)?.[1]).toBe(head);
+    expect(/Total ([\d.]+ m?s)/.exec(text)?.[1]).toBe(head);
   });
 });
 
@@ -287,7 +287,7 @@ describe('applying a stack', () => {
     const stacks: Body = await (await bench.gateway.request('/v1/stacks')).json();
     const page = await admin.get(`/portal/stacks/${stacks.data[0].id}/apply?cluster=${id}`);
     expect(page.status).toBe(200);
-    expect(textOf(page)).toContain('The cluster bare has no nodes yet');
+    expect(textOf(page)).toContain('Cluster bare has no nodes yet');
     expect(page.text).toContain(`href="/portal/clusters/${id}`);
     expect(page.text).not.toContain('>Apply</button>');
     expect(page.text).not.toContain('cluster_id: has');
