@@ -55,8 +55,8 @@ const eventsOf = ({ id, secret }: Tenant): Json[] =>
 
 const typesOf = (tenant: Tenant): string[] => eventsOf(tenant).map(({ type }) => String(type));
 
-describe('a gateway', () => {
-  it('tells of keys that are made, rotated, reported and revoked, and of nothing where that failed', async () => {
+describe('alerts of a gateway', () => {
+  it('report keys that are created, rotated, reported and revoked, and nothing for a failed request', async () => {
     const tenant = await makeTenant('Keys');
     const { key } = tenant;
     const refused = await gateway.request('/v1/keys', { body: { name: 'x', limits: 1 }, key });
@@ -96,7 +96,7 @@ describe('a gateway', () => {
     expect(mail.letters.filter(({ to }) => to.includes(tenant.admin))).toHaveLength(1);
   });
 
-  it('tells of a low balance once, and by mail what was chosen', async () => {
+  it('report a low balance once, and send only the chosen events by mail', async () => {
     const tenant = await makeTenant('Low');
     const { id, key } = tenant;
     // Of what was before somebody chooses mails go as they went before.
@@ -114,7 +114,7 @@ describe('a gateway', () => {
     expect(low()).toHaveLength(1);
   });
 
-  it('keeps secrets and addresses of webhooks out of its log', async () => {
+  it('keep secrets and addresses of webhooks out of the log', async () => {
     const tenant = await makeTenant('Logged');
     receiver.status = 500;
     try {
@@ -128,8 +128,8 @@ describe('a gateway', () => {
   });
 });
 
-describe('the pages', () => {
-  it('make a webhook, show its secret once, try it out, send again, rotate and delete it, without a script', async () => {
+describe('the webhook pages', () => {
+  it('create a webhook, show its secret once, test, resend, rotate and delete it, without JavaScript', async () => {
     const tenant = await makeTenant('Pages');
     const visitor = await signInPerson(gateway, tenant.admin);
     const refused = await visitor.post('/portal/webhooks', { url: 'https://127.0.0.1/', all_events: 'yes' });

@@ -39,7 +39,7 @@ async function start(env: Readonly<Record<string, string>>): Promise<TestGateway
 
 describe('the chapter on changing secrets', () => {
   it.for(['Hugging Face token', 'Mail server', 'OIDC client secret'])(
-    'keeps the secret in use where nothing is pasted, and the old one until it is deleted: %s',
+    'keeps the current secret when nothing is pasted, and the old one until it is deleted: %s',
     async (heading) => {
       const [change = ''] = chapterLines(rotateChapter, heading);
       const [, name = ''] = /> compose\/secrets\/(\w+)$/m.exec(change) ?? [];
@@ -53,7 +53,7 @@ describe('the chapter on changing secrets', () => {
     },
   );
 
-  it('names the old passphrase of backups by the day of its change', async () => {
+  it('names the old backup passphrase by the date of its change', async () => {
     writeFileSync(secretFile('backup_passphrase'), 'first\n');
     const [change = ''] = chapterLines(rotateChapter, 'Passphrase of backups');
     await paste(change, clone);

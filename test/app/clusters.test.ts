@@ -11,8 +11,8 @@ const said = ({ logLines }: TestGateway, text: string): Json[] =>
   logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === text);
 const cannot = 'secrets cannot be encrypted on this gateway; everything else works';
 
-describe('a gateway that is started', () => {
-  it('with another platform key says so and serves; with the old one behind a new one it encrypts all anew', async () => {
+describe('a gateway start', () => {
+  it('reports an unknown platform key and serves, and encrypts all secrets again with the old key after a new one', async () => {
     const database = await createTestDatabase();
     const key = `sk-hg-${'k'.repeat(40)}`;
     const start = (env: Readonly<Record<string, string>>) =>

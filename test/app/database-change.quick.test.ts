@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { followDatabaseChanges } from '#app/database-change.ts';
 import type { DatabaseListener } from '#core/gateways/gateways.ts';
 
-it('rejects when engine files were read meanwhile, so that the next heartbeat reads everything again', async () => {
+it('rejects when engine files were read in between, so that the next heartbeat reads everything again', async () => {
   let listener: DatabaseListener | null = null;
   const recovered = [false, true];
   const read: string[] = [];

@@ -31,7 +31,7 @@ function stopClock(beforeEndMs: number) {
   return { now: () => nowMs, monotonicMs: () => nowMs, turn: (ms: number) => void (nowMs += ms) };
 }
 
-it('who runs the platform is told of an engine that failed, once an hour at most, whichever gateway looks', async () => {
+it('notifies the platform administrators of a failed engine at most once per hour, from any gateway', async () => {
   const clock = stopClock(hourMs / 2);
   const one = saidOf('chat');
   await openGateway('chat', clock)();
@@ -42,7 +42,7 @@ it('who runs the platform is told of an engine that failed, once an hour at most
   expect(await told('chat')).toEqual([one, one]);
 });
 
-it('who was told just before an hour of the clock ended is not told again just after it', async () => {
+it('sends no second alert just after the hour of the clock ends', async () => {
   const clock = stopClock(1000);
   const one = saidOf('large');
   const look = openGateway('large', clock);

@@ -7,7 +7,7 @@ const scene = useScene();
 const { ask, deliver, make } = scene;
 const dayMs = 24 * hourMs;
 
-it('an organization is told of a key that expires soon once, however often it is looked for, and of no secret', async () => {
+it('notifies an organization once of a key that expires soon, without its secret', async () => {
   const webhook = await make({ events: ['api_key.expiring'] });
   const look = async (): Promise<void> => {
     await tellOfExpiring(scene.api.keys, scene.api.alerts);

@@ -60,8 +60,8 @@ const lettersTo = (email: string): readonly ArrivedLetter[] => mail.letters.filt
 const isTold = async (tenant: Tenant): Promise<boolean> => (await read(tenant))['wallet_alerted_at'] !== null;
 const patience = { timeout: 300_000 };
 
-describe('a low balance', () => {
-  it('is told to those who administer the organization and to nobody else, once until it is not low', async () => {
+describe('a low balance alert', () => {
+  it("goes only to the organization's administrators, once until the balance is no longer low", async () => {
     const [low, high] = [await makeTenant('Low'), await makeTenant('High')];
     expect(await change(high, '10')).toMatchObject({ wallet_alert_below: '10', wallet_alerted_at: null });
     expect(await change(low, '10.5')).toMatchObject({ wallet_alert_below: '10.5', wallet_alerted_at: null });

@@ -32,7 +32,7 @@ async function doctor(): Promise<Body> {
   return JSON.parse(stdout).checks.find(({ name }: { name: string }) => name === 'gateway');
 }
 
-it('serves models as while PostgreSQL is away, says that the database is older, and books all once that is migrated', async () => {
+it('serves models with an older database, warns in /readyz, and applies all records after the migration', async () => {
   const { db, databaseUrl, logLines } = bench.gateway;
   expect((await bench.chat({})).status).toBe(200);
   await eventually(async () => ((await readyz()).status === 200 ? true : null));

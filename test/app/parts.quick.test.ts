@@ -24,7 +24,7 @@ function useParts() {
 }
 
 describe('a list of parts', () => {
-  it('is started in its order, each part after the one before, and stopped in the reverse order', async () => {
+  it('starts in order, one part after the other, and stops in reverse order', async () => {
     const { said, log, part } = useParts();
     const { stop } = await startParts([part('a'), part('b'), part('c')], log);
     expect(said).toEqual(['+a', '+b', '+c']);
@@ -32,7 +32,7 @@ describe('a list of parts', () => {
     expect(said).toEqual(['+a', '+b', '+c', '-c', '-b', '-a']);
   });
 
-  it('has parts that only start and parts that only stop', async () => {
+  it('may have parts that only start and parts that only stop', async () => {
     const { said, log } = useParts();
     const onlyStop: Part = { name: 'a', stop: () => void said.push('-a') };
     const onlyStart: Part = { name: 'b', start: () => void said.push('+b') };
@@ -41,7 +41,7 @@ describe('a list of parts', () => {
     expect(said).toEqual(['+b', '-a']);
   });
 
-  it('stops the part whose start fails and those before it, starts no more, and says why', async () => {
+  it('stops the part whose start failed and those before it, starts no more, and throws the error', async () => {
     const { said, lines, log, part, failing } = useParts();
     const parts = [part('a'), part('b', { start: failing('no port') }), part('c')];
     await expect(startParts(parts, log)).rejects.toThrow('no port');
@@ -49,7 +49,7 @@ describe('a list of parts', () => {
     expect(lines).toEqual([]);
   });
 
-  it('says why a start failed, and not what failed while its parts were stopped', async () => {
+  it('throws the error of the failed start, not that of a failed stop', async () => {
     const { said, lines, log, part, failing } = useParts();
     const parts = [part('a'), part('b', { stop: failing('stuck') }), part('c', { start: failing('no port') })];
     await expect(startParts(parts, log)).rejects.toThrow('no port');
@@ -57,7 +57,7 @@ describe('a list of parts', () => {
     expect(lines).toMatchObject([{ part: 'b', err: { message: 'stuck' } }]);
   });
 
-  it('stops the others when a stop fails, by a rejection or at once, and logs it by the name of the part', async () => {
+  it("stops the other parts when a stop fails, rejected or thrown, and logs it with the part's name", async () => {
     const { said, lines, log, part, failing } = useParts();
     const atOnce = (): never => {
       throw new Error('at once');
@@ -76,7 +76,7 @@ describe('a list of parts', () => {
     expect((error as AggregateError).errors).toEqual([new Error('later'), new Error('at once')]);
   });
 
-  it('is stopped once, also when that is asked for twice', async () => {
+  it('stops once when stop is called twice', async () => {
     const { said, log, part } = useParts();
     const { stop } = await startParts([part('a')], log);
     await Promise.all([stop(), stop()]);
@@ -84,7 +84,7 @@ describe('a list of parts', () => {
     expect(said).toEqual(['+a', '-a']);
   });
 
-  it('hands every part the wish to stop at once, also when it comes while the first are stopped', async () => {
+  it('passes a forced stop to every part at once, also while the first parts stop', async () => {
     const { said, log, part } = useParts();
     const force = new AbortController();
     const waits = part('b', {
@@ -101,7 +101,7 @@ describe('a list of parts', () => {
     expect(said).toEqual(['+a', '+b', '-a true']);
   });
 
-  it('is stopped in peace when nobody may force it', async () => {
+  it('stops without force when no signal is given', async () => {
     const { said, log, part } = useParts();
     const { stop } = await startParts([part('a', { stop: (force) => void said.push(`-a ${force.aborted}`) })], log);
     await stop();

@@ -79,8 +79,8 @@ const versions = async (gateway: TestGateway): Promise<string[]> =>
 const listed = async (gateway: TestGateway): Promise<Body> =>
   (await gateway.request('/v1/admin/engines', { key: adminKey })).json();
 
-describe('gateways that differ', () => {
-  it('list the difference with its values and gateways, count it for Prometheus, and say when it is over', async () => {
+describe('gateways with different settings or prices', () => {
+  it('are listed with values and gateways, counted in the metrics, and logged again when they agree', async () => {
     const folder = folderWith(priced('1'));
     const one = await start(folderWith(priced('1')), { HEADGATE_METRICS_PORT: '0', HEADGATE_STORE_DAYS: '7' });
     expect((await listed(one)).differences).toEqual([]);
@@ -116,7 +116,7 @@ describe('gateways that differ', () => {
 });
 
 describe('gateways that differ for longer than HEADGATE_ROLLOUT_SECONDS', () => {
-  it('are counted as overdue for Prometheus, and not before', async () => {
+  it('are counted as overdue in the metrics, and not before', async () => {
     const startWith = (days: string, rolloutSeconds: string): Promise<TestGateway> =>
       start(folderWith(priced('1')), {
         HEADGATE_METRICS_PORT: '0',
@@ -135,8 +135,8 @@ describe('gateways that differ for longer than HEADGATE_ROLLOUT_SECONDS', () => 
   });
 });
 
-describe('gateways that may make more connections than PostgreSQL allows', () => {
-  it('log a warning when the second one starts, and none when the first does', async () => {
+describe('gateways whose pools exceed the connections of PostgreSQL', () => {
+  it('log a warning when the second one starts, and none when the first starts', async () => {
     let allowed = 0;
     await withServer(database.url, async (sql) => {
       const [row] = await sql<{ allowed: number }[]>`
@@ -154,7 +154,7 @@ describe('gateways that may make more connections than PostgreSQL allows', () =>
 });
 
 describe('a changed price', () => {
-  it('applies on no gateway while one still has the old file, and on all once the last has the new one', async () => {
+  it('applies on no gateway while one has the old file, and on all once the last has the new file', async () => {
     const [first, second] = [folderWith(priced('1')), folderWith(priced('1'))];
     const one = await start(first);
     const two = await start(second);
@@ -168,7 +168,7 @@ describe('a changed price', () => {
     expect(await versions(one)).toEqual(['1000000', '2000000']);
   });
 
-  it('does not come back with a gateway that starts with the old file', async () => {
+  it('is not undone by a gateway that starts with the old file', async () => {
     const current = folderWith(priced('2'));
     const one = await start(current);
     const late = await start(folderWith(priced('1')));
@@ -179,7 +179,7 @@ describe('a changed price', () => {
     expect(await versions(again)).toEqual(['2000000']);
   });
 
-  it('applies once the gateway with the other file is gone for longer than a rollout takes', async () => {
+  it('applies once the gateway with the other file has been gone for longer than a rollout', async () => {
     const one = await start(folderWith(priced('1')));
     const two = await start(folderWith(priced('3')), { HEADGATE_ROLLOUT_SECONDS: '1' });
     expect(await priceAt(two)).toBe('1');
@@ -187,7 +187,7 @@ describe('a changed price', () => {
     await eventually(async () => (await priceAt(two)) === '3');
   });
 
-  it('applies at once on a gateway that is alone, also a former price', async () => {
+  it('applies at once on a single gateway, also when it returns to a former price', async () => {
     const folder = folderWith(priced('1'));
     const one = await start(folder);
     for (const usd of ['2', '1']) {
@@ -200,7 +200,7 @@ describe('a changed price', () => {
     expect(await priceAt(await start(folder))).toBe('2');
   });
 
-  it('waits for no gateway whose files differ in something else, or lack the model', async () => {
+  it('does not wait for gateways whose files differ in something else, or lack the model', async () => {
     const folder = folderWith(priced('1'));
     const one = await start(folder);
     await start(folderWith(priced('2', ['aliases: [other]'])));
@@ -212,7 +212,7 @@ describe('a changed price', () => {
     expect(await priceAt(one)).toBe('2');
   });
 
-  it('is in the audit log with the old and the new figures and the file; a first price is not', async () => {
+  it('is in the audit log with old and new prices and the file, except a first price', async () => {
     const folder = folderWith(priced('1'));
     const one = await start(folder);
     writeFileSync(join(folder, 'chat.yaml'), priced('1.5'));

@@ -6,7 +6,7 @@ import { type Body, eventually, standinFile, useInference } from '#test/inferenc
 const keysOfOne = 4;
 const reportsOfKey = 6;
 
-describe('reports', () => {
+describe('slow reports', () => {
   const bench = useInference(() => ({
     engines: { chat: standinFile('chat') },
     env: { HEADGATE_REPORTS_POOL: '2', HEADGATE_REPORT_SECONDS: '1' },
@@ -43,7 +43,7 @@ describe('reports', () => {
     return Number(row?.['n']);
   };
 
-  it('hold up nobody else: all keys of one organization ask for what takes long, and another one chats', async () => {
+  it('delay no other organization and no chat when all keys of one organization request them', async () => {
     const loud = await openOrganization('Loud');
     const quiet = await openOrganization('Quiet');
     let answers: Promise<Response[]> = Promise.resolve([]);

@@ -14,12 +14,12 @@ const well: UpkeepFigures = {
 const named = (over: Partial<UpkeepFigures>): string[] =>
   problemsOf({ ...well, ...over }).map(({ problem }) => problem);
 
-it('reports nothing while there is room, nothing is lost, and before anything is measured', () => {
+it('reports nothing while there is room, nothing is lost, or nothing is measured yet', () => {
   expect(named({})).toEqual([]);
   expect(named({ dataDisk: null, redis: null, unexplained: null })).toEqual([]);
 });
 
-it('reports a disk and a Redis that are used to 90 %, with their sizes', () => {
+it('reports a disk and a Redis that are 90 % full, with their sizes', () => {
   const full = { used: 90 * gib, size: 100 * gib };
   expect(problemsOf({ ...well, dataDisk: full, redis: full })).toEqual([
     { problem: 'disk_nearly_full', text: 'The disk of the data folder is full to 90 % of 100.0 GiB.' },
@@ -27,13 +27,13 @@ it('reports a disk and a Redis that are used to 90 %, with their sizes', () => {
   ]);
 });
 
-it('reports a newest backup of more than 36 hours', () => {
+it('reports a newest backup older than 36 hours', () => {
   expect(problemsOf({ ...well, backupAgeMs: 50.5 * 3_600_000 })).toEqual([
     { problem: 'backup_old', text: 'The newest good backup is 50 hours old.' },
   ]);
 });
 
-it('reports a platform key that is missing in the words of its check, and hours that nothing explains', () => {
+it('reports a missing platform key with the reason, and unexplained token counts', () => {
   expect(problemsOf({ ...well, keyTrouble: 'The key abc is missing.', unexplained: 2 })).toMatchObject([
     { problem: 'platform_key_missing', text: 'The key abc is missing.' },
     { problem: 'reconcile_unexplained', text: expect.stringContaining('2 models') },
