@@ -112,7 +112,7 @@ describe('slots of one name', () => {
     expect(await turns.during('a', async () => 'done')).toBe('done');
   });
 
-  it('waits indefinitely without a bound', async () => {
+  it('waits indefinitely without a limit', async () => {
     const turns = new ConcurrencyLimit({ atOncePerNameMax: 1, waitingPerNameMax: 1 });
     const end = await turns.take('a');
     const waits = turns.take('a');

@@ -23,11 +23,11 @@ describe('a secret in a file', () => {
     ['that is not there', '/nowhere/at/all', 'REDIS_URL_FILE: /nowhere/at/all cannot be read'],
     ['that is a folder', '/tmp', 'REDIS_URL_FILE: /tmp cannot be read'],
     ['that is endless', '/dev/zero', 'REDIS_URL_FILE: /dev/zero'],
-  ])('is refused %s', (_what, path, sentence) => {
+  ])('is rejected %s', (_what, path, sentence) => {
     expect(() => readSecretFiles({ REDIS_URL_FILE: path })).toThrow(sentence);
   });
 
-  it('is refused where it has several lines, or a NUL', () => {
+  it('is rejected when it has several lines or a NUL', () => {
     for (const text of ['a\nb', 'a\0', '\n\n']) {
       expect(() => readSecretFiles({ HEADGATE_BOOTSTRAP_KEY_FILE: secret(text) })).toThrow(
         'must contain exactly one line',
@@ -35,7 +35,7 @@ describe('a secret in a file', () => {
     }
   });
 
-  it('is refused where the variable itself is set, too', () => {
+  it('is rejected when the variable itself is also set', () => {
     const both = { HEADGATE_BOOTSTRAP_KEY: 'x', HEADGATE_BOOTSTRAP_KEY_FILE: secret('y') };
     expect(() => readSecretFiles(both)).toThrow('HEADGATE_BOOTSTRAP_KEY is also set');
     const password = { DATABASE_URL: 'postgres://a:b@c/d', POSTGRES_PASSWORD_FILE: secret('y') };
@@ -47,18 +47,18 @@ describe('a secret in a file', () => {
     expect(readSecretFiles(whole)).toMatchObject({ DATABASE_URL: 'postgres://a:b@c/d' });
   });
 
-  it('never shows itself in an error', () => {
+  it('never appears in an error', () => {
     const path = secret('hunter2\nhunter2');
     expect(() => readSecretFiles({ REDIS_URL_FILE: path })).not.toThrow('hunter2');
   });
 
-  it('is the value of its variable, without the end of its line; an empty one counts as not set', () => {
+  it('becomes the value of its variable without the line end, and an empty setting counts as unset', () => {
     const read = readSecretFiles({ REDIS_URL_FILE: secret('redis://r\n'), HF_TOKEN_FILE: secret(''), PORT: '1' });
     expect(read).toEqual({ REDIS_URL: 'redis://r', HF_TOKEN: '', PORT: '1' });
     expect(readSecretFiles({ REDIS_URL: 'redis://r', REDIS_URL_FILE: '' })).toEqual({ REDIS_URL: 'redis://r' });
   });
 
-  it('completes the URL of the database, whatever characters the password has', () => {
+  it('completes the database URL, for any characters in the password', () => {
     const password = `a%b@c/ d':é`;
     const read = readSecretFiles({ DATABASE_URL: url, POSTGRES_PASSWORD_FILE: secret(`${password}\n`) });
     expect(decodeURIComponent(new URL(read['DATABASE_URL'] ?? '').password)).toBe(password);
@@ -66,13 +66,13 @@ describe('a secret in a file', () => {
     expect(readSecretFiles({ POSTGRES_PASSWORD_FILE: '/nowhere' })).toHaveProperty('POSTGRES_PASSWORD_FILE');
   });
 
-  it('leaves settings that take a path, and paths that are nobody else’s secrets, as they are', () => {
+  it('does not replace settings that take a path, nor the standard paths of other programs', () => {
     const paths = { HEADGATE_STATEMENT_KEY_FILE: '/run/secrets/key', SSL_CERT_FILE: '/etc/ssl/cert.pem' };
     expect(readSecretFiles(paths)).toEqual(paths);
     expect(() => readSecretFiles({ UPSTREAM_KEY_FILE: '/run/secrets/nothing-there' })).toThrow('UPSTREAM_KEY_FILE');
   });
 
-  it('is not read for a program that has no use for it', () => {
+  it('is not read for a program that does not use its variable', () => {
     const environment = { REDIS_URL_FILE: '/nowhere', HEADGATE_URL: 'http://a', HEADGATE_API_KEY_FILE: secret('k') };
     const own = ownVariables(environment, { HEADGATE_URL: true, HEADGATE_API_KEY: true });
     expect(readSecretFiles(own)).toEqual({ HEADGATE_URL: 'http://a', HEADGATE_API_KEY: 'k' });

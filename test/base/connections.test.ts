@@ -42,7 +42,7 @@ async function ask(
   return { client, server, taken };
 }
 
-it('an answer that is long in the making is waited for, with another one before it on its connection', async () => {
+it('waits for a slow answer, with another answer before it on its connection', async () => {
   let text = '';
   const stallMs = 500;
   const { client, server, taken } = await ask(stallMs, (outgoing) => outgoing.end(long));
@@ -60,15 +60,15 @@ it('an answer that is long in the making is waited for, with another one before 
 describe.each([
   ['whole', (outgoing: ServerResponse) => outgoing.setHeader('content-length', long.length).end(long)],
   ['in chunks', (outgoing: ServerResponse) => (outgoing.write('x'), outgoing.end(long))],
-])('the last bytes of an answer, %s', (_, end) => {
-  it('are not kept for ever for a client that takes nothing of them', async () => {
+])('the last bytes of an answer, %s,', (_, end) => {
+  it('are dropped after a time for a client that reads none of them', async () => {
     const { client, taken } = await ask(100, (outgoing) => void end(outgoing));
     client.pause();
     await eventually(async () => taken.closed);
     expect(taken.writableFinished).toBe(false);
   });
 
-  it('all reach a client that is slow', async () => {
+  it('all reach a slow client', async () => {
     const { client, taken } = await ask(20_000, (outgoing) => void end(outgoing));
     let bytes = 0;
     client.on('data', (chunk: Buffer) => {
@@ -82,7 +82,7 @@ describe.each([
   });
 });
 
-it('an idle connection is closed when its time is over, but not while a request on it waits to be read', async () => {
+it('closes an idle connection when its time is over, unless a request on it waits to be read', async () => {
   const keepAliveTimeout = 1000;
   const server = createServer({ keepAliveTimeout, keepAliveTimeoutBuffer: 0 });
   const connections = guardConnections(server, {
@@ -113,7 +113,7 @@ it('an idle connection is closed when its time is over, but not while a request 
   expect(text).toMatch(/\/first[^]*\/second$/);
 });
 
-it('what is open is not closed for the next connection: a websocket, an event stream, and none that is idle', async () => {
+it('closes no websocket, event stream or busy connection for a new connection', async () => {
   const server = createServer();
   const connections = guardConnections(server, {
     connectionsMax: 3,

@@ -33,7 +33,7 @@ const holder = `
 `;
 
 describe('the lock of a data folder', () => {
-  it('refuses a second holder in the same process, with a sentence that names the variable', () => {
+  it('rejects a second holder in the same process, with a message that names the variable', () => {
     const release = lockDataDir(dir);
     expect(() => lockDataDir(dir)).toThrow(
       `HEADGATE_DATA_DIR: the folder ${dir} is in use by another gateway (process ${process.pid})`,
@@ -41,7 +41,7 @@ describe('the lock of a data folder', () => {
     release();
   });
 
-  it('is free again once released, which may be said twice', () => {
+  it('is free again after its release, which may be called twice', () => {
     const release = lockDataDir(dir);
     expect(statSync(join(dir, 'gateway.lock')).mode & 0o777).toBe(0o600);
     release();
@@ -52,7 +52,7 @@ describe('the lock of a data folder', () => {
   it.each([
     ['', 1],
     [', also one that asked for it twice', 2],
-  ])('refuses a second process, and is free as soon as the first is killed%s', async (_, tries) => {
+  ])('rejects a second process, and is free as soon as the first is killed%s', async (_, tries) => {
     const child = spawn(process.execPath, ['--expose-gc', '--input-type=module', '-e', holder, dir, String(tries)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -66,7 +66,7 @@ describe('the lock of a data folder', () => {
     expect(() => lockDataDir(dir)()).not.toThrow();
   });
 
-  it('lets other folders be', () => {
+  it('does not affect other folders', () => {
     const release = lockDataDir(join(dir, 'a'));
     expect(() => lockDataDir(join(dir, 'b'))()).not.toThrow();
     release();
@@ -74,7 +74,7 @@ describe('the lock of a data folder', () => {
 });
 
 describe('the folders of several gateways', () => {
-  it('gives the first gateway the data folder itself, and each next one the first free folder below it', () => {
+  it('are the data folder for the first gateway, and the first free folder below it for each next', () => {
     const [first, second, third] = [lockGatewayDir(dir), lockGatewayDir(dir), lockGatewayDir(dir)];
     expect([first.path, second.path, third.path]).toEqual([
       dir,
@@ -87,7 +87,7 @@ describe('the folders of several gateways', () => {
     for (const { release } of [first, again, third]) release();
   });
 
-  it('lists them whether they are in use or not, and nothing else', () => {
+  it('are listed whether in use or not, without other files', () => {
     expect(listGatewayDirs(dir)).toEqual([dir]);
     const held = lockGatewayDir(dir);
     lockGatewayDir(dir).release();
@@ -96,7 +96,7 @@ describe('the folders of several gateways', () => {
     held.release();
   });
 
-  it('locks a folder that was left, and none that a gateway uses', () => {
+  it('are locked only when no gateway uses them', () => {
     const held = lockGatewayDir(dir);
     expect(lockLeftDir(dir)).toBeNull();
     held.release();
@@ -108,12 +108,12 @@ describe('the folders of several gateways', () => {
 });
 
 describe('a data folder', () => {
-  it('that stands behind a file is refused, with a sentence that names the variable', () => {
+  it('is rejected below a file, with a message that names the variable', () => {
     writeFileSync(join(dir, 'file'), '');
     expect(() => makeDataDir(join(dir, 'file', 'data'))).toThrow(/^HEADGATE_DATA_DIR: the folder .* cannot be used/);
   });
 
-  it('is made with what is above it, closed to others but for the way through that root leaves', () => {
+  it("is created with its parents, closed to others except for passing through root's folders", () => {
     const path = makeDataDir(join(dir, 'a', 'b'));
     for (const made of [path, join(dir, 'a')])
       expect(statSync(made).mode & 0o777).toBe(process.geteuid?.() === 0 ? 0o711 : 0o700);
@@ -121,12 +121,12 @@ describe('a data folder', () => {
   });
 });
 
-describe('the folder that nobody named', () => {
-  it('is refused for a user without a home', () => {
+describe('the default data folder', () => {
+  it('is rejected for a user without a home', () => {
     expect(() => defaultDataDir({}, 1000)).toThrow(/^HEADGATE_DATA_DIR: set it to a folder/);
   });
 
-  it('is the system’s for root and the user’s for others', () => {
+  it("is the system's for root and the user's for others", () => {
     expect(defaultDataDir({ HOME: '/root' }, 0)).toBe('/var/lib/headgate');
     expect(defaultDataDir({ HOME: '/home/a' }, 1000)).toBe('/home/a/.local/share/headgate');
     expect(defaultDataDir({ HOME: '/home/a', XDG_DATA_HOME: '/data' }, 1000)).toBe('/data/headgate');

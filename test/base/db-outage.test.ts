@@ -127,9 +127,9 @@ async function outageOf(outage: Outage, way: Way): Promise<Course> {
 const longestOf = (way: Way): number => (way === 'silence' ? 20 : 5);
 const whole = { transactionFailed: true, failureAfterwards: null, connectionsAtOnceAfterwards: poolMax };
 
-describe('a pool whose database is away', () => {
+describe('a pool whose database is unavailable', () => {
   const outage = useOutage();
-  it.each(ways)('fails in bounded time, connects seldom and loses no connection: %s', async (way) => {
+  it.each(ways)('fails in bounded time, connects rarely and loses no connection: %s', async (way) => {
     const course = await outageOf(outage, way);
     expect(course).toMatchObject(whole);
     expect(course.longestSeconds).toBeLessThan(longestOf(way));
@@ -137,11 +137,11 @@ describe('a pool whose database is away', () => {
   });
 });
 
-describe('a pool under TLS whose database is away', () => {
+describe('a pool with TLS whose database is unavailable', () => {
   const fixture = (name: string): Buffer => readFileSync(new URL(`../core/proxy/fixtures/${name}`, import.meta.url));
   const outage = useOutage({ key: fixture('test-only-key.pem'), cert: fixture('test-only-cert.pem') });
   it.each([...ways, 'close-secured'] as const)(
-    'fails in bounded time, connects seldom and loses no connection: %s',
+    'fails in bounded time, connects rarely and loses no connection: %s',
     async (way) => {
       const course = await outageOf(outage, way);
       expect(course).toMatchObject(whole);
@@ -177,9 +177,9 @@ async function startBreakingProxy(databaseUrl: string): Promise<{ readonly url: 
   return { url: own.href, close: () => void server.close() };
 }
 
-describe('a connection that is lost as soon as it is made', () => {
+describe('a connection that is lost right after it is made', () => {
   // What postgres.js asked by itself would fail where nobody catches it, and fail the run.
-  it('fails the statement that it was made for, and nothing else', async () => {
+  it('fails only the statement that it was made for', async () => {
     const proxy = await startBreakingProxy(database.url);
     const db = connectDb(proxy.url, { poolMax });
     try {

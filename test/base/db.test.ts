@@ -26,8 +26,8 @@ async function failureOf(): Promise<unknown> {
   );
 }
 
-describe('a pool whose database was away for long', () => {
-  it('finds it again within seconds, however often it has failed', async () => {
+describe('a pool whose database was unavailable for long', () => {
+  it('reconnects within seconds, after any number of failures', async () => {
     expect(await failureOf()).toBeNull();
     proxy.refuse();
     // By postgres.js' own rule the next try would be 10 to 20 seconds away after seven.
@@ -39,7 +39,7 @@ describe('a pool whose database was away for long', () => {
   });
 });
 
-describe('an error of the database', () => {
+describe('a database error', () => {
   /** The error of a statement, as postgres.js says it. */
   const failureOn = async (url: string, statement: string): Promise<unknown> => {
     const own = connectDb(url, { poolMax: 1 });
@@ -62,19 +62,19 @@ describe('an error of the database', () => {
     ['a word that is none', 'selec 1'],
     ['a row that is there already', raised('23505')],
     ['a function that raises', `do $$ begin raise 'no'; end $$`],
-  ])('is a fault of ours for %s', async (_, statement) => {
+  ])('is not counted as unavailability for %s', async (_, statement) => {
     const failure = await failureOn(database.url, statement);
     expect(failure).toBeInstanceOf(Error);
     expect(isDatabaseUnavailable(failure)).toBe(false);
   });
 
   it.each(['select * from nothing_here', 'select nothing_here from pg_class'])(
-    'is its own trouble when it is older than the program: %s',
+    'counts as unavailability when the database is older than the program: %s',
     async (statement) => expect(isDatabaseUnavailable(await failureOn(database.url, statement))).toBe(true),
   );
 
   it.each(['57014', '55P03', '40001', '25006', '42501', '53100', '58030', '0A000', '26000', 'XX000', 'ZZ999'])(
-    'is its own trouble for %s',
+    'counts as unavailability with the code %s',
     async (state) => expect(isDatabaseUnavailable(await failureOn(database.url, raised(state)))).toBe(true),
   );
 
@@ -84,13 +84,13 @@ describe('an error of the database', () => {
     ['a password that is not right', (url: URL) => void (url.password = 'wrong')],
     ['a database that is not there', (url: URL) => void (url.pathname = '/nothing')],
     ['a server that speaks no TLS', (url: URL) => url.searchParams.set('sslmode', 'require')],
-  ])('is its own trouble for %s', async (_, change) => {
+  ])('counts as unavailability for %s', async (_, change) => {
     const failure = await failureOn(elsewhere(change), 'select 1');
     expect(failure).toBeInstanceOf(Error);
     expect(isDatabaseUnavailable(failure)).toBe(true);
   });
 
-  it('is nothing of the database when a file is not there, or a value has no type', async () => {
+  it('is not assumed for a missing file or a value without a type', async () => {
     const file = await readFile('/nowhere').catch((error: unknown) => error);
     expect(isDatabaseUnavailable(file)).toBe(false);
     const own = connectDb(database.url, { poolMax: 1 });
@@ -100,8 +100,8 @@ describe('an error of the database', () => {
   });
 });
 
-describe('a connection on which nothing comes back any more', () => {
-  it('is given up, and the next statement has a new one', async () => {
+describe('a connection without replies', () => {
+  it('is dropped, and the next statement gets a new one', async () => {
     const limits = { lockTimeoutMs: null, statementTimeoutMs: 100, idleInTransactionTimeoutMs: 1000 };
     const own = connectDb(proxy.url, { poolMax: 1, limits });
     await own.sql`create table silent (id integer)`;
@@ -113,7 +113,7 @@ describe('a connection on which nothing comes back any more', () => {
     await own.close();
   });
 
-  it('is kept while a statement takes its time, within its limit', async () => {
+  it('is kept during a slow statement within its limit', async () => {
     const limits = { lockTimeoutMs: null, statementTimeoutMs: 4000, idleInTransactionTimeoutMs: 1000 };
     const own = connectDb(proxy.url, { poolMax: 1, limits });
     expect(await own.sql`select 1 as done from pg_sleep(3)`).toEqual([{ done: 1 }]);

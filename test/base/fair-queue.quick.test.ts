@@ -9,7 +9,7 @@ function takeAll(queue: FairQueue<string>): string[] {
 }
 
 describe('the fair queue', () => {
-  it('has nothing to give when it is empty', () => {
+  it('returns null when it is empty', () => {
     const queue = new FairQueue<string>();
     expect(queue.take()).toBeNull();
     queue.add('a', 1, 'a1');
@@ -19,21 +19,21 @@ describe('the fair queue', () => {
     expect([queue.size, queue.take()]).toEqual([0, null]);
   });
 
-  it('alternates between keys, however many things one of them has', () => {
+  it('alternates between keys, for any number of items of one key', () => {
     const queue = new FairQueue<string>();
     for (const item of ['a1', 'a2', 'a3', 'a4']) queue.add('a', 10, item);
     for (const item of ['b1', 'b2']) queue.add('b', 10, item);
     expect(takeAll(queue)).toEqual(['a1', 'b1', 'a2', 'b2', 'a3', 'a4']);
   });
 
-  it('gives a key with small things more of them', () => {
+  it('gives a key with small items more of them', () => {
     const queue = new FairQueue<string>();
     for (const item of ['big1', 'big2']) queue.add('a', 30, item);
     for (const item of ['1', '2', '3', '4', '5', '6']) queue.add('b', 10, item);
     expect(takeAll(queue)).toEqual(['big1', '1', '2', '3', 'big2', '4', '5', '6']);
   });
 
-  it('counts what was really used', () => {
+  it('corrects costs to what was really used', () => {
     const queue = new FairQueue<string>();
     queue.add('a', 10, 'a1');
     queue.add('b', 10, 'b1');
@@ -46,7 +46,7 @@ describe('the fair queue', () => {
     expect(takeAll(queue)).toEqual(['b2', 'b3', 'a2', 'a3']);
   });
 
-  it('lets nobody save up turns by staying away', () => {
+  it('lets no key save up credit while it is idle', () => {
     const queue = new FairQueue<string>();
     for (let count = 0; count < 100; count += 1) {
       queue.add('a', 10, 'a');
@@ -67,8 +67,8 @@ describe('the fair queue', () => {
   });
 });
 
-describe('the report of an engine', () => {
-  it('is the sum of its gauges of requests, and nothing else', () => {
+describe('the load report of an engine', () => {
+  it('is the sum of its request gauges only', () => {
     const text = [
       '# TYPE vllm:num_requests_waiting gauge',
       'vllm:num_requests_waiting{engine="0",model_name="m"} 3.0',

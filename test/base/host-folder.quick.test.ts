@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { parseDockerGateConfig } from '#base/config/read-config.ts';
 import { hostFolderProblem } from '#base/host-folder.ts';
 
-describe('a folder of the machine for a container', () => {
+describe('a host folder for a container', () => {
   it.each([
     ['/', 'gives control over the machine'],
     ['/var/run/docker.sock', 'is a socket'],
@@ -30,12 +30,12 @@ describe('a folder of the machine for a container', () => {
     ['/srv/./models', 'expected an absolute path'],
     ['//srv/models', 'expected an absolute path'],
     ['/srv//models', 'expected an absolute path'],
-  ])('is refused, also to read: %s', (path, why) => {
+  ])('is rejected, also read-only: %s', (path, why) => {
     expect(hostFolderProblem(path, true)).toContain(why);
     expect(hostFolderProblem(path, false)).toContain(why);
   });
 
-  it.each(['/etc/ssl/certs', '/usr/share/ollama/models', '/lib/firmware'])('may be read, not written: %s', (path) => {
+  it.each(['/etc/ssl/certs', '/usr/share/ollama/models', '/lib/firmware'])('is allowed read-only: %s', (path) => {
     expect(hostFolderProblem(path, false)).toContain('add :ro');
     expect(hostFolderProblem(path, true)).toBeNull();
   });
@@ -51,12 +51,12 @@ describe('a folder of the machine for a container', () => {
     '/dev/shm',
     '/run/media/ada/disk',
     '/mnt/disk.socks',
-  ])('may be written: %s', (path) => {
+  ])('is allowed with write access: %s', (path) => {
     expect(hostFolderProblem(path, false)).toBeNull();
   });
 });
 
-describe('the folders and volumes that the door to the Docker socket lets through', () => {
+describe('the allowed folders and volumes of the Docker gate', () => {
   const read = (binds: string, volumes = '') =>
     parseDockerGateConfig({ HEADGATE_DOCKER_BINDS: binds, HEADGATE_DOCKER_VOLUMES: volumes });
 
@@ -69,11 +69,11 @@ describe('the folders and volumes that the door to the Docker socket lets throug
     ['/srv/../etc', 'HEADGATE_DOCKER_BINDS: expected an absolute path'],
     ['/var/run', 'HEADGATE_DOCKER_BINDS: /var/run gives control over the machine'],
     ['/etc/ssl', 'HEADGATE_DOCKER_BINDS: /etc/ssl is a system folder'],
-  ])('are refused: %s', (binds, message) => {
+  ])('are rejected: %s', (binds, message) => {
     expect(() => read(binds)).toThrow(message);
   });
 
-  it('are refused where a folder holds the socket itself, and where a volume is a folder', () => {
+  it('are rejected when a folder contains the socket itself, and when a volume is a folder', () => {
     const settings = { HEADGATE_DOCKER_SOCKET: '/srv/docker/engine', HEADGATE_DOCKER_BINDS: '/srv/docker' };
     expect(() => parseDockerGateConfig(settings)).toThrow(
       'HEADGATE_DOCKER_BINDS: /srv/docker contains the Docker socket; list a folder without it.',
@@ -82,7 +82,7 @@ describe('the folders and volumes that the door to the Docker socket lets throug
     expect(() => read('', 'a/b')).toThrow('HEADGATE_DOCKER_VOLUMES: must be names of volumes');
   });
 
-  it('are read with what may be done with them', () => {
+  it('are read with their access mode', () => {
     expect(read(' /srv/models/:ro , /srv/models-2', 'hf-cache,weights:ro')).toMatchObject({
       binds: [
         { source: '/srv/models', isReadOnly: true },

@@ -14,7 +14,7 @@ it('throws what the work rejects with in time, and raises no unhandled rejection
   expect(left).toEqual([]);
 });
 
-it('ignores a rejection after the time', async () => {
+it('ignores a rejection after the timeout', async () => {
   const left = await unhandledIn(async () => {
     const { promise, reject } = Promise.withResolvers<void>();
     expect(await isLate(promise, 1)).toBe(true);

@@ -4,7 +4,7 @@ import { canonicalJson } from '#base/json/canonical.ts';
 
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
-it('is JSON of the same meaning, and the same for every notation of it', () => {
+it('returns JSON of the same meaning, and the same text for every notation', () => {
   const shuffled = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(shuffled);
     if (typeof value !== 'object' || value === null) return value;
@@ -44,7 +44,7 @@ it('writes numbers in one way, and keeps the digits of long integers', () => {
   }
 });
 
-it('is none of what is no JSON', () => {
+it('returns null for text that is not JSON', () => {
   const deep = '['.repeat(5000);
   for (const text of ['', '{', '[1,]', '[,1]', '{"a"}', '{"a":1,}', '[1 2]', '{"a":1}x', '"\\x"', 'tru', deep]) {
     expect(canonicalJson(text), text).toBeNull();

@@ -35,8 +35,8 @@ const anyObject = fc
 const anyLengths = fc.array(fc.integer({ min: 1, max: 12 }), { minLength: 1, maxLength: 8 });
 const anySpacing = fc.constantFrom(undefined, 1, '\t');
 
-describe('the walk through an object with a list that comes in pieces', () => {
-  it('parts the elements from what stands around them, each with its number made larger, wherever the text is cut', () => {
+describe('the parser for an object with a list, read in pieces', () => {
+  it('separates the elements from the rest and raises their indexes, for any division of the text', () => {
     fc.assert(
       fc.property(anyObject, anySpacing, anyLengths, fc.nat(9000), (object, spacing, lengths, added) => {
         const { around, list } = walk(latin1(JSON.stringify(object, null, spacing)), lengths, added);
@@ -53,7 +53,7 @@ describe('the walk through an object with a list that comes in pieces', () => {
     );
   });
 
-  it('keeps every byte that is no number of an element', () => {
+  it("keeps every byte that is not an element's index", () => {
     const text = '{ "a" : "data" ,"data" : [ {"x":"index","index" : 7 ,"y":[1,2]} , {"index":8} ],"b":{"index":1} }\n';
     for (const length of [1, 2, 3, 100]) {
       const { around, list } = walk(text, [length], 10);
@@ -66,7 +66,7 @@ describe('the walk through an object with a list that comes in pieces', () => {
     }
   });
 
-  it('leaves elements without a number as they are', () => {
+  it('leaves elements without an index unchanged', () => {
     expect(walk('{"data":[{"x":1},{}]}', [3], 5)).toEqual({
       around: { text: '{"data":[]}', elements: 2, largest: -1 },
       list: '{"x":1},{}',
@@ -91,7 +91,7 @@ describe('the walk through an object with a list that comes in pieces', () => {
     `{"data":[{"index":${' '.repeat(300)}0}]}`,
     `{"a":"${'a'.repeat(70_000)}","data":[]}`,
     `{"data":[{"a":${'['.repeat(1000)}${']'.repeat(1000)}}]}`,
-  ])('refuses %.60s', (text) => {
+  ])('rejects %.60s', (text) => {
     for (const length of [1, 7, 100_000]) expect(walk(text, [length], 1).around).toBeNull();
   });
 });

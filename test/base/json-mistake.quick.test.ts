@@ -11,7 +11,7 @@ function parses(text: string): boolean {
   }
 }
 
-describe('the first mistake of a JSON text', () => {
+describe('the first error in a JSON text', () => {
   it.each([
     ['{"a": "x\ny"}', 8, 'a line break inside a string must be written as \\n'],
     ['{"a": "\tx"}', 7, 'a tab inside a string must be written as \\t'],
@@ -25,11 +25,11 @@ describe('the first mistake of a JSON text', () => {
     ['{"a": "x', 6, 'this string does not end'],
     ['{"a": ', 6, 'it ends too early'],
     ['{} {}', 3, 'unexpected content after the value'],
-  ])('%j is at %i', (text, offset, reason) => {
+  ])('in %j is at %i', (text, offset, reason) => {
     expect(findMistake(text)).toEqual({ offset, reason });
   });
 
-  it('is found in every text that JSON.parse refuses, and in no other', () => {
+  it('is found in exactly the texts that JSON.parse rejects', () => {
     const cut = fc.tuple(fc.json({ maxDepth: 4 }), fc.nat(), fc.nat(3), fc.string({ maxLength: 3 }));
     fc.assert(
       fc.property(cut, ([json, at, length, more]) => {

@@ -35,8 +35,8 @@ const anyObject = fc.dictionary(anyKey, fc.jsonValue({ maxDepth: 4, stringUnit: 
 const anyLengths = fc.array(fc.integer({ min: 1, max: 12 }), { minLength: 1, maxLength: 8 });
 const anySpacing = fc.constantFrom(undefined, 1, '\t');
 
-describe('the walk through a JSON object that comes in pieces', () => {
-  it('finds what the scanner of whole texts finds, wherever the text is cut', () => {
+describe('the parser for a JSON object, read in pieces', () => {
+  it('finds the same as the scanner of whole texts, for any division of the text', () => {
     fc.assert(
       fc.property(anyObject, anySpacing, anyLengths, (value, spacing, lengths) => {
         const text = latin1(JSON.stringify(value, null, spacing));
@@ -46,7 +46,7 @@ describe('the walk through a JSON object that comes in pieces', () => {
     );
   });
 
-  it('agrees with it on damaged texts', () => {
+  it('agrees with the scanner on damaged texts', () => {
     const anyDamage = fc.constantFrom('"', '{', '}', '[', ']', ',', ':', '\\', 'e', '1', ' ');
     fc.assert(
       fc.property(anyObject, fc.nat(), anyDamage, anyLengths, (value, place, damage, lengths) => {
@@ -62,7 +62,7 @@ describe('the walk through a JSON object that comes in pieces', () => {
     );
   });
 
-  it('refuses what is not one object', () => {
+  it('rejects everything except one object', () => {
     for (const text of [
       '',
       ' ',
@@ -81,7 +81,7 @@ describe('the walk through a JSON object that comes in pieces', () => {
     }
   });
 
-  it('knows a wanted key that is written with escapes, and the last of several', () => {
+  it('recognizes a wanted key written with escapes, and the last of several', () => {
     const text = '{"us\\u0061ge":{"a":"}\\\\\\""},"model":"a\\\\","usage":null,"model":"b"}';
     for (const length of [1, 2, 3, 100]) expect(walk(text, [length])).toEqual(scan(text));
   });

@@ -27,7 +27,7 @@ function escapeSome(text: string, every: number): string {
 }
 
 describe('the scanner of JSON objects', () => {
-  it('refuses what is not one object', () => {
+  it('rejects everything except one object', () => {
     for (const text of [
       '',
       ' ',
@@ -52,7 +52,7 @@ describe('the scanner of JSON objects', () => {
     }
   });
 
-  it('finds the members that JSON.parse finds, with the same values, whatever the spacing and escapes', () => {
+  it('finds the members that JSON.parse finds, with the same values, for any spacing and escapes', () => {
     fc.assert(
       fc.property(anyObject, anySpacing, fc.integer({ min: 1, max: 5 }), (value, spacing, every) => {
         const text = utf8(latin1(escapeSome(JSON.stringify(value, null, spacing), every)));
@@ -101,7 +101,7 @@ describe('the scanner of JSON objects', () => {
     );
   });
 
-  it('cuts any member so that the rest is the object without it', () => {
+  it('removes any member so that the rest is the object without it', () => {
     fc.assert(
       fc.property(anyObject, anySpacing, fc.nat(), (value, spacing, choice) => {
         const keys = Object.keys(value);

@@ -12,8 +12,8 @@ const folder = mkdtempSync(join(tmpdir(), 'hg-login-'));
 
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-describe('the file of logins', () => {
-  it('loses no key where several processes write it at once', async () => {
+describe('the login file', () => {
+  it('loses no key when several processes write it at once', async () => {
     const file = join(folder, 'headgate', 'login.json');
     const [writers, writes] = [4, 50];
     const numbers = (count: number): readonly number[] => Array.from({ length: count }, (_, index) => index);

@@ -8,7 +8,7 @@ async function readOwn(metrics: Metrics, first: string): Promise<string> {
 }
 
 describe('the text of metrics', () => {
-  it('escapes what would end a label or a line early', async () => {
+  it('escapes characters that would end a label or a line early', async () => {
     const metrics = createMetrics();
     const things = metrics.counter({ name: 'things_total', help: 'a "b"\\\nc', labelNames: ['name', 'kind'] });
     things.of('"\\\n}', 'ä').add(2);
@@ -21,7 +21,7 @@ describe('the text of metrics', () => {
     expect(await readOwn(metrics, 'things_total')).toBe(lines.join('\n'));
   });
 
-  it('has a series without labels from the beginning, and one with labels from its first use on', async () => {
+  it('has a series without labels from the start, and one with labels from its first use', async () => {
     const metrics = createMetrics();
     metrics.counter({ name: 'plain_total', help: 'p' });
     const labelled = metrics.counter({ name: 'labelled_total', help: 'l', labelNames: ['a'] });
@@ -35,7 +35,7 @@ describe('the text of metrics', () => {
     expect(await readOwn(metrics, 'plain_total')).toBe(`${before}${heads}${series}`);
   });
 
-  it('counts into every bucket from the one that holds a value up', async () => {
+  it('counts a value in every bucket from its own upwards', async () => {
     const metrics = createMetrics();
     const sizes = metrics.histogram({ name: 'sizes', help: 's', labelNames: ['a'] }, [0.5, 1]);
     for (const size of [0.5, 0.75, 3]) sizes.of('x').observe(size);
@@ -52,7 +52,7 @@ describe('the text of metrics', () => {
     expect(await readOwn(metrics, 'sizes')).toBe(lines.join('\n'));
   });
 
-  it('reads a gauge anew each time: what is gone has no series, and what is set twice has one', async () => {
+  it('reads a gauge each time: drops removed series, and keeps the last of two values', async () => {
     const metrics = createMetrics();
     let now = new Map([
       ['a', Infinity],
@@ -70,7 +70,7 @@ describe('the text of metrics', () => {
     expect(await readOwn(metrics, 'level')).toBe(`${heads}level{of="a"} 1e+21\n`);
   });
 
-  it('tells of the process and of Node first', async () => {
+  it('starts with the metrics of the process and of Node.js', async () => {
     const metrics = createMetrics();
     metrics.counter({ name: 'ours_total', help: 'o' });
     const families = [...(await metrics.text()).matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);

@@ -46,7 +46,7 @@ function undoing(text: string): readonly string[] {
 const newest = readMigrations().at(-1)?.folderMillis ?? 0;
 
 describe('a database that a newer version has migrated', () => {
-  it('is refused with both versions, the migration that is not known, and what to do', async () => {
+  it('is rejected with both versions, the unknown migration, and the remedy', async () => {
     const { url, sql } = await openDatabase();
     await sql`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
       values ('abc', ${newest + 1}, '0099_wider_names', '9.4.0')`;
@@ -59,7 +59,7 @@ describe('a database that a newer version has migrated', () => {
   });
 
   it.each([-1, -1_000_000_000])(
-    'is refused when the unknown migration is %i ms from the newest known one',
+    'is rejected when the unknown migration is %i ms from the newest known one',
     async (ms) => {
       const { url, sql } = await openDatabase();
       await sql`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
@@ -68,7 +68,7 @@ describe('a database that a newer version has migrated', () => {
     },
   );
 
-  it('is refused by the moments of migrations that bear no names', async () => {
+  it('is rejected by the timestamps of migrations without names', async () => {
     const { url, sql } = await openDatabase();
     await sql`alter table drizzle.__drizzle_migrations drop column name, drop column version`;
     await sql`insert into drizzle.__drizzle_migrations (hash, created_at) values ('abc', ${newest + 1})`;
@@ -79,7 +79,7 @@ describe('a database that a newer version has migrated', () => {
 });
 
 describe('a database of an older version', () => {
-  it('gets a migration that it lacks although it has newer ones', async () => {
+  it('gets a missing migration even if it has newer ones', async () => {
     const { url, sql } = await openDatabase();
     const lacked = readMigrations().find(({ name }) => name === '0031_change_receipts');
     if (lacked === undefined || lacked.folderMillis === newest) throw new Error('it is not one before the newest');
@@ -88,7 +88,7 @@ describe('a database of an older version', () => {
     expect((await migrate(url)).map(({ migration }) => migration)).toEqual([lacked.name, lacked.name]);
   });
 
-  it('is migrated with the name, the rows and the seconds of each step in the log', async () => {
+  it('is migrated with the name, rows and seconds of each step in the log', async () => {
     const { url, sql } = await openDatabase();
     const [last] = readMigrations().slice(-1);
     if (last === undefined) throw new Error('there are no migrations');

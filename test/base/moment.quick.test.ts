@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseMoment } from '#base/timestamps.ts';
 
-describe('a bound of time', () => {
+describe('a time in a query', () => {
   it.each([
     '',
     'now',
@@ -25,7 +25,7 @@ describe('a bound of time', () => {
     '1970-01-01T00:00:00+00:01',
     '+010000-01-01',
     '1793836800',
-  ])('is not %j', (text) => {
+  ])('is invalid: %j', (text) => {
     expect(parseMoment(text)).toBeNull();
   });
 
@@ -41,11 +41,11 @@ describe('a bound of time', () => {
     ['2026-05-04T12:34:56 05:30', '2026-05-04T07:04:56.000Z'],
     ['2026-05-04T22:34:56-05:30', '2026-05-05T04:04:56.000Z'],
     ['1970-01-01', '1970-01-01T00:00:00.000Z'],
-  ])('of %s is %s', (text, expected) => {
+  ])('is parsed: %s is %s', (text, expected) => {
     expect(new Date(parseMoment(text) ?? Number.NaN).toISOString()).toBe(expected);
   });
 
-  it('reads every time that JavaScript writes', () => {
+  it('may be any ISO string of JavaScript', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: Date.UTC(9999, 11, 31) }), (timeMs) => {
         expect(parseMoment(new Date(timeMs).toISOString())).toBe(timeMs);

@@ -35,8 +35,8 @@ async function open(
 
 const known = (hosts: Readonly<Record<string, readonly string[]>>) => (name: string) => hosts[name] ?? [];
 
-describe('a name is refused', () => {
-  it('that nobody knows, that is none, and of which no name server tells', async () => {
+describe('the lookup of a name that fails', () => {
+  it('throws for an unknown name, an invalid name, and one that the name server refuses', async () => {
     const names = await open((name) => (name === 'secret.example' ? 'refused' : []));
     await expect(names.resolve('gone.example')).rejects.toMatchObject({ code: 'ENOTFOUND' });
     await expect(names.resolve('secret.example')).rejects.toMatchObject({ code: 'EREFUSED' });
@@ -45,14 +45,14 @@ describe('a name is refused', () => {
     }
   });
 
-  it('of which nobody answers, after two tries, and after the first name: search domains would cost as much again', async () => {
+  it('times out after two tries of the first name without an answer, and tries no search domain', async () => {
     await writeFile(resolvFile, 'search one.example two.example\n');
     const names = await open(() => null);
     await expect(names.resolve('hooks.example')).rejects.toMatchObject({ code: 'ETIMEOUT' });
     expect(names.asked.toSorted()).toEqual(['A', 'A', 'AAAA', 'AAAA'].map((kind) => `${kind} hooks.example`));
   });
 
-  it('once who asked gives up, and its questions end with it', async () => {
+  it('ends when the caller aborts, together with its queries', async () => {
     const names = await open(() => null);
     const asking = new AbortController();
     const question = names.resolve('hooks.example', asking.signal);
@@ -65,8 +65,8 @@ describe('a name is refused', () => {
   });
 });
 
-describe('a name stands for', () => {
-  it('all of its addresses, of either family, in turn', async () => {
+describe('the lookup of a name', () => {
+  it('returns all addresses of both families, alternating', async () => {
     const addresses = ['192.0.2.1', '192.0.2.2', '2001:db8::1', '192.0.2.3'];
     const names = await open(known({ 'hooks.example': addresses, 'six.example': ['2001:db8::6'] }));
     const inTurn = ['192.0.2.1', '2001:db8::1', '192.0.2.2', '192.0.2.3'];
@@ -75,12 +75,12 @@ describe('a name stands for', () => {
     expect(await names.resolve('six.example')).toEqual(['2001:db8::6']);
   });
 
-  it('what one family has, where a name server says nothing of the other', async () => {
+  it('returns one family when the name server does not answer for the other', async () => {
     const names = await open((_, kind) => (kind === 'A' ? ['192.0.2.1'] : null));
     expect(await names.resolve('hooks.example')).toEqual(['192.0.2.1']);
   });
 
-  it('what it stands for now: nothing is remembered', async () => {
+  it('returns the current addresses, without a cache', async () => {
     let address = '192.0.2.1';
     const names = await open(() => [address]);
     expect(await names.resolve('hooks.example')).toEqual(['192.0.2.1']);
@@ -88,7 +88,7 @@ describe('a name stands for', () => {
     expect(await names.resolve('hooks.example')).toEqual(['10.0.0.1']);
   });
 
-  it('what the hosts file says now, and for this machine where that is its name: no name server is asked', async () => {
+  it("uses the current hosts file and the host's own name without asking a name server", async () => {
     const names = await open(() => ['192.0.2.1']);
     await writeFile(
       hostsFile,
@@ -106,7 +106,7 @@ describe('a name stands for', () => {
     expect(await names.resolve('hooks')).toEqual(['192.0.2.1']);
   });
 
-  it('what it is in a search domain, where it is nothing by itself', async () => {
+  it('uses a search domain when the name itself does not exist', async () => {
     await writeFile(resolvFile, 'domain old.example\nnameserver 192.0.2.53\nsearch one.example two.example.\n');
     const names = await open(
       known({ 'hooks.two.example': ['10.0.0.2'], 'db.one.example': ['10.0.0.1'], db: ['10.0.0.3'] }),
@@ -116,7 +116,7 @@ describe('a name stands for', () => {
     await expect(names.resolve('hooks.')).rejects.toMatchObject({ code: 'ENOTFOUND' });
   });
 
-  it('what it is in a search domain, where name servers will not tell of names without a dot', async () => {
+  it('uses a search domain when name servers refuse names without a dot', async () => {
     await writeFile(resolvFile, 'search one.example two.example\n');
     const hosts = known({ 'hooks.two.example': ['10.0.0.2'] });
     const names = await open((name) => (name.includes('.') ? hosts(name) : 'refused'));
@@ -125,7 +125,7 @@ describe('a name stands for', () => {
   });
 });
 
-it('name servers that are silent keep nobody waiting but who asks them', async () => {
+it('delays no other lookup while name servers are silent', async () => {
   const silent = await open(() => null, 60_000);
   const asking = new AbortController();
   const ends = Array.from({ length: 32 }, (_, n) => silent.resolve(`${n}.example`, asking.signal).catch(() => n));

@@ -6,8 +6,8 @@ const family = (name: string, type: string, ...samples: string[]): string =>
   `# HELP ${name} Help of ${name}.\n# TYPE ${name} ${type}\n${samples.join('\n')}\n`;
 const labels = (replica: string) => ({ model: 'chat', replica, host: 'local' });
 
-describe('metrics of several targets', () => {
-  it('leave out lines that would have the whole text refused', () => {
+describe('merged metrics of several targets', () => {
+  it('omit lines that would make the whole text invalid', () => {
     const merged = merge();
     const wrong = [
       'vllm:a{',
@@ -31,7 +31,7 @@ describe('metrics of several targets', () => {
     );
   });
 
-  it('leave out families that are not asked for, that nobody declared, and that mean something else elsewhere', () => {
+  it('omit families that are not requested, undeclared, or of another type elsewhere', () => {
     const merged = merge();
     merged.add(`${family('process_x', 'gauge', 'process_x 1')}vllm:undeclared 1\n`, labels('r1'));
     merged.add(family('vllm:a', 'gauge', 'vllm:a 1'), labels('r1'));
@@ -39,7 +39,7 @@ describe('metrics of several targets', () => {
     expect(merged.text()).not.toMatch(/process_x|undeclared|r2/);
   });
 
-  it('leave out buckets without a bound, and what a family is said to be a second time', () => {
+  it('omit buckets without a bound, and a second declaration of a family', () => {
     const merged = merge();
     const buckets = ['vllm:t_bucket 1', 'vllm:t_bucket{le="x"} 1', 'vllm:t_bucket{le="1e999"} 1', 'vllm:t_sum 1'];
     const text = family('vllm:t', 'histogram', ...buckets, '# TYPE vllm:t constructor', '# HELP vllm:t Other');
@@ -49,7 +49,7 @@ describe('metrics of several targets', () => {
     );
   });
 
-  it('take a target as a whole or not at all', () => {
+  it('include a target completely or not at all', () => {
     const merged = merge(150);
     expect(merged.add(family('vllm:a', 'gauge', 'vllm:a 1'), labels('r1'))).toBe(true);
     const large = family('vllm:a', 'gauge', ...Array.from({ length: 9 }, (_, index) => `vllm:a{n="${index}"} 1`));
@@ -58,7 +58,7 @@ describe('metrics of several targets', () => {
     expect(merged.add(family('vllm:a', 'gauge', 'vllm:a 1'), labels('r3'))).toBe(true);
   });
 
-  it('have each family once, with whose each sample is', () => {
+  it("have each family once, with the target's labels on each sample", () => {
     const merged = merge();
     const histogram = ['vllm:t_bucket{le="+Inf"} 2', 'vllm:t_sum 0.5', 'vllm:t_count 2'];
     for (const replica of ['r1', 'r2']) merged.add(family('vllm:t', 'histogram', ...histogram), labels(replica));
@@ -68,7 +68,7 @@ describe('metrics of several targets', () => {
     expect(text).toContain('vllm:t_bucket{model="chat",replica="r2",host="local",le="+Inf"} 2\n');
   });
 
-  it('keep a label that has a name of ours, under another one, and odd characters as they are', () => {
+  it('rename a label that has a reserved name, and keep odd characters', () => {
     const merged = merge();
     const odd = String.raw`vllm:a{model="o\"d\\d\n}",b="{x} 1"} NaN`;
     merged.add(family('vllm:a', 'gauge', odd, odd), { model: 'a"b', replica: 'r1' });

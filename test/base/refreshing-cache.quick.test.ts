@@ -46,7 +46,7 @@ function createSource(staleMs?: number) {
 }
 
 describe('the refreshing cache', () => {
-  it('does not hold what the source does not have, and throws what the source throws', async () => {
+  it("does not keep what the source does not have, and throws the source's errors", async () => {
     const source = createSource();
     expect(await source.cache.get('a')).toBeNull();
     source.values.set('a', '1');
@@ -55,7 +55,7 @@ describe('the refreshing cache', () => {
     await expect(source.cache.get('b')).rejects.toThrow('away');
   });
 
-  it('asks the source once for callers that come together', async () => {
+  it('asks the source once for simultaneous callers', async () => {
     const source = createSource();
     source.values.set('a', '1');
     expect(await Promise.all([source.cache.get('a'), source.cache.get('a'), source.cache.get('a')])).toEqual([
@@ -67,7 +67,7 @@ describe('the refreshing cache', () => {
     expect(source.cache.get('a')).toBe('1');
   });
 
-  it('answers at once with what is old, and looks it up behind the answer once', async () => {
+  it('returns an old value at once, and refreshes it once in the background', async () => {
     const source = createSource();
     source.values.set('a', '1');
     await source.cache.get('a');
@@ -81,7 +81,7 @@ describe('the refreshing cache', () => {
     expect(source.loads).toBe(2);
   });
 
-  it('lets go of what is gone from the source', async () => {
+  it('drops a value that the source no longer has', async () => {
     const source = createSource();
     source.values.set('a', '1');
     await source.cache.get('a');
@@ -91,7 +91,7 @@ describe('the refreshing cache', () => {
     await expect.poll(() => source.cache.peek('a')).toBeNull();
   });
 
-  it('keeps its answer while the source is away, and asks again once a second', async () => {
+  it('keeps its value while the source is unavailable, and asks again once a second', async () => {
     const source = createSource();
     source.values.set('a', '1');
     await source.cache.get('a');
@@ -108,7 +108,7 @@ describe('the refreshing cache', () => {
     await expect.poll(() => source.cache.get('a')).toBe('2');
   });
 
-  it('keeps it no longer than it may, then says why at once, and asks again once a second', async () => {
+  it('keeps a value up to its maximum age, then throws the reason at once, and asks again once a second', async () => {
     const source = createSource(300_000);
     source.values.set('a', '1');
     await source.cache.get('a');
@@ -132,7 +132,7 @@ describe('the refreshing cache', () => {
     expect(source.cache.get('a')).toBe('1');
   });
 
-  it('keeps it however long look-ups fail for another reason than that the source is away', async () => {
+  it('keeps a value without an age limit while look-ups fail for a reason other than unavailability', async () => {
     const source = createSource(300_000);
     source.values.set('a', '1');
     await source.cache.get('a');
@@ -144,7 +144,7 @@ describe('the refreshing cache', () => {
     }
   });
 
-  it('never holds a look-up that began before a change', async () => {
+  it('never keeps a look-up that began before a change', async () => {
     const source = createSource();
     source.values.set('a', 'before');
     source.hold();
@@ -156,7 +156,7 @@ describe('the refreshing cache', () => {
     expect(source.cache.get('a')).toBe('after');
   });
 
-  it('changes all that a change is about, and never holds a look-up that began before it', async () => {
+  it('updates all values that a change affects, and never keeps a look-up that began before it', async () => {
     const source = createSource();
     source.values.set('a', 'one').set('b', 'two');
     await Promise.all([source.cache.get('a'), source.cache.get('b')]);
@@ -185,7 +185,7 @@ describe('the refreshing cache', () => {
     expect(source.cache.peek('unknown')).toBeNull();
   });
 
-  it('stays within its bound, and drops what was not used before what was', async () => {
+  it('stays within its size, and drops the least recently used value', async () => {
     const source = createSource();
     for (const name of ['a', 'b', 'c', 'd', 'e']) source.values.set(name, name);
     for (const name of ['a', 'b', 'c']) await source.cache.get(name);

@@ -41,7 +41,7 @@ async function onlySegment(): Promise<string> {
 }
 
 describe('a spool whose process was killed', () => {
-  it('gives everything that was appended and not done, in order', async () => {
+  it('returns everything that was appended and not done, in order', async () => {
     const spool = await openHere();
     await spool.append(buffers('a', 'b'));
     await spool.append(buffers('c'));
@@ -52,7 +52,7 @@ describe('a spool whose process was killed', () => {
     expect(again.count).toBe(3);
   });
 
-  it.each([1, 4, 8, 9])('ignores a last entry of which %i bytes are missing', async (missing) => {
+  it.each([1, 4, 8, 9])('ignores a last entry with %i missing bytes', async (missing) => {
     const spool = await openHere();
     await spool.append(buffers('whole', 'torn'));
     const path = await onlySegment();
@@ -60,14 +60,14 @@ describe('a spool whose process was killed', () => {
     expect(await readAll(await openHere())).toEqual(['whole']);
   });
 
-  it('ignores zeros behind the last entry', async () => {
+  it('ignores zeros after the last entry', async () => {
     const spool = await openHere();
     await spool.append(buffers('whole'));
     await appendFile(await onlySegment(), Buffer.alloc(4096));
     expect(await readAll(await openHere())).toEqual(['whole']);
   });
 
-  it('reads what comes before and behind damage, wherever that is, and keeps a copy of the file', async () => {
+  it('reads the entries before and after damage at any byte, and keeps a copy of the file', async () => {
     const texts = ['first', 'second', 'third', 'fourth'];
     const spool = await openHere();
     await spool.append(buffers(...texts));
@@ -91,7 +91,7 @@ describe('a spool whose process was killed', () => {
     }
   });
 
-  it('reads on behind a hole of zeros, and behind bytes that mean nothing', async () => {
+  it('continues after a hole of zeros, and after random bytes', async () => {
     for (const hole of [Buffer.alloc(4096), randomBytes(100_000)]) {
       const spool = await openHere();
       await spool.append(buffers('before'));
@@ -104,7 +104,7 @@ describe('a spool whose process was killed', () => {
     }
   });
 
-  it('reads what comes before damage, and keeps a copy of the file', async () => {
+  it('reads the entries around a damaged one, and keeps a copy of the file', async () => {
     const spool = await openHere();
     await spool.append(buffers('first', 'second', 'third'));
     const path = await onlySegment();
@@ -115,7 +115,7 @@ describe('a spool whose process was killed', () => {
     expect(await readFile(`${path}.damaged`)).toEqual(bytes);
   });
 
-  it.each([0, 1, 4, 8])('keeps a copy of what does not add up, wherever: byte %i', async (at) => {
+  it.each([0, 1, 4, 8])('keeps a copy of a file that is damaged at byte %i', async (at) => {
     const spool = await openHere();
     await spool.append(buffers('only'));
     const path = await onlySegment();
@@ -129,7 +129,7 @@ describe('a spool whose process was killed', () => {
 });
 
 describe('a spool', () => {
-  it('deletes its files once everything in them is done, in any order', async () => {
+  it('deletes its files once all their entries are done, in any order', async () => {
     const spool = await openHere();
     await spool.append(buffers('a', 'b', 'c'));
     const entries = await spool.read(10);
@@ -140,7 +140,7 @@ describe('a spool', () => {
     expect(await readAll(spool)).toEqual(['d']);
   });
 
-  it('begins a new file when one is full, and goes on from one to the next', async () => {
+  it('begins a new file when one is full, and reads from one to the next', async () => {
     const spool = await openHere({ segmentBytesMax: 30 });
     const texts = Array.from({ length: 20 }, (_, index) => `entry ${index}`);
     for (const text of texts) await spool.append(buffers(text));
@@ -165,7 +165,7 @@ describe('a spool', () => {
     expect(await readAll(spool)).toEqual(['before', 'after', 'left']);
   });
 
-  it('gives an entry that is larger than one reading', async () => {
+  it('returns an entry that is larger than one read', async () => {
     const spool = await openHere();
     const large = Buffer.alloc(5_000_000, 7);
     await spool.append([Buffer.from('a'), large, Buffer.from('b')]);
@@ -175,7 +175,7 @@ describe('a spool', () => {
     expect(read[1]?.equals(large)).toBe(true);
   });
 
-  it('gives back what it took, wherever its file is cut', async () => {
+  it('returns what was appended, for any cut of its file', async () => {
     const entries = fc.array(fc.uint8Array({ minLength: 1, maxLength: 40 }), { minLength: 1, maxLength: 8 });
     await fc.assert(
       fc.asyncProperty(entries, fc.double({ min: 0, max: 1, noNaN: true }), async (texts, part) => {

@@ -34,7 +34,7 @@ class Bench {
 }
 
 describe('the steady clock', () => {
-  it('shows what the machine shows, also while that is set by a little', async () => {
+  it("shows the machine's time, also through small corrections", async () => {
     const bench = new Bench();
     const clock = await bench.open();
     bench.pass(60_000);
@@ -47,7 +47,7 @@ describe('the steady clock', () => {
   });
 
   it.each([31 * day, -31 * day, 3_600_000])(
-    'goes on by what has passed where the machine alone jumps by %i ms, and asks once',
+    'continues with the elapsed time when only the machine jumps by %i ms, and asks once',
     async (byMs) => {
       const bench = new Bench();
       const clock = await bench.open();
@@ -69,7 +69,7 @@ describe('the steady clock', () => {
     },
   );
 
-  it('follows where another clock agrees with the machine, and asks again while it cannot be asked', async () => {
+  it('follows the machine when another clock agrees, and asks again while that is unavailable', async () => {
     const bench = new Bench();
     const clock = await bench.open();
     bench.otherMs = null;
@@ -86,7 +86,7 @@ describe('the steady clock', () => {
     expect(bench.asked).toBe(3);
   });
 
-  it('is right where the machine is wrong from the start, and follows it when that is set right', async () => {
+  it('is right when the machine is wrong from the start, and follows the machine once it is corrected', async () => {
     const bench = new Bench();
     bench.machineMs -= 31 * day;
     const clock = await bench.open();

@@ -20,7 +20,7 @@ const throttleOf = (index: number, kind: string, prefix = 'test:'): Throttle =>
   createThrottle({ kind, limit: 10, windowSeconds: 60, store: stores[index] ?? null, prefix });
 
 describe('a throttle over Redis', () => {
-  it('refuses what is too much for two gateways together', async () => {
+  it('rejects what exceeds the limit for two gateways together', async () => {
     const [one, other] = [throttleOf(0, 'together'), throttleOf(1, 'together')];
     const hits = Array.from({ length: 30 }, (_, index) => (index % 2 === 0 ? one : other).hit('somebody'));
     const counts = await Promise.all(hits);
@@ -31,7 +31,7 @@ describe('a throttle over Redis', () => {
     expect(refused.resetMs).toBeLessThanOrEqual(60_000);
   });
 
-  it('keeps names, kinds and installations apart', async () => {
+  it('keeps names, kinds and installations separate', async () => {
     const hits = await Promise.all([
       throttleOf(0, 'a').hit('x'),
       throttleOf(0, 'b').hit('x'),
@@ -41,7 +41,7 @@ describe('a throttle over Redis', () => {
     expect(hits.map(({ remaining }) => remaining)).toEqual([9, 9, 9, 9]);
   });
 
-  it('goes on in memory while Redis is away', async () => {
+  it('continues in memory while Redis is unavailable', async () => {
     const throttle = throttleOf(0, 'away');
     expect((await throttle.hit('x')).remaining).toBe(9);
     await redis.stop();

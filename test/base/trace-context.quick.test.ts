@@ -22,17 +22,17 @@ describe('a traceparent', () => {
     [`00-${traceId}-${spanId}-1`, 'short flags'],
     [`00-${traceId}-${spanId}-01\r\nx-evil: 1`, 'a line break'],
     [`01-${traceId}-${spanId}-01-${'x'.repeat(600)}`, 'a long tail'],
-  ])('%j is no place in a trace (%s)', (traceparent) => {
+  ])('is ignored: %j (%s)', (traceparent) => {
     expect(read(traceparent)).toBe(null);
   });
 
-  it('is read, and written as it was', () => {
+  it('is read, and written unchanged', () => {
     expect(read(good)).toEqual({ traceId, spanId, flags: 1, state: '' });
     const context = read(`00-${traceId}-${spanId}-00`);
     expect(context === null ? '' : traceLines(context)).toBe(`traceparent: 00-${traceId}-${spanId}-00\r\n`);
   });
 
-  it('of a later version is read as far as this one knows it', () => {
+  it('of a later version is read as far as version 00 is known', () => {
     expect(read(`cc-${traceId}-${spanId}-01`)).toEqual({ traceId, spanId, flags: 1, state: '' });
     expect(read(`cc-${traceId}-${spanId}-01-what-the-future-will-be-like`)).toEqual({
       traceId,
@@ -54,16 +54,16 @@ describe('a tracestate', () => {
     [`a=${'x'.repeat(257)}`],
     [Array.from({ length: 33 }, (_, index) => `k${index}=1`).join(',')],
     ['a=é'],
-  ])('%j is left out alone', (tracestate) => {
+  ])('is dropped when invalid, while its traceparent is kept: %j', (tracestate) => {
     expect(read(good, tracestate)).toEqual({ traceId, spanId, flags: 1, state: '' });
   });
 
-  it('is kept in its order, without blanks around its members and empty ones', () => {
+  it('is kept in order, without spaces around members and empty members', () => {
     expect(stateOf('rojo=00f067aa0ba902b7,congo=t61rcWkgMzE')).toBe('rojo=00f067aa0ba902b7,congo=t61rcWkgMzE');
     expect(stateOf('a=1 , ,\tfw529a3039@dt=a b c,')).toBe('a=1,fw529a3039@dt=a b c');
   });
 
-  it('without a traceparent that holds is nothing', () => {
+  it('is ignored without a valid traceparent', () => {
     expect(read('00-nothing', 'a=1')).toBe(null);
   });
 });

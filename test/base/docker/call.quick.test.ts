@@ -9,7 +9,7 @@ import { createDockerApi } from '#base/docker/api.ts';
 import { createDockerCalls } from '#base/docker/call.ts';
 import { unhandledIn } from '#test/base/unhandled.ts';
 
-it('calls of a Docker engine do not print its open connections, which takes milliseconds for each', async () => {
+it('does not format its open connections on a call to a Docker engine, which takes milliseconds each', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-docker-call-'));
   const socketPath = join(folder, 'docker.sock');
   const engine = createServer((_, answer) => {
@@ -32,7 +32,7 @@ it('calls of a Docker engine do not print its open connections, which takes mill
   }
 });
 
-it('fails a call whose keys cannot be read once, and raises no unhandled rejection when its time is over', async () => {
+it('fails a call whose keys cannot be read once, and raises no unhandled rejection after its timeout', async () => {
   const tls = (): never => {
     throw new Error('ENOENT: ca.pem');
   };

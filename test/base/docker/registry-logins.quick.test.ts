@@ -31,7 +31,7 @@ function open(config: string | object | null) {
   return { logins, path, write, logged: () => String(written.read() ?? '') };
 }
 
-describe('no login', () => {
+describe('an image without a usable login', () => {
   it.each<[string, string, object]>([
     ['of another registry', 'acme.example/a', { auths: { 'other.example': { auth: adaAuth } } }],
     ['of the same host on another port', 'acme.example:5000/a', { auths: { 'acme.example': { auth: adaAuth } } }],
@@ -39,21 +39,21 @@ describe('no login', () => {
     ['of Docker Hub, elsewhere', 'acme.example/a', { auths: { [hub]: { auth: adaAuth } } }],
     ['of another registry, for Docker Hub', 'acme/a', { auths: { acme: { auth: adaAuth } } }],
     ['of another kind that is filed below Docker Hub', 'a', { auths: { [`${hub}refresh-token`]: { auth: adaAuth } } }],
-  ])('%s is given away', async (_, image, config) => {
+  ])('gets no login %s', async (_, image, config) => {
     const { login, remark, isUnusable } = await open(config).logins.find(image);
     expect({ login, isUnusable }).toEqual({ login: null, isUnusable: false });
     expect(remark).toMatch(/^Pulled without a login: .* has no login for \S+\.$/);
   });
 
   it.each(['', 'ada', base64('no colon'), base64(':no user'), base64('ada:secret-1').slice(0, 5) + '!', 7, null])(
-    'is made of the entry %j',
+    'gets no login from the entry %j',
     async (auth) => {
       const { logins } = open({ auths: { 'acme.example': { auth } } });
       expect((await logins.find('acme.example/a')).login).toBeNull();
     },
   );
 
-  it('is asked of a credential helper, which operators are told', async () => {
+  it('gets a remark when its login is in a credential helper', async () => {
     const asked = (config: object, image = 'acme.example/a') => open(config).logins.find(image);
     const remark = expect.stringMatching(
       /delegates the login for acme\.example to the credential helper pass, which Headgate does not run/,
@@ -71,7 +71,7 @@ describe('no login', () => {
     ['secret-1', 'is not JSON'],
     ['{"auths": ["YWRhOnNlY3JldC0x"]}', 'does not have the format'],
     [`{"auths": {}, "x": "${'x'.repeat(2_000_000)}"}`, 'is larger than'],
-  ])('comes from a file that cannot be understood, which is said once without a word of it', async (text, trouble) => {
+  ])('gets no login from an invalid file, which is logged once without its content', async (text, trouble) => {
     const { logins, logged, path, write } = open(text);
     const found = await logins.find('acme.example/a');
     await logins.find('acme.example/a');
@@ -86,14 +86,14 @@ describe('no login', () => {
     expect(logged()).toBe('');
   });
 
-  it('comes from something that is no file', async () => {
+  it('gets a remark, and a log line, when the path is not a file', async () => {
     const { logins, path, logged } = open(null);
     mkdirSync(path);
     expect((await logins.find('a')).remark).toContain('is not a file');
     expect(logged()).toContain('cannot read the registry logins');
   });
 
-  it('is missed where there is no file or no folder, and nothing is logged', async () => {
+  it('gets a remark, and no log line, when there is no file or folder', async () => {
     const { logins, path, logged } = open(null);
     const none = { login: null, remark: `Pulled without a login: there is no ${path}.`, isUnusable: false };
     expect(await logins.find('acme.example/a')).toEqual(none);
@@ -119,7 +119,7 @@ describe('the login of a registry', () => {
       { 'https://acme.example/v2/': { auth: base64('bob:secret-2') }, 'acme.example': { auth: adaAuth } },
       {},
     ],
-  ])('%s', async (_, image, auths, over) => {
+  ])('is found %s', async (_, image, auths, over) => {
     const { logins, path } = open({ auths, credsStore: 'pass', HttpHeaders: { x: 'y' } });
     const { login, remark, isUnusable } = await logins.find(image);
     const serveraddress = image.slice(0, image.indexOf('/'));
@@ -128,20 +128,20 @@ describe('the login of a registry', () => {
     expect(remark).toBe(`Pulled with the login for ${registryOf(image)} in ${path}.`);
   });
 
-  it('may be an identity token, with the user that goes with it', async () => {
+  it('may be an identity token with its user', async () => {
     const { logins } = open({ auths: { 'acme.example': { auth: base64('0000:'), identitytoken: 'token-1' } } });
     const login = { serveraddress: 'acme.example', username: '0000', identitytoken: 'token-1' };
     expect((await logins.find('acme.example/a')).login).toEqual(login);
   });
 
-  it('is the one that the file has now', async () => {
+  it('is read again when the file changes', async () => {
     const { logins, write } = open({ auths: { 'acme.example': { auth: adaAuth } } });
     expect((await logins.find('acme.example/a')).login?.password).toBe('secret-1');
     write({ auths: { 'acme.example': { auth: base64('ada:secret-2:x') } } });
     expect((await logins.find('acme.example/a')).login?.password).toBe('secret-2:x');
   });
 
-  it('is taken out of what others say', () => {
+  it('is removed from error messages of Docker', () => {
     const login = { serveraddress: 'acme.example', username: 'ada', password: 'se.*t', identitytoken: 'se.*t-2' };
     const said = `denied se.*t-2 for ada with se.*t or ${base64('ada:se.*t')}`;
     expect(hideLogin(said, login)).toBe('denied *** for ada with *** or ***');
@@ -180,7 +180,7 @@ describe('the registry of an image', () => {
   });
 });
 
-describe('what a failed pull means', () => {
+describe('the code of a failed pull', () => {
   it.each([
     ['Get "http://r/v2/": no basic auth credentials', 'IMAGE_DENIED', true],
     ['unauthorized: authentication required', 'IMAGE_DENIED', true],

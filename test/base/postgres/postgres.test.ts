@@ -79,8 +79,8 @@ async function killPostmaster(): Promise<void> {
   await waitUntil(async () => (await findPostmaster(clusterDir)) === null, 10_000);
 }
 
-describe('the built-in PostgreSQL refuses', () => {
-  it('data of another version', async () => {
+describe('an invalid setup of the built-in PostgreSQL', () => {
+  it('fails the start with data of another version', async () => {
     await (await start()).stop();
     writeFileSync(join(clusterDir, 'PG_VERSION'), '17\n');
     await expect(start()).rejects.toThrow(
@@ -88,7 +88,7 @@ describe('the built-in PostgreSQL refuses', () => {
     );
   });
 
-  it('a port that is taken', async () => {
+  it('fails the start when the port is in use', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const address = other.address();
@@ -97,7 +97,7 @@ describe('the built-in PostgreSQL refuses', () => {
     other.close();
   });
 
-  it('who does not know the password, which only its owner can read', async () => {
+  it('fails a connection with a wrong password, and only the owner can read the right one', async () => {
     const server = await start();
     const wrong = server.url.replace(/:[^:@]+@/, ':wrong@');
     await expect(ask(wrong, 'select 1')).rejects.toThrow(/password authentication failed/);
@@ -106,7 +106,7 @@ describe('the built-in PostgreSQL refuses', () => {
   });
 
   const rootOnly = findRunAs() === null ? [] : ['a folder that nobody can reach'];
-  it.each(rootOnly)('%s, when it would have to run as nobody', async () => {
+  it.each(rootOnly)('fails the start as the user "nobody" with %s', async () => {
     const closed = join(dataDir, 'closed');
     mkdirSync(closed);
     chmodSync(closed, 0o700);
@@ -118,7 +118,7 @@ describe('the built-in PostgreSQL refuses', () => {
 });
 
 describe('the built-in PostgreSQL', () => {
-  it('is a UTF-8 server on loopback alone, durable unless told otherwise', async () => {
+  it('is a UTF-8 server on loopback only, with fsync as configured', async () => {
     const server = await start({ fsync: true });
     const [row] = await ask<Record<string, string>>(
       server.url,
@@ -153,7 +153,7 @@ describe('the built-in PostgreSQL', () => {
     expect(await ask(second.url, 'select x from kept')).toEqual([{ x: 1 }]);
   });
 
-  it('that an earlier process left running is taken over, not started twice, and can be stopped', async () => {
+  it('is adopted when an earlier process left it running, not started twice, and can be stopped', async () => {
     const url = await startAndLeave();
     const pid = await postmasterPid();
     const second = await start();
@@ -163,7 +163,7 @@ describe('the built-in PostgreSQL', () => {
     expect(await findPostmaster(clusterDir)).toBe(null);
   });
 
-  it('starts after it was killed with who started it, with a transaction open, and has what was committed', async () => {
+  it('starts after a kill during an open transaction, with the committed rows', async () => {
     let open: postgres.Sql | undefined;
     await startAndLeave(async (url) => {
       await ask(url, 'create table kept (x int); insert into kept values (1)');
@@ -177,7 +177,7 @@ describe('the built-in PostgreSQL', () => {
     await open?.end({ timeout: 1 }).catch(() => undefined);
   });
 
-  it('is not mistaken for another process that got its number', async () => {
+  it('is not confused with another process that has its process id', async () => {
     const first = await start();
     const pidFile = join(clusterDir, 'postmaster.pid');
     const lines = readFileSync(pidFile, 'utf8').split('\n');
@@ -189,7 +189,7 @@ describe('the built-in PostgreSQL', () => {
     expect(other.exitCode).toBe(null);
   });
 
-  it('is made anew when its making was cut short', async () => {
+  it('is created again when its creation was interrupted', async () => {
     mkdirSync(join(dataDir, 'cluster.new-cut', 'cluster'), { recursive: true });
     writeFileSync(join(dataDir, 'cluster.new-cut', 'cluster', 'PG_VERSION'), '18\n');
     writeFileSync(join(dataDir, 'postgres.password'), 'of the one that was never finished\n');
@@ -198,14 +198,14 @@ describe('the built-in PostgreSQL', () => {
     expect(readdirSync(dataDir).toSorted()).toEqual(['cluster', 'postgres.log', 'postgres.password']);
   });
 
-  it('gets its database also when the first start was cut before that', async () => {
+  it('gets its database when the first start was interrupted before that', async () => {
     const server = await start();
     await ask(server.url.replace(/headgate$/, 'postgres'), 'drop database headgate');
     await server.stop();
     expect(await ask((await start()).url, 'select current_database() as name')).toEqual([{ name: 'headgate' }]);
   });
 
-  it('has a session of its own, so that no terminal’s Ctrl-C reaches it', async () => {
+  it('has its own process group, so that Ctrl-C in a terminal does not reach it', async () => {
     await start();
     const pid = await postmasterPid();
     const listing = spawn('ps', ['-o', 'pgid=', '-p', String(pid)], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -227,8 +227,8 @@ async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
   expect(await waitUntil(isTrue, 120_000)).toBe(true);
 }
 
-describe('the built-in PostgreSQL that ends unasked', () => {
-  it.each(['SIGKILL', 'SIGQUIT', 'SIGINT'] as const)('by %s is started again in its place', async (signal) => {
+describe('the built-in PostgreSQL that ends unexpectedly', () => {
+  it.each(['SIGKILL', 'SIGQUIT', 'SIGINT'] as const)('is started again after %s', async (signal) => {
     const server = await start({ fsync: true });
     await ask(server.url, 'create table kept (x int); insert into kept values (1)');
     const pid = await postmasterPid();
@@ -238,7 +238,7 @@ describe('the built-in PostgreSQL that ends unasked', () => {
     expect(await ask(server.url, 'select x from kept')).toEqual([{ x: 1 }]);
   });
 
-  it('is not started while a process of it is left, and is then', async () => {
+  it('is started only after its remaining processes have ended', async () => {
     const server = await start();
     const pid = await postmasterPid();
     const [left = 0] = processesOf(pid);
@@ -259,7 +259,7 @@ describe('the built-in PostgreSQL that ends unasked', () => {
       async (old: number) => ((await findPostmaster(clusterDir))?.pid ?? old) !== old,
     ],
     ['while a process of the killed one is in the way', null],
-  ])('leaves nothing when it is stopped meanwhile: %s', async (_, moment) => {
+  ])('leaves no process when it is stopped during the restart: %s', async (_, moment) => {
     const server = await start();
     const pid = await postmasterPid();
     const [left = 0] = processesOf(pid);
