@@ -35,15 +35,15 @@ function recordedFinish(name: string): unknown {
   return frames.find((frame) => at(frame, 'choices', 0, 'finish_reason') === 'abort');
 }
 
-describe('an abort by id', () => {
-  it('is not there outside development mode', async () => {
+describe('POST /abort_requests', () => {
+  it('returns 404 outside development mode', async () => {
     const plain = await startStandIn([]);
     const answer = await plain.send({ path: '/abort_requests', headers: JSON_TYPE, body: { request_ids: ['x'] } });
     await plain.stop();
     expect([answer.status, answer.text]).toEqual([404, '{"detail":"Not Found"}']);
   });
 
-  it('answers with the number of ids given, found or not', async () => {
+  it('returns the number of ids given, found or not', async () => {
     expect(await engine.post('/abort_requests', { request_ids: ['chatcmpl-no', 'cmpl-no-0'] })).toEqual({
       status: 'aborted',
       aborted: 2,
@@ -94,7 +94,7 @@ describe('an abort by id', () => {
     expect(await engine.counter('vllm:prompt_tokens_total')).toBe(2 * prompt);
   });
 
-  it('before the first token leaves no finish frame and counts nothing', async () => {
+  it('sends no finish frame and counts nothing before the first token', async () => {
     const open = await start('/v1/chat/completions', 'E', {
       messages: MESSAGES,
       stream: true,
@@ -114,7 +114,7 @@ describe('an abort by id', () => {
     expect(await engine.counter('vllm:prompt_tokens_total')).toBe(0);
   });
 
-  it('reaches a request that still waits in the queue', async () => {
+  it('aborts a request that still waits in the queue', async () => {
     const narrow = await startStandIn(['--dev-mode', '--max-num-seqs', '1']);
     const body = { messages: MESSAGES, stream: true, standin: SLOW };
     const first = await narrow.open({ path: '/v1/chat/completions', headers: JSON_TYPE, body });
@@ -178,7 +178,7 @@ describe('a client that leaves', () => {
     expect(await engine.counter('standin:aborted_requests_total')).toBeGreaterThanOrEqual(2);
   });
 
-  it('makes room for the next in the queue', async () => {
+  it('makes room for the next request in the queue', async () => {
     const narrow = await startStandIn(['--max-num-seqs', '1']);
     const body = { messages: MESSAGES, stream: true, standin: SLOW };
     const first = await narrow.open({ path: '/v1/chat/completions', headers: JSON_TYPE, body });
@@ -193,7 +193,7 @@ describe('a client that leaves', () => {
   });
 });
 
-it('counts in /metrics what its answers said, over many kinds of request at once', async () => {
+it('counts in /metrics what the answers said, for many kinds of request at once', async () => {
   const kinds = Array.from({ length: 60 }, (_, index) => ({
     path: index % 3 === 0 ? '/v1/completions' : '/v1/chat/completions',
     body: {

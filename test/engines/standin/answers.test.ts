@@ -47,7 +47,7 @@ const WEATHER = {
   },
 };
 
-describe('refusals', () => {
+describe('an invalid request', () => {
   it.each([
     [{ top_p: 2 }, 'top_p'],
     [{ presence_penalty: 3 }, 'presence_penalty'],
@@ -59,7 +59,7 @@ describe('refusals', () => {
     [{ cache_salt: '' }, 'body.cache_salt'],
     [{ cache_salt: 'x'.repeat(1025) }, 'body.cache_salt'],
     [{ cache_salt: 5 }, 'body.cache_salt'],
-  ])('%j names %s', async (body, param) => {
+  ])('returns 400 for %j with param %s', async (body, param) => {
     const answer = await chat('x', body);
     expect(at(answer, 'error', 'code')).toBe(400);
     expect(at(answer, 'error', 'param')).toBe(param);
@@ -72,19 +72,19 @@ describe('refusals', () => {
     ['[1 2]', "Expecting ',' delimiter", 3],
     ['{"a":"b', 'Unterminated string starting at', 5],
     ['{} x', 'Extra data', 3],
-  ])('broken JSON %s is described as Python does', async (body, reason, offset) => {
+  ])("returns Python's error message for the broken JSON %s", async (body, reason, offset) => {
     const answer = JSON.parse((await engine.send({ path: PATH, headers: JSON_TYPE, body })).text) as unknown;
     expect(at(answer, 'error', 'message')).toContain(reason);
     expect(at(answer, 'error', 'param')).toBe(`body.${offset}`);
   });
 
-  it('a model that is not served is a 404; none at all is the base model’s', async () => {
+  it('returns 404 for an unknown model, while no model means the base model', async () => {
     expect(at(await chat('x', { model: 'nope' }), 'error', 'code')).toBe(404);
     expect(at(await chat('x', { model: '' }), 'object')).toBe('chat.completion');
     expect(at(await engine.post('/v1/completions', { prompt: 'x', model: 'nope' }), 'error', 'param')).toBe('model');
   });
 
-  it('several choices without chance are refused in vLLM’s words, one or a little chance is not', async () => {
+  it("returns vLLM's error for several choices at temperature 0, and none with a low temperature", async () => {
     const refused = await chat('x', { n: 2, temperature: 0 });
     expect(at(refused, 'error', 'message')).toBe('n must be 1 when using greedy sampling, got 2.');
     expect(at(refused, 'error', 'param')).toBe(null);
@@ -93,7 +93,7 @@ describe('refusals', () => {
     }
   });
 
-  it('a prompt that fills the context is refused, one that leaves a token is answered', async () => {
+  it('returns an error for a prompt that fills the context, and an answer when one token is left', async () => {
     const words = (count: number): string => 'word '.repeat(count).trim();
     expect(
       at(await engine.post('/v1/completions', { prompt: words(3984), max_tokens: 16 }), 'usage', 'prompt_tokens'),
@@ -104,7 +104,7 @@ describe('refusals', () => {
 });
 
 describe('the prefix cache', () => {
-  it('is found again only by requests with the same salt, and changes no word', async () => {
+  it('matches only requests with the same salt, and changes no word', async () => {
     const ask = async (name: string, salt?: string): Promise<[cached: number, text: string]> => {
       const content = `${name} ${'the same long prompt '.repeat(40)}`;
       const answer = await chat(content, { temperature: 0, ...(salt === undefined ? {} : { cache_salt: salt }) });
@@ -120,7 +120,7 @@ describe('the prefix cache', () => {
     expect(new Set([(await ask('salted'))[1], (await ask('salted', 'a'))[1]]).size).toBe(1);
   });
 
-  it('knows salts in completions as well', async () => {
+  it('supports salts in completions too', async () => {
     const ask = (salt: string | null): Promise<unknown> =>
       engine.post('/v1/completions', { prompt: 'one more prompt '.repeat(40), max_tokens: 1, cache_salt: salt });
     const cached = async (salt: string | null): Promise<unknown> =>
@@ -131,7 +131,7 @@ describe('the prefix cache', () => {
 });
 
 describe('text', () => {
-  it('says that it is no model', async () => {
+  it('says that it is not from a model', async () => {
     expect(textOf(await chat('Hello'))).toContain('not from a model');
   });
 
@@ -151,7 +151,7 @@ describe('text', () => {
     expect(pieces.join('')).toBe(textOf(await engine.post(PATH, body)));
   });
 
-  it('goes on to the limit with ignore_eos, and at least to min_tokens', async () => {
+  it('continues to the limit with ignore_eos, and at least to min_tokens', async () => {
     expect(at(await chat('x', { ignore_eos: true, max_tokens: 500 }), 'usage', 'completion_tokens')).toBe(500);
     expect(
       at(await chat('x', { min_tokens: 300, max_tokens: 900 }), 'usage', 'completion_tokens'),
@@ -165,7 +165,7 @@ describe('text', () => {
     expect(text).not.toContain('\ufffd');
   });
 
-  it('max_completion_tokens wins over max_tokens', async () => {
+  it('ends at max_completion_tokens rather than max_tokens', async () => {
     const answer = await chat('x', { max_completion_tokens: 2, max_tokens: 7 });
     expect(at(answer, 'usage', 'completion_tokens')).toBe(2);
   });
@@ -173,7 +173,7 @@ describe('text', () => {
 
 describe('tools and formats', () => {
   it.each(['required', { type: 'function', function: { name: 'get_weather' } }, 'auto'])(
-    'calls a tool with arguments that fit its schema (%j)',
+    'call a tool with arguments that match its schema (%j)',
     async (choice) => {
       const answer = await chat('What is the weather in Rome today?', {
         tools: [WEATHER],
@@ -198,7 +198,7 @@ describe('tools and formats', () => {
     },
   );
 
-  it('streams a call whose pieces join to the same arguments', async () => {
+  it('stream a call whose pieces join to the same arguments', async () => {
     const body = {
       messages: [{ role: 'user', content: 'Weather?' }],
       tools: [WEATHER],
@@ -212,7 +212,7 @@ describe('tools and formats', () => {
     expect(Object.keys(JSON.parse(args) as object)).toHaveLength(8);
   });
 
-  it('answers in words when no tool is named, when told not to call, and after a tool has answered', async () => {
+  it("answer in words when no tool is named, with tool_choice none, and after a tool's result", async () => {
     const tools = [WEATHER];
     expect(textOf(await chat('What is two and two?', { tools }))).toMatch(/\w/);
     expect(textOf(await chat('The weather?', { tools, tool_choice: 'none' }))).toMatch(/\w/);
@@ -227,7 +227,7 @@ describe('tools and formats', () => {
     expect(textOf(await engine.post(PATH, { messages, tools }))).toMatch(/\w/);
   });
 
-  it('gives JSON that fits a schema', async () => {
+  it('return JSON that matches a schema', async () => {
     const schema = WEATHER.function.parameters;
     const answer = await chat('Rome', { response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } });
     expect(Object.keys(JSON.parse(textOf(answer)) as object)).toEqual(schema.required);
@@ -237,14 +237,14 @@ describe('tools and formats', () => {
 });
 
 describe('tokens', () => {
-  it('come back as the text they were made of', async () => {
+  it('convert back to their text', async () => {
     const prompt = 'Über 12345 flows, 🦙 & 日本\n\n  done';
     const made = await engine.post('/tokenize', { prompt });
     expect(await engine.post('/detokenize', { tokens: at(made, 'tokens') })).toEqual({ prompt });
     expect(at(made, 'count')).toBe((at(made, 'tokens') as unknown[]).length);
   });
 
-  it('are counted by /tokenize as a request counts them', async () => {
+  it('are counted by /tokenize as in a request', async () => {
     const messages = [
       { role: 'system', content: 'Be short.' },
       { role: 'user', content: [{ type: 'text', text: 'Naïve 日本 🦙, twelve words or so?' }] },
@@ -257,7 +257,7 @@ describe('tokens', () => {
     );
   });
 
-  it('of a prompt seen before are cached in whole blocks', async () => {
+  it('of a repeated prompt are cached in whole blocks', async () => {
     const content = 'The quick brown fox jumps over the lazy dog. '.repeat(20);
     const cached = (answer: unknown): number => at(answer, 'usage', 'prompt_tokens_details', 'cached_tokens') as number;
     const first = await chat(content, { max_tokens: 1 });
@@ -270,13 +270,13 @@ describe('tokens', () => {
     expect(cached(longer) % 16).toBe(0);
   });
 
-  it('are returned when asked for', async () => {
+  it('are returned when requested', async () => {
     const answer = await engine.post('/v1/completions', { prompt: 'One two', max_tokens: 3, return_token_ids: true });
     expect(at(answer, 'choices', 0, 'token_ids')).toHaveLength(3);
     expect(at(answer, 'choices', 0, 'prompt_token_ids')).toHaveLength(2);
   });
 
-  it('carry logprobs in the shape of each route', async () => {
+  it('have logprobs in the shape of each route', async () => {
     const answer = await engine.post('/v1/completions', { prompt: 'One', max_tokens: 3, logprobs: 2 });
     const logprobs = at(answer, 'choices', 0, 'logprobs') as Record<string, unknown[]>;
     expect(Object.keys(logprobs)).toEqual(['text_offset', 'token_logprobs', 'tokens', 'top_logprobs']);
@@ -285,7 +285,7 @@ describe('tokens', () => {
 });
 
 describe('embeddings', () => {
-  it('fail, wait and break as told', async () => {
+  it('fail, wait and break as requested', async () => {
     const other = await startStandIn(['--runner', 'pooling']);
     const ask = (standin: object): ReturnType<StandIn['send']> =>
       other.send({ path: '/v1/embeddings', headers: JSON_TYPE, body: { input: 'x', standin } });
@@ -298,7 +298,7 @@ describe('embeddings', () => {
     await other.stop();
   });
 
-  it('are the same as floats and as base64, of unit length, and as short as asked where the model allows', async () => {
+  it('are equal as floats and base64, of unit length, and shortened where the model allows', async () => {
     const other = await startStandIn(['--runner', 'pooling', '--matryoshka', '--embedding-dimensions', '64']);
     const floats = at(
       await other.post('/v1/embeddings', { input: ['a river', 'b'] }),

@@ -37,7 +37,7 @@ function contentFrames(text: string): number {
   return framesOf(text).filter((frame) => typeof at(frame, 'choices', 0, 'delta', 'content') === 'string').length;
 }
 
-describe('a fault on request', () => {
+describe('a requested fault', () => {
   it.each([400, 401, 404, 422, 429, 500, 503, 418])('answers with status %d', async (status) => {
     const answer = await ask({ status }, { stream: true });
     expect(answer.status).toBe(status);
@@ -45,12 +45,12 @@ describe('a fault on request', () => {
     expect(at(error, 'code') ?? error).toBe(status === 401 ? 'Unauthorized' : status);
   });
 
-  it('names the engine’s inside in an injected error, for tests that look for leaks', async () => {
+  it('includes internal details in an injected error, for tests that look for leaks', async () => {
     expect((await ask({ status: 503 })).text).toContain('10.42.0.17');
     expect((await ask({ status: 503, status_message: 'mine' })).text).toContain('"message":"mine"');
   });
 
-  it('ends a stream with an error frame after so many tokens', async () => {
+  it('ends a stream with an error frame after a number of tokens', async () => {
     const { status, text, complete } = await ask({ error_after: 3, output_tokens: 50 }, { stream: true });
     const frames = framesOf(text);
     expect([status, complete]).toEqual([200, true]);
@@ -63,13 +63,13 @@ describe('a fault on request', () => {
     expect(text).not.toContain('finish_reason":"');
   });
 
-  it('ends a stream with an error frame before any other', async () => {
+  it('ends a stream with an error frame as its first frame', async () => {
     const { status, text } = await ask({ error_after: 0 }, { stream: true });
     expect(status).toBe(200);
     expect(framesOf(text)).toHaveLength(2);
   });
 
-  it('answers 500 to a JSON request that breaks', async () => {
+  it('returns 500 for a JSON request that breaks', async () => {
     const answer = await ask({ error_after: 3, output_tokens: 50 });
     expect([answer.status, at(JSON.parse(answer.text), 'error', 'type')]).toEqual([500, 'InternalServerError']);
   });
@@ -88,13 +88,13 @@ describe('a fault on request', () => {
     expect(text.endsWith('\n\n') || text === '').toBe(!('cut_mid_frame' in knobs));
   });
 
-  it('cuts a JSON answer in its middle or before its head', async () => {
+  it('cuts a JSON answer in its middle or before its headers', async () => {
     const half = await ask({ cut_after: 2, output_tokens: 5, cut_mid_frame: true });
     expect([half.status, half.complete]).toEqual([200, false]);
     await expect(ask({ cut_after: 2, output_tokens: 5 })).rejects.toThrow(/hang up|ECONNRESET/);
   });
 
-  it('puts a frame that is not JSON into a stream and goes on', async () => {
+  it('puts a frame that is not JSON into a stream and continues', async () => {
     const { text } = await ask({ garbage_after: 2, output_tokens: 4 }, { stream: true });
     expect(() => framesOf(text)).toThrow(/JSON/);
     expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
@@ -121,7 +121,7 @@ describe('a fault on request', () => {
   it.each([
     ['before the headers', { die_after: 0 }, []],
     ['after three tokens', { die_after: 3, output_tokens: 9 }, [1, 2, 3]],
-  ])('dies %s, and its journal has what it had counted', async (_when, knobs, counted) => {
+  ])('kills the process %s, and its journal has the tokens counted so far', async (_when, knobs, counted) => {
     const folder = mkdtempSync(join(tmpdir(), 'standin-'));
     const journal = join(folder, 'journal');
     const dying = await startStandIn(['--journal', journal]);
@@ -139,7 +139,7 @@ describe('a fault on request', () => {
     rmSync(folder, { recursive: true });
   });
 
-  it('keeps frames back and writes them with the end', async () => {
+  it('holds frames back and writes them at the end', async () => {
     const answer = await open({ one_write: true, output_tokens: 300, tpot_ms: 1 }, { stream: true });
     await eventually(
       () => engine.counter('vllm:num_requests_running'),
@@ -150,7 +150,7 @@ describe('a fault on request', () => {
     expect([complete, contentFrames(text)]).toEqual([true, 300]);
   });
 
-  it('ends with an abort that nobody asked for', async () => {
+  it('ends with an unrequested abort', async () => {
     const stream = framesOf((await ask({ abort_after: 3, output_tokens: 50 }, { stream: true, n: 2 })).text);
     expect(stream.filter((frame) => at(frame, 'choices', 0, 'finish_reason') === 'abort')).toHaveLength(2);
     expect(at(stream.at(-2), 'usage', 'completion_tokens')).toBe(3);
@@ -159,7 +159,7 @@ describe('a fault on request', () => {
     expect(at(answer, 'usage', 'completion_tokens')).toBe(3);
   });
 
-  it('hangs before the headers, after them and after so many tokens, until the client leaves', async () => {
+  it('hangs before the headers, after them, or after a number of tokens, until the client leaves', async () => {
     const after = await open({ hang: 'after_headers' }, { stream: true });
     expect([after.status, after.text()]).toEqual([200, '']);
     const middle = await open({ hang: 'after_tokens', hang_after: 2, output_tokens: 9 }, { stream: true });
@@ -187,28 +187,28 @@ describe('a fault on request', () => {
   });
 });
 
-describe('an answer on request', () => {
-  it.each(['stop', 'length'])('has exactly so many tokens and ends by %s', async (finish) => {
+describe('a requested answer', () => {
+  it.each(['stop', 'length'])('has exactly the requested tokens and ends by %s', async (finish) => {
     const answer = JSON.parse((await ask({ output_tokens: 37, finish })).text) as unknown;
     expect(at(answer, 'usage', 'completion_tokens')).toBe(37);
     expect(at(answer, 'choices', 0, 'finish_reason')).toBe(finish);
   });
 
-  it('thinks for so many tokens, and counts them', async () => {
+  it('reasons for the requested tokens, and counts them', async () => {
     const answer = JSON.parse((await ask({ reasoning_tokens: 9, output_tokens: 20 })).text) as unknown;
     expect(at(answer, 'usage', 'completion_tokens_details', 'reasoning_tokens')).toBe(9);
     expect(at(answer, 'choices', 0, 'message', 'reasoning')).toMatch(/\w/);
     expect(at(answer, 'choices', 0, 'message', 'content')).toMatch(/stand-in/);
   });
 
-  it('shows nothing while it thinks when thoughts are hidden', async () => {
+  it('sends nothing while it reasons when reasoning is hidden', async () => {
     const { text } = await ask({ reasoning_tokens: 9, output_tokens: 20 }, { stream: true, include_reasoning: false });
     const [, second] = framesOf(text);
     expect(at(second, 'usage', 'completion_tokens')).toBe(11);
     expect(at(second, 'choices', 0, 'delta')).toEqual({ content: 'This', reasoning: null });
   });
 
-  it('takes the time it was told to, for the first token and for each one', async () => {
+  it('takes the requested time for the first token and for each next one', async () => {
     const beginMs = performance.now();
     const answer = await open({ ttft_ms: 120, tpot_ms: 10, output_tokens: 11 }, { stream: true });
     await answer.until((text) => text.includes('data: '));
@@ -225,7 +225,7 @@ describe('an answer on request', () => {
     ).toBe(200);
   });
 
-  it('obeys knobs given as flags, and the body before them', async () => {
+  it('uses knobs given as flags, and prefers those in the body', async () => {
     const other = await startStandIn(['--output-tokens', '5', '--finish=length']);
     const plain = await other.post(PATH, { messages: MESSAGES });
     const own = await other.post(PATH, { messages: MESSAGES, standin: { output_tokens: 6 } });

@@ -38,18 +38,18 @@ function connects(path: string): Promise<string> {
 }
 
 describe('the command line', () => {
-  it('refuses an unknown flag with code 2', async () => {
+  it('exits with code 2 for an unknown flag', async () => {
     const engine = await start(['--no-such-flag'], { ready: false });
     expect(await engine.exited).toBe(2);
     expect(engine.log()).toContain('error: unrecognized arguments: --no-such-flag');
   });
 
-  it('refuses a value that is no number with code 2', async () => {
+  it('exits with code 2 for a value that is not a number', async () => {
     const engine = await start(['--max-num-seqs', 'many'], { ready: false });
     expect(await engine.exited).toBe(2);
   });
 
-  it('says in its help and its log that it is a stand-in', async () => {
+  it('names the stand-in in its help and its log', async () => {
     const help = await start(['--help'], { ready: false });
     expect(await help.exited).toBe(0);
     expect(help.log()).toContain('NO MODEL');
@@ -60,7 +60,7 @@ describe('the command line', () => {
     expect(engine.log()).toContain('STAND-IN');
   });
 
-  it('takes flags of vLLM that mean nothing to it', async () => {
+  it('accepts flags of vLLM that have no effect', async () => {
     const engine = await start(['serve', 'some/model', '--gpu-memory-utilization=0.9', '--enforce-eager', '-tp', '2']);
     const { text } = await engine.send({ method: 'GET', path: '/v1/models' });
     expect(text).toContain('"id":"some/model"');
@@ -72,13 +72,13 @@ describe('the start', () => {
     ['oom', 'CUDA out of memory'],
     ['bad-model', 'is not a local folder'],
     ['error', 'Engine core initialization failed'],
-  ])('fails as told (%s) with code 1', async (kind, words) => {
+  ])('fails as requested (%s) with code 1', async (kind, words) => {
     const engine = await start(['--fail-start', kind], { ready: false });
     expect(await engine.exited).toBe(1);
     expect(engine.log()).toContain(words);
   });
 
-  it('makes its socket at once and refuses connections until it is ready', async () => {
+  it('creates its socket at once and refuses connections until it is ready', async () => {
     const engine = await start(['--start-delay-ms', '8000'], { ready: false });
     await eventually(() => Promise.resolve(existsSync(engine.socketPath)), Boolean);
     expect(await connects(engine.socketPath)).toBe('ECONNREFUSED');
@@ -86,7 +86,7 @@ describe('the start', () => {
     expect((await engine.send({ method: 'GET', path: '/health' })).status).toBe(200);
   });
 
-  it('fails on a socket file that is already there', async () => {
+  it('fails when the socket file already exists', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'standin-'));
     const socketPath = join(folder, 'engine.sock');
     const first = await start([], { socketPath });
@@ -99,7 +99,7 @@ describe('the start', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  it('listens on a free port when told port 0', async () => {
+  it('listens on a free port for port 0', async () => {
     const engine = await start(['--host', '127.0.0.1', '--port', '0'], { tcp: true });
     const url = /Starting vLLM server on (http:\/\/\S+)/.exec(engine.log())?.[1] ?? '';
     expect((await fetch(`${url}/health`)).status).toBe(200);
@@ -107,7 +107,7 @@ describe('the start', () => {
 });
 
 describe('the end', () => {
-  it('on SIGTERM breaks streams off with an error frame and JSON with a 500, and exits 0', async () => {
+  it('ends streams with an error frame and JSON with 500 on SIGTERM, and exits 0', async () => {
     const engine = await start(['--enable-force-include-usage']);
     const stream = await engine.open({
       path: CHAT,
@@ -131,7 +131,7 @@ describe('the end', () => {
     expect(await connects(engine.socketPath)).toBe('ECONNREFUSED');
   });
 
-  it('with --shutdown-timeout cuts streams without a terminator and refuses new requests', async () => {
+  it('cuts streams without a terminator and rejects new requests with --shutdown-timeout', async () => {
     const engine = await start(['--shutdown-timeout', '1']);
     const body = { messages: MESSAGES, stream: true, standin: SLOW };
     const stream = await engine.open({ path: CHAT, headers: JSON_TYPE, body });
@@ -146,20 +146,20 @@ describe('the end', () => {
     expect(await engine.exited).toBe(0);
   });
 
-  it('hangs on SIGTERM when told to', async () => {
+  it('ignores SIGTERM with --ignore-sigterm', async () => {
     const engine = await start(['--ignore-sigterm']);
     engine.child.kill('SIGTERM');
     expect((await engine.send({ method: 'GET', path: '/health' })).status).toBe(200);
     expect(engine.child.exitCode).toBeNull();
   });
 
-  it('comes by itself when told to, with the code it was told', async () => {
+  it('comes after --exit-after-ms with the code of --exit-code', async () => {
     const engine = await start(['--exit-after-ms', '50', '--exit-code', '0']);
     expect(await engine.exited).toBe(0);
   });
 });
 
-it('keeps a sleeping engine’s requests waiting until it wakes', async () => {
+it('makes requests wait while the engine sleeps, until it wakes', async () => {
   const engine = await start([], { env: { VLLM_SERVER_DEV_MODE: '1' } });
   await engine.send({ path: '/sleep?level=1' });
   expect((await engine.send({ method: 'GET', path: '/is_sleeping' })).text).toBe('{"is_sleeping":true}');
@@ -176,7 +176,7 @@ it('keeps a sleeping engine’s requests waiting until it wakes', async () => {
   expect(framesOf((await (await open).done).text).at(-1)).toBe('[DONE]');
 });
 
-it('wakes part by part, and runs requests when nothing of it sleeps any more', async () => {
+it('wakes part by part, and runs requests when all parts are awake', async () => {
   const engine = await start([], { env: { VLLM_SERVER_DEV_MODE: '1' } });
   const isSleeping = async (): Promise<string> => (await engine.send({ method: 'GET', path: '/is_sleeping' })).text;
   await engine.send({ path: '/sleep?level=2' });
@@ -189,7 +189,7 @@ it('wakes part by part, and runs requests when nothing of it sleeps any more', a
   expect(await isSleeping()).toBe('{"is_sleeping":false}');
 });
 
-it('asks for its key under /v1 only', async () => {
+it('requires its key only under /v1', async () => {
   const engine = await start([], { env: { VLLM_API_KEY: 'secret' } });
   const refused = await engine.send({ method: 'GET', path: '/v1/models' });
   expect([refused.status, refused.text]).toEqual([401, '{"error":"Unauthorized"}']);

@@ -190,7 +190,7 @@ function comparable(name: string, answer: string, recorded: string): { seen: unk
   return { seen: shape(JSON.parse(answer)), wanted: shape(JSON.parse(recorded)) };
 }
 
-describe.each(EXACT_FOLDERS)('replayed from %s', (folder) => {
+describe.each(EXACT_FOLDERS)('recordings replayed from %s', (folder) => {
   let engine: StandIn;
   beforeAll(async () => {
     engine = await startStandIn([...COMMON, ...(FLAGS[folder] ?? [])]);
@@ -199,7 +199,7 @@ describe.each(EXACT_FOLDERS)('replayed from %s', (folder) => {
 
   const skipped = /aborted-by-id|cut-after-4|metrics|bytes-only/;
   it.each(names(folder).filter((name) => !skipped.test(name)))(
-    '%s has vLLM’s status, headers and body',
+    "have vLLM's status, headers and body: %s",
     async (name) => {
       const recording = load(folder, name);
       const answer = await replay(engine, recording, name);
@@ -211,12 +211,12 @@ describe.each(EXACT_FOLDERS)('replayed from %s', (folder) => {
     },
   );
 
-  it('has recordings to replay', () => {
+  it('exist', () => {
     expect(names(folder).length).toBeGreaterThan(10);
   });
 });
 
-it('streams a binary embedding under vLLM’s headers', async () => {
+it("streams a binary embedding with vLLM's headers", async () => {
   const engine = await startStandIn([...COMMON, ...(FLAGS.embedding ?? [])]);
   const recording = load('embedding', 'embedding-bytes-only');
   const answer = await replay(engine, recording, 'embedding-bytes-only');
@@ -224,7 +224,7 @@ it('streams a binary embedding under vLLM’s headers', async () => {
   expect(headersOf(answer.headers)).toEqual(headersOf(recording.headers));
 });
 
-it('prints the metrics that vLLM prints, with its labels', async () => {
+it('returns the metrics of vLLM, with its labels', async () => {
   const engine = await startStandIn([...COMMON, ...(FLAGS['forced-usage'] ?? [])]);
   const recorded = bodyOf(load('forced-usage', 'metrics-after'));
   const { text } = await engine.send({ method: 'GET', path: '/metrics' });

@@ -43,18 +43,18 @@ const asked = [
 ];
 
 describe('/v1/responses', () => {
-  it('refuses a body without input', async () => {
+  it('returns an error for a body without input', async () => {
     const answer = await engine.send({ path: PATH, headers: JSON_TYPE, body: {} });
     expect([answer.status, answer.text.includes('Field required')]).toEqual([400, true]);
   });
 
-  it('refuses a model that it has not', async () => {
+  it('returns an error for an unknown model', async () => {
     expect(await engine.send({ path: PATH, headers: JSON_TYPE, body: { model: 'x', input: 'Hi' } })).toMatchObject({
       status: 404,
     });
   });
 
-  it('answers thoughts and words as items, under the id that it is given', async () => {
+  it('returns reasoning and text as items, with the given id', async () => {
     const body = { input: asked, instructions: 'Be brief.', request_id: 'resp_R', standin: { reasoning_tokens: 5 } };
     const answer = await engine.post(PATH, body);
     expect(answer).toMatchObject({ id: 'resp_R', object: 'response', status: 'completed', error: null });
@@ -63,7 +63,7 @@ describe('/v1/responses', () => {
     expect(at(answer, 'usage', 'output_tokens')).toBeGreaterThan(5);
   });
 
-  it.each([true, false])('calls a tool that is in form of responses; as a stream: %s', async (stream) => {
+  it.each([true, false])('calls a tool in the format of responses; as a stream: %s', async (stream) => {
     const body = { input: 'The weather?', tools: [TOOL], tool_choice: 'required', stream };
     const { text } = await engine.send({ path: PATH, headers: JSON_TYPE, body });
     const last: unknown = stream ? at(eventsOf(text).at(-1), 'response') : JSON.parse(text);
@@ -72,7 +72,7 @@ describe('/v1/responses', () => {
     expect(JSON.parse(at(call, 'arguments') as string)).toEqual({ city: 'Oslo' });
   });
 
-  it('streams events whose numbers and texts add up', async () => {
+  it('streams events with consistent numbers and texts', async () => {
     const body = { input: 'Hi', stream: true, max_output_tokens: 30, standin: { reasoning_tokens: 5 } };
     const { text } = await engine.send({ path: PATH, headers: JSON_TYPE, body });
     const events = eventsOf(text);
@@ -84,7 +84,7 @@ describe('/v1/responses', () => {
     expect(at(last, 'usage', 'output_tokens')).toBe(30);
   });
 
-  it('is ended by the id of its turn, with its count', async () => {
+  it('is aborted by the id of its turn, with its count', async () => {
     const before = await engine.counter('vllm:generation_tokens_total');
     const body = { input: 'Hi', stream: true, request_id: 'resp_S', standin: { output_tokens: 4000, tpot_ms: 5 } };
     const open = await engine.open({ path: PATH, headers: JSON_TYPE, body });
