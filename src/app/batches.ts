@@ -4,7 +4,7 @@ import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Asking, type BatchWorker, createBatchWorker, type LineAnswer } from '#core/batches/batches.ts';
 import { createOwnExchange, type HeldKeys } from '#edge/http/http.ts';
-import { type Inference, refuseModel } from '#edge/inference/inference.ts';
+import { hasEngineTools, type Inference, refuseModel } from '#edge/inference/inference.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './lifecycle.ts';
@@ -73,6 +73,7 @@ function createAsking({ foundation, gateway, inference, heldKeys }: BatchesPartO
       const known = await keys.verifyHeld(key);
       return refuseModel(gateway.catalog, { endpoint, model, usable: known?.usableModels ?? null, tier: 'flex' });
     },
+    hasEngineTools,
     modelId: (name) => gateway.catalog.find(name)?.id ?? name,
     conclude: (keyId, names) => gateway.idempotency.conclude(keyId, names),
     kept: (keyId, name) => gateway.idempotency.kept(keyId, name),

@@ -8,6 +8,11 @@ export interface Asking {
   keyOf(batch: Pick<Batch, 'organizationId' | 'keyId'>): Promise<BatchKey | null>;
   /** Returns why a model does not serve the endpoint's batches for this key; null if it does. */
   refuseModel(key: BatchKey, endpoint: BatchEndpoint, model: string): Promise<string | null>;
+  /**
+   * True if the engine would run tools of a request itself: nothing limits their cost beforehand.
+   * @param tools the JSON of the body's `tools`, as latin1
+   */
+  hasEngineTools(endpoint: BatchEndpoint, tools: string): boolean;
   /** Returns the model id for a name such as an alias; the name itself if it is unknown. */
   modelId(name: string): string;
   /** Sends a request and returns the answer that any client would get. Never rejects for the request's own errors. */

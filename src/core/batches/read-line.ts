@@ -9,6 +9,8 @@ export interface RequestLine {
   /** Offset of the body in the line, in bytes. */
   readonly bodyAt: number;
   readonly bodyBytes: number;
+  /** JSON of the body's `tools`, as latin1; null without them. */
+  readonly tools: string | null;
 }
 
 export interface LineProblem {
@@ -77,7 +79,9 @@ function readBody(text: string, body: JsonMember | undefined, customId: string):
   );
   if (streams) return problem('invalid_request', 'body.stream: answers of a batch are not streamed.', 'body.stream');
   const { valueStart, valueEnd } = body;
-  return { ok: true, line: { customId, model, bodyAt: valueStart, bodyBytes: valueEnd - valueStart } };
+  const member = scan.members.findLast(({ key }) => key === 'tools');
+  const tools = member === undefined ? null : text.slice(member.valueStart, member.valueEnd);
+  return { ok: true, line: { customId, model, bodyAt: valueStart, bodyBytes: valueEnd - valueStart, tools } };
 }
 
 function isJson(bytes: Buffer): boolean {

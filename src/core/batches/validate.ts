@@ -84,6 +84,12 @@ const isBlank = (bytes: Buffer | null): boolean =>
 
 const empty: LineProblem = { code: 'empty_file', message: 'The file has no requests.', param: 'input_file_id' };
 
+const engineTools: LineProblem = {
+  code: 'unsupported_parameter',
+  message: 'Built-in tools are not supported in a batch: send this request by itself.',
+  param: 'body.tools',
+};
+
 const tooMany = (linesMax: number): LineProblem => ({
   code: 'too_many_tasks',
   message: `The file has more than ${linesMax} requests: make several batches of it.`,
@@ -137,13 +143,16 @@ class Reading {
     if (bytes === null) return this.refuse(number, tooLong);
     const read = readLine(bytes, batch.endpoint);
     if (!read.ok) return this.refuse(number, read);
-    const { customId, model, bodyAt, bodyBytes } = read.line;
+    const { customId, model, bodyAt, bodyBytes, tools } = read.line;
     if (bodyBytes > bodyBytesMax) return this.refuse(number, tooLong);
     if (this.#customIds.has(customId)) {
       const message = `custom_id ${JSON.stringify(customId)} is that of an earlier line.`;
       return this.refuse(number, { code: 'duplicate_custom_id', message, param: 'custom_id' });
     }
     this.#customIds.add(customId);
+    if (tools !== null && this.#parts.asking.hasEngineTools(batch.endpoint, tools)) {
+      return this.refuse(number, engineTools);
+    }
     const problem = await this.#problemOf(model);
     if (problem !== null) return this.refuse(number, problem);
     const line = { batchId: batch.id, number: this.total - 1, customId, bodyAt: at + bodyAt, bodyBytes };

@@ -23,6 +23,7 @@ import { serveInference } from './path.ts';
 
 export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';
+export { hasEngineTools } from '#edge/inference/rules/rules.ts';
 export { listModels, listPrices } from './models.ts';
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from '#edge/inference/call/call.ts';
 

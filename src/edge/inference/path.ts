@@ -5,7 +5,7 @@ import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { admit, type PathParts, relay, relayParts, route } from '#edge/inference/engine/engine.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
-import { refuseCappedTurns, refuseTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
+import { refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
 import { acceptCaller } from './accept-caller.ts';
 import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
@@ -23,7 +23,7 @@ import { showLimits } from './show-limits.ts';
  * wait for returns synchronously: a promise and an async frame per step would be a tenth of what a request allocates.
  */
 async function follow(parts: PathParts, call: Call): Promise<Outcome> {
-  const { endpoint, found, stop, terms } = call;
+  const { endpoint, found, stop } = call;
   const caller = await parts.authenticator.authenticate(call.incoming);
   found.caller = caller;
   acceptCaller(parts, call, caller);
@@ -44,7 +44,6 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   requireBooks(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
   const turns = turnsOf({ endpoint, fields, engine: model.engine });
-  if (terms.isWholeOrFree) refuseTurns(turns);
   if (capPicoUsd !== null) refuseCappedTurns(turns);
   const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns };
   if (isDry) return dryRun(parts, call, request, allowsFallback);

@@ -79,6 +79,7 @@ export function useScriptedBatches(): ScriptedBatches {
           ? null
           : { ...held, maxConcurrency: settings.maxConcurrency?.() ?? null };
       },
+      hasEngineTools: () => false,
       modelId: (name) => name,
       refuseModel: () => Promise.resolve(settings.refusal?.() ?? null),
       conclude(_keyId, keys) {

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, it } from 'vitest';
-import { batchEnd, flexPricing, line, outputOf, startBatch } from './batch-bench.ts';
-import { type Body, externalFile, useInference } from './inference-gateway.ts';
+import { batchEnd, flexPricing, line, outputOf, startBatch } from '#test/inference/batch-bench.ts';
+import { type Body, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import {
   chatAnswer,
   chunk,

@@ -1,6 +1,6 @@
 import type { JsonMember } from '#base/json/json.ts';
 import { isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
-import { maxCostHeader, turnsMax } from '#edge/inference/request/request.ts';
+import { type EndpointPath, endpoints, maxCostHeader, turnsMax } from '#edge/inference/request/request.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
 /** More bytes than any context holds: a longer list is rejected without a search. */
@@ -16,7 +16,7 @@ const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_
 const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
 
 /** Returns the tools of a list, and of the namespaces in it, at any depth. */
-export function toolsOf(fields: RuleRequest['fields'], member: JsonMember): readonly unknown[] {
+export function toolsOf(fields: Pick<RuleRequest['fields'], 'text'>, member: JsonMember): readonly unknown[] {
   return unfold(parseMember(fields.text, member, toolsBytesMax));
 }
 
@@ -29,8 +29,12 @@ function unfold(tools: unknown): readonly unknown[] {
   });
 }
 
+interface ToolsRequest extends Pick<RuleRequest, 'endpoint'> {
+  readonly fields: Pick<RuleRequest['fields'], 'text'>;
+}
+
 /** Returns the first tool that the engine would run itself. */
-function engineToolOf({ fields, endpoint }: Omit<RuleRequest, 'engine'>, member: JsonMember): Members | undefined {
+function engineToolOf({ fields, endpoint }: ToolsRequest, member: JsonMember): Members | undefined {
   const ofClient = endpoint.toolForm === 'anthropic' ? anthropicTools : clientTools;
   return toolsOf(fields, member).find((tool): tool is Members => isObject(tool) && !ofClient.has(tool['type']));
 }
@@ -60,13 +64,22 @@ export function turnsOf(request: RuleRequest): number {
 }
 
 /**
- * Rejects tools of the engine in a line of a batch. The line would wait until all of its output is paid for, and no
- * wallet can pay for so many turns.
- * @throws AppError unsupported_parameter if the engine may take more than one turn
+ * True if the engine would run a tool of a request itself. False for tools that are rejected when the request is sent:
+ * invalid JSON, or too long.
+ * @param json the value of the request's `tools`, as latin1
  */
-export function refuseTurns(turns: number): void {
-  if (turns === 1) return;
-  throw refuse('tools', 'Built-in tools are not supported in a batch: send this request by itself.');
+export function hasEngineTools(path: EndpointPath, json: string): boolean {
+  const endpoint = endpoints.find((row) => row.path === path);
+  if (endpoint?.toolForm !== 'flat') return false;
+  try {
+    const fields = { text: json };
+    return (
+      engineToolOf({ fields, endpoint }, { key: 'tools', keyStart: 0, valueStart: 0, valueEnd: json.length }) !==
+      undefined
+    );
+  } catch {
+    return false;
+  }
 }
 
 /**
