@@ -164,12 +164,7 @@ it('returns 400 with a cost cap and engine tools', async () => {
   expect((await bench.post(path, ask(false, lookUp, said(10, 20)), { headers })).status).toBe(200);
 });
 
-<<<<<<< HEAD
-it('fails a batch line with engine tools, and answers the other lines', async () => {
-  const { key } = await openOrganization(bench.gateway, '0.1');
-=======
 describe('a batch', () => {
->>>>>>> 919033c1 (batches: reject built-in tools when the file is validated)
   const line = (id: string, tool: object): string =>
     JSON.stringify({ custom_id: id, method: 'POST', url: path, body: ask(false, tool, said(10, 20)) });
   const run = async (...lines: string[]): Promise<Body> => {
