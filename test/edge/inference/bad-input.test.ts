@@ -221,7 +221,7 @@ describe('media that the engine would fetch', () => {
     ['a tab in the host', 'https://media.example.org\\t.evil.org/x'],
     ['one slash only', 'https:/media.example.org/x'],
     ['another scheme', 'ftp://media.example.org/x'],
-  ])('returns 400 although its domain is allowed: %s', async (_, url) => {
+  ])('returns 400 for a URL that imitates an allowed domain: %s', async (_, url) => {
     const message = expect.stringContaining('Media cannot be fetched');
     const wanted = { status: 400, code: 'unsupported_parameter', param: 'messages', message };
     expect(await refusalOf(withPart('open', image(url)))).toMatchObject(wanted);

@@ -142,7 +142,7 @@ describe('a key with confined: true', () => {
     for (const one of [made.secret, secret]) await expectConfined(await chatIn(one, other));
   });
 
-  it('is the only kind of key that a service account has', async () => {
+  it("is always set for a service account's key, and confined: false returns an error", async () => {
     const { key, own } = await openProjects();
     const { id: account } = await ask(`/v1/organization/projects/${own}/service_accounts`, key, { name: 'nightly' });
     const made = await ask('/v1/keys', key, { service_account_id: account });

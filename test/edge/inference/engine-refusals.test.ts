@@ -176,7 +176,7 @@ describe("an engine error that is not the client's fault", () => {
     expect(await bench.recordOf(got)).toMatchObject({ status: 502, outcome: 'failed', cost: '0' });
   });
 
-  it('is not assumed for an answer with "error": null and without usage', async () => {
+  it('forwards an answer with "error": null and without usage', async () => {
     const body = '{"id":"x","error":null,"choices":[]}';
     answerWith(200, body, vllmHeaders);
     const got = await bench.chat({});

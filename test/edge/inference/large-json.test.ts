@@ -103,7 +103,7 @@ describe('a JSON answer of megabytes', () => {
     ['/v1/responses', { status: 'completed' }, { status: 'cancelled' }],
     ['/v1/chat/completions', { choices: choices('stop') }, {}],
     ['/v1/chat/completions', { choices: choices('stop') }, { choices: choices('stop', 'abort') }],
-  ])('fails on %s %j %j when the answer itself says so, not when a nested value does', async (path, ended, broken) => {
+  ])('fails only when the answer itself says so, not a nested value: %s %j %j', async (path, ended, broken) => {
     const isBroken = Object.keys(broken).length > 0;
     for (const bytes of [10_000, 1_100_000]) {
       answerOf = () => message(bytes, { ...ended, ...broken });

@@ -101,7 +101,7 @@ describe('X-Headgate-Max-Cost', () => {
     expect(((await answer.json()) as Body).usage.completion_tokens).toBe(8);
   });
 
-  it('has no effect when the wallet has less', async () => {
+  it('limits the output only where the wallet pays for more than the cap', async () => {
     const { key } = await openOrganization(bench.gateway, '0.001');
     const asked = { ...body, max_tokens: 5000 };
     const plain = await bench.post('/v1/chat/completions', asked, { key });

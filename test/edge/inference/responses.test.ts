@@ -42,7 +42,7 @@ const costOf = (tokens: number): string => ((50 + 80 + tokens * 40) / 1e8).toFix
 
 const namespace = (tool: object): object => ({ type: 'namespace', name: 'n', tools: [tool] });
 
-describe('a rejected request that no engine sees', () => {
+describe('input validation', () => {
   it.each<[object, string]>([
     [{ store: true }, 'store'],
     [{ store: 'true' }, 'store'],
@@ -124,7 +124,7 @@ describe('a rejected request that no engine sees', () => {
     }
   });
 
-  it('does not include input items that vLLM reads, nor an input without items', async () => {
+  it('accepts the input items that vLLM reads, and an input without items', async () => {
     const items = [
       { role: 'user', content: 'Hi' },
       { type: 'message', role: 'user', content: 'Hi' },
@@ -172,7 +172,7 @@ describe('a rejected request that no engine sees', () => {
     expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
   });
 
-  it('does not include what the engine file allows', async () => {
+  it('forwards what the engine file allows', async () => {
     const fields = {
       model: 'open',
       store: true,

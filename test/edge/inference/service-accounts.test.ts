@@ -72,7 +72,7 @@ describe('a request of a service account', () => {
     }
   });
 
-  it('appears in the usage and costs of its key, which the account can read', async () => {
+  it("appears in the usage and costs of its key, and the account's deletion of its content is audited", async () => {
     const { secret, keyId, projectId, id } = await account();
     const change = { method: 'PATCH', key: owner.key, body: { store_requests: true } };
     expect((await bench.gateway.request(`/v1/keys/${keyId}`, change)).status).toBe(200);

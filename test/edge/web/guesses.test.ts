@@ -13,7 +13,7 @@ const web = useWebGateway({
 
 const guess = (): string => randomBytes(24).toString('hex');
 
-it("rejects guesses of an operator's key after a limit per address, and then the right key too", async () => {
+it("returns 429 to an address after too many guesses of an operator's key, also for the right key", async () => {
   const { host } = await web.exposed(await web.application());
   const from = (address: string, words: readonly string[]) =>
     web.get(host, '/', { 'x-forwarded-for': address, 'x-words': words.join(' ') });
@@ -29,7 +29,7 @@ it("rejects guesses of an operator's key after a limit per address, and then the
   expect((await from('203.0.113.2', [operatorsKey])).status).toBe(400);
 });
 
-it('rejects wrong cookies and links, then with 429, and serves valid ones throughout', async () => {
+it('returns 429 to an address after too many wrong cookies and links, and serves valid cookies throughout', async () => {
   const address = await web.exposed(await web.application(), { access: 'members' });
   const { host } = address;
   const good = await web.enter(address, web.organization.key);

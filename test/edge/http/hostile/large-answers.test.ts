@@ -188,7 +188,7 @@ it('answers and bills four large answers in parts at once, with the memory of fe
   expect(peak - before).toBeLessThan(600);
 });
 
-it('rejects an answer above the size limit once one part shows that, and charges the computed parts', async () => {
+it('returns 400 when a part shows that the answer exceeds the size limit, and charges the computed parts', async () => {
   const { key, managementKey } = victim().attacker;
   const input = Array.from({ length: 4000 }, () => 'whole');
   const body = JSON.stringify({ model: 'large', input });

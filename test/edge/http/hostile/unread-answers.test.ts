@@ -33,7 +33,7 @@ function askAndLeaveUnread(): { heard: Heard; close: () => void } {
   return { heard, close: () => socket.destroy() };
 }
 
-it('rejects requests of a key whose unread answers fill its share of the memory', async () => {
+it('returns 429 to a key whose unread answers fill its share of the memory', async () => {
   victim().peakMiB();
   const before = victim().memoryMiB();
   const unread: ReturnType<typeof askAndLeaveUnread>[] = [];
