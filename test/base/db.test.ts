@@ -90,7 +90,7 @@ describe('a database error', () => {
     expect(isDatabaseUnavailable(failure)).toBe(true);
   });
 
-  it('is not assumed for a missing file or a value without a type', async () => {
+  it('does not count as unavailability for a missing file or a value without a type', async () => {
     const file = await readFile('/nowhere').catch((error: unknown) => error);
     expect(isDatabaseUnavailable(file)).toBe(false);
     const own = connectDb(database.url, { poolMax: 1 });
