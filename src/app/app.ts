@@ -5,6 +5,7 @@ import type { Config } from '#base/config/config.ts';
 import { createLeases, type Db, readTime } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';
+import { createLowBalances } from '#core/accounts/accounts.ts';
 import { type FleetIdentity, readFleetIdentity } from '#core/fleet/fleet.ts';
 import type { BootstrapResult } from '#core/keys/keys.ts';
 import { makeSignInLink, type SignInLink } from '#core/sessions/sessions.ts';
@@ -20,7 +21,6 @@ import { createEngineOperations, createReloadPart, reloadQuietly } from './engin
 import { soleSlot, type WorkerSlot } from './engines.ts';
 import { createFoundation, type Foundation } from './foundation.ts';
 import { createGateway, type EngineFiles, type Gateway } from './gateway.ts';
-import { createLowBalancesPart } from './low-balances.ts';
 import { type Part, startParts } from './lifecycle.ts';
 import { createPlatform, type Platform } from './platform.ts';
 import { createUpkeep } from './upkeep.ts';
@@ -29,6 +29,36 @@ export { runnerSearchOf } from './runs.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
 export { requireRunHosts } from './runs.ts';
 export { checkAddresses, metricsOf } from './server.ts';
+
+interface LowBalancesParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly foundation: Pick<Foundation, 'alerts'>;
+  readonly gateway: Pick<Gateway, 'wallet'>;
+}
+
+const lookMs = 2000;
+
+/** Connects accounts to the wallet for the alerts of low balances. */
+function createLowBalancesPart({ db, clock, log, foundation, gateway }: LowBalancesParts): Part {
+  const lowBalances = createLowBalances({
+    db,
+    clock,
+    log,
+    balances: (organizationIds) => gateway.wallet.balances(db.sql, organizationIds),
+    raiseIn: (tx, { organizationId, balance, lowBalance }) =>
+      foundation.alerts.raiseIn(tx, {
+        organizationId,
+        type: 'wallet.low_balance',
+        data: { balance, alert_below: lowBalance, currency: 'USD' },
+      }),
+  });
+  return {
+    name: 'low balances',
+    jobs: [{ name: 'tell of low balances', everyMs: lookMs, where: 'one', run: () => lowBalances.look() }],
+  };
+}
 
 export interface AppOptions extends EngineFiles {
   readonly config: Config;

@@ -1,9 +1,11 @@
 import type { Clock } from '#base/clock.ts';
-import type { Config } from '#base/config/config.ts';
-import type { Db } from '#base/database/database.ts';
+import type { BatchesConfig, Config, DatabaseConfig } from '#base/config/config.ts';
+import { connectDb, type Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
+import { organizationIdsSql, projectOwnersSql } from '#core/accounts/accounts.ts';
 import type { Admission, HoldReview } from '#core/admission/admission.ts';
-import type { Batches } from '#core/batches/batches.ts';
+import type { Audit } from '#core/audit/audit.ts';
+import { type Batches, createBatches } from '#core/batches/batches.ts';
 import type { Budgets, BudgetWatch } from '#core/budgets/budgets.ts';
 import {
   type Catalog,
@@ -12,12 +14,15 @@ import {
   type EngineFilesResult,
   type EngineReload,
 } from '#core/catalog/catalog.ts';
-import type { Files } from '#core/files/files.ts';
+import { createFiles, type Files } from '#core/files/files.ts';
 import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
+import { keyOwnersSql } from '#core/keys/keys.ts';
 import {
+  createHistory,
   createMetering,
   createQuarantineReview,
   type History,
+  type KnownIds,
   type Metering,
   type MeteringOptions,
   nothingUsed,
@@ -35,12 +40,64 @@ import { createBudgetAlerts } from './budget-alerts.ts';
 import type { SharedStore } from './coordination.ts';
 import { type ContainerHosts, createEngines, type WorkerSlot } from './engines.ts';
 import type { Foundation } from './foundation.ts';
-import { openFiles } from './files.ts';
-import { openHistory } from './history.ts';
-import { knownIds } from './known-ids.ts';
 import type { Part } from './lifecycle.ts';
 import { createPrices } from './prices.ts';
 import { createRetention, type RetentionRooms } from './retention.ts';
+
+interface FilesParts {
+  readonly settings: BatchesConfig;
+  readonly db: Db;
+  readonly clock: Clock;
+  readonly audit: Audit;
+}
+
+/** Files and batches of organizations. Each is deleted after some time. */
+interface OpenedFiles {
+  readonly files: Files;
+  readonly batches: Batches;
+  readonly part: Part;
+}
+
+const cleaningMs = 60_000;
+
+function openFiles({ settings, db, clock, audit }: FilesParts): OpenedFiles {
+  const { fileAgeMaxMs, filesBytesMax } = settings;
+  const files = createFiles({ db, clock, audit, ageMaxMs: fileAgeMaxMs, organizationBytesMax: filesBytesMax });
+  const batches = createBatches({ db, clock, audit, files, fileAgeMaxMs });
+  const part: Part = {
+    name: 'files',
+    jobs: [
+      { name: 'delete old files', everyMs: cleaningMs, where: 'one', run: () => files.deleteOld() },
+      { name: 'delete old batches', everyMs: cleaningMs, where: 'one', run: () => batches.deleteOld() },
+    ],
+  };
+  return { files, batches, part };
+}
+
+interface HistoryParts {
+  readonly config: { readonly database: DatabaseConfig };
+  readonly databaseUrl: string;
+  readonly clock: Clock;
+  readonly audit: Audit;
+}
+
+/** Opens the history that callers read. Reports have connections of their own, so that requests never wait for them. */
+function openHistory(parts: HistoryParts): { readonly history: History; readonly part: Part } {
+  const { config, databaseUrl, clock, audit } = parts;
+  const { reportsPoolMax: poolMax, reportTimeoutMs } = config.database;
+  const limits = { lockTimeoutMs: null, statementTimeoutMs: reportTimeoutMs, idleInTransactionTimeoutMs: 60_000 };
+  const db = connectDb(databaseUrl, { purpose: 'reports', poolMax, limits });
+  const wallet = createWallet({ db, clock, audit });
+  const history = createHistory({ db, wallet, connections: poolMax, waitMsMax: reportTimeoutMs });
+  return { history, part: { name: 'reports', stop: () => db.close() } };
+}
+
+/** Queries for the ids under which usage may be recorded. */
+const knownIds: KnownIds = {
+  organizations: organizationIdsSql,
+  keys: keyOwnersSql,
+  projects: projectOwnersSql,
+};
 
 /** The wing that serves models: catalog and engines, limits and budgets, metering and wallet. */
 export interface Gateway extends RetentionRooms {

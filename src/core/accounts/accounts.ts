@@ -1,9 +1,9 @@
+import { and, asc, eq, inArray } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { ThrottleOptions } from '#base/redis/redis.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import { type AlertPeople, type AlertReader, readAlertPeople, readAlertReader } from './alert-people.ts';
 import { type Member, readMember } from './member.ts';
 import type { JoinAccessEnd } from './access-end.ts';
 import { changeOrganization, closeOrganization, type OrganizationPatch } from './organization-change.ts';
@@ -21,7 +21,6 @@ import {
   readOwner,
   readPlatformOrganization,
 } from './organization.ts';
-export { readFirstOrganizationMs } from './organization.ts';
 import type {
   NewProject,
   Project,
@@ -36,9 +35,9 @@ import type { Paging } from './paging.ts';
 import { createServiceAccounts, type JoinServiceAccountsEnd, type ServiceAccounts } from './service-account.ts';
 import { isMember, readPlatformRole, readUserRoles, type UserRoles } from './user.ts';
 import { createUsers, type Users } from './users.ts';
+import { memberships, organizations, projects, users } from './schema.ts';
 
-export { listPlatformAdmins, type PlatformAdmin, readAdminSignIns } from './platform-admin.ts';
-
+export { readFirstOrganizationMs } from './organization.ts';
 export type {
   JoinOpening,
   NewOrganization,
@@ -59,7 +58,6 @@ export type { AccessEnd, JoinAccessEnd } from './access-end.ts';
 export type { Identities, Identity, NewPeople } from './identity.ts';
 export type { LinkedIdentity } from './linked-identities.ts';
 export type { Invitation, InvitationPage, Invitations, MadeInvitation } from './invitation.ts';
-export type { AlertPeople, AlertReader } from './alert-people.ts';
 export { type AlertLetter, createLetters, type Letters } from './letters.ts';
 export { createLowBalances } from './low-balance.ts';
 export { roleWords } from './role-words.ts';
@@ -67,7 +65,6 @@ export type { ResetLink, ResetLinks } from './reset-link.ts';
 export type { OwnOrganization, SignInRecord } from './sign-in.ts';
 export type { ServiceAccount, ServiceAccounts, ServiceAccountsEnd } from './service-account.ts';
 export type { Users } from './users.ts';
-export { organizationIdsSql, projectOwnersSql } from './known-ids.ts';
 export type { Member } from './member.ts';
 export { decoyHash, hashPassword, passwordCharacters, passwordProblem, verifyPassword } from './password.ts';
 export type { OrganizationRole, PlatformRole, Principal, Scope } from './principal.ts';
@@ -83,6 +80,89 @@ export {
   projectVisibilities,
   type ProjectVisibility,
 } from './project.ts';
+
+/** Administrators of an organization, as recipients of its alerts. */
+export interface AlertPeople {
+  /** Kinds of alerts sent by mail; null: the organization has not chosen. */
+  readonly types: readonly string[] | null;
+  /** UUIDs of administrators with an email address. */
+  readonly userIds: readonly string[];
+}
+
+/** Recipient of a mail. */
+export interface AlertReader {
+  readonly email: string;
+  readonly organizationName: string;
+}
+
+/** True for real addresses: nobody reads the generated address of an owner without one. */
+const isRead = ({ email }: { readonly email: string }): boolean => !email.endsWith('.invalid');
+
+const administers = inArray(memberships.role, ['owner', 'admin']);
+
+/** Returns null for an unknown or closed organization. */
+async function readAlertPeople(db: Db, organizationId: string): Promise<AlertPeople | null> {
+  const [organization] = await db.orm.select().from(organizations).where(eq(organizations.id, organizationId));
+  if (organization === undefined || organization.status === 'closed') return null;
+  const rows = await db.orm
+    .select({ id: users.id, email: users.email })
+    .from(memberships)
+    .innerJoin(users, eq(users.id, memberships.userId))
+    .where(and(eq(memberships.organizationId, organizationId), administers))
+    .orderBy(asc(users.id));
+  return { types: organization.alertEmails, userIds: rows.filter(isRead).map(({ id }) => id) };
+}
+
+/** Reads one recipient from PostgreSQL; null for a user who no longer administers the organization. */
+async function readAlertReader(db: Db, organizationId: string, userId: string): Promise<AlertReader | null> {
+  const [row] = await db.orm
+    .select({ email: users.email, organizationName: organizations.name })
+    .from(memberships)
+    .innerJoin(users, eq(users.id, memberships.userId))
+    .innerJoin(organizations, eq(organizations.id, memberships.organizationId))
+    .where(and(eq(memberships.organizationId, organizationId), eq(users.id, userId), administers));
+  return row !== undefined && isRead(row) ? row : null;
+}
+
+/** A platform administrator, with a place for their keys. Ids are UUIDs. */
+export interface PlatformAdmin {
+  readonly userId: string;
+  readonly email: string;
+  readonly organizationId: string;
+  /** Oldest unarchived project of the organization, else the oldest. */
+  readonly projectId: string;
+}
+
+/** Lists platform administrators, oldest first; each with their first organization. */
+export async function listPlatformAdmins(tx: Transaction): Promise<readonly PlatformAdmin[]> {
+  const rows = await tx
+    .select({
+      userId: users.id,
+      email: users.email,
+      organizationId: memberships.organizationId,
+      projectId: projects.id,
+    })
+    .from(users)
+    .innerJoin(memberships, eq(memberships.userId, users.id))
+    .innerJoin(projects, eq(projects.organizationId, memberships.organizationId))
+    .where(eq(users.platformRole, 'admin'))
+    .orderBy(asc(users.id), asc(memberships.organizationId), asc(projects.archived), asc(projects.id));
+  return [...Map.groupBy(rows, ({ userId }) => userId).values()].flatMap((own) => own.slice(0, 1));
+}
+
+/** Reads the addresses of platform administrators, and the hashes of their passwords if they have one. */
+export async function readAdminSignIns(
+  db: Db,
+): Promise<readonly { readonly email: string; readonly passwordHash: string | null }[]> {
+  return db.orm
+    .select({ email: users.email, passwordHash: users.passwordHash })
+    .from(users)
+    .where(eq(users.platformRole, 'admin'));
+}
+
+/** Selects every organization, and every project with its organization. */
+export const organizationIdsSql = 'select id from organizations';
+export const projectOwnersSql = 'select id, organization_id from projects';
 
 /** Tables left out of backups: a copy would restore links that were used or revoked since. */
 export const linkTables = ['reset_links', 'invitations'] as const;

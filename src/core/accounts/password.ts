@@ -1,9 +1,23 @@
 import { argon2, type Argon2Parameters, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
+import { createRequire } from 'node:module';
 import { AppError } from '#base/errors.ts';
 import { ConcurrencyLimit, NoSlotError, TooManyWaitError } from '#base/queues/queues.ts';
-import { isCommonPassword } from './common-passwords.ts';
 import { emailKeyOf } from './email.ts';
+
+const require = createRequire(import.meta.url);
+
+interface Language {
+  readonly dictionary: { readonly 'passwords-common': readonly string[] };
+}
+
+let known: ReadonlySet<string> | null = null;
+
+/** Returns true if a password is among the 49,000 most used ones; loads the list at the first call. */
+function isCommonPassword(password: string): boolean {
+  known ??= new Set((require('@zxcvbn-ts/language-common') as Language).dictionary['passwords-common']);
+  return known.has(password.toLowerCase());
+}
 
 /**
  * Password hashes: argon2id with its parameters, in the PHC string format (https://github.com/P-H-C/phc-string-format):

@@ -1,11 +1,34 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '#base/clock.ts';
-import type { Transaction } from '#base/database/database.ts';
-import { uuidv7 } from '#base/id.ts';
+import type { Db, Transaction } from '#base/database/database.ts';
+import { uuidLowerBound, uuidv7 } from '#base/id.ts';
 import { auditLog } from './schema.ts';
 
-export { readRecentChanges, type RecentChange } from './recent-changes.ts';
 export { type AuditedChange, type AuditPage, type AuditFilter, type AuditTrail, createAuditTrail } from './trail.ts';
+
+/** A row of the audit log, identified by the changed object. */
+export interface RecentChange {
+  readonly id: string;
+  readonly targetType: string;
+  /** The public id: "key_…". */
+  readonly targetId: string;
+}
+
+/**
+ * Returns changes of existing objects by any actor, oldest first. Reads a range of the primary key.
+ * @param targetTypes as the log names them: "api_key"
+ * @param sinceMs in the clock of the gateways that wrote the rows, milliseconds since the Unix epoch
+ */
+export async function readRecentChanges(
+  { sql }: Pick<Db, 'sql'>,
+  targetTypes: readonly string[],
+  sinceMs: number,
+): Promise<readonly RecentChange[]> {
+  return sql<RecentChange[]>`
+    select id::text, target_type as "targetType", target_id as "targetId" from audit_log
+    where id >= ${uuidLowerBound(sinceMs)} and target_type in ${sql([...targetTypes])} and before is not null
+    order by id`;
+}
 
 /** An API key that acts for the user who created it, or for a service account. Ids are UUIDs. */
 export interface KeyActor {

@@ -1,4 +1,5 @@
 import { and, desc, eq, inArray, lt, lte, notInArray, type SQL, sql } from 'drizzle-orm';
+import type { ISql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
@@ -15,8 +16,26 @@ import { type BatchWorker, createWorker } from './worker.ts';
 
 export type { Asking, BatchKey, LineAnswer, LineRequest } from './dependencies.ts';
 export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError, batchStatuses } from './batch.ts';
-export { cancelOpenBatches, countOpenBatches } from './restored.ts';
 export type { BatchWorker } from './worker.ts';
+
+/** Batches in a restored copy of a database. */
+
+/** Counts batches that still have requests to send. */
+export async function countOpenBatches(sql: ISql): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from batches where status in ('validating', 'in_progress') and ending is null`;
+  return row?.count ?? 0;
+}
+
+/**
+ * Cancels these batches: the next gateway that works on one sends nothing more, and writes the files of existing
+ * answers.
+ */
+export async function cancelOpenBatches(sql: ISql): Promise<void> {
+  await sql`
+    update batches set status = 'cancelling', cancelling_at = clock_timestamp(), waiting_for = null
+    where status in ('validating', 'in_progress') and ending is null`;
+}
 
 /**
  * Manages batches of requests. The lines of a file are sent as `flex` requests of the key that created the batch,

@@ -11,11 +11,36 @@ import { type BatchRow, toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 import { concludeLines, forgetAnswers } from './finalize.ts';
-import { createLease, type Lease } from './lease.ts';
 import { lookForModel, modelGoneCode, modelLookMs } from './model-gone.ts';
 import { fileName, writeOutput } from './output.ts';
 import { batches, batchLines, waitsForNothing } from './schema.ts';
 import { validateFile } from './validate.ts';
+
+/**
+ * Detects locally when another gateway may have taken a claim: `leaseMs` after its last renewal. This works for a
+ * gateway that cannot reach the database or was frozen for a while.
+ */
+interface Lease {
+  /** @param beganMs start of the renewal on the monotonic clock, before the database was called */
+  renewed(beganMs: number): void;
+  end(): void;
+}
+
+interface LeaseOptions {
+  readonly clock: Clock;
+  readonly leaseMs: number;
+  readonly onOver: () => void;
+}
+
+function createLease({ clock, leaseMs, onOver }: LeaseOptions, beganMs: number): Lease {
+  let timer: NodeJS.Timeout | undefined;
+  const renewed = (sinceMs: number): void => {
+    clearTimeout(timer);
+    timer = setTimeout(onOver, Math.max(0, sinceMs + leaseMs - clock.monotonicMs())).unref();
+  };
+  renewed(beganMs);
+  return { renewed, end: () => clearTimeout(timer) };
+}
 
 /** Works on this gateway's batches, several at a time, each from its current state to its end. */
 export interface BatchWorker {

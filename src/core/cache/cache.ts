@@ -1,5 +1,36 @@
+import { createHash } from 'node:crypto';
 import type { Log } from '#base/log.ts';
 import type { CacheEntryRef, CacheStore } from './store.ts';
+
+export { makeFrames, type FrameOptions } from './make-frames.ts';
+export { makeResponseFrames, mergeResponseFrames } from './response-frames.ts';
+export { makeMessageFrames, mergeMessageFrames } from './message-frames.ts';
+export { mergeFrames, plainAnswer } from './merge-frames.ts';
+export { createMemoryStore } from './memory-store.ts';
+export { createRedisStore } from './redis-store.ts';
+export type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';
+
+/** Properties that two requests must share for one answer to serve both. */
+export interface RequestIdentity {
+  readonly organizationId: string;
+  /** Catalog id, whatever name the request used. */
+  readonly model: string;
+  /** Changes when the engine's file changes. */
+  readonly engineHash: string;
+  /** Path such as /v1/chat/completions. */
+  readonly endpoint: string;
+  /** Digest of the body's fields without `formFields`, by `digestMembers`. */
+  readonly meaning: string;
+}
+
+/** Fields that only affect how, or for whom, an answer is sent, and not its content. */
+export const formFields = ['model', 'stream', 'stream_options', 'user', 'metadata', 'usage'] as const;
+
+/** Returns the key of an answer: a SHA-256 over the identity, hexadecimal. */
+export function requestKey({ organizationId, model, engineHash, endpoint, meaning }: RequestIdentity): string {
+  const identity = [organizationId, model, engineHash, endpoint, meaning];
+  return createHash('sha256').update(JSON.stringify(identity)).digest('hex');
+}
 
 /**
  * The response cache: complete answers, stored for requests with the same meaning. Of identical parallel requests one
@@ -118,12 +149,3 @@ function aborted(signal: AbortSignal): Promise<'each'> {
     else signal.addEventListener('abort', () => resolve('each'), { once: true });
   });
 }
-
-export { makeFrames, type FrameOptions } from './make-frames.ts';
-export { makeResponseFrames, mergeResponseFrames } from './response-frames.ts';
-export { makeMessageFrames, mergeMessageFrames } from './message-frames.ts';
-export { mergeFrames, plainAnswer } from './merge-frames.ts';
-export { createMemoryStore } from './memory-store.ts';
-export { createRedisStore } from './redis-store.ts';
-export { formFields, requestKey, type RequestIdentity } from './request-key.ts';
-export type { CacheBounds, CacheEntryRef, CacheStore } from './store.ts';

@@ -1,7 +1,15 @@
-import type { EngineDefinition, ServiceTier, TaskType } from '#core/catalog/files/files.ts';
+import { createHash } from 'node:crypto';
+import { basename } from 'node:path';
+import { formatDecimal, MICRO_DIGITS } from '#base/money.ts';
+import {
+  encodeDefinition,
+  type EngineDefinition,
+  type EnginePricing,
+  type ServiceTier,
+  type TaskType,
+} from '#core/catalog/files/files.ts';
 import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
 import type { Model, PriceVersion } from './model.ts';
-import { offerText } from './offers.ts';
 import {
   type Priced,
   pricedModels,
@@ -65,12 +73,49 @@ export { answersFor } from '#core/catalog/files/files.ts';
 export { parseLength } from '#core/catalog/files/files.ts';
 export { volumeProblem } from '#core/catalog/files/files.ts';
 export type { Model, PriceVersion } from './model.ts';
-export { pricesSql } from './all-prices.ts';
 export { looksSecret, namesSecret } from '#core/catalog/files/files.ts';
-export { engineFingerprints, priceText } from './offers.ts';
 export { decodeDefinition, encodeDefinition } from '#core/catalog/files/files.ts';
 export type { PriceChange } from './sync.ts';
 export { readYaml, type YamlOptions } from '#core/catalog/files/files.ts';
+
+/** Text forms of files' contents, which gateways compare with each other. */
+
+/** Returns the prices and the base of a model, USD per million tokens: "input 0.1, cached 0.05, output 0.4". */
+function offerText({ pricing, flexPricing, baseId }: Priced): string {
+  const parts = [
+    pricing === null ? 'no price' : priceText(pricing),
+    ...(flexPricing === null ? [] : [`flex ${priceText(flexPricing)}`]),
+    ...(baseId === null ? [] : [`adapter of ${baseId}`]),
+  ];
+  return parts.join('; ');
+}
+
+export function priceText(pricing: EnginePricing): string {
+  const usd = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
+  const { inputPerMTokMicroUsd, cachedInputPerMTokMicroUsd, outputPerMTokMicroUsd } = pricing;
+  return `input ${usd(inputPerMTokMicroUsd)}, cached ${usd(cachedInputPerMTokMicroUsd)}, output ${usd(outputPerMTokMicroUsd)}`;
+}
+
+/**
+ * Returns a fingerprint of each engine file as the gateway reads it, with the variable of `image` filled in, by engine
+ * id.
+ * @param parentFolder holds the engines folder; its location does not change the fingerprints
+ */
+export function engineFingerprints(
+  engines: readonly EngineDefinition[],
+  parentFolder: string,
+): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    engines.map((engine) => {
+      const text = encodeDefinition({ ...engine, file: basename(engine.file) }).replaceAll(parentFolder, '');
+      return [engine.id, createHash('sha256').update(text).digest('hex').slice(0, 12)];
+    }),
+  );
+}
+
+/** Selects all price versions; prices are in pico-dollars per token. */
+export const pricesSql = `select id, model_id, tier, input_per_mtok_micro_usd as input_price,
+    cached_input_per_mtok_micro_usd as cached_price, output_per_mtok_micro_usd as output_price, currency from price_versions`;
 
 export interface Catalog {
   /**

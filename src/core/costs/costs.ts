@@ -1,3 +1,4 @@
+import { and, asc, eq, isNotNull, isNull, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
@@ -11,18 +12,12 @@ import {
 } from './conversion-rates.ts';
 import type { DatedRates, RatePage } from './dated-table.ts';
 import { createRateCards, listRateCards, type NewRateCard, type RateCard, type RateCardList } from './rate-cards.ts';
-import { listOpenIntervals, type OpenInterval, type OpenIntervalRequest } from './open-intervals.ts';
-import { type AllocationOnFile, type NodeAllocations, readNodeAllocations } from './node-allocations.ts';
 import { readReplicaCosts, type ReplicaCosts, type ReplicaCostsRequest } from './replica-costs.ts';
 import { carryReplicaRuns, type ReplicaRun } from './replica-runs.ts';
 import { readReport, type ReportRequest, type ReportResult } from './report.ts';
 import { createUsageEvents, type UsageEvents } from './usage-events.ts';
-
-/**
- * Hours of nodes and GPUs, and their costs. Intervals are written when something changes, not by a timer: a gateway
- * that stops loses nothing. Prices and conversion rates are dated and never changed, so a report of the past stays the
- * same. While Postgres is unreachable, all methods throw the driver's error.
- */
+import type { AllocationKey, UsageSource } from './interval-rows.ts';
+import { usageAllocations } from './schema.ts';
 
 export { formatPrice, parsePrice, type Scaled } from './amount.ts';
 export type { BillingCurrencyChange } from './billing-currency.ts';
@@ -35,8 +30,6 @@ export { csvFileName, reportToCsv } from './focus-csv.ts';
 export type { AllocationKey, UsageSource } from './interval-rows.ts';
 export type { Amount, Hours, LineItem } from './line-items.ts';
 export { computeMargin, type Margin, type MarginInput, type TokenCounts, type TokenPrices } from './margins.ts';
-export type { AllocationOnFile, NodeAllocations } from './node-allocations.ts';
-export type { OpenInterval, OpenIntervalRequest } from './open-intervals.ts';
 export type { NewRateCard, RateCard, RateCardList } from './rate-cards.ts';
 export type { ReplicaCosts, ReplicaCostsRequest } from './replica-costs.ts';
 export type { ReplicaRun } from './replica-runs.ts';
@@ -52,6 +45,94 @@ export { aheadMsMax } from './usage-events.ts';
 export { type CostReportJson, reportToJson, reportToJsonText } from './report-json.ts';
 export type { ClusterRef, Move, NodeAllocation, NodeRelease, UsageOutcome } from './usage-events.ts';
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
+
+/** An allocation that was reported and not released. */
+export interface OpenInterval extends AllocationKey {
+  readonly clusterId: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly allocatedMs: number;
+}
+
+export interface OpenIntervalRequest {
+  readonly source: UsageSource;
+  /** The last one of the previous page; null for the first page. */
+  readonly after: AllocationKey | null;
+  readonly limit: number;
+}
+
+/**
+ * Lists open intervals by node id. The owners of nodes and replicas check them, and end those whose machine is gone.
+ */
+async function listOpenIntervals(db: Db, request: OpenIntervalRequest): Promise<readonly OpenInterval[]> {
+  const { source, after, limit } = request;
+  const { nodeId, generation, clusterId, allocatedMs, releasedMs } = usageAllocations;
+  const open = and(
+    eq(usageAllocations.source, source),
+    isNotNull(allocatedMs),
+    isNull(releasedMs),
+    after === null ? undefined : sql`(${nodeId}, ${generation}) > (${after.nodeId}, ${after.generation})`,
+  );
+  const rows = await db.orm
+    .select({ nodeId, generation, clusterId, allocatedMs })
+    .from(usageAllocations)
+    .where(open)
+    .orderBy(asc(nodeId), asc(generation))
+    .limit(limit);
+  return rows.map((row) => ({ ...row, allocatedMs: row.allocatedMs ?? 0 }));
+}
+
+/** The recorded events of one allocation. Milliseconds since the Unix epoch. */
+export interface AllocationOnFile extends AllocationKey {
+  /** Null if only its release was reported. */
+  readonly allocatedMs: number | null;
+  readonly releasedMs: number | null;
+  readonly releaseEstimated: boolean;
+}
+
+export interface NodeAllocations {
+  readonly nodeIds: readonly string[];
+  /** Per node: all allocations, the open one, or the one that shows its status (the open one, else the last). */
+  readonly which: 'all' | 'open' | 'latest';
+}
+
+interface Row {
+  readonly node_id: string;
+  readonly generation: number;
+  readonly allocated_ms: string | null;
+  readonly released_ms: string | null;
+  readonly release_estimated: boolean;
+  readonly [column: string]: unknown;
+}
+
+const source: UsageSource = 'node';
+
+async function readNodeAllocations(
+  tx: Pick<Transaction, 'execute'>,
+  { nodeIds, which }: NodeAllocations,
+): Promise<readonly AllocationOnFile[]> {
+  if (nodeIds.length === 0) return [];
+  const isOpen = sql`(a.allocated_ms is not null and a.released_ms is null)`;
+  const rows = await tx.execute<Row>(sql`
+    select f.* from json_array_elements_text(${JSON.stringify(nodeIds)}::text::json) as t(id), lateral (
+      select a.node_id, a.generation, a.allocated_ms, a.released_ms, a.release_estimated from usage_allocations a
+      where a.source = ${source} and a.node_id = t.id ${which === 'open' ? sql`and ${isOpen}` : sql``}
+      order by ${which === 'latest' ? sql`${isOpen} desc, a.allocated_ms desc nulls last` : sql`a.generation`}
+      limit ${which === 'latest' ? 1 : null}
+    ) f order by f.node_id, f.generation`);
+  return rows.map((row) => ({
+    nodeId: row.node_id,
+    generation: row.generation,
+    allocatedMs: row.allocated_ms === null ? null : Number(row.allocated_ms),
+    releasedMs: row.released_ms === null ? null : Number(row.released_ms),
+    releaseEstimated: row.release_estimated,
+  }));
+}
+
+/**
+ * Hours of nodes and GPUs, and their costs. Intervals are written when something changes, not by a timer: a gateway
+ * that stops loses nothing. Prices and conversion rates are dated and never changed, so a report of the past stays the
+ * same. While Postgres is unreachable, all methods throw the driver's error.
+ */
 
 export interface Costs extends UsageEvents {
   /** Open intervals, so that the caller can check whether their machines still exist. */

@@ -53,8 +53,10 @@ export { createMembers, type Members } from './members.ts';
 export { holdsSecret } from './secret.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
 export { type Recovery, recoverPlatformKey } from './recovery.ts';
-export { keyOwnersSql } from './key-owners.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
+
+/** Selects every key that ever existed, with its organization. */
+export const keyOwnersSql = 'select id, organization_id from api_keys';
 
 /** A key that the gateway itself calls with, for the key's user; nobody has its secret. */
 export type HeldKey = Pick<KeyRow, 'id' | 'secretHash'>;

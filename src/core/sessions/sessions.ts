@@ -1,3 +1,4 @@
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/database/database.ts';
 import type { ThrottleOptions } from '#base/redis/redis.ts';
@@ -34,7 +35,19 @@ export {
 export type { Guess } from './password-sign-in.ts';
 export type { OpenedSession, SessionChoice, SessionOwner } from './session-rows.ts';
 export { makeSignInLink, type SignInLink } from './sign-in-link.ts';
-export { formTokenOf, isFormToken } from './token.ts';
+
+/**
+ * Returns the token that a session's forms contain, so that no other site can send one. Derived from the session token,
+ * which no page and no script can read.
+ */
+export function formTokenOf(token: string): string {
+  return createHmac('sha256', token).update('form').digest('base64url');
+}
+
+export function isFormToken(token: string, given: string): boolean {
+  const [expected, actual] = [formTokenOf(token), given].map((text) => createHash('sha256').update(text).digest());
+  return expected !== undefined && actual !== undefined && timingSafeEqual(expected, actual);
+}
 
 /** Tables excluded from backups: a restored copy would reopen sessions that have ended since. */
 export const sessionTables = ['sessions', 'sign_in_links'] as const;

@@ -5,20 +5,12 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditEntry } from '#core/audit/audit.ts';
-import { balanceSql, readBalances } from './balances.ts';
-import { createBookingTracker } from './booking-tracker.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet, type ReadHeld } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
 import { type LedgerSpan, readLedgerSpan, type SpanRequest } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
-
-/**
- * Balances and the append-only ledger behind them. PostgreSQL is the source of truth: every change writes its entry and
- * the balance in one transaction, under the lock of the wallet's row. While PostgreSQL is unavailable, everything here
- * throws the driver's error; nothing is charged or credited from memory.
- */
 
 export { type BookedParts, type ChargeBatch, type ChargedOrganization, isUncovered } from './charge.ts';
 export type { Booking, BookingResult, ReadHeld } from './credit.ts';
@@ -36,6 +28,62 @@ export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
 export type { LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
+
+/**
+ * Tracks the organizations that have a booking in progress in this process. A balance read during a booking may or may
+ * not include the booking; adding the bookings of `onCredit` to this balance would count one twice, or not at all.
+ */
+interface BookingTracker {
+  /** Counts the booking as running until the booking has ended and its listeners were called. */
+  track<T>(organizationId: string, booking: Promise<T>): Promise<T>;
+  running(organizationId: string): boolean;
+  /** Waits until all bookings that run now have ended, whether they succeed or fail. */
+  settled(organizationId: string): Promise<void>;
+}
+
+function createBookingTracker(): BookingTracker {
+  const byOrganization = new Map<string, Set<Promise<unknown>>>();
+  return {
+    async track(organizationId, booking) {
+      const running = byOrganization.get(organizationId) ?? new Set();
+      byOrganization.set(organizationId, running.add(booking));
+      try {
+        return await booking;
+      } finally {
+        running.delete(booking);
+        if (running.size === 0) byOrganization.delete(organizationId);
+      }
+    },
+    running: (organizationId) => byOrganization.has(organizationId),
+    async settled(organizationId) {
+      const running = byOrganization.get(organizationId);
+      if (running !== undefined) await Promise.allSettled(running);
+    },
+  };
+}
+
+/** Reads balances in pico-dollars by organization; an organization without a wallet has no entry. */
+async function readBalances(
+  sql: ISql,
+  organizationIds: readonly string[],
+): Promise<ReadonlyMap<string, bigint>> {
+  const rows = await sql<{ organization_id: string; balance: string }[]>`
+    SELECT organization_id::text, balance::text FROM wallets
+    WHERE organization_id = ANY(${`{${organizationIds.join(',')}}`}::uuid[]) AND currency = 'USD'`;
+  return new Map(rows.map((row) => [row.organization_id, BigInt(row.balance)]));
+}
+
+/** An organization's balance as a scalar SQL expression, for statements that read other rows in the same snapshot. */
+function balanceSql(sql: ISql, organizationId: string) {
+  return sql`(SELECT coalesce(max(balance), 0)::text FROM wallets
+    WHERE organization_id = ${organizationId} AND currency = 'USD')`;
+}
+
+/**
+ * Balances and the append-only ledger behind them. PostgreSQL is the source of truth: every change writes its entry and
+ * the balance in one transaction, under the lock of the wallet's row. While PostgreSQL is unavailable, everything here
+ * throws the driver's error; nothing is charged or credited from memory.
+ */
 
 /**
  * Called after the commit of every credit and adjustment, and of every charge without a hold. Credits and adjustments

@@ -1,12 +1,11 @@
 import { AppError } from '#base/errors.ts';
-import { drainBody } from '#edge/http/http.ts';
+import { drainBody, type InferenceCaller, requireOpenProject } from '#edge/http/http.ts';
 import { type Outcome, readAllowsFallback, thrownBy } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { admit, type PathParts, relay, relayParts, route } from '#edge/inference/engine/engine.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
 import { refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
-import { acceptCaller } from './accept-caller.ts';
 import { chooseModel } from './choose-model.ts';
 import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
@@ -16,6 +15,25 @@ import { enterUnderWay } from './counter-watermark.ts';
 import { priceOf } from './request-price.ts';
 import { finish } from './settle.ts';
 import { showLimits } from './show-limits.ts';
+
+/**
+ * Counts a request among the running ones of its key, whose revocation ends it from now on.
+ * @throws AppError overloaded; the errors for an archived project and for too many unread answers
+ */
+function acceptCaller(parts: PathParts, call: Call, caller: InferenceCaller): void {
+  call.held.leave = parts.running.add(caller.key, call.stop);
+  requirePlace(parts, caller);
+  parts.shares.requireShare(caller.key.id);
+  requireOpenProject(caller);
+}
+
+/** Reserves the last quarter of the places for organizations that use at most a quarter of all places. */
+function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: InferenceCaller): void {
+  const quarter = Math.floor(inFlightMax / 4);
+  if (running.size <= inFlightMax - quarter) return;
+  if (running.size <= inFlightMax && running.countOf(key.organizationId) <= quarter) return;
+  throw new AppError('overloaded', { headers: { 'retry-after': '1' }, reason: 'HEADGATE_MAX_IN_FLIGHT' });
+}
 
 /**
  * The request path: the steps of an inference request, in order. Steps throw AppErrors to reject, and return what they

@@ -1,5 +1,6 @@
 import type { Hono, MiddlewareHandler } from 'hono';
 import type { MetricsConfig } from '#base/config/config.ts';
+import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { createMetrics, type Metrics } from '#base/metrics/metrics.ts';
 import type { Backups } from '#core/backups/backups.ts';
@@ -13,14 +14,87 @@ import { createEngineScrape } from './engine-scrape.ts';
 import { createHealth, createHealthRoutes, type Health } from './health.ts';
 import { createMetricsServer, type MetricsServer } from './metrics-server.ts';
 import { createOtherRequests } from './other-requests.ts';
-import { createProbe, type Probe } from './probe.ts';
 import { logRequest } from './request-log.ts';
 import { createRequestMetrics } from './request-metrics.ts';
 import { createTracing } from './tracing.ts';
-import { addUpkeepGauges, type WatchedUpkeep } from './upkeep-metrics.ts';
 
 export { healthPaths } from './health.ts';
 export { metricsAddress } from './metrics-server.ts';
+
+/** Gauges of things that fill up or get lost unnoticed. */
+
+interface Filling {
+  readonly used: number;
+  readonly size: number;
+}
+
+interface WatchedUpkeep {
+  figures(): {
+    readonly dataDisk: Filling | null;
+    readonly databaseBytes: number | null;
+    readonly redis: Filling | null;
+    readonly keyTrouble: string | null;
+    readonly unexplained: number | null;
+  };
+}
+
+function addUpkeepGauges(metrics: Metrics, upkeep: WatchedUpkeep): void {
+  const add = (name: string, help: string, read: () => number | null): void =>
+    metrics.gauge({ name, help }, (set) => {
+      const value = read();
+      if (value !== null) set(value);
+    });
+  const figures = (): ReturnType<WatchedUpkeep['figures']> => upkeep.figures();
+  add('headgate_data_disk_bytes', 'Size of the disk of the data folder', () => figures().dataDisk?.size ?? null);
+  add('headgate_data_disk_used_bytes', 'What of it is used, or kept for root', () => figures().dataDisk?.used ?? null);
+  add('headgate_database_bytes', 'Size of the database in PostgreSQL', () => figures().databaseBytes);
+  add('headgate_redis_memory_max_bytes', 'maxmemory of Redis, 0 without one', () => figures().redis?.size ?? 0);
+  add('headgate_redis_memory_bytes', 'What Redis uses of its maxmemory', () => figures().redis?.used ?? 0);
+  add('headgate_platform_key_up', '1 while this gateway can encrypt with the platform key in use', () =>
+    figures().keyTrouble === null ? 1 : 0,
+  );
+  add(
+    'headgate_reconcile_unexplained_hours',
+    'Models of the last reconciled hour whose books and engine counters differ unexplained; of gateways without that job 0',
+    () => figures().unexplained ?? 0,
+  );
+}
+
+/** The last known availability of a store. */
+interface Probe {
+  readonly isUp: boolean;
+  /** True if the store is available, or was within the last `ms` milliseconds. */
+  wasUpWithin(ms: number): boolean;
+  /** Probes once; never rejects. Does not probe again while a probe is pending. */
+  ask(): Promise<void>;
+}
+
+/** @param timeoutMs longer answers mean that the store is unavailable: drivers may wait indefinitely */
+function createProbe(question: () => Promise<unknown>, timeoutMs: number): Probe {
+  let isUp = false;
+  let lastUpMs = -Infinity;
+  let pending: Promise<void> | null = null;
+  return {
+    get isUp() {
+      return isUp;
+    },
+    wasUpWithin: (ms) => isUp || performance.now() - lastUpMs < ms,
+    async ask() {
+      pending ??= question()
+        .then(
+          () => {
+            isUp = true;
+            lastUpMs = performance.now();
+          },
+          () => void (isUp = false),
+        )
+        .finally(() => {
+          pending = null;
+        });
+      if (await isLate(pending, timeoutMs)) isUp = false;
+    },
+  };
+}
 
 /** Health, metrics, traces, and one log line per request. Observation changes no behavior. */
 export interface Observe {

@@ -9,13 +9,29 @@ import { externalProblems } from './external-checks.ts';
 import { fallbackProblems, withFallbackIds } from './fallback-checks.ts';
 import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
-import { imageReferenceFilled } from './image-reference.ts';
 import { loraProblems } from './lora-checks.ts';
 import { groupProblems, resourceProblems } from './process-resource-checks.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { eachItem, keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
 import { type FileProblem, issueProblems, located } from './zod-problems.ts';
+
+/** Matches `${NAME:-image}`: the gateway's variable of that name if set, otherwise the image after `:-`. */
+const reference = /^\$\{([A-Za-z_][A-Za-z0-9_]*):-([^${}]+)\}$/;
+
+/**
+ * Returns a parsed engine file with the reference in `image` replaced. A reference always has a default, so that the
+ * file names an image wherever it is checked.
+ */
+function imageReferenceFilled(value: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
+  if (typeof value !== 'object' || value === null || !('image' in value) || typeof value.image !== 'string') {
+    return value;
+  }
+  const [, name = '', fallback = ''] = reference.exec(value.image) ?? [];
+  if (name === '') return value;
+  const given = env[name] ?? '';
+  return { ...value, image: given === '' ? fallback : given };
+}
 
 export type EngineFilesResult =
   | { readonly ok: true; readonly engines: readonly EngineDefinition[] }

@@ -11,6 +11,7 @@ import {
   FenceLostError,
   type GpuUse,
   type ObservedReplica,
+  type Replica,
   startErrors,
 } from '#core/fleet/drivers/drivers.ts';
 import {
@@ -25,8 +26,41 @@ import {
 } from '#core/fleet/plan/plan.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
+import { askEngine, noAnswerText } from '#core/fleet/serving/serving.ts';
 import { checkAwake, checkReplica } from './checks.ts';
-import { putToSleep, wakeUp } from './sleep.ts';
+
+/** vLLM's sleep mode: an idle engine frees its GPU memory and keeps its process. */
+
+/** A level 1 sleep takes as long as copying the weights to memory. */
+const sleepTimeoutMs = 120_000;
+const wakeTimeoutMs = 600_000;
+
+/** Calls vLLM's development routes, which answer when the change is complete. */
+async function putToSleep(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
+  return control(replica, [`/sleep?level=${level}`], sleepTimeoutMs);
+}
+
+/**
+ * Wakes an engine. After level 2 the weights are reloaded between the two halves of the wake-up, as vLLM documents it.
+ */
+async function wakeUp(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
+  if (level === 1) return control(replica, ['/wake_up'], wakeTimeoutMs);
+  return control(
+    replica,
+    ['/wake_up?tags=weights', '/collective_rpc', '/wake_up?tags=kv_cache', '/reset_prefix_cache'],
+    wakeTimeoutMs,
+  );
+}
+
+async function control(replica: Replica, paths: readonly string[], timeoutMs: number): Promise<FailureCause | null> {
+  for (const path of paths) {
+    const body = path === '/collective_rpc' ? { body: { method: 'reload_weights' } } : {};
+    const answer = await askEngine(replica, { method: 'POST', path, timeoutMs, ...body });
+    const status = typeof answer === 'string' ? noAnswerText[answer] : `status ${answer.status}`;
+    if (typeof answer === 'string' || answer.status !== 200) return failureCause('probe_failed', `${path}: ${status}`);
+  }
+  return null;
+}
 
 export interface JobsOptions {
   readonly drivers: ReadonlyMap<DriverType, EngineDriver>;

@@ -7,14 +7,48 @@ import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import type { Contents, Idempotency } from '#core/requests/requests.ts';
 import type { InferenceCaller } from '#edge/http/http.ts';
-import { type AnswerText, completedBy, type Outcome, textOf, Transcript } from '#edge/inference/answer/answer.ts';
-import type { Call, CallReuse, InferenceRequest } from '#edge/inference/call/call.ts';
+import {
+  type AnswerText,
+  beginningOf,
+  completedBy,
+  type Outcome,
+  textOf,
+  Transcript,
+} from '#edge/inference/answer/answer.ts';
+import { type Call, type CallReuse, type InferenceRequest, isBooked } from '#edge/inference/call/call.ts';
 import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
 import { showLimits } from '#edge/inference/show-limits.ts';
-import { keepContent } from './stored-content.ts';
 import { claimKey, endTurn, hasIdempotencyKey, replayBytesMax } from './idempotent.ts';
 
 export { hasIdempotencyKey, packAnswer, settledClaim } from './idempotent.ts';
+
+/** Stores the request and its answer, for a request with a record whose key stores requests. */
+function keepContent(contents: Contents, call: Call, reported: Outcome): void {
+  const { found, requestId } = call;
+  const { request, reuse } = found;
+  if (request === null || !request.caller.key.storeRequests || !isBooked(found)) return;
+  const { caller, fields } = request;
+  contents.add({
+    requestId,
+    organizationId: caller.key.organizationId,
+    keyId: caller.key.id,
+    request: fields.text,
+    // One byte beyond the bound shows that there was more.
+    response: (reuse?.transcript.text ?? '') + lastOf(call, reported, contents.bodyBytesMax + 1),
+    responseTruncated: reuse?.transcript.whole === false,
+  });
+}
+
+/**
+ * Returns the bytes that were sent at the end: the last frames, a JSON answer, an error in one of two forms, or
+ * nothing.
+ */
+function lastOf({ answer, endpoint, found }: Call, { error, last }: Outcome, bytesMax: number): string {
+  if (error === null) return beginningOf(last, bytesMax);
+  return answer.frameSent && found.reuse !== null
+    ? endpoint.answers.errorFrames(error)
+    : endpoint.answers.errorBody(error);
+}
 
 /**
  * Parts that find answers of earlier requests, and keep answers for later ones. Only requests whose key or headers ask
