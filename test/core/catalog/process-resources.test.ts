@@ -42,6 +42,11 @@ function driverOf(id: string) {
 }
 
 describe('process resource validation', () => {
+  it('can run several processes with replicas', () => {
+    write('chat', 'replicas: {min: 1, max: 3}', 'min_up_seconds: 20');
+    expect(driverOf('chat')).toMatchObject({ replicas: { min: 1, max: 3 }, upMinMs: 20_000 });
+  });
+
   it.each([
     ['memory_gib: 0', 'memory_gib: must be at least 0.001'],
     ['memory_gib: 16gb', 'memory_gib: expected number'],
