@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { decoyHash, hashPassword, verifyPassword } from '#core/accounts/accounts.ts';
 
-describe('hashing passwords', () => {
-  it('turns away who asks for too many at once, and serves others meanwhile', async () => {
+describe('password hashing', () => {
+  it('hashes 17 passwords of one asker at once, rejects more with overloaded, and still serves others', async () => {
     const many = Array.from({ length: 40 }, () => hashPassword('correct horse', 'many'));
     const settled = Promise.allSettled(many);
     const other = await hashPassword('battery staple', 'other');
@@ -14,7 +14,7 @@ describe('hashing passwords', () => {
     expect(refusals).toEqual(Array.from({ length: 40 - 17 }, () => 'overloaded'));
   });
 
-  it('tells a password from another one, and a kept text that is none', async () => {
+  it('accepts the exact password only, and rejects an empty hash', async () => {
     const kept = await hashPassword(' pässword ');
     expect(kept).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$/);
     expect(await verifyPassword(' pässword ', kept)).toBe(true);
@@ -23,7 +23,7 @@ describe('hashing passwords', () => {
   });
 });
 
-it('what nobody’s password is checked against costs what every other one does', async () => {
+it('uses a decoy hash for unknown users that costs as much as a real one', async () => {
   const costs = (kept: string): string => kept.split('$').slice(0, 4).join('$');
   const kept = await hashPassword('correct horse');
   expect(costs(decoyHash)).toBe(costs(kept));
