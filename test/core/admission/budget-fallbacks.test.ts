@@ -22,7 +22,7 @@ beforeEach(enoughOfTheDay);
 const dear = 'pricing: { input_per_million: 1, cached_input_per_million: 1, output_per_million: 4 }';
 const headers = { 'x-headgate-allow-fallback': 'true' };
 
-describe.each(['memory', 'redis'] as const)('a hard budget and a dearer model, in %s', (store) => {
+describe.each(['memory', 'redis'] as const)('a fallback to a dearer model under a hard budget, in %s', (store) => {
   let redis: TestRedis | null = null;
   let gateway: TestGateway;
   beforeAll(async () => {
@@ -59,15 +59,18 @@ describe.each(['memory', 'redis'] as const)('a hard budget and a dearer model, i
     };
   }
 
-  it.each([[true], [false]])('does not pay for it: the refusal stays as it was, stream %s', async (stream) => {
-    const place = await open('0.0001');
-    const answer = await place.ask({ stream, max_tokens: 100 });
-    expect(answer.headers.get('x-headgate-fallback')).toBeNull();
-    expect(await errorOf(answer)).toMatchObject({ code: 'upstream_error' });
-    expect(await place.settled()).toMatchObject({ spent: '0', remaining: '0.0001' });
-  });
+  it.each([[true], [false]])(
+    'is not used when the budget cannot pay for it, and the first error stays, stream %s',
+    async (stream) => {
+      const place = await open('0.0001');
+      const answer = await place.ask({ stream, max_tokens: 100 });
+      expect(answer.headers.get('x-headgate-fallback')).toBeNull();
+      expect(await errorOf(answer)).toMatchObject({ code: 'upstream_error' });
+      expect(await place.settled()).toMatchObject({ spent: '0', remaining: '0.0001' });
+    },
+  );
 
-  it('pays for a part: the output of a JSON answer is cut to it', async () => {
+  it('gets a smaller output limit when the budget pays for a part of a JSON answer', async () => {
     const place = await open('0.0007');
     const answer = await place.ask({ max_tokens: 100, ignore_eos: true });
     expect(answer.headers.get('x-headgate-fallback')).toBe('spare');
@@ -77,7 +80,7 @@ describe.each(['memory', 'redis'] as const)('a hard budget and a dearer model, i
     expect(Number((await place.settled()).spent)).toBeLessThanOrEqual(0.0007);
   });
 
-  it('pays for a part: a stream ends there, and says so', async () => {
+  it('ends a stream with budget_exceeded when the budget pays for a part', async () => {
     const place = await open('0.0012');
     const long = { max_tokens: 4000, standin: { output_tokens: 4000, tpot_ms: 1 } };
     const answer = await place.ask({ stream: true, ...long });
@@ -89,7 +92,7 @@ describe.each(['memory', 'redis'] as const)('a hard budget and a dearer model, i
     expect(Number(spent)).toBeLessThanOrEqual(0.0012);
   });
 
-  it('is not passed by many at once, streams and others', async () => {
+  it('never exceeds the budget with 30 requests at once, streams and JSON', async () => {
     const place = await open('0.003');
     const asked = Array.from({ length: 30 }, async (_, n) => {
       const answer = await place.ask({ stream: n % 2 === 0, max_tokens: 64, ignore_eos: true });

@@ -176,8 +176,8 @@ async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise
   return player.said;
 }
 
-describe('the rules of budgets', () => {
-  it('are the same in Redis and in memory, whatever is asked, changed and forgotten', async () => {
+describe('budget rules', () => {
+  it('give the same results in Redis and in memory for any sequence of steps', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { maxLength: 30 }), async (history) => {
         expect(await play('redis', history)).toEqual(await play('memory', history));
@@ -187,7 +187,7 @@ describe('the rules of budgets', () => {
   });
 
   it.each(['memory', 'redis'] as const)(
-    'never let spent and held pass the amount, and are exact, in %s',
+    'never let spent and held exceed the amount, and are exact, in %s',
     async (kind) => {
       await fc.assert(
         fc.asyncProperty(
@@ -225,7 +225,7 @@ describe('the rules of budgets', () => {
 describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
   const open = (scene: Scene): Admission => (kind === 'memory' ? scene.memory() : scene.redis());
 
-  it('belongs to the period in which a request was accepted, also where that ends while it runs', async () => {
+  it('belongs to the period in which a request was accepted, also when the period ends while the request runs', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
@@ -240,7 +240,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
     expect(await codeOf(admission, scene.request(40n, 40n, lateMs + 60_000))).toBe('ok 40');
   });
 
-  it('counts a charge once that the books have before the request is settled', async () => {
+  it('counts a charge once when the books have it before the request is settled', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
@@ -255,7 +255,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
     expect(await codeOf(admission, scene.request(10n))).toBe('ok 10');
   });
 
-  it('holds as it is when the books have answered, however it was when the request came', async () => {
+  it('applies as it is when the books answer, not as it was when the request came', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 1000n);
     const admission = open(scene);
@@ -269,7 +269,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
     expect(await codeOf(admission, scene.request(50n))).toBe('ok 50');
   });
 
-  it('is read again where something is settled while it is read', async () => {
+  it('is read again when a request settles during the read', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const admission = open(scene);
@@ -288,7 +288,7 @@ describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
 });
 
 describe('budgets of several gateways', () => {
-  it('are known again when Redis has lost everything, with what runs', async () => {
+  it('restore their state, with running requests, after Redis lost all data', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const gateway = scene.redis();
@@ -303,7 +303,7 @@ describe('budgets of several gateways', () => {
     expect(await codeOf(gateway, scene.request(1n))).toBe('budget_exceeded');
   });
 
-  it('get back what a gateway held that is gone, by what the books say of it', async () => {
+  it('release what a dead gateway held, except for what the books say was spent', async () => {
     const scene = new Scene(store);
     scene.amounts.set('api_key', 100n);
     const [gone, stays] = [scene.redis('gone', 300), scene.redis('stays', 300)];

@@ -98,7 +98,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     return () => bench.close();
   });
 
-  it('refuses what a hard budget does not pay for, says which and until when, and tells SDKs not to wait', async () => {
+  it('return 402 with budget and reset date when a hard budget is used up, and x-should-retry: false', async () => {
     const place = await openPlace(bench);
     const { id, resets_at: resetsAt } = await place.budget({ amount: '0.000001', period: 'daily' });
     const refused = await place.key.chat(ten);
@@ -112,7 +112,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(await place.read(id)).toMatchObject({ spent: '0', held: '0', remaining: '0.000001' });
   });
 
-  it('refuses in the words of Anthropic on its route', async () => {
+  it('return an Anthropic error on /v1/messages', async () => {
     const place = await openPlace(bench);
     await place.budget({ amount: '0.000001' });
     const body = { model: 'chat', max_tokens: 10, messages: [{ role: 'user', content: 'Hello' }] };
@@ -124,7 +124,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     });
   });
 
-  it('says so before any engine is asked, in a dry run too', async () => {
+  it('report budget_exceeded in a dry run', async () => {
     const place = await openPlace(bench);
     await place.budget({ amount: '0.000001', period: 'monthly' });
     const answer = await bench.gateway.request('/v1/chat/completions', {
@@ -135,7 +135,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(await answer.json()).toMatchObject({ admitted: false, refusal: 'budget_exceeded' });
   });
 
-  it('never spends more than a hard budget, however many requests come at once', async () => {
+  it('never exceed a hard budget with 40 requests at once', async () => {
     const place = await openPlace(bench);
     const amount = usdText(cost.heldUsd * 5);
     const { id } = await place.budget({ amount });
@@ -155,7 +155,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(Number(budget.spent)).toBeGreaterThanOrEqual(5 * cost.usd);
   });
 
-  it('holds a request against each of its budgets, and goes by the least', async () => {
+  it('hold a request against each of its budgets, and apply the smallest', async () => {
     const place = await openPlace(bench);
     const key = await place.budget({ amount: '100' });
     const project = await place.budget({
@@ -169,7 +169,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(Number((await place.read(project.id)).spent)).toBe(Number((await place.read(key.id)).spent));
   });
 
-  it('cuts the output limit of a JSON answer to what the budget pays for', async () => {
+  it('reduce the output limit of a JSON answer to what the budget pays for', async () => {
     const place = await openPlace(bench);
     await place.budget({ amount: usdText(cost.heldUsd) });
     const answer = await place.key.chat({ max_tokens: 4000, ignore_eos: true });
@@ -181,7 +181,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(body.usage.completion_tokens).toBeLessThanOrEqual(cut);
   });
 
-  it('ends a stream that outgrows its budget with a frame that says so', async () => {
+  it('end a stream that exceeds its budget with a budget_exceeded frame', async () => {
     const place = await openPlace(bench);
     const amount = usdText(cost.heldUsd * 20);
     const { id } = await place.budget({ amount });
@@ -195,7 +195,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(Number(budget.spent)).toBeLessThanOrEqual(Number(amount));
   });
 
-  it('lets a stream go on where its budget was raised, and ends it where it was lowered', async () => {
+  it('let a stream continue when its budget is raised, and end it when its budget is lowered', async () => {
     const place = await openPlace(bench);
     const { id } = await place.budget({ amount: usdText(cost.heldUsd * 20) });
     const endless = { stream: true, max_tokens: 1500, ignore_eos: true, standin: { tpot_ms: 2 } };
@@ -214,7 +214,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect((await done(await place.key.chat(ten))).status).toBe(200);
   });
 
-  it('counts what ran when a budget was made once it is settled', async () => {
+  it('count requests that ran when the budget was created once they are settled', async () => {
     const place = await openPlace(bench);
     const stream = await place.key.chat({ stream: true, ...ten, max_tokens: 200, standin: { tpot_ms: 5 } });
     const { id } = await place.budget({ amount: '100' });
@@ -227,7 +227,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect((await errorOf(await place.key.chat(ten))).code).toBe('budget_exceeded');
   });
 
-  it('keeps end users apart, each with the budget of each, and one with his own', async () => {
+  it('count each end user separately, and let a budget for one user replace the budget of each user', async () => {
     const place = await openPlace(bench);
     const each = await place.budget({ scope: { type: 'user', id: null }, amount: usdText(cost.heldUsd * 2) });
     await place.budget({ scope: { type: 'user', id: 'anna' }, amount: '100' });
@@ -254,7 +254,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(message.status).toBe(402);
   });
 
-  it('takes nothing from who has no budget, and of a soft one only tells', async () => {
+  it('reject nothing without a budget or with a soft budget', async () => {
     const place = await openPlace(bench);
     const soft = await place.budget({ amount: '0.000001', mode: 'soft' });
     expect((await done(await place.key.chat(ten))).status).toBe(200);

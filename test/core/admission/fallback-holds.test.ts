@@ -16,7 +16,7 @@ const usedUp: ProjectLimit = {
 };
 
 it.each([[false], [true]])(
-  'is what the model wants that answers, however many were passed over before, stream %s',
+  'holds what the answering model needs after models were passed over, stream %s',
   async (follows) => {
     const admission = createMemoryAdmission({
       loadBalance: () => Promise.resolve({ balancePicoUsd: 10n ** 15n, charged: [] }),

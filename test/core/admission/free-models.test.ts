@@ -13,7 +13,7 @@ import { storeNames } from './limited-gateway.ts';
 
 const free = 'pricing: { input_per_million: 0, cached_input_per_million: 0, output_per_million: 0 }';
 
-describe.each(storeNames)('a model of price 0, with admission in %s', (name) => {
+describe.each(storeNames)('a free model, with admission in %s', (name) => {
   let gateway: TestGateway;
   beforeAll(async () => {
     const redis = name === 'redis' ? await startRedis() : null;
@@ -31,7 +31,7 @@ describe.each(storeNames)('a model of price 0, with admission in %s', (name) => 
   const ask = (key: string, fields: object): Promise<Response> =>
     gateway.request('/v1/chat/completions', { body: chatBody(fields), key });
 
-  it.each([false, true])('answers for an empty wallet, streamed: %s', async (stream) => {
+  it.each([false, true])('answers with an empty wallet, streamed: %s', async (stream) => {
     const { key } = await openOrganization(gateway, null);
     const answer = await ask(key, { model: 'free', stream });
     expect(answer.status).toBe(200);
@@ -41,7 +41,7 @@ describe.each(storeNames)('a model of price 0, with admission in %s', (name) => 
     expect(wallet).toMatchObject({ balance: '0', held: '0' });
   });
 
-  it('leaves the money of a wallet that is held in full to the requests that hold it', async () => {
+  it('answers while the wallet is held in full, and takes nothing from running requests', async () => {
     const { key } = await openOrganization(gateway, '0.0004');
     const running = ask(key, { max_tokens: 8000, standin: { output_tokens: 60, tpot_ms: 20 } });
     const answer = await ask(key, { model: 'free' });

@@ -40,7 +40,7 @@ it.each<[string, () => Promise<Extension>, bigint]>([
   expect(charged).toBe((grant.heldMicroUsd + moreMicroUsd) * picoPerMicro);
 });
 
-it('asks for one turn more while nobody reads a stream of many turns', async () => {
+it('asks for one more turn only while a stream of many turns is unread', async () => {
   const asked: bigint[] = [];
   const admission = Object.assign(
     admissionThatExtendsBy(() => Promise.resolve(0n)),

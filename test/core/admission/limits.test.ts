@@ -36,7 +36,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     return () => bench.close();
   });
 
-  it('refuses the request after the last one of a minute, and counts no refused one', async () => {
+  it('return 429 after the last request of a minute, and do not count rejected requests', async () => {
     const key = await bench.key({ requests_per_minute: 3 });
     for (const remaining of [2, 1, 0]) {
       const answer = await done(await key.chat());
@@ -56,14 +56,14 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     }
   });
 
-  it('lets exactly as many of many parallel requests in as a minute has', async () => {
+  it('accept exactly the limit of a minute from parallel requests', async () => {
     const key = await bench.key({ requests_per_minute: 20 });
     const answers = await Promise.all(Array.from({ length: 60 }, async () => done(await key.chat())));
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(20);
     expect(answers.filter(({ status }) => status === 429)).toHaveLength(40);
   });
 
-  it('refuses the request beyond those that may run at once, and lets it in when one has ended', async () => {
+  it('return 429 beyond max_concurrency, and accept a request when another one has ended', async () => {
     const key = await bench.key({ max_concurrency: 2 });
     const streams = [await startStream(key), await startStream(key)];
     const refused = await key.chat();
@@ -74,7 +74,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     await streams[1]?.leave();
   });
 
-  it('gives one slot to a hundred requests at once', async () => {
+  it('give one slot to a hundred requests at once', async () => {
     const key = await bench.key({ max_concurrency: 1 });
     const answers = await Promise.all(
       Array.from({ length: 100 }, async () => done(await key.chat({ standin: { ttft_ms: 10_000 } }))),
@@ -82,7 +82,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
   });
 
-  it('reserves tokens by estimate, admits at the edge and not beyond, and corrects by what was used', async () => {
+  it('reserve estimated tokens, accept up to the exact limit, and correct by actual usage', async () => {
     const fields = { min_tokens: 8, ignore_eos: true };
     const estimate = estimateOf(fields, 8);
     const plain = await bench.key();
@@ -108,7 +108,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(limit(beyond, 'retry-after')).toBeLessThanOrEqual(60);
   });
 
-  it('carries over as debt what was used beyond the limit', async () => {
+  it('carry usage beyond the token limit over as debt', async () => {
     const key = await bench.key({ tokens_per_minute: 10 });
     await done(await key.chat({ max_tokens: 30, min_tokens: 30, ignore_eos: true }));
     // 30 output tokens and the prompt against 10 a minute: three windows and more must pass.
@@ -119,7 +119,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(await codeOf(refused)).toBe('429 tokens_limit_exceeded');
   });
 
-  it('refuses what a month does not have, with a wait that SDKs must not obey', async () => {
+  it('return 429 with x-should-retry: false when the monthly token limit is used up', async () => {
     const estimate = estimateOf({}, 8);
     const key = await bench.key({ monthly_token_limit: estimate });
     expect((await done(await key.chat())).status).toBe(200);
@@ -132,7 +132,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(Math.abs(limit(refused, 'retry-after') - (nextMonth - Date.now() / 1000))).toBeLessThan(5);
   });
 
-  it('says month before requests before tokens before concurrency', async () => {
+  it('report month before requests before tokens before concurrency', async () => {
     const limits = { requests_per_minute: 1, tokens_per_minute: 1, monthly_token_limit: 1, max_concurrency: 1 };
     const key = await bench.key(limits);
     const stream = await startStream(key);
@@ -148,7 +148,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     await stream.leave();
   });
 
-  it('uses up nothing for what is refused elsewhere or only listed', async () => {
+  it('count no request that fails validation, and no GET /v1/models', async () => {
     const key = await bench.key({ requests_per_minute: 2, max_concurrency: 1, tokens_per_minute: 1000 });
     expect((await key.chat({ n: 'many' })).status).toBe(400);
     expect((await key.chat({ model: 'nothing' })).status).toBe(400);
@@ -158,7 +158,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(limit(answer)).toBe(1);
   });
 
-  it('uses up nothing of the limits where the wallet refuses, and nothing of the wallet where a limit does', async () => {
+  it('count nothing when the wallet rejects a request, and hold nothing when a limit rejects one', async () => {
     const poor = await bench.organization('0.000001');
     const key = await bench.key({ requests_per_minute: 5 }, poor.key);
     expect(await codeOf(await key.chat())).toBe('402 insufficient_funds');
@@ -172,7 +172,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     await eventually(async () => ((await wallet()) as { held: string }).held === '0');
   });
 
-  it('takes a limit that was edited at once', async () => {
+  it('apply an edited limit to the next request', async () => {
     const key = await bench.key({ requests_per_minute: 1 });
     await done(await key.chat());
     expect(await codeOf(await key.chat())).toBe('429 rate_limit_exceeded');
@@ -182,7 +182,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(limit(answer)).toBe(0);
   });
 
-  it('shows the limits on every authenticated answer, and none where there are none', async () => {
+  it('show limits in headers on every authenticated answer, and no headers without limits', async () => {
     const key = await bench.key();
     const answer = await done(await key.chat());
     expect(answer.headers.get('x-ratelimit-limit')).toBeNull();
@@ -196,7 +196,7 @@ describe.each(storeNames)('limits of a key, in %s', (name) => {
     expect(listed.headers.get('x-ratelimit-reset-requests')).toMatch(/^\d+(m\d+)?s$|ms$/);
   });
 
-  it('ends the running stream of a revoked key, and admits nothing more for it', async () => {
+  it('end the running stream of a revoked key, and return 401 from then on', async () => {
     const key = await bench.key();
     const answer = await key.chat({ stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } });
     const reading = answer.text();

@@ -80,8 +80,8 @@ const limits = { maxConcurrency: 1, tokensPerMinute: 1000, monthlyTokenLimit: 10
 const limits2 = { ...limits, maxConcurrency: 9 };
 const used: Settlement = { chargedPicoUsd: 2_000_001n, tokens: 300 };
 
-describe('when the history of the books went back', () => {
-  it('goes by the balance and the month that they have then, beside what runs and what they have of it', async () => {
+describe('admission after the history of the books went back', () => {
+  it('uses the restored balance and month, with what runs and what the books have of it', async () => {
     const bench = new Bench();
     const [booked, running] = [bench.request(limits2, 100, 40n), bench.request(limits2, 100, 30n)];
     expect(await bench.admit(booked)).toBe('ok');
@@ -102,7 +102,7 @@ describe('when the history of the books went back', () => {
     expect(await bench.admit(bench.request(limits2, 400, 1n))).toBe('ok');
   });
 
-  it('asks again where the books were asked before it went back', async () => {
+  it('reads the books again when they went back during a read', async () => {
     const bench = new Bench();
     expect(await bench.admit(bench.request({}, 10, 50n))).toBe('ok');
     await bench.admission.forgetBooks();
@@ -116,8 +116,8 @@ describe('when the history of the books went back', () => {
   });
 });
 
-describe('what is spooled', () => {
-  it('gives slot and tokens back at once, and its money when the books have it', async () => {
+describe('a spooled request', () => {
+  it('frees its slot and tokens at once, and its money when the books have it', async () => {
     const bench = new Bench();
     const request = bench.request(limits, 500, 50n);
     expect(await bench.admit(request)).toBe('ok');
@@ -140,7 +140,7 @@ describe('what is spooled', () => {
     expect(await bench.admit(bench.request(limits, 10, 97n))).toBe('ok');
   });
 
-  it('is still spent when balance and month are asked for again before the books have it', async () => {
+  it('stays counted when balance and month are read again before the books have it', async () => {
     const bench = new Bench();
     const request = bench.request(limits, 500, 50n);
     expect(await bench.admit(request)).toBe('ok');
@@ -162,7 +162,7 @@ describe('what is spooled', () => {
     expect(await bench.admit(bench.request({ ...limits, tokensPerMinute: null }, 701))).toBe('monthly_quota_exceeded');
   });
 
-  it('is settled by whoever writes it into the books; what is not held here is no business of this memory', async () => {
+  it('is settled by a gateway that replays it, and a replay of an unknown request changes nothing', async () => {
     const bench = new Bench();
     const request = bench.request(limits, 500, 50n);
     expect(await bench.admit(request)).toBe('ok');
@@ -178,7 +178,7 @@ describe('what is spooled', () => {
 describe('the end of a month', () => {
   const endMs = Date.UTC(2031, 5, 1);
 
-  it('that comes while the month is read is near for whom it refuses: nobody waits for the end of the next one', async () => {
+  it('during the read of the month gives a wait until that end, not until the end of the next month', async () => {
     const bench = new Bench();
     bench.nowMs = endMs - 1;
     bench.book(randomUUID(), { chargedPicoUsd: 0n, tokens: 1000 });
@@ -194,7 +194,7 @@ describe('the end of a month', () => {
     });
   });
 
-  it('takes what runs across it out of the count: the books have it in the month in which it was accepted', async () => {
+  it('removes running requests from the count, since they belong to the month in which they were accepted', async () => {
     const bench = new Bench();
     bench.nowMs = endMs - 60_000;
     const limited = { monthlyTokenLimit: 1000 };
@@ -209,7 +209,7 @@ describe('the end of a month', () => {
     expect(await bench.admit(bench.request(limited, 1))).toBe('monthly_quota_exceeded');
   });
 
-  it('is no end of a minute that refuses as well', async () => {
+  it('does not shorten the wait for a limit per minute', async () => {
     const bench = new Bench();
     bench.nowMs = endMs - 5000;
     const limited = { monthlyTokenLimit: 10, requestsPerMinute: 1 };
@@ -225,7 +225,7 @@ describe('the end of a month', () => {
 });
 
 describe('a monthly limit that is set while requests run', () => {
-  it('counts them: what they may use, then what they did use', async () => {
+  it('counts their reserved tokens, then their actual tokens', async () => {
     const bench = new Bench();
     const running = [bench.request({}, 500), bench.request({}, 500)];
     for (const request of running) expect(await bench.admit(request)).toBe('ok');
@@ -238,7 +238,7 @@ describe('a monthly limit that is set while requests run', () => {
     expect(await bench.admit(bench.request(limited, 200))).toBe('ok');
   });
 
-  it('counts them also where the month was known before the limit was taken off', async () => {
+  it('counts them also when the month was known before the limit was removed', async () => {
     const bench = new Bench();
     const limited = { monthlyTokenLimit: 1200 };
     const first = bench.request(limited, 100);
@@ -249,7 +249,7 @@ describe('a monthly limit that is set while requests run', () => {
     expect(await bench.admit(bench.request(limited, 100))).toBe('ok');
   });
 
-  it('counts each of them once, whether it is booked before the month is read, meanwhile or later', async () => {
+  it('counts each of them once, booked before, during or after the read of the month', async () => {
     const bench = new Bench();
     const running = Array.from({ length: 4 }, () => bench.request({}, 100));
     for (const request of running) expect(await bench.admit(request)).toBe('ok');
@@ -270,10 +270,10 @@ describe('a monthly limit that is set while requests run', () => {
   });
 });
 
-describe('while the books do not answer', () => {
+describe('admission while the books are unavailable', () => {
   const counted = { monthlyTokenLimit: 1000 };
 
-  it('known balances and months serve for as long as the operator allows, then nobody is admitted', async () => {
+  it('uses known balances and months for five minutes, then returns billing_unavailable', async () => {
     const bench = new Bench();
     const first = bench.request(counted);
     expect(await bench.admit(first)).toBe('ok');
@@ -295,7 +295,7 @@ describe('while the books do not answer', () => {
     expect(await bench.admit(bench.request(counted, 10, 5n))).toBe('ok');
   });
 
-  it('nothing that is unknown is guessed', async () => {
+  it('returns billing_unavailable for an organization or key that it does not know yet', async () => {
     const bench = new Bench();
     expect(await bench.admit(bench.request())).toBe('ok');
     bench.state = 'refusing';
@@ -304,7 +304,7 @@ describe('while the books do not answer', () => {
     expect(await bench.admit({ ...bench.request(counted), keyId: randomUUID() })).toBe('billing_unavailable');
   });
 
-  it('a question that nobody answers is not waited for, and asked again when they are back', async () => {
+  it('does not wait for a read without an answer, and reads again when the books are back', async () => {
     const bench = new Bench();
     const first = bench.request();
     expect(await bench.admit(first)).toBe('ok');
@@ -328,7 +328,7 @@ describe('while the books do not answer', () => {
   });
 });
 
-it('nobody is refused for money that was booked past this gateway', async () => {
+it('accepts requests after a credit that another gateway booked', async () => {
   const bench = new Bench();
   bench.balancePicoUsd = 0n;
   expect(await bench.admit(bench.request())).toBe('insufficient_funds');
@@ -337,14 +337,14 @@ it('nobody is refused for money that was booked past this gateway', async () => 
   expect(await bench.admit(bench.request())).toBe('ok');
 });
 
-describe('a clock that jumps', () => {
+describe('a clock jump', () => {
   const hour = 3_600_000;
 
   it.each([
     ['an hour ahead', hour],
     ['an hour back', -hour],
     ['a month ahead', 31 * 24 * hour],
-  ])('%s ends no window and makes none longer', async (_name, byMs) => {
+  ])('%s neither ends nor extends a window', async (_name, byMs) => {
     const bench = new Bench();
     const minute = { requestsPerMinute: 1, tokensPerMinute: 100 };
     expect(await bench.admit(bench.request(minute, 100))).toBe('ok');
@@ -362,7 +362,7 @@ describe('a clock that jumps', () => {
     expect(await bench.admit(bench.request(minute))).toBe('ok');
   });
 
-  it('by more than a balance is good for has it read no sooner', async () => {
+  it('longer than the lifetime of a balance causes no earlier read of it', async () => {
     const bench = new Bench();
     const first = bench.request();
     expect(await bench.admit(first)).toBe('ok');
@@ -374,7 +374,7 @@ describe('a clock that jumps', () => {
   });
 });
 
-it('a hold is raised by as much as there is, and not at all by less than the least that is wanted', async () => {
+it('extends a hold by what is available, and by nothing below the requested minimum', async () => {
   const bench = new Bench();
   const request = bench.request({}, 10, 40n);
   expect(await bench.admit(request)).toBe('ok');

@@ -31,7 +31,7 @@ const holdOf = (heldMicroUsd: bigint): OwnHold => ({
 it.each([
   ['has not', [], 30n],
   ['has', ['ended'], 70n],
-])('counts what ended while the books were asked, where their answer %s it', async (_, counted, left) => {
+])('counts a request that ends during the read of a budget once, when the answer %s it', async (_, counted, left) => {
   const holds = new Map([['ended', holdOf(40n)]]);
   const answer = Promise.withResolvers<Spent>();
   const options = {

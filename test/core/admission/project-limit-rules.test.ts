@@ -124,8 +124,8 @@ async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise
   return said;
 }
 
-describe('the rules of limits of projects', () => {
-  it('are the same in Redis and in memory, whatever is asked, moved, changed and forgotten', async () => {
+describe('rules of project limits', () => {
+  it('give the same results in Redis and in memory for any sequence of steps', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { maxLength: 40 }), async (history) => {
         expect(await play('redis', history)).toEqual(await play('memory', history));
@@ -135,8 +135,8 @@ describe('the rules of limits of projects', () => {
   });
 });
 
-describe('a day that is not known', () => {
-  it('is waited for by nobody who asks for another model, however many ask for this one', async () => {
+describe('a daily count that is not known yet', () => {
+  it('delays no request for another model, with 500 requests waiting for this one', async () => {
     const scene = new Scene();
     const admission = scene.redis(store);
     expect(await ask(admission, scene.request('b', 1))).toEqual(['ok', [null, null]]);
@@ -159,8 +159,8 @@ describe('a day that is not known', () => {
   });
 });
 
-describe('in memory, a limit of a project', () => {
-  it('has the day of a request back that moves away, though nobody limited the day when it was admitted', async () => {
+describe('a project limit in memory', () => {
+  it('frees the day of a request that moves to another model, also when the day had no limit at admission', async () => {
     const history: readonly Step[] = [
       { kind: 'limit', model: 'a', limits: { requestsPerMinute: 9, tokensPerMinute: null, requestsPerDay: null } },
       { kind: 'admit', model: 'a', estimate: 1 },
@@ -174,7 +174,7 @@ describe('in memory, a limit of a project', () => {
     expect(said).toEqual(await play('redis', history));
   });
 
-  it('counts what an earlier run has spooled, once it is in the books', async () => {
+  it('counts requests spooled by an earlier process once they are in the books', async () => {
     const scene = new Scene();
     const admission = scene.memory();
     scene.limit('a', { requestsPerDay: 2 });

@@ -22,7 +22,7 @@ beforeEach(enoughOfTheDay);
 
 const allowsFallback = { 'x-headgate-allow-fallback': 'true' };
 
-describe.each(['memory', 'redis'] as const)('limits of a project for a model, in %s', (store) => {
+describe.each(['memory', 'redis'] as const)('limits of a project per model, in %s', (store) => {
   let redis: TestRedis | null = null;
   let database: TestDatabase;
   let gateway: TestGateway;
@@ -74,7 +74,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
   const statuses = async (ask: () => Promise<Response>, times: number): Promise<number[]> =>
     (await Promise.all(Array.from({ length: times }, ask))).map(({ status }) => status);
 
-  it('refuse what is beyond the minute, and say which limit of which model, and until when', async () => {
+  it('return 429 beyond the minute, with limit, model and reset time', async () => {
     const { set, ask, keyOf } = await openProject();
     await set({ max_requests_per_1_minute: 2 });
     const first = await ask();
@@ -93,7 +93,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     );
   });
 
-  it('refuse exactly what is too much of many at once', async () => {
+  it('reject exactly the excess of parallel requests', async () => {
     const { set, ask } = await openProject();
     await set({ max_requests_per_1_minute: 7 });
     const all = await statuses(() => ask(), 25);
@@ -101,7 +101,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect(all.filter((status) => status === 429)).toHaveLength(18);
   });
 
-  it('refuse by tokens that are reserved, and correct them by what the engine has counted', async () => {
+  it("reject by reserved tokens, and correct them by the engine's count", async () => {
     const { set, ask } = await openProject();
     await set({ max_tokens_per_1_minute: 5000 });
     const answer = await ask({ max_tokens: 4000, standin: { output_tokens: 5 } });
@@ -116,7 +116,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect(await errorOf(long)).toMatchObject({ status: 429, code: 'rate_limit_exceeded' });
   });
 
-  it('refuse what is beyond the day until the next one of UTC', async () => {
+  it('return 429 beyond the daily limit until midnight UTC', async () => {
     const { set, ask } = await openProject();
     expect((await ask()).status).toBe(200);
     // What the books have of the day counts.
@@ -131,7 +131,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect(error.message).toContain('(max_requests_per_1_day)');
   });
 
-  it('are beside those of the key: the one that is tighter is shown, the one that lasts longer refuses', async () => {
+  it('apply beside those of the key: headers show the tighter one, errors name the longer one', async () => {
     const { set, ask, keyOf } = await openProject({ requests_per_minute: 3 });
     await set({ max_requests_per_1_minute: 100, max_requests_per_1_day: 4 });
     expect((await ask()).headers.get('x-ratelimit-limit-requests')).toBe('3');
@@ -146,7 +146,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect((await ask({}, {}, other.secret)).status).toBe(200);
   });
 
-  it('leave other models, other projects and what only asks what would happen alone', async () => {
+  it('do not apply to other models, other projects or dry runs', async () => {
     const { set, ask, owner } = await openProject();
     await set({ max_requests_per_1_minute: 1 }, 'gone');
     expect(await statuses(() => ask(), 3)).toEqual([200, 200, 200]);
@@ -161,7 +161,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect(await statuses(() => ask({}, {}, made.secret), 3)).toEqual([200, 200, 200]);
   });
 
-  it('hold as they are once a change is answered', async () => {
+  it('apply as soon as a change is answered', async () => {
     const { set, ask } = await openProject();
     for (const [limits, status] of [
       [{ max_requests_per_1_minute: 1 }, 200],
@@ -177,7 +177,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     }
   });
 
-  it('count a request that another model answers where it is answered', async () => {
+  it('count a request for the fallback model that answers it', async () => {
     const { set, ask } = await openProject();
     await set({ max_requests_per_1_minute: 2, max_requests_per_1_day: 2 });
     await set({ max_requests_per_1_minute: 1 }, 'gone');
@@ -192,7 +192,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect((await ask({ model: 'gone' }, allowsFallback)).status).toBe(429);
   });
 
-  it('count a request that no model answers for the one that was asked for', async () => {
+  it('count a request that no model answers for the model it asked for', async () => {
     const { set, ask } = await openProject();
     await set({ max_requests_per_1_minute: 1 }, 'hopeless');
     await set({ max_requests_per_1_minute: 1 }, 'gone');
@@ -202,7 +202,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project for a model, in
     expect((await ask({ model: 'gone' })).status).toBe(429);
   });
 
-  it('know what was asked of a day when the gateway begins anew, and when Redis has lost everything', async () => {
+  it('restore the count of the day after a restart, and after Redis lost all data', async () => {
     const { set, ask, secret } = await openProject();
     await set({ max_requests_per_1_day: 3 });
     expect(await statuses(() => ask(), 2)).toEqual([200, 200]);

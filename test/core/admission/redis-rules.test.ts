@@ -201,8 +201,8 @@ async function play(admission: Admission, steps: readonly Step[], limits: KeyLim
   return said;
 }
 
-describe('the rules in Redis', () => {
-  it('say the same as those in memory, whatever is asked', async () => {
+describe('admission rules in Redis', () => {
+  it('give the same results as in memory for any sequence of steps', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(stepArbitrary, { maxLength: 25 }),
@@ -216,7 +216,7 @@ describe('the rules in Redis', () => {
     );
   });
 
-  it('roll windows, pay debt off and say when it is free', async () => {
+  it('roll windows, pay off debt, and return the exact wait', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.record({ agoMs: fc.integer({ min: 0, max: 10 * windowMs }), requests: fc.nat(5), tokens: fc.nat(5000) }),
@@ -245,7 +245,7 @@ describe('the rules in Redis', () => {
     );
   });
 
-  it('end a window that a clock put into the future within a minute', async () => {
+  it('end a window that starts in the future within a minute', async () => {
     const limits = { ...unlimited, requestsPerMinute: 1 };
     const key = { organizationId: randomUUID(), keyId: randomUUID(), limits };
     const admission = openRedis({ balancePicoUsd: 10n ** 12n, tokens: 0 });
@@ -258,7 +258,7 @@ describe('the rules in Redis', () => {
     await admission.close();
   });
 
-  it('say that a month is over that has ended here when they are heard', async () => {
+  it('report monthly_quota_exceeded with the shortest wait when the month ended on the way', async () => {
     const limits = { ...unlimited, monthlyTokenLimit: 10 };
     const endMs = nextMonthMs(Date.now());
     const clock = { ...systemClock, now: () => endMs + 1000 };
@@ -270,7 +270,7 @@ describe('the rules in Redis', () => {
     await admission.close();
   });
 
-  it('keep balances of millions exact, to the pico-dollar, in sums beyond what a script can print', async () => {
+  it('keep balances of millions of USD exact to the pico-dollar', async () => {
     const balancePicoUsd = 5_000_000_000_000_000_000n + 123_456n;
     const admission = openRedis({ balancePicoUsd, tokens: 0 });
     const key = { organizationId: randomUUID(), keyId: randomUUID(), limits: unlimited };
