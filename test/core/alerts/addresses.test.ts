@@ -46,13 +46,13 @@ async function told(): Promise<unknown> {
   return (await listed(webhook))[0];
 }
 
-describe('no connection is made', () => {
+describe('a webhook host that cannot be dialed', () => {
   it.each([
     ['a private address', ['10.0.0.5']],
     ['a private address among public ones', [takes, '192.168.1.1']],
     ['a private address of IPv6 beside a public one', [takes, 'fd00::5']],
     ['this machine', ['127.0.0.1']],
-  ])('where a name server says %s', async (_, addresses) => {
+  ])('gets no connection when the name server returns %s', async (_, addresses) => {
     answerOf = () => addresses;
     expect(await told()).toMatchObject({ status: 'pending', last_error: 'not_public' });
     expect(scene.receiver.dialed).toEqual([]);
@@ -62,14 +62,14 @@ describe('no connection is made', () => {
     ['unknown_host', 'is unknown', []],
     ['unknown_host', 'a name server refuses to tell', 'refused'],
     ['timeout', 'no name server answers', null],
-  ] as const)('but %s is noted where %s', async (error, _, answer) => {
+  ] as const)('is recorded as %s when %s', async (error, _, answer) => {
     answerOf = () => answer;
     expect(await told()).toMatchObject({ status: 'pending', last_error: error });
     expect(scene.receiver.dialed).toEqual([]);
     expect(process.getActiveResourcesInfo()).not.toContain('QueryReqWrap');
   });
 
-  it('to what a name server says after it was asked', async () => {
+  it('is resolved once: the checked address is the dialed one', async () => {
     let answers = 0;
     answerOf = (_, kind) => (kind === 'AAAA' ? [] : [(answers += 1) === 1 ? takes : '127.0.0.1']);
     expect(await told()).toMatchObject({ status: 'delivered' });
@@ -77,11 +77,11 @@ describe('no connection is made', () => {
   });
 });
 
-describe('another address takes it', () => {
+describe('a webhook host with several addresses', () => {
   it.each([
     ['swallows what is sent to it', swallows],
     ['refuses connections', refuses],
-  ])('where the first one %s', async (_, first) => {
+  ])('is delivered at the second address when the first one %s', async (_, first) => {
     answerOf = () => [first, takes];
     expect(await told()).toMatchObject({ status: 'delivered' });
     expect(scene.receiver.dialed).toEqual([`${first}:443`, `${takes}:443`]);
@@ -89,13 +89,13 @@ describe('another address takes it', () => {
     expect(silent.every(({ destroyed }) => destroyed)).toBe(true);
   });
 
-  it('and none where all are silent: the try ends with its time, and no connection is left', async () => {
+  it('is recorded as timeout when all are silent, and no connection stays open', async () => {
     answerOf = () => [swallows, swallows];
     expect(await told()).toMatchObject({ status: 'pending', last_error: 'timeout' });
     expect(silent.map(({ destroyed }) => destroyed)).toEqual([true, true]);
   });
 
-  it('and none where all refuse', async () => {
+  it('is recorded as unreachable when all refuse', async () => {
     answerOf = () => [refuses, refuses];
     expect(await told()).toMatchObject({ status: 'pending', last_error: 'unreachable' });
   });

@@ -38,7 +38,7 @@ async function answered(said: string): Promise<unknown> {
   );
 }
 
-describe('a try ends', () => {
+describe('a delivery attempt', () => {
   it.each([
     [
       'another protocol than was asked for',
@@ -51,14 +51,14 @@ describe('a try ends', () => {
     ['what is no HTTP', 'SSH-2.0-OpenSSH_9.6\r\n', 'unreachable'],
     ['more headers than are read', `HTTP/1.1 200 OK\r\n${'x: y\r\n'.repeat(10_000)}\r\n`, 'unreachable'],
     ['two lengths', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab', 'unreachable'],
-  ])('where its receiver says %s', async (_, said, error) => {
+  ])('fails when its receiver answers %s', async (_, said, error) => {
     expect(await answered(said)).toMatchObject({ error });
   });
 
   it.each([
     ['that never ends', 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n'],
     ['that is upgraded', 'HTTP/1.1 200 OK\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n'],
-  ])('with what it is where an answer has a body %s', async (_, said) => {
+  ])('takes the status of an answer with a body %s', async (_, said) => {
     expect(await answered(said)).toEqual({ status: 200, error: null, retryAfterMs: null });
   });
 });

@@ -6,7 +6,7 @@ const scene = useScene();
 const { ask, deliver, listed, make, spent } = scene;
 
 describe('an event', () => {
-  it('comes signed as Standard Webhooks says, and nobody else gets it', async () => {
+  it('is sent only to subscribed webhooks of its organization, with a Standard Webhooks signature', async () => {
     const other = await scene.api.organization('Other');
     await scene.api.ask('/v1/webhooks', { body: { url: 'https://slow.example/other' }, key: other.key });
     const webhook = await make();
@@ -55,14 +55,14 @@ describe('an event', () => {
     expect(await listed(deaf)).toEqual([]);
   });
 
-  it('is told once under a name', async () => {
+  it('is sent once per deduplication name', async () => {
     await make();
     for (const name of ['a', 'b', 'a']) await scene.api.alerts.raise({ ...spent(name), once: name });
     await deliver();
     expect(scene.receiver.got).toHaveLength(2);
   });
 
-  it('is tried again for about a day, ever more seldom, under the same id and signed anew', async () => {
+  it('is retried ten times for about a day with growing waits, the same id and a new signature', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(500);
     await scene.api.alerts.raise(spent());
@@ -95,7 +95,7 @@ describe('an event', () => {
     expect(scene.receiver.got).toHaveLength(11);
   });
 
-  it('waits as long as its receiver asks for', async () => {
+  it('waits as long as Retry-After asks for', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(429, { 'retry-after': '600' });
     await scene.api.alerts.raise(spent());
@@ -104,7 +104,7 @@ describe('an event', () => {
     expect(delivery.next_attempt_at - delivery.last_attempt_at).toBe(600);
   });
 
-  it('that is never answered counts as not taken', async () => {
+  it('without an answer is recorded as a timeout', async () => {
     const webhook = await make();
     scene.receiver.answers = () => null;
     await scene.api.alerts.raise(spent());
@@ -112,7 +112,7 @@ describe('an event', () => {
     expect(await listed(webhook)).toMatchObject([{ status: 'pending', last_status: null, last_error: 'timeout' }]);
   });
 
-  it('is sent again when somebody asks for it, arrived or not', async () => {
+  it('is sent again on replay, delivered or not', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(404);
     await scene.api.alerts.raise(spent());
@@ -139,7 +139,7 @@ describe('an event', () => {
     expect((await ask(`/v1/webhooks/${second.id}/deliveries/${failed.id}/replay`, 'POST')).status).toBe(404);
   });
 
-  it('of a test goes to the one webhook alone, and once', async () => {
+  it('of type webhook.test is sent once, to its webhook only', async () => {
     const [webhook] = [await make({ events: ['budget.reached'] }), await make()];
     scene.receiver.answers = () => status(500);
     await ask(`/v1/webhooks/${webhook.id}/test`, 'POST');
@@ -155,8 +155,8 @@ describe('an event', () => {
   });
 });
 
-describe('a secret that is rotated', () => {
-  it('signs beside the new one until its grace is over', async () => {
+describe('a rotated webhook secret', () => {
+  it('signs beside the new one until its grace period is over', async () => {
     const webhook = await make();
     const rotate = async (grace_seconds: number): Promise<Webhook> =>
       (await ask(`/v1/webhooks/${webhook.id}/rotate`, 'POST', { grace_seconds })).body;
@@ -181,8 +181,8 @@ describe('a secret that is rotated', () => {
   });
 });
 
-describe('events', () => {
-  it('are kept for thirty days', async () => {
+describe('old events', () => {
+  it('are deleted after thirty days', async () => {
     const webhook = await make();
     await scene.api.alerts.raise(spent());
     await deliver();
@@ -196,8 +196,8 @@ describe('events', () => {
   });
 });
 
-describe('keys that expire soon', () => {
-  it('are those of a week and less that were made for longer, and are no others', async () => {
+describe('notices of expiring keys', () => {
+  it('include only keys that expire within a week and were created for longer', async () => {
     const { api, tenant } = scene;
     const dayMs = 24 * hourMs;
     const expiring = async (): Promise<string[]> => {
@@ -229,7 +229,7 @@ describe('keys that expire soon', () => {
     expect(await expiring()).toEqual([]);
   });
 
-  it('are told one by one, however many they are', async () => {
+  it('are sent for each of 250 keys', async () => {
     const { api } = scene;
     const dayMs = 24 * hourMs;
     const { key } = await api.organization();

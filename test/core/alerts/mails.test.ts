@@ -57,7 +57,7 @@ const leak = ({ id }: Tenant): Promise<void> =>
 const addresses = (): string[] => letters.map(({ to }) => to).toSorted();
 
 describe('an alert by mail', () => {
-  it('goes to owners and administrators of the organization, and to nobody else', async () => {
+  it('is sent only to owners and administrators of the organization', async () => {
     const [tenant, other] = [await api.organization('Ours'), await api.organization('Other')];
     const [admin, owner] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
     await person(tenant, 'member');
@@ -73,7 +73,7 @@ describe('an alert by mail', () => {
     expect(letters).toHaveLength(2);
   });
 
-  it('has no lines that an end user, whose name any client may say, has written', async () => {
+  it("contains no lines or control characters from an end user's name", async () => {
     const tenant = await api.organization('Named');
     await person(tenant, 'admin');
     const lines = ['Ada" on Headgate.', 'Sign in at https://evil.example/', '\u202e\u001b[2J', 'x'.repeat(300)];
@@ -89,7 +89,7 @@ describe('an alert by mail', () => {
     expect(letter?.text.replaceAll('\n', '')).not.toMatch(/\p{C}/u);
   });
 
-  it('says of a budget of each end user that there are more than are told, and how many they were in the end', async () => {
+  it('about many end users gives their number, and the final number when the period is over', async () => {
     const tenant = await api.organization('Many');
     await person(tenant, 'admin');
     // Whoever chose what it stands for gets it, too.
@@ -111,7 +111,7 @@ describe('an alert by mail', () => {
     expect(last).toContain('the period that began on 2026-11-24 has ended. 1203 end users');
   });
 
-  it('is not sent of kinds that were not chosen, and not of a closed organization', async () => {
+  it('is not sent for types that were not chosen, nor for a closed organization', async () => {
     const tenant = await api.organization('Choosy');
     await person(tenant, 'admin');
     const body = { alert_emails: ['wallet.low_balance'] };
@@ -128,7 +128,7 @@ describe('an alert by mail', () => {
     expect(letters).toEqual([]);
   });
 
-  it('is sent again to whom it did not reach, and not to who has it', async () => {
+  it('is retried for recipients that it did not reach, not for others', async () => {
     const tenant = await api.organization('Patient');
     const [reached, unreached] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
     refused.add(unreached.email);
@@ -143,7 +143,7 @@ describe('an alert by mail', () => {
     expect(addresses()).toEqual([reached.email, unreached.email].toSorted());
   });
 
-  it('is not sent to who has left meanwhile', async () => {
+  it('is not sent to a user who has left before the retry', async () => {
     const tenant = await api.organization('Left');
     const [staying, leaving] = [await person(tenant, 'admin'), await person(tenant, 'admin')];
     refused.add(leaving.email);

@@ -13,8 +13,8 @@ const last = () => {
   return got;
 };
 
-describe('a platform key', () => {
-  it('that is replaced: secrets are encrypted with the new one, and sign as before', async () => {
+describe('webhook secrets', () => {
+  it('are encrypted with a new platform key, and sign as before', async () => {
     const { api, receiver } = scene;
     const webhook = await make();
     const rotated = (await ask(`/v1/webhooks/${webhook.id}/rotate`, 'POST', { grace_seconds: 86_400 })).body;
@@ -36,7 +36,7 @@ describe('a platform key', () => {
     for (const { secret } of [webhook, rotated]) verified(secret, last());
   });
 
-  it('that is not there: nothing is sent unsigned, the receiver is not blamed, and it is sent later', async () => {
+  it('without their platform key send nothing unsigned; the delivery waits and the webhook is not failing', async () => {
     const { api, receiver } = scene;
     const webhook = await make();
     const other = api.secondRooms({

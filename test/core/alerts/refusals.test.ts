@@ -5,8 +5,8 @@ import { status, useScene } from '#test/alerts/scene.ts';
 const scene = useScene();
 const { deliver, listed, make, organizationId, spent } = scene;
 
-describe('an alert is refused', () => {
-  it('of a kind that there is not, and with data that is not of its kind', async () => {
+describe('an alert', () => {
+  it('is rejected with an unknown type or with data that does not fit its type', async () => {
     const base = { organizationId: organizationId() };
     const wrong = [
       { ...base, type: 'wallet.lost', data: {} },
@@ -18,7 +18,7 @@ describe('an alert is refused', () => {
     expect(await scene.api.db.sql`select 1 from alert_events where addressed_at is null`).toHaveLength(0);
   });
 
-  it('with what it would have told of: none is left of a transaction that fails', async () => {
+  it('is not sent when its transaction rolls back', async () => {
     const webhook = await make();
     const failing = scene.api.db.orm.transaction(async (tx) => {
       await scene.api.alerts.raiseIn(tx, spent());
@@ -30,9 +30,9 @@ describe('an alert is refused', () => {
   });
 });
 
-describe('no connection is made', () => {
+describe('a delivery', () => {
   it.each(['inside', 'both', 'mapped', 'nat64', 'compatible'])(
-    'to %s.example, whose address is not public',
+    'is not dialed to %s.example, whose address is not public',
     async (name) => {
       const webhook = await make({ url: `https://${name}.example/in` });
       await scene.api.alerts.raise(spent());
@@ -44,7 +44,7 @@ describe('no connection is made', () => {
     },
   );
 
-  it('to a name that is another one when it is asked for again: it is asked for once, and what it said is dialed', async () => {
+  it('resolves its host once per attempt, and dials the address that was checked', async () => {
     const webhook = await make();
     let asked = 0;
     Object.assign(scene.receiver.outbound, {
@@ -63,7 +63,7 @@ describe('no connection is made', () => {
     expect([asked, scene.receiver.dialed.length]).toEqual([2, 1]);
   });
 
-  it('to where a redirect leads', async () => {
+  it('does not follow redirects', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(302, { location: 'https://hooks.example/elsewhere' });
     await scene.api.alerts.raise(spent());
@@ -72,7 +72,7 @@ describe('no connection is made', () => {
     expect(await listed(webhook)).toMatchObject([{ status: 'pending', last_status: 302, last_error: 'redirect' }]);
   });
 
-  it('to a server whose certificate is for another name', async () => {
+  it('sends nothing to a server with a certificate for another name', async () => {
     scene.receiver.hosts['stolen.example'] = ['93.184.215.14'];
     const webhook = await make({ url: 'https://stolen.example/in' });
     await scene.api.alerts.raise(spent());

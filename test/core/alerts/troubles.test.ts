@@ -6,8 +6,8 @@ import { hourMs, status, url, useScene, type Webhook } from '#test/alerts/scene.
 const scene = useScene();
 const { ask, deliver, listed, make, read, spent } = scene;
 
-describe('what goes wrong in the middle', () => {
-  it('of a gateway that dies between sending and noting: another one sends it again, under the same id', async () => {
+describe('an interrupted delivery', () => {
+  it('is sent again under the same id when its gateway dies before recording the answer', async () => {
     const webhook = await make();
     const dying = scene.api.secondRooms().alerts;
     const arrived = Promise.withResolvers<void>();
@@ -30,7 +30,7 @@ describe('what goes wrong in the middle', () => {
     expect(await listed(webhook)).toMatchObject([{ status: 'delivered', attempts: 1 }]);
   });
 
-  it('of a gateway that is overtaken: what it knew late changes nothing', async () => {
+  it('ignores the late answer of a gateway whose lease has expired', async () => {
     const webhook = await make();
     const frozen = scene.api.secondRooms({ webhooks: { outbound: scene.receiver.outbound, timeoutMs: 60_000 } }).alerts;
     const [arrived, late] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -51,7 +51,7 @@ describe('what goes wrong in the middle', () => {
     expect(await read(webhook)).toMatchObject({ failing_since: null });
   });
 
-  it('is shared by gateways: each event is sent by one of them', async () => {
+  it('is sent by one of two gateways, once', async () => {
     const webhook = await make();
     for (let raised = 0; raised < 40; raised += 1) await scene.api.alerts.raise(spent(String(raised)));
     const second = scene.api.secondRooms().alerts;
@@ -61,7 +61,7 @@ describe('what goes wrong in the middle', () => {
     expect((await listed(webhook)).every((one: { status: string }) => one.status === 'delivered')).toBe(true);
   });
 
-  it('of a webhook that is deleted or switched off: nothing more is sent', async () => {
+  it('is not retried after its webhook is deleted or disabled', async () => {
     const [deleted, off] = [await make(), await make({ url: 'https://slow.example/off' })];
     scene.receiver.answers = () => status(503);
     await scene.api.alerts.raise(spent());
@@ -90,8 +90,8 @@ describe('what goes wrong in the middle', () => {
   });
 });
 
-describe('a gateway that ends', () => {
-  it('begins nothing more, though what is under way is waited for and makes room', async () => {
+describe('a stopping gateway', () => {
+  it('starts no more deliveries, and waits for those in progress', async () => {
     const webhook = await make();
     const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     scene.receiver.answers = async () => {
@@ -118,8 +118,8 @@ describe('a gateway that ends', () => {
   });
 });
 
-describe('a webhook whose address is changed while something is under way to the old one', () => {
-  it.each([410, 500])('is not blamed for the %i that the old one says', async (code) => {
+describe('a webhook whose URL changes during a delivery', () => {
+  it.each([410, 500])('is not marked as failing by status %i from the old URL', async (code) => {
     const webhook = await make({ url: 'https://slow.example/old' });
     scene.receiver.answers = async ({ host }) => {
       if (host === 'hooks.example') return ok;
@@ -138,7 +138,7 @@ describe('a webhook whose address is changed while something is under way to the
 });
 
 describe('a slow receiver', () => {
-  it('of each of many organizations, with much that waits for it, does not come before what others are told', async () => {
+  it('in each of many organizations, with many waiting events, does not delay the events of others', async () => {
     const slow = await Promise.all(Array.from({ length: 11 }, (_, index) => scene.api.organization(`Slow ${index}`)));
     const waiting = Promise.withResolvers<void>();
     let first = true;
@@ -176,7 +176,7 @@ describe('a slow receiver', () => {
     await busy.close(0);
   });
 
-  it('with a thousand events holds up neither others nor the other webhooks of its organization', async () => {
+  it('with a thousand events delays neither other organizations nor other webhooks of its own', async () => {
     const slow = await make({ url: 'https://slow.example/in', events: ['budget.exceeded'] });
     const quick = await make({ events: ['budget.reached'] });
     const other = await scene.api.organization('Other');
@@ -222,8 +222,8 @@ describe('a slow receiver', () => {
   });
 });
 
-describe('what waits for one webhook', () => {
-  it('is not read through for each of the others', async () => {
+describe('the queue of one webhook', () => {
+  it('is not scanned for each of the other webhooks', async () => {
     const webhook = await make({ url: 'https://slow.example/in', events: ['budget.exceeded'] });
     const { sql } = scene.api.db;
     const [id, waiting] = [parseId('wh', webhook.id) ?? '', 20_000];
@@ -259,7 +259,7 @@ describe('what waits for one webhook', () => {
   });
 });
 
-describe('a webhook where nothing arrives', () => {
+describe('a webhook whose deliveries fail', () => {
   async function failFor(days: number): Promise<void> {
     for (let passed = 0; passed < days * 24; passed += 12) {
       await scene.api.alerts.raise(spent());
@@ -269,7 +269,7 @@ describe('a webhook where nothing arrives', () => {
     await deliver();
   }
 
-  it('is switched off after three days, which is told to the others', async () => {
+  it('is disabled after three days, and other webhooks get webhook.disabled', async () => {
     const webhook = await make();
     const watching = await make({ url: 'https://slow.example/watching', events: ['webhook.disabled'] });
     scene.receiver.answers = ({ host }) => (host === 'hooks.example' ? status(500) : ok);
@@ -293,7 +293,7 @@ describe('a webhook where nothing arrives', () => {
     expect(await read(webhook)).toMatchObject({ enabled: true, disabled_reason: null, failing_since: null });
   });
 
-  it('is not while something arrives now and then', async () => {
+  it('stays enabled while some deliveries succeed', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(500);
     await failFor(2.5);
@@ -305,7 +305,7 @@ describe('a webhook where nothing arrives', () => {
     expect(await read(webhook)).toMatchObject({ enabled: true, disabled_reason: null });
   });
 
-  it('is switched off at once where its receiver says that it is gone', async () => {
+  it('is disabled at once when its receiver returns 410', async () => {
     const webhook = await make();
     scene.receiver.answers = () => status(410);
     await scene.api.alerts.raise(spent());
