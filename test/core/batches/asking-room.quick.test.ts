@@ -27,24 +27,24 @@ function isServedWithin(seconds: number): boolean {
   return false;
 }
 
-it('refuses what there is no room for, and has it again when that is given back', () => {
+it('rejects a body without enough free bytes, and accepts it after bytes are released', () => {
   expect(room.takeBytes(small, 60 * mib)).toBe(true);
   expect(room.takeBytes(large, 5 * mib)).toBe(false);
   room.giveBytes(60 * mib);
   expect(room.takeBytes(large, 5 * mib)).toBe(true);
 });
 
-it('sends a body that is larger than all there is when nothing else runs', () => {
+it('accepts a body larger than the whole limit when nothing else runs', () => {
   expect(room.takeBytes(large, 100 * mib)).toBe(true);
   expect(room.takeBytes(small, 1)).toBe(false);
 });
 
-it('a large body is sent after a while, however many small ones others have', () => {
+it('gives room to a waiting large body within a minute, despite many small ones', () => {
   expect(isServedWithin(60)).toBe(true);
   expect(room.takeBytes(small, 5 * mib)).toBe(false);
 });
 
-it('who waited and has ended keeps nobody waiting', () => {
+it('stops reserving room for a body that no longer asks', () => {
   expect(room.takeBytes(small, 10 * mib)).toBe(true);
   for (let second = 0; second < 12; second += 1) {
     nowMs += 1000;

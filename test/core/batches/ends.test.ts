@@ -18,7 +18,7 @@ const keptOf = async (body: object): Promise<KeptAnswer> => ({
 const refusal = (): LineAnswer => answerOf(400, { error: { code: 'model_not_found', param: 'model' } });
 
 describe('a worker that has lost its batch', () => {
-  it('ends what it asks when its claim is over, also where nobody can tell it so', async () => {
+  it('aborts its requests when its claim expires, also without a connection', async () => {
     const former = work(untilEnded, { leaseMs: 1000 });
     const { id } = await start(linesOf(3));
     await untilAsked(former);
@@ -34,7 +34,7 @@ describe('a worker that has lost its batch', () => {
     expect(former.asked).toHaveLength(asked);
   });
 
-  it('writes nothing of what was answered at that very moment', async () => {
+  it('writes none of the answers that come when its claim expires', async () => {
     const ended = Promise.withResolvers<undefined>();
     const former = work(async ({ signal }) => {
       signal.addEventListener('abort', () => ended.resolve(undefined));
@@ -54,8 +54,8 @@ describe('a worker that has lost its batch', () => {
   });
 });
 
-describe('a worker that is to stop', () => {
-  it('keeps its batch until what it has asked is answered, however long that takes', async () => {
+describe('a stopping worker', () => {
+  it('keeps its batch until its running requests are answered, beyond the lease', async () => {
     const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
     const answering = async (by: string): Promise<LineAnswer> => {
       if (by === 'former') await mayAnswer;
@@ -80,7 +80,7 @@ describe('a worker that is to stop', () => {
     expect(output.filter(({ response }) => response.body.by === 'former')).toHaveLength(former.asked.length);
   });
 
-  it('ends what runs when its batch is cancelled meanwhile', async () => {
+  it('aborts running requests when the batch is cancelled', async () => {
     const scripted = work(untilEnded, { leaseMs: 1000 });
     const { id } = await start(linesOf(1));
     await untilAsked(scripted);
@@ -91,7 +91,7 @@ describe('a worker that is to stop', () => {
     expect(await drive(work(untilEnded), id)).toMatchObject({ status: 'cancelled', request_counts: { completed: 0 } });
   });
 
-  it('asks nothing more where it was told so while it looked for the model', async () => {
+  it('sends nothing when it was stopped while it checked the model', async () => {
     let isGone = true;
     const refusal = (): string | null => {
       if (isGone) return 'The model "chat" does not exist.';
@@ -124,7 +124,7 @@ describe('a worker that is to stop', () => {
 });
 
 describe('a batch all of whose requests are answered', () => {
-  it.each(['the window', 'the key'])('is completed, also where %s ends before it is', async (what) => {
+  it.each(['the window', 'the key'])('is completed, also when %s ends before the files are written', async (what) => {
     const { promise: mayAnswer, resolve: answer } = Promise.withResolvers<undefined>();
     const former = work(async () => {
       await mayAnswer;
@@ -142,7 +142,7 @@ describe('a batch all of whose requests are answered', () => {
     expect(await lines(batch.output_file_id)).toHaveLength(1);
   });
 
-  it('has both its files where one gets nothing for as long as the other takes', async () => {
+  it('keeps both of its files when one gets no rows while the other is written', async () => {
     const scripted = work((request) => Promise.resolve(answerOf(numberOf(request) === 0 ? 422 : 200)));
     const { files } = api();
     const createFile = files.create.bind(files);
@@ -169,32 +169,35 @@ describe('a batch all of whose requests are answered', () => {
   });
 });
 
-describe('an answer that was charged, and that no worker lived to note', () => {
-  it.each(['cancelled', 'expired'])('is in the output of a batch that is %s; nothing else is charged', async (how) => {
-    const former = work(untilEnded);
-    const { id } = await start(linesOf(4));
-    await untilAsked(former);
-    if (how === 'cancelled') await api().ask(`/v1/batches/${id}/cancel`, { method: 'POST' });
-    turn(how === 'cancelled' ? leaseMs + 1 : 86_400_001);
-    const kept = await keptOf({ answer: 'charged' });
-    const concluded = new Set<string>();
-    const next = work(untilEnded, { charged: new Map([[`§${id}/1`, kept]]), concluded });
-    const batch = await drive(next, id, 0);
-    expect(batch).toMatchObject({ status: how, request_counts: { total: 4, completed: 1, failed: 0 } });
-    expect(await lines(batch.output_file_id)).toMatchObject([
-      {
-        custom_id: 'line-1',
-        response: { status_code: 200, request_id: kept.requestId, body: { answer: 'charged' } },
-        error: null,
-      },
-    ]);
-    const errors = await lines(batch.error_file_id);
-    expect(errors.map(({ custom_id: name }) => name)).toEqual(['line-0', 'line-2', 'line-3']);
-    expect([...concluded]).toEqual(Array.from({ length: 4 }, (_, n) => `§${id}/${n}`));
-    expect(next.asked).toEqual([]);
-  });
+describe('a charged answer that no worker recorded', () => {
+  it.each(['cancelled', 'expired'])(
+    'is in the output of a batch that is %s, and nothing else is charged',
+    async (how) => {
+      const former = work(untilEnded);
+      const { id } = await start(linesOf(4));
+      await untilAsked(former);
+      if (how === 'cancelled') await api().ask(`/v1/batches/${id}/cancel`, { method: 'POST' });
+      turn(how === 'cancelled' ? leaseMs + 1 : 86_400_001);
+      const kept = await keptOf({ answer: 'charged' });
+      const concluded = new Set<string>();
+      const next = work(untilEnded, { charged: new Map([[`§${id}/1`, kept]]), concluded });
+      const batch = await drive(next, id, 0);
+      expect(batch).toMatchObject({ status: how, request_counts: { total: 4, completed: 1, failed: 0 } });
+      expect(await lines(batch.output_file_id)).toMatchObject([
+        {
+          custom_id: 'line-1',
+          response: { status_code: 200, request_id: kept.requestId, body: { answer: 'charged' } },
+          error: null,
+        },
+      ]);
+      const errors = await lines(batch.error_file_id);
+      expect(errors.map(({ custom_id: name }) => name)).toEqual(['line-0', 'line-2', 'line-3']);
+      expect([...concluded]).toEqual(Array.from({ length: 4 }, (_, n) => `§${id}/${n}`));
+      expect(next.asked).toEqual([]);
+    },
+  );
 
-  it('completes a batch that had no other one open, though its window is over', async () => {
+  it('completes a batch without other open requests, although its window is over', async () => {
     const former = work(untilEnded);
     const { id } = await start(linesOf(1));
     await untilAsked(former);
@@ -204,7 +207,7 @@ describe('an answer that was charged, and that no worker lived to note', () => {
     expect(batch).toMatchObject({ status: 'completed', errors: null, request_counts: { total: 1, completed: 1 } });
   });
 
-  it('takes the place of what the same request failed with later', async () => {
+  it('replaces a later failure of the same request', async () => {
     const { id } = await start(linesOf(2));
     const charged = new Map([[`§${id}/0`, await keptOf({ answer: 'charged' })]]);
     const answering = (status: number) => Promise.resolve(answerOf(status, { error: { code: 'upstream_error' } }));
@@ -218,8 +221,8 @@ describe('an answer that was charged, and that no worker lived to note', () => {
   });
 });
 
-describe('what is kept of the lines of a batch', () => {
-  it('is dropped once its files are there, and not before', async () => {
+describe('the stored answers of a batch', () => {
+  it('are dropped once the files exist, and not before', async () => {
     const seen: { readonly keys: readonly string[]; readonly status: string }[] = [];
     const forget = async (keys: readonly string[]): Promise<void> => {
       seen.push({ keys, status: (await read(id)).status });
@@ -235,14 +238,14 @@ describe('what is kept of the lines of a batch', () => {
     ]);
   });
 
-  it('takes nothing from a batch where it cannot be dropped', async () => {
+  it('do not fail a completed batch when they cannot be dropped', async () => {
     const forget = (): Promise<void> => Promise.reject(new Error('the database is away'));
     const scripted = work(() => Promise.resolve(answerOf(200)), { forget });
     const { id } = await start(linesOf(2));
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
   });
 
-  it('is left alone where nothing of it was ever asked', async () => {
+  it('are not dropped when the batch sent no request', async () => {
     const forgotten: string[] = [];
     const forget = async (keys: readonly string[]): Promise<void> => void forgotten.push(...keys);
     const { id } = await start('no line');
@@ -251,8 +254,8 @@ describe('what is kept of the lines of a batch', () => {
   });
 });
 
-describe('a batch whose model is withdrawn midway', () => {
-  it('waits, says so, and goes on when it is there again', async () => {
+describe('a batch whose model is removed midway', () => {
+  it('waits with waiting_for model_not_found, and continues when the model is back', async () => {
     let model: 'there' | 'gone' | 'back' = 'there';
     const settings = { refusal: () => (model === 'gone' ? 'The model "chat" does not exist.' : null) };
     const scripted = work((request) => {
@@ -284,7 +287,7 @@ describe('a batch whose model is withdrawn midway', () => {
     });
   });
 
-  it('fails once it was away for an hour, with what was answered, whichever worker looks', async () => {
+  it('fails after an hour without the model, with its answers, also on another worker', async () => {
     const why = 'The model "chat" does not exist; no model here serves this route.';
     const scripted = work((request) => Promise.resolve(numberOf(request) === 0 ? answerOf(200) : refusal()), {
       refusal: () => (scripted.asked.length > 0 ? why : null),
@@ -317,14 +320,14 @@ describe('a batch whose model is withdrawn midway', () => {
     expect(next.asked).toEqual([]);
   });
 
-  it('waits where it is not offered at the price of flex any more', async () => {
+  it('retries when the model has no flex price any more', async () => {
     const error = { code: 'invalid_value', param: 'service_tier' };
     const scripted = work((_request, time) => Promise.resolve(time === 1 ? answerOf(400, { error }) : answerOf(200)));
     const { id } = await start(linesOf(2));
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
   });
 
-  it.each([403, 418, 451, 599])('asks again what was refused with %d, which nobody knows', async (status) => {
+  it.each([403, 418, 451, 599])('retries after the unexpected status %d', async (status) => {
     const scripted = work((_request, time) => Promise.resolve(answerOf(time <= 3 ? status : 200, {})));
     const { id } = await start(linesOf(1));
     expect(await drive(scripted, id)).toMatchObject({ request_counts: { completed: 1, failed: 0 } });

@@ -13,7 +13,7 @@ const gateway = () => ({ url: api().url, key: api().admin });
 const final = ['completed', 'failed', 'expired', 'cancelled'];
 
 describe('a request of a batch', () => {
-  it('is asked again after what nobody thought of, and answered once', async () => {
+  it('is retried after errors of any kind, and answered once', async () => {
     const script: readonly (() => LineAnswer)[] = [
       () => {
         throw new Error('never seen before');
@@ -36,7 +36,7 @@ describe('a request of a batch', () => {
     expect(scripted.asked).toHaveLength(21);
   });
 
-  it('has failed when eight tries have, with what the last one was answered', async () => {
+  it('fails after eight attempts, with the last answer', async () => {
     const scripted = work((request) =>
       Promise.resolve(answerOf(numberOf(request) === 0 ? 502 : 200, { error: { code: 'upstream_error' } })),
     );
@@ -56,7 +56,7 @@ describe('a request of a batch', () => {
     [429, 'monthly_quota_exceeded', { 'retry-after': '900000', 'x-should-retry': 'false' }],
     [429, 'rate_limit_exceeded', { 'retry-after': '30' }],
     [503, 'overloaded', { 'retry-after': '5' }],
-  ])('that is refused with %d %s waits, however often', async (status, code, headers) => {
+  ])('rejected with %d %s waits, and does not count as an attempt', async (status, code, headers) => {
     const times = 12;
     const scripted = work((_request, time) =>
       Promise.resolve(time <= times ? answerOf(status, { error: { code } }, headers) : answerOf(200)),
@@ -79,7 +79,7 @@ describe('a request of a batch', () => {
     expect(scripted.asked).toHaveLength(times + 1);
   });
 
-  it('lets the others go where there is no money for it', async () => {
+  it('without money does not block the others', async () => {
     let answered = 0;
     const scripted = work((request) => {
       const isPaid = numberOf(request) >= 2 || answered >= 8;
@@ -91,7 +91,7 @@ describe('a request of a batch', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10, failed: 0 } });
   });
 
-  it('lets the others go where there is no money for those at the beginning of its file', async () => {
+  it('without money at the beginning of the file does not block the others', async () => {
     let answered = 0;
     const scripted = work((request) => {
       const isPaid = numberOf(request) >= 5 || answered >= 5;
@@ -103,7 +103,7 @@ describe('a request of a batch', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 10, failed: 0 } });
   });
 
-  it('does not wait after four refusals for lack of money with an answer of another kind between them', async () => {
+  it('without money does not pause the batch while answers of another kind come between', async () => {
     let isFilled = false;
     const scripted = work((request) => {
       const isPoor = numberOf(request) % 4 !== 3;
@@ -119,7 +119,7 @@ describe('a request of a batch', () => {
     expect(batch).toMatchObject({ status: 'completed', request_counts: { completed: 15, failed: 5 } });
   });
 
-  it('is asked again with the key as it is now, and waited for, where looking at that takes long', async () => {
+  it('is retried with the current key, and its batch waits for a slow key lookup', async () => {
     const longMs = 600;
     let refused = 0;
     const scripted = work(
@@ -138,7 +138,7 @@ describe('a request of a batch', () => {
     expect(scripted.asked).toHaveLength(12);
   });
 
-  it('is sent as it stands in the file, but for its tier', async () => {
+  it('is sent byte for byte as in the file, except for service_tier', async () => {
     const scripted = work(() => Promise.resolve(answerOf(200)));
     const body = '{ "model":"m", "seed": 12345678901234567890, "x":1.50, "stream":false,"service_tier" : "auto" }';
     const { id } = await start(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`);
@@ -148,7 +148,7 @@ describe('a request of a batch', () => {
 });
 
 describe('a batch', () => {
-  it('ends with its window, and ends what runs', async () => {
+  it('expires at the end of its window, and aborts its running requests', async () => {
     const scripted = work(untilEnded);
     const { id } = await start(linesOf(5));
     await eventually(async () => {
@@ -167,7 +167,7 @@ describe('a batch', () => {
     expect(errors.map(({ error }) => error.code)).toEqual(Array.from({ length: 5 }, () => 'batch_expired'));
   });
 
-  it('is one worker’s at a time: what a former one is answered late is not written', async () => {
+  it('belongs to one worker at a time: late answers of a former worker are not written', async () => {
     const late: (() => void)[] = [];
     const former = work(() => new Promise((resolve) => late.push(() => resolve(answerOf(200, { by: 'former' })))));
     const { id } = await start(linesOf(4));
@@ -191,7 +191,7 @@ describe('a batch', () => {
     await former.worker.close(60_000);
   });
 
-  it('leaves half of the limits of its key to others until they are free again', async () => {
+  it('leaves half of the limits of its key to others, and waits for the reset', async () => {
     const spent = {
       'x-ratelimit-limit-requests': '60',
       'x-ratelimit-remaining-requests': '20',
@@ -211,7 +211,7 @@ describe('a batch', () => {
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
   });
 
-  it('looks whether there is room again without asking anything, however long that takes', async () => {
+  it('checks for free limits with dry runs only, as long as it waits', async () => {
     let isSpent = true;
     const looked: string[] = [];
     const scripted = work((request) => {
@@ -238,7 +238,7 @@ describe('a batch', () => {
     expect(await drive(scripted, id)).toMatchObject({ status: 'completed', request_counts: { completed: 20 } });
   });
 
-  it('leaves half of a limit to others that its key has got since it began', async () => {
+  it('leaves half of a concurrency limit that is set while it runs to others', async () => {
     let limit: number | null = null;
     let running = 0;
     const seen: number[] = [];
@@ -263,7 +263,7 @@ describe('a batch', () => {
     expect(Math.max(...seen.slice(-20))).toBe(1);
   });
 
-  it('has its lines from wherever they stand in the file', async () => {
+  it('reads its lines across parts of the file', async () => {
     const text = linesOf(5, { body: { messages: [{ role: 'user', content: 'x'.repeat(200_000) }] } });
     const scripted = work(() => Promise.resolve(answerOf(200)));
     const { id } = await start(text);
@@ -272,7 +272,7 @@ describe('a batch', () => {
     expect(scripted.asked.map(({ body }): object => JSON.parse(body.toString()))).toEqual(bodies);
   });
 
-  it('keeps its file while another one reads it, and has answers on one line, until their time is over', async () => {
+  it('keeps its input file while another batch uses it, writes each answer on one line, and expires its output', async () => {
     const pretty = Buffer.from('{\n "a": "b\\nc",\r\n "d": []\n}');
     const scripted = work(() => Promise.resolve({ ...answerOf(200), body: pretty }));
     const file: Body = await uploadFile(gateway(), line(0));
@@ -298,14 +298,14 @@ describe('a batch', () => {
     ['NUL', '{"a\\u0000": nonsense}'],
     ['half a surrogate pair', '{"\\ud83d": nonsense}'],
     ['a pair that would be cut', `{"${'a'.repeat(63)}😀": nonsense}`],
-  ])('fails over a field name with %s, which it tells', async (_name, text) => {
+  ])('fails with invalid_json_line for a field name with %s', async (_name, text) => {
     const scripted = work(() => Promise.resolve(answerOf(200)));
     const { id } = await start(text);
     const batch = await drive(scripted, id);
     expect(batch).toMatchObject({ status: 'failed', errors: { data: [{ code: 'invalid_json_line', line: 1 }] } });
   });
 
-  it('leaves turns of the event loop to others while it reads a part of a file of blank lines', async () => {
+  it('leaves the event loop to others while it reads a file of blank lines', async () => {
     const { files } = api();
     const whole = files.read.bind(files);
     const turns: boolean[] = [];
@@ -327,7 +327,7 @@ describe('a batch', () => {
     expect(turns).toEqual([true]);
   });
 
-  it('that another worker has is asked here no more: what runs of it is ended', async () => {
+  it('taken by another worker gets no more requests from the former one, and its requests are aborted', async () => {
     const former = work(untilEnded);
     const { id } = await start(linesOf(1));
     await eventually(async () => {
@@ -349,7 +349,7 @@ describe('a batch', () => {
     await former.worker.close(60_000);
   });
 
-  it('holds its file where another batch of it ends while it is made', async () => {
+  it('keeps its input file when another batch of the file ends during its creation', async () => {
     // The other one stays open, however soon it is worked at.
     const scripted = work(({ note }) => Promise.resolve(answerOf(note.startsWith(first.id) ? 200 : 402)));
     const file: Body = await uploadFile(gateway(), line(0));
@@ -379,7 +379,7 @@ describe('a batch', () => {
     expect((await api().ask(`/v1/files/${file.id}`, { method: 'DELETE' })).status).toBe(409);
   });
 
-  it('is one of a hundred that an organization may have open', async () => {
+  it('returns 409 beyond a hundred open batches in an organization', async () => {
     const { key } = await api().organization();
     const file: Body = await uploadFile(gateway(), line(0), key);
     const body = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' };
