@@ -26,7 +26,7 @@ const midMs = (month.fromMs + month.toMs) / 2;
 const spentBy = (organizationId: string, picoUsd: bigint, endUser: string, acceptedMs = midMs): UsageRecord =>
   chargeOf(organizationId, picoUsd, { id: uuidv7(acceptedMs), endUser });
 
-describe('what budgets come to', () => {
+describe('the budget watch', () => {
   const bench = useWallet();
 
   /** @param nowMs by the gateway's clock */
@@ -87,7 +87,7 @@ describe('what budgets come to', () => {
     return { make, refuse, told, asked, book, watch };
   }
 
-  it('is told of a refusal by the budget of each user where somebody has a soft one of his own', async () => {
+  it('reports a rejection by the budget of each user also for a user with a soft budget of their own', async () => {
     const organizationId = await bench.openWallet(usd);
     const { make, refuse, told } = open();
     await make(organizationId, null, 'hard');
@@ -97,7 +97,7 @@ describe('what budgets come to', () => {
     expect(await told()).toEqual([]);
   });
 
-  it('is told of each user by a soft budget of his own, and not by that of each, also where that tells nothing', async () => {
+  it('reports a user with a soft budget of their own by that budget only, also when it has no thresholds', async () => {
     const organizationId = await bench.openWallet(10n * usd);
     const { make, told } = open();
     await make(organizationId, null, 'soft', [100]);
@@ -108,7 +108,7 @@ describe('what budgets come to', () => {
     expect((await told()).toSorted()).toEqual(['soft eva 100 1', 'soft otto 50 1']);
   });
 
-  it('is told of so many end users, those who spent most first, and that there are more: once, and when the period is over', async () => {
+  it('reports 100 end users, highest spending first, then their number: once, and when the period is over', async () => {
     const organizationId = await bench.openWallet(10_000n * usd);
     const { make, refuse, told } = open();
     await make(organizationId, null, 'hard', [80]);
@@ -129,7 +129,7 @@ describe('what budgets come to', () => {
     expect([await after.told(), await open(whenOver).told()]).toEqual([[], []]);
   });
 
-  it('is told also by a look in whose midst the period ends', async () => {
+  it('reports a budget during a check in which the period ends', async () => {
     const organizationId = await bench.openWallet(10n * usd);
     let ms = month.toMs - 2;
     const { make, told } = open(() => (ms += 1));
@@ -138,7 +138,7 @@ describe('what budgets come to', () => {
     expect(await told()).toContain('soft at the end 100 1');
   });
 
-  it('is told of all end users where they are few, each time that one of them comes to more', async () => {
+  it('reports every end user while they are few, at each threshold', async () => {
     const organizationId = await bench.openWallet(10_000n * usd);
     const { make, told } = open();
     await make(organizationId, null, 'soft', [50, 100]);
@@ -159,7 +159,7 @@ describe('what budgets come to', () => {
     expect(await told()).toEqual([]);
   });
 
-  it('does not ask again for what is told', async () => {
+  it('does not query budgets again whose alerts are all sent', async () => {
     const organizationId = await bench.openWallet(10_000n * usd);
     const { make, refuse, told, asked } = open();
     await make(organizationId, 'spent', 'soft', [50, 100]);
@@ -174,7 +174,7 @@ describe('what budgets come to', () => {
     expect(ofOurs()).toEqual(['waits']);
   });
 
-  it('keeps so many refusals of end users whom clients make up, and no more', async () => {
+  it('keeps about 1000 rejections of made-up end users', async () => {
     const organizationId = await bench.openWallet(usd);
     const { make, book, watch, told } = open();
     await make(organizationId, null, 'hard');
