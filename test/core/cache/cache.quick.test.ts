@@ -25,8 +25,8 @@ function get(store: CacheStore, key: string): string | null {
   return answer?.toString() ?? null;
 }
 
-describe('answers in memory', () => {
-  it('make room for newer ones: the one that was not asked for the longest goes first', () => {
+describe('the memory store of answers', () => {
+  it('removes the least recently used answer to make room', () => {
     const store = createMemoryStore({ clock: turnable(), bytesMax: 3 * 1512, ageMaxMs: 1000 });
     const set = (key: string): void => void store.set({ organizationId, key }, Buffer.alloc(1000, key));
     for (const key of ['a', 'b', 'c']) set(key);
@@ -37,7 +37,7 @@ describe('answers in memory', () => {
     expect(['a', 'c', 'd', 'e'].filter((key) => get(store, key) !== null)).toEqual(['c', 'd', 'e']);
   });
 
-  it('are gone when they are too old, and never there when they are too large', () => {
+  it('removes answers at their maximum age, and stores none larger than its share', () => {
     const clock = turnable();
     const store = createMemoryStore({ clock, bytesMax: 2000, ageMaxMs: 1000 });
     void store.set({ organizationId, key: 'large' }, Buffer.alloc(2000));
@@ -64,7 +64,7 @@ describe('the key of a request', () => {
     });
   };
 
-  it('differs by whose it is, what answers and what is asked', () => {
+  it('differs by organization, model, engine, endpoint and content', () => {
     const keys = [
       key('{"a":1}'),
       key('{"a":1}', { organizationId: 'p' }),
@@ -87,7 +87,7 @@ describe('the key of a request', () => {
     expect(key('{"a":')).toBeNull();
   });
 
-  it('is the same for what means the same', () => {
+  it('is the same for equivalent bodies', () => {
     const same = [
       '{"a":1,"b":{"c":0.1,"d":[1,2]}}',
       ' { "b" : {"d":[1.0,2e0],"c":1e-1} , "a":1 } ',
@@ -98,12 +98,12 @@ describe('the key of a request', () => {
   });
 });
 
-describe('a stream that is made one answer', () => {
+describe('a stream merged into one answer', () => {
   const frame = (value: object): string => `data: ${JSON.stringify(value)}\n\n`;
   const chunk = (delta: object, finish: string | null = null): string =>
     frame({ id: 'i', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish }] });
 
-  it('is none when a choice has no end, or a frame is no chunk', () => {
+  it('is null when a choice has no end, or a frame is not a chunk', () => {
     expect(mergeFrames(chunk({ content: 'a' }), {}, 1)).toBeNull();
     expect(mergeFrames(chunk({ content: 'a' }, 'stop'), {}, 2)).toBeNull();
     expect(mergeFrames(`${chunk({}, 'stop')}data: {"error":{}}\n\n`, {}, 1)).toBeNull();
@@ -115,7 +115,7 @@ describe('a stream that is made one answer', () => {
     expect(mergeFrames(piece + piece, {}, 1)).toBeNull();
   });
 
-  it('changes nothing but itself, whatever its members are called', () => {
+  it('changes no prototype, with any member names', () => {
     const delta = '{"__proto__":{"polluted":1},"tool_calls":[{"index":0,"function":{"__proto__":{"polluted":1}}}]}';
     const text = `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":${delta},"logprobs":{"constructor":{"prototype":{"polluted":1}}},"finish_reason":"stop"}]}\n\n`;
     try {
@@ -126,7 +126,7 @@ describe('a stream that is made one answer', () => {
     }
   });
 
-  it('keeps tool calls apart, and comes back as the stream that it was', () => {
+  it('keeps tool calls separate, and can be turned back into the same stream', () => {
     const call = (index: number, text: string, id?: string): object => ({
       index,
       ...(id === undefined ? {} : { id, type: 'function' }),
@@ -150,8 +150,8 @@ describe('a stream that is made one answer', () => {
   });
 });
 
-describe('turns', () => {
-  it('go to one at a time after an end that says nothing, and to all after a failure', async () => {
+describe('requests that wait for the same answer', () => {
+  it('go one at a time after an end without an answer, and all at once after a failure', async () => {
     const store = createMemoryStore({ clock: turnable(), bytesMax: 10_000, ageMaxMs: 1000 });
     const cache = createResponseCache({ store, answerBytesMax: 1000, log: createLog('silent') });
     const wait = { signal: new AbortController().signal, onWait: () => undefined };

@@ -57,7 +57,7 @@ function chat(at: number, body: object, headers: Record<string, string> = {}): P
 
 const cacheOf = (answer: Response): string | null => answer.headers.get('x-headgate-cache');
 
-describe('answers of another gateway', () => {
+describe('answers cached by another gateway', () => {
   it('are found in Redis, streamed and plain', async () => {
     // The first may be asked for before it is kept.
     const { body, first, hit } = await eventually(async () => {
@@ -73,7 +73,7 @@ describe('answers of another gateway', () => {
     expect(said.join('')).toBe('Größe 🙂');
   });
 
-  it('take no more room in Redis than they may: the oldest goes', async () => {
+  it('stay within their limit in Redis: the oldest is removed', async () => {
     const bodies = Array.from({ length: 30 }, () => fresh());
     for (const body of bodies) expect(cacheOf(await chat(0, body))).toBe('miss');
     const newest = bodies.at(-1) ?? {};
@@ -81,7 +81,7 @@ describe('answers of another gateway', () => {
     expect(cacheOf(await chat(1, bodies[0] ?? {}))).toBe('miss');
   });
 
-  it('are not missed when Redis forgets them: the engine is asked again', async () => {
+  it('that Redis has lost are requested from the engine again', async () => {
     const body = fresh();
     await (await chat(0, body)).text();
     await eventually(async () => cacheOf(await chat(1, body)) === 'hit');
@@ -95,7 +95,7 @@ describe('answers of another gateway', () => {
 });
 
 describe('an Idempotency-Key on two gateways', () => {
-  it('is 409 with Retry-After while the other runs it, and then its answer', async () => {
+  it('returns 409 with Retry-After while the other gateway runs it, and then its answer', async () => {
     const headers = { 'idempotency-key': `one ${Math.random()}` };
     const body = { ...fresh(), temperature: 1.5, stream: true, standin: { ttft_ms: 500, output_tokens: 8 } };
     const first = chat(0, body, headers);
@@ -116,7 +116,7 @@ describe('an Idempotency-Key on two gateways', () => {
     expect(await again.text()).toBe(text);
   });
 
-  it('runs once when both are asked at the same time', async () => {
+  it('runs once when both gateways get it at the same time', async () => {
     for (let round = 0; round < 5; round++) {
       const headers = { 'idempotency-key': `both ${round} ${Math.random()}` };
       const body = { ...fresh(), standin: { ttft_ms: 30 } };

@@ -40,7 +40,7 @@ describe('identical requests at once', () => {
     expect(new Set(contents).size).toBe(1);
   });
 
-  it('go on when the first fails: each gets its own failure', async () => {
+  it('run separately after the first one fails, each with its own failure', async () => {
     const { chat } = await openReuse(bench, { cache_responses: true });
     const body = { ...fresh(), standin: { ttft_ms: 100, error_after: 1, output_tokens: 4 } };
     const answers = await Promise.all(Array.from({ length: 5 }, () => chat(body)));
@@ -51,7 +51,7 @@ describe('identical requests at once', () => {
     }
   });
 
-  it('go on when the first one’s client leaves: the next one asks, the others still wait', async () => {
+  it('continue when the first client leaves: the next one runs, the others wait for it', async () => {
     const { chat, managementKey } = await openReuse(bench, { cache_responses: true });
     await (await chat(fresh())).text();
     const body = { ...fresh(), max_tokens: 12, standin: { ttft_ms: 400, output_tokens: 12 } };
@@ -78,7 +78,7 @@ describe('identical requests at once', () => {
     expect(records).toHaveLength(6);
   });
 
-  it('one that waits and leaves is no record, and no burden to the others', async () => {
+  it('have no record when they leave while waiting, and do not disturb the others', async () => {
     const { chat, managementKey, asked } = await openReuse(bench, { cache_responses: true });
     await (await chat(fresh())).text();
     const before = await asked();
@@ -97,7 +97,7 @@ describe('identical requests at once', () => {
     expect(list.data).toHaveLength(3);
   });
 
-  it('one that waits ends when its key is revoked', async () => {
+  it('return 401 when their key is revoked while they wait', async () => {
     const { chat, managementKey } = await openReuse(bench, { cache_responses: true });
     const other = await makeKey(bench, managementKey, { cache_responses: true });
     const body = { ...fresh(), standin: { ttft_ms: 3000, output_tokens: 4 } };

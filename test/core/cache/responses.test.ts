@@ -14,8 +14,8 @@ const bench = useInference(() => ({
 const cacheOf = (answer: Response): string | null => answer.headers.get('x-headgate-cache');
 const jsonOf = (answer: Response): Promise<Body> => answer.json();
 
-describe('what is not answered from the cache', () => {
-  it('requests of a key without the toggle', async () => {
+describe('the response cache has no hit for', () => {
+  it('requests of a key without cache_responses', async () => {
     const { chat, asked } = await openReuse(bench, {});
     const body = fresh();
     await (await chat(fresh())).text();
@@ -39,7 +39,7 @@ describe('what is not answered from the cache', () => {
     }
   });
 
-  it('requests that mean something else', async () => {
+  it('requests with different parameters', async () => {
     const { chat } = await openReuse(bench, { cache_responses: true });
     const body = fresh();
     const others = [
@@ -59,7 +59,7 @@ describe('what is not answered from the cache', () => {
     }
   });
 
-  it('integers that only a double cannot tell apart', async () => {
+  it('integers that differ only beyond double precision', async () => {
     const { key } = await openReuse(bench, { cache_responses: true });
     const { messages } = fresh();
     for (const seed of ['9007199254740992', '9007199254740993']) {
@@ -70,7 +70,7 @@ describe('what is not answered from the cache', () => {
     }
   });
 
-  it('failures, and streams that their client left', async () => {
+  it('failures, and streams whose client left', async () => {
     const { chat, key } = await openReuse(bench, { cache_responses: true });
     const failing = { ...fresh(), standin: { status: 500 } };
     for (let round = 0; round < 2; round++) {
@@ -96,7 +96,7 @@ describe('what is not answered from the cache', () => {
     again.abort();
   });
 
-  it('answers that the wallet had cut', async () => {
+  it('answers cut short by the wallet', async () => {
     const { chat } = await openReuse(bench, { cache_responses: true }, '0.00025');
     const body = { ...fresh(), max_tokens: 4000, standin: { output_tokens: 4 } };
     const cut = await chat(body);
@@ -108,8 +108,8 @@ describe('what is not answered from the cache', () => {
   });
 });
 
-describe('a hit', () => {
-  it('is the same answer, asks no engine, costs nothing and has its record', async () => {
+describe('a cache hit', () => {
+  it('returns the same answer without an engine, costs nothing and has a record', async () => {
     const { chat, asked, key } = await openReuse(bench, { cache_responses: true });
     const body = { ...fresh(), temperature: 0.7 };
     const first = await chat(body);
@@ -133,7 +133,7 @@ describe('a hit', () => {
     expect(await bench.recordOf(first, key)).toMatchObject({ cache_hit: false });
   });
 
-  it('comes with other names, orders, notations and purposes of the same request', async () => {
+  it('matches aliases, other member orders, other number notations and ignored fields', async () => {
     const { key, chat } = await openReuse(bench, { cache_responses: true });
     const { messages } = fresh();
     await (await chat({ messages, max_tokens: 8, temperature: 0.5 })).text();
@@ -149,7 +149,7 @@ describe('a hit', () => {
     }
   });
 
-  it('serves another key of the organization that has the toggle, and counts against no limit of it', async () => {
+  it('serves another key with cache_responses of the organization, and counts against none of its limits', async () => {
     const { chat, managementKey } = await openReuse(bench, { cache_responses: true });
     const body = fresh();
     await (await chat(body)).text();
@@ -162,7 +162,7 @@ describe('a hit', () => {
     }
   });
 
-  it('is given with an empty wallet, as long as somebody could pay for the first', async () => {
+  it('is returned with an empty wallet', async () => {
     const { chat, key, asked } = await openReuse(bench, { cache_responses: true }, '0.000901');
     const body = { ...fresh(), max_tokens: 20, standin: { output_tokens: 20 } };
     await (await chat(body)).text();
@@ -178,7 +178,7 @@ describe('a hit', () => {
     expect(await asked()).toBe(before);
   });
 
-  it('says a cost of zero where the cost is asked for, and none where it is not', async () => {
+  it('shows a cost of zero if the cost is asked for, and none otherwise', async () => {
     const { chat } = await openReuse(bench, { cache_responses: true });
     const body = fresh();
     const paid: Body = await (await chat({ ...body, usage: { include: true } })).json();
@@ -277,7 +277,7 @@ describe('streams and plain answers', () => {
     );
   }
 
-  it('serve each other on text completions of several prompts', async () => {
+  it('serve each other for text completions of several prompts', async () => {
     const { key } = await openReuse(bench, { cache_responses: true });
     const body = { model: 'chat', prompt: [`a ${Math.random()}`, 'b'], n: 2, max_tokens: 5, logprobs: 1 };
     const stream = await bench.post('/v1/completions', { ...body, stream: true }, { key });
@@ -291,7 +291,7 @@ describe('streams and plain answers', () => {
     expect(answer.usage).toMatchObject({ completion_tokens: 20 });
   });
 
-  it('a stream that did not ask for usage gets none, and leaves the count for those who do', async () => {
+  it('include usage only in streams that asked for it', async () => {
     const { chat } = await openReuse(bench, { cache_responses: true });
     const body = fresh();
     await (await chat({ ...body, stream: true })).text();
