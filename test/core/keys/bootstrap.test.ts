@@ -41,7 +41,7 @@ describe('the first start', () => {
     for (const close of closers) await close();
   });
 
-  it('leaves nothing half-done when it breaks before its end, and the next start makes everything', async () => {
+  it('leaves nothing when it fails midway, and the next start creates everything', async () => {
     const rooms = gateway();
     const broken = gateway();
     broken.accounts.onOpening(() => Promise.reject(new Error('killed here')));
@@ -53,7 +53,7 @@ describe('the first start', () => {
     expect(await rooms.bootstrap(start)).toEqual({ created: true, secret: expect.any(String), ignored: [] });
   });
 
-  it('happens once where two gateways start at the same time', async () => {
+  it('happens once when several gateways start at the same time', async () => {
     const first = gateway();
     const results = await Promise.all([first, gateway(), gateway()].map((rooms) => rooms.bootstrap(start)));
     expect(results.filter(({ created }) => created)).toHaveLength(1);
@@ -63,7 +63,7 @@ describe('the first start', () => {
     expect(counts).toEqual({ organizations: 1, keys: 1, balance: '10000000000000' });
   });
 
-  it('makes an admin whose management key works at once, with 10 USD', async () => {
+  it('creates an administrator with a working management key and 10 USD', async () => {
     const rooms = gateway();
     const { secret } = await rooms.bootstrap(start);
     await rooms.keys.start();
@@ -79,7 +79,7 @@ describe('the first start', () => {
     expect(admin).toEqual({ email: 'admin@localhost', password_hash: null, platform_role: 'admin' });
   });
 
-  it('takes e-mail, password and key as they are set, and does not tell the key', async () => {
+  it('uses the configured email, password and key, and does not return the key', async () => {
     const rooms = gateway(0n);
     const chosen = {
       email: 'Ops@example.com',
@@ -97,7 +97,7 @@ describe('the first start', () => {
     expect(await verifyPassword('correct horsf', admin?.['password_hash'])).toBe(false);
   });
 
-  it('changes nothing the second time, whatever is set then; a key that was set is known after a restart', async () => {
+  it('changes nothing the second time, reports ignored settings, and accepts the first key after a restart', async () => {
     const key = 'k'.repeat(32);
     await gateway().bootstrap({ ...start, key });
     const rooms = gateway();
@@ -116,7 +116,7 @@ describe('the first start', () => {
     expect(counts).toEqual({ users: 1, keys: 1, entries: 1 });
   });
 
-  it('takes a key of every printable character, over HTTP too', async () => {
+  it('accepts a key with every printable character, over HTTP too', async () => {
     const rooms = gateway();
     const key = Array.from({ length: 94 }, (_, index) => String.fromCharCode(0x21 + index)).join('');
     await rooms.bootstrap({ ...start, key });
@@ -134,7 +134,7 @@ describe('the first start', () => {
     expect(caller).toMatchObject({ key: { name: 'Management key' }, project: { name: 'default' } });
   });
 
-  it('makes a key that can be revoked and reported like any other', async () => {
+  it('creates a key that can be reported and revoked', async () => {
     const rooms = gateway();
     const key = 'k'.repeat(40);
     await rooms.bootstrap({ ...start, key });

@@ -5,7 +5,7 @@ import { eventually } from '#test/inference/inference-gateway.ts';
 
 const { api, open, make, ask, works } = useServiceAccounts();
 
-it('is written in the order in which keys are revoked, wherever their rows lie: neither fails the other', async () => {
+it('updates last_used_at in the lock order of key revocations, without a deadlock', async () => {
   const place = await open();
   const { id, api_key: first } = await make(place);
   const { body: second } = await ask(place, `/${id}/api_keys`, { body: {} });

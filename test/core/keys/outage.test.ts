@@ -54,7 +54,7 @@ async function createLine(databaseUrl: string): Promise<Line> {
   };
 }
 
-describe('while PostgreSQL is away', () => {
+describe('without PostgreSQL', () => {
   let [database, line, api]: [TestDatabase | null, Line | null, TestApi | null] = [null, null, null];
   const parts = (): { line: Line; api: TestApi } => {
     if (line === null || api === null) throw new Error('not started');
@@ -73,7 +73,7 @@ describe('while PostgreSQL is away', () => {
     await database?.drop();
   });
 
-  it('a known key stays valid for five minutes, an unknown one is a 503 and so are all then, a mistyped one is a 401', async () => {
+  it('accepts a known key for five minutes; then and for unknown keys returns 503, for mistyped ones 401', async () => {
     const { line, api } = parts();
     const { key } = await api.organization();
     const { body: known } = await api.ask('/v1/keys', { key, body: { scope: 'management', expiry: '7d' } });
@@ -116,7 +116,7 @@ describe('while PostgreSQL is away', () => {
     expect(body.last_used_at).toBeGreaterThanOrEqual(known.created_at);
   });
 
-  it('a suspended organization stays suspended, and is active again afterwards', async () => {
+  it('returns 403 for a suspended organization, which can be activated again afterwards', async () => {
     const { line, api } = parts();
     const { id, key } = await api.organization();
     expect((await api.ask('/v1/wallet', { key })).status).toBe(200);
@@ -134,7 +134,7 @@ describe('while PostgreSQL is away', () => {
   });
 });
 
-describe('with two gateways', () => {
+describe('two gateways', () => {
   let api: TestApi | null = null;
 
   beforeAll(async () => {
@@ -143,7 +143,7 @@ describe('with two gateways', () => {
 
   afterAll(() => api?.stop());
 
-  it('a key that the other revoked is refused after 30 seconds and one use', async () => {
+  it('reject a key that the other one revoked after 30 seconds and one use', async () => {
     if (api === null) throw new Error('not started');
     const { key } = await api.organization();
     const { body } = await api.ask('/v1/keys', { key, body: {} });

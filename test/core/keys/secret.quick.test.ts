@@ -5,8 +5,8 @@ import { hashSecret, holdsSecret, isWellFormedSecret, makeSecret } from '#core/k
 
 const base62 = Array.from('0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz');
 
-describe('a secret', () => {
-  it('with one character mistyped, left out, doubled or two swapped is refused without a look-up', () => {
+describe('a key secret', () => {
+  it('with one character mistyped, left out, doubled or swapped is rejected without a lookup', () => {
     const { secret } = makeSecret('sk-hg-', uuidv7());
     const position = fc.nat({ max: secret.length - 1 });
     fc.assert(
@@ -31,12 +31,12 @@ describe('a secret', () => {
     }
   });
 
-  it('is refused, and nothing else happens, whatever text it is', () => {
+  it('is rejected if it is any other text', () => {
     expect(isWellFormedSecret('')).toBe(false);
     fc.assert(fc.property(fc.string({ unit: 'binary', maxLength: 80 }), (text) => !isWellFormedSecret(text)));
   });
 
-  it('shows its prefix, the end of its project and a random part of more than 128 bits beside what is shown', () => {
+  it('has a prefix, the end of its project id and more than 128 random bits beyond the shown characters', () => {
     const projectId = uuidv7();
     const { secret, prefix, last4 } = makeSecret('sk-hg-', projectId);
     expect(secret).toMatch(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/);
@@ -45,7 +45,7 @@ describe('a secret', () => {
     expect(26 * Math.log2(62) - 4 * Math.log2(62)).toBeGreaterThan(128);
   });
 
-  it('is well formed under any prefix, and never made twice', () => {
+  it('is well formed under any prefix, and unique', () => {
     const seen = new Set<string>();
     for (const keyPrefix of ['sk-hg-', 'a', 'Acme_', 'x'.repeat(24)]) {
       for (let index = 0; index < 500; index += 1) {
@@ -57,7 +57,7 @@ describe('a secret', () => {
     expect(seen.size).toBe(2000);
   });
 
-  it('is found in a text, under whatever prefix and with whatever around it, and nothing else is', () => {
+  it('is found in a text under any prefix and between any characters; a mistyped one is not', () => {
     expect(holdsSecret('')).toBe(false);
     const around = fc.string({ unit: 'grapheme-ascii', maxLength: 100 });
     fc.assert(
@@ -70,7 +70,7 @@ describe('a secret', () => {
     );
   });
 
-  it('is looked for in work that grows with the text alone, whatever strangers fill it with', () => {
+  it('is searched in time linear in the text, with any filler', () => {
     const almost = `${'a'.repeat(12)}-${'a'.repeat(32)}`;
     // Of the processor's time, which other programs take nothing of; ten at once, since one look is soon over.
     const leastCpu = (work: () => unknown): number => {
@@ -92,7 +92,7 @@ describe('a secret', () => {
     }
   });
 
-  it('uses every character about as often as any other', () => {
+  it('uses all characters about equally often', () => {
     const counts = new Map<string, number>();
     for (let index = 0; index < 4000; index += 1) {
       const { secret, prefix } = makeSecret('', uuidv7());
@@ -108,7 +108,7 @@ describe('a secret', () => {
     expect(chiSquared).toBeLessThan(160);
   });
 
-  it('is kept as SHA-256', () => {
+  it('is hashed with SHA-256', () => {
     expect(hashSecret('abc').toString('hex')).toBe('ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
   });
 });
