@@ -65,7 +65,7 @@ const limits: fc.Arbitrary<KeyLimits> = fc.record({
 const step = fc.record({ waitMs: fc.nat(90_000), estimate: fc.nat(600), used: fc.nat(900) });
 
 describe('the limits of a key', () => {
-  it('never refuse again a sole caller who waited exactly Retry-After', () => {
+  it('never reject a caller again who waited exactly Retry-After', () => {
     fc.assert(
       fc.property(limits, fc.array(step, { maxLength: 40 }), (of, steps) => {
         const caller = new Caller(of);
@@ -81,7 +81,7 @@ describe('the limits of a key', () => {
     );
   });
 
-  it('ask nobody to wait too long: a moment before Retry-After is over a limit still says no', () => {
+  it('return no Retry-After that is too long: one millisecond earlier the request is still rejected', () => {
     fc.assert(
       fc.property(limits, fc.array(step, { maxLength: 40 }), (of, steps) => {
         const caller = new Caller(of);
@@ -97,7 +97,7 @@ describe('the limits of a key', () => {
     );
   });
 
-  it('admit no more requests in any window than the limit, and say how many are left', () => {
+  it('accept no more requests per window than the limit, and return the number left', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 6 }), fc.array(fc.nat(20_000), { maxLength: 60 }), (most, waits) => {
         const caller = new Caller({
@@ -116,7 +116,7 @@ describe('the limits of a key', () => {
     );
   });
 
-  it('begin a window with the first counted request and give nothing back inside it', () => {
+  it('start a window with the first counted request, and free nothing inside it', () => {
     const caller = new Caller({
       requestsPerMinute: 2,
       maxConcurrency: null,
@@ -134,13 +134,13 @@ describe('the limits of a key', () => {
     expect(caller.view().requests).toEqual({ limit: 2, remaining: 1, resetAtMs: beganMs + 2 * windowMs });
   });
 
-  it('reserve never more than the limit itself', () => {
+  it('never reserve more tokens than the limit itself', () => {
     expect(reserve(1000, 10)).toBe(10);
     expect(reserve(5, 10)).toBe(5);
     expect(reserve(5, null)).toBe(0);
   });
 
-  it('say of a month that has ended since it was counted that it is over', () => {
+  it('return the shortest wait for a month that ended since it was counted', () => {
     const limits = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: 10 };
     const monthEndMs = Date.UTC(2026, 5, 1);
     const use = { ...unusedKey(), monthTokens: 10 };
@@ -149,14 +149,14 @@ describe('the limits of a key', () => {
     expect(refused).toMatchObject({ code: 'monthly_quota_exceeded', retryAfterMs: 1, view: { resetAtMs: monthEndMs } });
   });
 
-  it('count months by UTC', () => {
+  it('count months in UTC', () => {
     const lastMs = Date.UTC(2026, 11, 31, 23, 59, 59, 999);
     expect(nextMonthMs(lastMs)).toBe(lastMs + 1);
     expect(monthStartMs(lastMs + 1)).toBe(lastMs + 1);
   });
 });
 
-describe('limits that several gateways divide', () => {
+describe('limits divided among gateways', () => {
   const all = fc.record({
     requestsPerMinute: fc.option(fc.integer({ min: 1, max: 100 })),
     maxConcurrency: fc.option(fc.integer({ min: 1, max: 20 })),
@@ -165,7 +165,7 @@ describe('limits that several gateways divide', () => {
   });
   const used = fc.record({ requests: fc.nat(120), tokens: fc.nat(30_000), monthTokens: fc.nat(12_000) });
 
-  it('give no more than is left together, or one each', () => {
+  it('give no more in total than is left, or one each', () => {
     fc.assert(
       fc.property(all, used, fc.integer({ min: 1, max: 9 }), (of, use, gateways) => {
         const divided = divideLimits(of, gateways);
@@ -188,7 +188,7 @@ describe('limits that several gateways divide', () => {
     );
   });
 
-  it('divide a debt as well: it takes the same windows to pay', () => {
+  it('divide debt too, so that it takes the same number of windows', () => {
     const of = { requestsPerMinute: null, maxConcurrency: null, tokensPerMinute: 100, monthlyTokenLimit: null };
     const use = { ...unusedKey(), windowStartMs: 1, tokens: 350 };
     const part = divideUse(use, of, 2, 0);
@@ -202,7 +202,7 @@ describe('limits that several gateways divide', () => {
   });
 });
 
-it('a window that a clock puts into the future ends within a minute', () => {
+it('ends a window that starts in the future within a minute', () => {
   const of = { requestsPerMinute: 1, maxConcurrency: null, tokensPerMinute: null, monthlyTokenLimit: null };
   const use = { ...unusedKey(), windowStartMs: 5_000_000, requests: 1 };
   rollWindow(use, of, 1_000_000);
@@ -212,7 +212,7 @@ it('a window that a clock puts into the future ends within a minute', () => {
 });
 
 describe('the limits of a model', () => {
-  it('say of a day that has ended since it was counted that it is over', () => {
+  it('return the shortest wait for a day that ended since it was counted', () => {
     const limits = { requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: 1 };
     const dayMs = Date.UTC(2026, 4, 17);
     const endMs = nextDayMs(dayMs);
