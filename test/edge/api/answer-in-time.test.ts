@@ -8,7 +8,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.stop());
 
-it('returns outcome_unknown for a change without a body that PostgreSQL does not answer', async () => {
+it('returns outcome_unknown for a change without a body when PostgreSQL does not respond', async () => {
   const made = (await (await gateway.request('/v1/projects', { body: { name: 'Old' } })).json()) as { id: string };
   const sql = postgres(gateway.databaseUrl, { max: 1, onnotice: () => undefined });
   const held = await sql.reserve();
@@ -31,7 +31,7 @@ it('returns outcome_unknown for a change without a body that PostgreSQL does not
   }
 });
 
-it('returns OUTCOME_UNKNOWN for a change that waits for a lock, which goes through later', async () => {
+it('returns OUTCOME_UNKNOWN for a change that waits for a lock and is committed later', async () => {
   const sql = postgres(gateway.databaseUrl, { max: 1, onnotice: () => undefined });
   const held = await sql.reserve();
   await held`begin`;

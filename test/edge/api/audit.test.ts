@@ -11,7 +11,7 @@ interface Entry {
 }
 const actions = ({ body }: Answer): string[] => body.data.map(({ action }: Entry) => action);
 
-describe('the audit', () => {
+describe('GET /v1/audit', () => {
   it.each([
     ['limit=0', 'limit', 'whole number'],
     ['limit=501', 'limit', 'at most 500'],
@@ -27,13 +27,13 @@ describe('the audit', () => {
     ['action=a&action=b', 'action', 'string'],
     ['all_organizations=yes', 'all_organizations', 'true'],
     [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'excludes'],
-  ])('refuses ?%s', async (query, param, text) => {
+  ])('returns 400 for ?%s', async (query, param, text) => {
     const { status, body } = await ask(`/v1/audit?${query}`);
     expect([status, body.error.param]).toEqual([400, param]);
     expect(body.error.message).toContain(text);
   });
 
-  it('is not for inference keys, and nobody but platform administrators sees that of another organization', async () => {
+  it('rejects inference keys, and shows other organizations to platform administrators only', async () => {
     const [one, two] = [await api().organization(), await api().organization()];
     const app = (await ask('/v1/keys', { key: one.key, body: {} })).body.secret;
     expect((await ask('/v1/audit', { key: app })).status).toBe(403);
@@ -49,7 +49,7 @@ describe('the audit', () => {
     ]);
   });
 
-  it('of all organizations is for platform administrators alone, whatever their own is', async () => {
+  it('returns the entries of all organizations to platform administrators only', async () => {
     const [one, two] = [await api().organization(), await api().organization()];
     expect((await ask('/v1/audit?all_organizations=true', { key: one.key })).status).toBe(403);
     expect((await ask('/v1/audit?all_organizations=false', { key: one.key })).status).toBe(200);
@@ -72,7 +72,7 @@ describe('the audit', () => {
     expect(ofOne.body.data).toHaveLength(1);
   });
 
-  it('is narrowed to a user, with the keys that act for the user, or to one key', async () => {
+  it("filters by a user with that user's keys, or by one key", async () => {
     const { key } = await api().organization();
     const owner = formatId('user', (await api().keys.verify(key))?.userId ?? '');
     const made = await ask('/v1/keys', { key, body: { name: 'second', scope: 'management' } });
@@ -85,7 +85,7 @@ describe('the audit', () => {
     expect(actions(await ask(`/v1/audit?actor_id=${nobody}`, { key }))).toEqual([]);
   });
 
-  it('says who did what, before and after, in which request and when, and no secret', async () => {
+  it('returns actor, target, values before and after, request and time, and no secret', async () => {
     const { id, key } = await api().organization();
     const owner = await api().keys.verify(key);
     const made = await ask('/v1/keys', { key, body: { name: 'one' } });
@@ -118,7 +118,7 @@ describe('the audit', () => {
     for (const secret of [made.body.secret, row?.['hash']]) expect(JSON.stringify(body)).not.toContain(secret);
   });
 
-  it('has an entry for what a PATCH changed, and none for one that sets what is set', async () => {
+  it('has an entry for each change by PATCH, and none when PATCH changes nothing', async () => {
     const { key } = await api().organization();
     const create = async (path: string, body: object): Promise<string> =>
       `${path}/${(await ask(path, { key, body })).body.id}`;
@@ -144,7 +144,7 @@ describe('the audit', () => {
     }
   });
 
-  it('names the operator’s key where an operator did it', async () => {
+  it("names the operator's key for a change by an operator", async () => {
     const { id, key } = await api().organization();
     const operator = await api().keys.verify(api().admin);
     await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '3', reference: 'r' } });
@@ -159,7 +159,7 @@ describe('the audit', () => {
     ]);
   });
 
-  it('comes in pages, by action, target and time', async () => {
+  it('returns pages, filtered by action, target and time', async () => {
     const { key } = await api().organization();
     for (let index = 0; index < 5; index += 1) await ask('/v1/projects', { key, body: { name: `p${index}` } });
     api().turnClock(3_600_000);

@@ -32,7 +32,7 @@ function mistype(secret: string): string {
 }
 
 describe('a request without a valid key', () => {
-  it('answers 401 in the envelope of its API, with a challenge', async () => {
+  it('returns 401 in the error format of the API, with WWW-Authenticate', async () => {
     for (const [path, error] of [
       ['/v1/keys', { type: 'auth_error', code: 'unauthorized', param: null }],
       ['/v1/organizations', { type: 'auth_error', code: 'unauthorized', param: null }],
@@ -58,12 +58,12 @@ describe('a request without a valid key', () => {
     ['with something behind', 'Bearer SECRET x'],
     ['with a tab', 'Bearer\tSECRET'],
     ['quoted', 'Bearer "SECRET"'],
-  ])('is one whose Authorization is %s', async (_, authorization) => {
+  ])('returns 401 when Authorization is %s', async (_, authorization) => {
     const headers = { authorization: authorization.replaceAll('SECRET', api().admin) };
     expect((await ask('/v1/keys', { headers })).status).toBe(401);
   });
 
-  it('is one with two Authorization headers, even of the same key', async () => {
+  it('returns 401 for two Authorization headers, even of the same key', async () => {
     const line = `authorization: Bearer ${api().admin}`;
     expect((await askRaw('/v1/keys', [line])).status).toBe(200);
     for (const lines of [
@@ -77,26 +77,26 @@ describe('a request without a valid key', () => {
     }
   });
 
-  it('is one with bytes outside ASCII or control characters in the secret', async () => {
+  it('returns 400 or 401 for bytes outside ASCII or control characters in the secret', async () => {
     for (const text of ['Bearer sk-hg-\u00e9\u00e9\u00e9', 'Bearer sk-hg-\u007f']) {
       expect([400, 401]).toContain((await askRaw('/v1/keys', [`authorization: ${text}`])).status);
     }
   });
 
-  it('is one with a wrong checksum, a wrong prefix or an unknown key', async () => {
+  it('returns 401 for a wrong checksum, a wrong prefix or an unknown key', async () => {
     const { admin } = api();
     for (const secret of [mistype(admin), admin.slice(0, -1), `${admin}x`, admin.toUpperCase(), `x${admin}`, 'x']) {
       expect((await ask('/v1/keys', { key: secret })).status).toBe(401);
     }
   });
 
-  it('takes the scheme in any case', async () => {
+  it('accepts the Bearer scheme in any case', async () => {
     for (const scheme of ['bearer', 'BEARER', 'Bearer ']) {
       expect((await ask('/v1/keys', { headers: { authorization: `${scheme} ${api().admin}` } })).status).toBe(200);
     }
   });
 
-  it('never reads a key from anywhere else', async () => {
+  it('ignores keys outside the Authorization header', async () => {
     const secret = api().admin;
     expect((await ask(`/v1/keys?api_key=${secret}`, { key: null })).status).toBe(401);
     expect(
@@ -105,8 +105,8 @@ describe('a request without a valid key', () => {
   });
 });
 
-describe('scopes', () => {
-  it('keep an inference key from keys, organizations, credits, and changes of projects and users', async () => {
+describe('key scopes', () => {
+  it('reject inference keys for keys, organizations, credits, and changes of projects and users', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     for (const [method, path, sent] of [
@@ -142,14 +142,14 @@ describe('scopes', () => {
     expect((await ask('/v1/wallet', { key: body.secret })).status).toBe(200);
   });
 
-  it('refuse before the body is looked at', async () => {
+  it('are checked before the body is parsed', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     expect((await ask('/v1/keys', { key: body.secret, method: 'POST', body: '{' })).status).toBe(403);
     expect((await ask('/v1/keys', { key: null, method: 'POST', body: '{' })).status).toBe(401);
   });
 
-  it('keep the key of an organization from organizations', async () => {
+  it("reject an organization's key for /v1/organizations", async () => {
     const { key } = await api().organization();
     for (const body of [undefined, { name: 'Mine' }]) {
       const answer = await ask('/v1/organizations', { key, body });
@@ -159,7 +159,7 @@ describe('scopes', () => {
 });
 
 describe('X-Project-ID', () => {
-  it('answers 400 for a project that the organization does not have, and for what is no id', async () => {
+  it('returns 400 for an unknown project, a project of another organization or a malformed id', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const { body: projects } = await ask('/v1/projects', { key: other.key });
     for (const value of [projects.data[0].id, formatId('proj', uuidv7()), 'default', '', 'proj_1, proj_2', '../..']) {
@@ -171,7 +171,7 @@ describe('X-Project-ID', () => {
     }
   });
 
-  it('answers 400 for two of them and for line breaks in it', async () => {
+  it('returns 400 when it is sent twice or contains line breaks', async () => {
     const { body } = await ask('/v1/projects');
     const lines = [`authorization: Bearer ${api().admin}`, `x-project-id: ${body.data[0].id}`];
     expect((await askRaw('/v1/keys', lines)).status).toBe(200);

@@ -38,14 +38,14 @@ describe.each([
     ['bytes that are not UTF-8', bytes('{"name":"', [0xff, 0xfe], '"}'), 'not UTF-8'],
     ['an overlong encoding', bytes('{"name":"', [0xc0, 0x80], '"}'), 'not UTF-8'],
     ['a surrogate in UTF-8', bytes('{"name":"', [0xed, 0xa0, 0x80], '"}'), 'not UTF-8'],
-  ])('is refused with 400 when it is %s', async (_, body, text) => {
+  ])('is rejected with 400 when it is %s', async (_, body, text) => {
     const answer = await ask(path, { method, body });
     // What is no JSON at all has a code of its own there.
     const own = generic && text.startsWith('not ') ? 'INVALID_JSON' : code;
     expect(read(answer)).toEqual([400, own, 'body', expect.stringContaining(text)]);
   });
 
-  it('is refused with 400 when a field is there twice or not known', async () => {
+  it('is rejected with 400 for a duplicate or unknown field', async () => {
     const twice = await ask(path, { method, body: '{"name":"a","secret":"a","n\\u0061me":"b"}' });
     expect(read(twice)).toEqual([400, code, 'name', 'name: appears twice']);
     const unknown = await ask(path, { method, body: '{"name":"a","secret":"a","__proto__":{},"nmae":"b"}' });
@@ -53,7 +53,7 @@ describe.each([
     expect(JSON.stringify(unknown.body)).toMatch(/nmae|name|secret|__proto__/);
   });
 
-  it('is refused with 415 when it is of another type', async () => {
+  it('is rejected with 415 for another content type', async () => {
     for (const type of [
       'text/plain',
       'application/x-www-form-urlencoded',
@@ -66,7 +66,7 @@ describe.each([
     }
   });
 
-  it('is refused with 413 when it is too large, and the client reads that', async () => {
+  it('is rejected with 413 when it is too large, and the client can read the response', async () => {
     const most = generic && !path.includes('clusters') ? 102_400 : 1_048_576;
     for (const size of [most + 1, 50_000_000]) {
       const answer = await ask(path, { method, body: `{"name":"${'x'.repeat(size)}"}` });
@@ -75,7 +75,7 @@ describe.each([
     }
   });
 
-  it('takes a charset beside the type', async () => {
+  it('is accepted when Content-Type has a charset', async () => {
     const answer = await ask(path, {
       method,
       body: '{"x":1}',
@@ -87,7 +87,7 @@ describe.each([
 });
 
 describe('paths and methods', () => {
-  it('answers 405 with Allow where the path is known for other methods', async () => {
+  it('return 405 with Allow when the path exists for other methods', async () => {
     for (const [method, path, allow] of [
       ['PUT', '/v1/keys', 'GET, HEAD, POST'],
       ['DELETE', '/v1/keys', 'GET, HEAD, POST'],
@@ -114,7 +114,7 @@ describe('paths and methods', () => {
     ]);
   });
 
-  it('answers 404 in the envelope of the API for any other path', async () => {
+  it('return 404 in the error format of the API for an unknown path', async () => {
     for (const path of [
       '/v1',
       '/v1/nothing',
@@ -143,7 +143,7 @@ describe('paths and methods', () => {
     }
   });
 
-  it('gives every answer an id of its own', async () => {
+  it('return a unique x-request-id on every response', async () => {
     const answers = await Promise.all([
       ask('/v1/keys'),
       ask('/v1/keys'),
@@ -157,8 +157,8 @@ describe('paths and methods', () => {
   });
 });
 
-describe('what breaks inside', () => {
-  it('answers 500 with nothing of it, and logs it under the id of the request', async () => {
+describe('an internal error', () => {
+  it('returns 500 without details, and is logged with the request id', async () => {
     const { db } = api();
     const { key } = await api().organization();
     await db.sql`alter table api_keys add constraint broken_on_purpose check (false) not valid`;

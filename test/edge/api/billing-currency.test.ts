@@ -9,7 +9,7 @@ async function memberKey(key: string): Promise<string> {
 }
 
 describe('the billing currency of an organization', () => {
-  it('is nothing that others can find, read or change', async () => {
+  it('returns 404 to other organizations, for reads and changes', async () => {
     const [own, other] = [await api().organization(), await api().organization()];
     for (const id of [other.id, `org_${'0'.repeat(32)}`, `org_${'f'.repeat(32)}`, 'nonsense']) {
       for (const asked of [{}, { method: 'PATCH', body: { currency: 'EUR' } }]) {
@@ -21,7 +21,7 @@ describe('the billing currency of an organization', () => {
     expect((await api().ask(pathOf(own.id), { key: null })).status).toBe(401);
   });
 
-  it('is read by members and changed by who manages', async () => {
+  it('is readable by members and changeable by managers', async () => {
     const { id, key } = await api().organization();
     const member = await memberKey(key);
     expect((await api().ask(pathOf(id), { key: member })).body).toEqual({ organization_id: id, currency: null });
@@ -45,7 +45,7 @@ describe('the billing currency of an organization', () => {
   });
 
   it.each([{}, { currency: 'XAU' }, { currency: '' }, { currency: 5 }, { currency: 'EUR', from: 'now' }])(
-    'is no %j',
+    'rejects the body %j',
     async (body) => {
       const { id, key } = await api().organization();
       const answer = await api().ask(pathOf(id), { key, method: 'PATCH', body });

@@ -19,8 +19,8 @@ const card = (profile: string, more: object = {}) => ({
   ...more,
 });
 
-describe('currencies', () => {
-  it('come as a whole, and in pages for a client that asks for pages', async () => {
+describe('GET /v1/billing/currencies', () => {
+  it('returns the whole list, and pages when the client asks for pages', async () => {
     const path = '/v1/billing/currencies';
     expect(detailsOf(await api().ask(`${path}?page=0&sort=code`))).toEqual({
       page: 'must be a whole number of 1 or more',
@@ -41,8 +41,8 @@ describe('currencies', () => {
   });
 });
 
-describe('rates are refused', () => {
-  it.each([cards, rates])('%s: without a key, to inference keys, and changes to all but operators', async (path) => {
+describe('a rejected rate request', () => {
+  it.each([cards, rates])('requires an operator for changes and a management key for reads: %s', async (path) => {
     const { key } = await api().organization();
     const made = await api().ask('/v1/keys', { key, body: { name: 'member', scope: 'inference' } });
     const member: string = made.body.secret;
@@ -55,7 +55,7 @@ describe('rates are refused', () => {
     }
   });
 
-  it('with everything that is wrong with a card at once', async () => {
+  it('names all problems of a rate card at once', async () => {
     const body = {
       hardware_profile: ' ',
       currency: 'EURO',
@@ -77,7 +77,7 @@ describe('rates are refused', () => {
     });
   });
 
-  it('with everything that is wrong with a conversion rate at once', async () => {
+  it('names all problems of a conversion rate at once', async () => {
     const answer = await api().ask(rates, {
       body: { from: 'usd', to: 'USD', rate: '0', effective_from: '10:00', x: 1 },
     });
@@ -91,19 +91,19 @@ describe('rates are refused', () => {
   });
 
   it.each(['1e3', '-1', '', '2,5', ' 1', '1.12345678901', '12345678901', 'NaN', '0x1'])(
-    'a price of %j',
+    'names the price %j',
     async (price) => {
       const answer = await api().ask(cards, { body: card('odd', { gpu_hour: price }) });
       expect(detailsOf(answer)['gpu_hour']).toContain('must be a plain decimal');
     },
   );
 
-  it('a price that is a number: JSON would not keep its digits', async () => {
+  it('names a price sent as a number, because JSON would lose digits', async () => {
     const answer = await api().ask(cards, { body: card('odd', { gpu_hour: 2.49 }) });
     expect(detailsOf(answer)).toEqual({ gpu_hour: 'must be a string' });
   });
 
-  it('a beginning or an end in the past, unless it is meant', async () => {
+  it('names a start or end in the past unless retroactive is set', async () => {
     const past = card('past', { effective_from: '2026-01-01' });
     const refused = await api().ask(cards, { body: past });
     expect(refused.status).toBe(400);
@@ -116,7 +116,7 @@ describe('rates are refused', () => {
     expect(ended.body).toMatchObject({ effective_to: '2026-02-01T00:00:00.000Z' });
   });
 
-  it('one for the time before, and says how it is taken', async () => {
+  it('returns 409 for a card before an existing one, and says how to end the new card', async () => {
     const today = await api().ask(cards, { body: card('before', {}) });
     const past = card('before', { effective_from: '2026-01-01', retroactive: true });
     const refused = await api().ask(cards, { body: past });
@@ -129,7 +129,7 @@ describe('rates are refused', () => {
     expect(made.status).toBe(201);
   });
 
-  it('two that hold at once', async () => {
+  it('returns 409 for two cards in effect at the same time', async () => {
     const dates = { effective_from: '2026-01-01', effective_to: '2026-02-01', retroactive: true };
     const first = await api().ask(cards, { body: card('twice', dates) });
     const second = await api().ask(cards, { body: card('twice', { ...dates, effective_from: '2026-01-31' }) });
@@ -146,12 +146,12 @@ describe('rates are refused', () => {
     [`${cards}/rate_${'0'.repeat(32)}/end`, 'There is no such rate card.'],
     [`${cards}/conv_${'0'.repeat(32)}/end`, 'There is no such rate card.'],
     [`${rates}/nonsense/end`, 'There is no such conversion rate.'],
-  ])('%s, which there is not', async (path, message) => {
+  ])('returns 404 for an unknown rate: %s', async (path, message) => {
     const answer = await api().ask(path, { body: {} });
     expect(answer).toMatchObject({ status: 404, body: { error: { code: 'NOT_FOUND', message, details: [] } } });
   });
 
-  it('a second, later end', async () => {
+  it('returns 409 for a second end', async () => {
     const { body } = await api().ask(cards, { body: card('ended') });
     const first = await api().ask(`${cards}/${body.id}/end`, { body: {} });
     expect(first.status).toBe(200);
@@ -164,13 +164,13 @@ describe('rates are refused', () => {
     ['page=0&limit=1.5', ['limit', 'page']],
     ['currency=XXX&at=yesterday&sort=name', ['at', 'currency', 'sort']],
     ['hardware_profile=a&hardware_profile=b', ['hardware_profile']],
-  ])('a list that is asked for wrongly: %s', async (query, fields) => {
+  ])('names the invalid list parameters: %s', async (query, fields) => {
     const answer = await api().ask(`${cards}?${query}`);
     expect(answer.status).toBe(400);
     expect(Object.keys(detailsOf(answer)).toSorted()).toEqual(fields);
   });
 
-  it('editing', async () => {
+  it('returns 404 for PATCH, PUT and DELETE', async () => {
     const { body } = await api().ask(cards, { body: card('edited') });
     for (const method of ['PATCH', 'PUT', 'DELETE']) {
       expect((await api().ask(`${cards}/${body.id}`, { method, body: card('edited') })).status).toBe(404);
@@ -179,7 +179,7 @@ describe('rates are refused', () => {
 });
 
 describe('a rate card', () => {
-  it('keeps every digit of its prices, and says when it holds', async () => {
+  it('keeps every digit of its prices, and has the time it takes effect', async () => {
     const prices = { node_hour: '1234567890.0123456789', gpu_hour: '0.0000000001' };
     const { status, body } = await api().ask(cards, { body: card('exact', { ...prices, currency: 'eur' }) });
     expect(status).toBe(201);
@@ -188,7 +188,7 @@ describe('a rate card', () => {
     expect(body.effective_from).toBe(body.created_at);
   });
 
-  it('is ended by the one that follows it, and changes no more', async () => {
+  it('ends when its successor starts, and cannot be changed afterwards', async () => {
     const first = (await api().ask(cards, { body: card('followed', { gpu_hour: '2' }) })).body;
     const at = new Date(Date.now() + 86_400_000).toISOString();
     const second = await api().ask(cards, { body: card('followed', { gpu_hour: '3', effective_from: at }) });
@@ -212,7 +212,7 @@ describe('a rate card', () => {
     expect((await api().ask(`${cards}?hardware_profile=paged&currency=jpy`)).body.pagination.total).toBe(1);
   });
 
-  it('ends once for two operators at once', async () => {
+  it('is ended once when two operators end it at the same time', async () => {
     const { body } = await api().ask(cards, { body: card('raced') });
     const at = new Date(Date.now() + 60_000).toISOString();
     const both = await Promise.all([1, 2].map(() => api().ask(`${cards}/${body.id}/end`, { body: { at } })));
@@ -221,7 +221,7 @@ describe('a rate card', () => {
 });
 
 describe('a conversion rate', () => {
-  it('is made, followed, ended and listed as cards are', async () => {
+  it('is created, followed, ended and listed like a rate card', async () => {
     const made = await api().ask(rates, { body: { from: 'usd', to: 'eur', rate: '0.9234500000' } });
     expect(made).toMatchObject({ status: 201, body: { from: 'USD', to: 'EUR', rate: '0.92345', follows: null } });
     const at = new Date(Date.now() + 86_400_000).toISOString();
@@ -236,18 +236,21 @@ describe('a conversion rate', () => {
   });
 });
 
-describe('a rate from now on', () => {
+describe('a rate that starts now', () => {
   it.each([
     [cards, card('sent-twice'), { gpu_hour: '3' }],
     [rates, { from: 'USD', to: 'NOK', rate: '9.5' }, { rate: '9.6' }],
-  ])('%s: that says what holds already changes nothing, and another one ends it', async (path, body, change) => {
-    const made = await Promise.all([api().ask(path, { body }), api().ask(path, { body })]);
-    expect(made.map(({ status }) => status)).toEqual([201, 201]);
-    expect(made[1].body.id).toBe(made[0].body.id);
-    const other = await api().ask(path, { body: { ...body, ...change } });
-    expect(other.status).toBe(201);
-    expect(other.body.id).not.toBe(made[0].body.id);
-    const again = await api().ask(path, { body });
-    expect([again.status, again.body.id === made[0].body.id]).toEqual([201, false]);
-  });
+  ])(
+    '%s: changes nothing when it repeats the current rate, and ends the current rate otherwise',
+    async (path, body, change) => {
+      const made = await Promise.all([api().ask(path, { body }), api().ask(path, { body })]);
+      expect(made.map(({ status }) => status)).toEqual([201, 201]);
+      expect(made[1].body.id).toBe(made[0].body.id);
+      const other = await api().ask(path, { body: { ...body, ...change } });
+      expect(other.status).toBe(201);
+      expect(other.body.id).not.toBe(made[0].body.id);
+      const again = await api().ask(path, { body });
+      expect([again.status, again.body.id === made[0].body.id]).toEqual([201, false]);
+    },
+  );
 });

@@ -55,8 +55,8 @@ async function openTenant(name = 'Tenant'): Promise<Tenant> {
 const each = { scope: { type: 'user', id: null }, period: 'daily', amount: '1' };
 const make = ({ key }: Tenant, body: object): Promise<Answer> => ask('/v1/budgets', { key, body });
 
-describe('budgets over HTTP', () => {
-  it('refuses what is no budget, and names the field', async () => {
+describe('/v1/budgets', () => {
+  it('returns 400 with the field for an invalid budget', async () => {
     const tenant = await openTenant();
     const refused: readonly (readonly [object, string])[] = [
       [{ ...each, amount: '0' }, 'amount'],
@@ -78,7 +78,7 @@ describe('budgets over HTTP', () => {
     }
   });
 
-  it('knows nothing of what is of another organization', async () => {
+  it('hides budgets, projects and keys of other organizations', async () => {
     const [own, other] = [await openTenant(), await openTenant()];
     const { body: made } = await make(own, each);
     for (const scope of [
@@ -97,14 +97,14 @@ describe('budgets over HTTP', () => {
   });
 
   it.each(['0.0000001', 'five', '1e3', ''])(
-    'with the amount %j, and is told how many places it may have',
+    'returns 400 with the allowed decimal places for the amount %j',
     async (amount) => {
       const { status, body } = await make(await openTenant(), { ...each, amount });
       expect([status, body.error.message]).toEqual([400, expect.stringContaining('with at most 6 places')]);
     },
   );
 
-  it('takes one of each scope, period and mode', async () => {
+  it('accepts one budget for each scope, period and mode', async () => {
     const tenant = await openTenant();
     expect((await make(tenant, each)).status).toBe(201);
     expect((await make(tenant, { ...each, amount: '2' })).body.error.code).toBe('conflict');
@@ -116,7 +116,7 @@ describe('budgets over HTTP', () => {
     expect(hardened.status).toBe(409);
   });
 
-  it('are listed newest first, by pages and by scope', async () => {
+  it('lists budgets newest first, in pages and by scope', async () => {
     const tenant = await openTenant();
     const ids: string[] = [];
     for (const name of ['a', 'b', 'c']) {
@@ -135,7 +135,7 @@ describe('budgets over HTTP', () => {
     expect((await ask('/v1/budgets?scope_id=x', { key: tenant.key })).status).toBe(400);
   });
 
-  it('shows members those of their own key and project alone, and has them change nothing', async () => {
+  it('shows members only the budgets of their own key and project, and rejects their changes', async () => {
     const tenant = await openTenant();
     const { body: other } = await ask('/v1/keys', { key: tenant.key, body: { name: 'other' } });
     const own = (await make(tenant, { ...each, scope: { type: 'api_key', id: tenant.inference.id } })).body;
@@ -150,7 +150,7 @@ describe('budgets over HTTP', () => {
     expect((await ask(`/v1/budgets/${own.id}`, { key, method: 'DELETE' })).status).toBe(403);
   });
 
-  it('leave a row of every change in the audit log', async () => {
+  it('writes an audit entry for every change', async () => {
     const tenant = await openTenant();
     const { body: made } = await make(tenant, each);
     await ask(`/v1/budgets/${made.id}`, { key: tenant.key, method: 'PATCH', body: { amount: '2.5' } });
@@ -166,7 +166,7 @@ describe('budgets over HTTP', () => {
     ]);
   });
 
-  it('show the period of now, in UTC', async () => {
+  it('returns the current period in UTC', async () => {
     const tenant = await openTenant();
     const { body } = await make(tenant, { ...each, period: 'monthly' });
     const [start, end] = [new Date(body.period_start * 1000), new Date(body.resets_at * 1000)];
@@ -176,11 +176,11 @@ describe('budgets over HTTP', () => {
   });
 });
 
-describe('alerts of budgets', () => {
+describe('budget alerts', () => {
   const chat = ({ inference }: Tenant, fields: object = {}): Promise<Response> =>
     gateway.request('/v1/chat/completions', { key: inference.secret, body: chatBody(fields) });
 
-  it('tell owners and admins once for each percentage of a soft budget, and members nothing', async () => {
+  it('notify owners and admins once for each percentage of a soft budget, and no members', async () => {
     const tenant = await openTenant('Soft');
     const { email: admin } = await makePerson(gateway, { role: 'admin' }, tenant.key);
     const { email: member } = await makePerson(gateway, { role: 'member' }, tenant.key);
@@ -209,7 +209,7 @@ describe('alerts of budgets', () => {
     expect(mail.letters.filter(({ to }) => to.includes(member))).toHaveLength(0);
   });
 
-  it('name the end user of a budget of each', async () => {
+  it('name the end user for a budget of each end user', async () => {
     const tenant = await openTenant('Users');
     const { email: admin } = await makePerson(gateway, { role: 'admin' }, tenant.key);
     await make(tenant, { ...each, mode: 'soft', amount: '0.000001', alert_percents: [100] });
@@ -219,8 +219,8 @@ describe('alerts of budgets', () => {
   });
 });
 
-describe('the page of budgets', () => {
-  it('makes, changes and deletes them, and shows them with their key and project', async () => {
+describe('the budgets page', () => {
+  it('creates, changes and deletes budgets, and shows their key and project', async () => {
     const tenant = await openTenant('Page');
     const visitor = await signInPerson(gateway, (await makePerson(gateway, { role: 'admin' }, tenant.key)).email);
     const typed = {

@@ -28,7 +28,7 @@ async function useNode() {
   };
 }
 
-describe('an event is refused', () => {
+describe('a rejected node event', () => {
   it.each([
     [{ at: '2026-03-10' }, 'at'],
     [{ at: '2026-03-10T10:00:00' }, 'at'],
@@ -40,7 +40,7 @@ describe('an event is refused', () => {
     [{ generation: 1.5 }, 'generation'],
     [{ generation: '1' }, 'generation'],
     [{ when: 'now' }, 'when'],
-  ])('with %j, and leaves nothing', async (body, field) => {
+  ])('is not stored: %j', async (body, field) => {
     const { tell, intervals, node } = await useNode();
     for (const kind of ['allocate', 'release']) {
       const answer = await tell(kind, body);
@@ -49,7 +49,7 @@ describe('an event is refused', () => {
     expect([await intervals(), (await node()).allocation]).toEqual([[], null]);
   });
 
-  it('where its moment lies ahead, also of a node that is as it says', async () => {
+  it('returns 400 when its time is in the future, even if the node has that state already', async () => {
     const { tell, node } = await useNode();
     const ahead = { at: new Date(Date.now() + 3_600_000).toISOString() };
     for (const kind of ['allocate', 'release']) {
@@ -60,7 +60,7 @@ describe('an event is refused', () => {
     expect((await node()).status).toBe('released');
   });
 
-  it('with a body that is no JSON, or not said to be', async () => {
+  it('returns 400 or 415 for a body or content type that is not JSON', async () => {
     const { path } = await useNode();
     for (const [body, type, status] of [
       ['{', 'application/json', 400],
@@ -73,7 +73,7 @@ describe('an event is refused', () => {
     }
   });
 
-  it('where its moment lies before what is on file and it names no generation', async () => {
+  it('returns 409 when its time is before the last stored event and it has no generation', async () => {
     const { allocate, release, intervals } = await useNode();
     await allocate('10:00');
     await release('12:00');
@@ -88,8 +88,8 @@ describe('an event is refused', () => {
   });
 });
 
-describe('events of a node', () => {
-  it('begin and end its hours, now or at a moment of the past', async () => {
+describe('node events', () => {
+  it("start and end the node's hours, now or at a time in the past", async () => {
     const { tell, allocate, release, node, intervals, cluster } = await useNode();
     const first = await allocate('10:00');
     expect([first.status, first.body]).toMatchObject([
@@ -118,7 +118,7 @@ describe('events of a node', () => {
     expect(rows[1]).toMatchObject({ after: { cluster_id: cluster.id, generation: 1, released_at: at('12:00') } });
   });
 
-  it('may be repeated, and are answered with what is on file', async () => {
+  it('are idempotent and return the stored state', async () => {
     const { tell } = await useNode();
     expect((await tell('release')).body.outcome).toBe('recorded');
     expect((await tell('release')).body.outcome).toBe('repeated');
@@ -142,7 +142,7 @@ describe('events of a node', () => {
     expect(await other.intervals()).toEqual(['10:00–12:00']);
   });
 
-  it('join where the release comes before its allocation', async () => {
+  it('form one interval when the release arrives before its allocation', async () => {
     const { allocate, release, intervals, node } = await useNode();
     const early = await release('12:00');
     expect(early.body).toMatchObject({ outcome: 'recorded', node: { status: 'registered' } });
@@ -156,14 +156,14 @@ describe('events of a node', () => {
     expect((await node()).status).toBe('allocated');
   });
 
-  it('that were told of a release before an allocation of now do not end it', async () => {
+  it('keep an allocation of now running after an earlier release', async () => {
     const { tell, node } = await useNode();
     await tell('release');
     await tell('allocate');
     expect((await node()).status).toBe('allocated');
   });
 
-  it('with generations come in any order', async () => {
+  it('are accepted in any order when they have generations', async () => {
     const { allocate, release, intervals } = await useNode();
     await release('15:00', 2);
     await allocate('10:00', 1);
@@ -173,7 +173,7 @@ describe('events of a node', () => {
     expect(await intervals()).toEqual(['10:00–12:00', '13:00–15:00']);
   });
 
-  it('keep its hours to what it was: its shape cannot change while it is held', async () => {
+  it("reject a change of the node's GPUs and profile while it is allocated", async () => {
     const { path, allocate, release } = await useNode();
     const patch = (body: object) => api().ask(path, { method: 'PATCH', body });
     await allocate('10:00');
@@ -183,7 +183,7 @@ describe('events of a node', () => {
     expect((await patch({ gpus: 4 })).body.gpus).toBe(4);
   });
 
-  it('end with the node, and with its cluster', async () => {
+  it('end when the node or its cluster is deleted', async () => {
     const one = await useNode();
     await one.allocate('10:00');
     await api().ask(one.path, { method: 'DELETE' });
@@ -197,7 +197,7 @@ describe('events of a node', () => {
     expect(body).toMatchObject({ nodes_allocated: 0, nodes: [{ status: 'released' }, { status: 'registered' }] });
   });
 
-  it('go on for the organization that the cluster is moved to', async () => {
+  it('continue for the new organization when the cluster is moved', async () => {
     const { cluster, allocate, tell } = await useNode();
     const to = await api().organization('New Owners');
     await allocate('10:00');
@@ -214,8 +214,8 @@ describe('events of a node', () => {
   });
 });
 
-describe('at the same time', () => {
-  it('eight allocations are one, and eight releases', async () => {
+describe('concurrent cluster requests', () => {
+  it('store one allocation of eight, and one release of eight', async () => {
     const { tell, intervals } = await useNode();
     for (const kind of ['allocate', 'release']) {
       const answers = await Promise.all(Array.from({ length: 8 }, () => tell(kind)));
@@ -226,7 +226,7 @@ describe('at the same time', () => {
     expect(await intervals()).toHaveLength(1);
   });
 
-  it('a deletion leaves nothing allocated, whatever comes with it', async () => {
+  it('leave no allocation behind a deletion', async () => {
     for (let round = 0; round < 5; round += 1) {
       const { cluster, tell } = await useNode();
       const [deleted, ...events] = await Promise.all([
@@ -243,7 +243,7 @@ describe('at the same time', () => {
     }
   });
 
-  it('two clusters that take each other’s place do so', async () => {
+  it("move two clusters into each other's organization", async () => {
     const [one, other] = [await makeCluster(api()), await makeCluster(api())];
     const move = (id: string, to: string) =>
       api().ask(`/v1/clusters/${id}`, { method: 'PATCH', body: { organization_id: to } });

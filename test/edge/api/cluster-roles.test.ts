@@ -58,18 +58,21 @@ const rows: readonly Row[] = [
 ];
 
 describe.each(rows)('to %s', (...[, method, path, body, statuses]) => {
-  it.each(callers.map((caller, index) => [caller, statuses[index]] as const))('%s gets %i', async (caller, status) => {
-    const cluster = await makeCluster(api(), { organization_id: mine.id });
-    const options = { key: keys[caller] ?? null, method, ...(body !== null && { body }) };
-    const answer = await api().ask(`/v1/clusters/${cluster.id}${path}`, options);
-    expect(answer.status).toBe(status);
-    // What one may not see is answered as what is not there.
-    const absent = await api().ask(`/v1/clusters/${formatId('cluster', uuidv7())}${path}`, options);
-    expect(absent.status).toBe(status === 401 ? 401 : 404);
-  });
+  it.each(callers.map((caller, index) => [caller, statuses[index]] as const))(
+    'returns to %s the status %i',
+    async (caller, status) => {
+      const cluster = await makeCluster(api(), { organization_id: mine.id });
+      const options = { key: keys[caller] ?? null, method, ...(body !== null && { body }) };
+      const answer = await api().ask(`/v1/clusters/${cluster.id}${path}`, options);
+      expect(answer.status).toBe(status);
+      // What one may not see is answered as what is not there.
+      const absent = await api().ask(`/v1/clusters/${formatId('cluster', uuidv7())}${path}`, options);
+      expect(absent.status).toBe(status === 401 ? 401 : 404);
+    },
+  );
 });
 
-describe('to make a cluster', () => {
+describe('POST /v1/clusters', () => {
   it.each([
     ['nobody', 401],
     ['a stranger', 403],
@@ -84,13 +87,13 @@ describe('to make a cluster', () => {
   });
 });
 
-describe('a list', () => {
+describe('GET /v1/clusters', () => {
   const list = async (caller: string, query = ''): Promise<string[]> => {
     const { body } = await api().ask(`/v1/clusters?limit=100${query}`, { key: keys[caller] ?? null });
     return body.data.map(({ id }: { id: string }) => id);
   };
 
-  it('shows members the clusters of their organization, and operators all', async () => {
+  it('returns the clusters of their organization to members, and all clusters to operators', async () => {
     const cluster = await makeCluster(api(), { organization_id: mine.id });
     const other = await makeCluster(api());
     for (const caller of ['a member', 'an admin of the organization']) {
@@ -104,7 +107,7 @@ describe('a list', () => {
     expect(await list('an operator')).toEqual(expect.arrayContaining([cluster.id, other.id]));
   });
 
-  it('follows a cluster to the organization that it is moved to', async () => {
+  it('returns a moved cluster to its new organization', async () => {
     const cluster = await makeCluster(api());
     expect(await list('a member')).not.toContain(cluster.id);
     await api().ask(`/v1/clusters/${cluster.id}`, { method: 'PATCH', body: { organization_id: mine.id } });

@@ -43,7 +43,7 @@ function formsOf(privateKey: string): string[] {
 afterEach(() => chmodSync(keyFile(), 0o600));
 
 describe('the private key of a cluster', () => {
-  it('stands nowhere in clear: not in the database, an answer, the log or the audit', async () => {
+  it('is never stored or shown in clear: database, responses, log and audit log', async () => {
     const given = makeKeyPair('mine').privateKey;
     const answers: string[] = [];
     const clusters = [await makeCluster(api()), await makeCluster(api(), { access_identity: { private_key: given } })];
@@ -59,7 +59,7 @@ describe('the private key of a cluster', () => {
     expect(everything).toContain(clusters[0].access_identity.fingerprint);
   });
 
-  it('belongs to the public part that is shown', async () => {
+  it('matches the public key that the API shows', async () => {
     const cluster = await makeCluster(api());
     const pair = parsePrivateKey((await openKey(cluster)) ?? '');
     expect(cluster.access_identity).toMatchObject({
@@ -68,7 +68,7 @@ describe('the private key of a cluster', () => {
     });
   });
 
-  it('is another one after it was rotated, made here or given', async () => {
+  it('is replaced by a rotation, with a generated or a given key', async () => {
     const cluster = await makeCluster(api());
     const first = await openKey(cluster);
     const made = await rotate(cluster);
@@ -84,7 +84,7 @@ describe('the private key of a cluster', () => {
     expect(await openKey(cluster)).toBe(privateKey);
   });
 
-  it('is of one cluster: in the row of another it does not open', async () => {
+  it('cannot be decrypted in the row of another cluster', async () => {
     const [one, other] = [await makeCluster(api()), await makeCluster(api())];
     await api().db.sql`
       update clusters set access_sealed = (select access_sealed from clusters where id = ${uuidOf(one)})
@@ -94,7 +94,7 @@ describe('the private key of a cluster', () => {
     expect(await openKey(other)).toContain('PRIVATE KEY');
   });
 
-  it('is forgotten when the cluster is archived', async () => {
+  it('is deleted when the cluster is archived', async () => {
     const cluster = await makeCluster(api());
     await api().ask(`/v1/clusters/${cluster.id}`, { method: 'DELETE' });
     expect(await openKey(cluster)).toBeNull();
@@ -105,7 +105,7 @@ describe('the private key of a cluster', () => {
 });
 
 describe('without the platform key', () => {
-  it('clusters are neither made nor rotated, which is said clearly, and everything else works', async () => {
+  it('rejects creating clusters and rotating keys with a clear error, and serves everything else', async () => {
     const cluster = await makeCluster(api());
     expect(statSync(keyFile()).mode & 0o777).toBe(0o600);
     chmodSync(keyFile(), 0o644);
@@ -125,7 +125,7 @@ describe('without the platform key', () => {
     expect((await api().ask('/v1/clusters', { body })).status).toBe(201);
   });
 
-  it('a gateway with another data folder changes nothing that the first one wrote', async () => {
+  it('leaves the data of the first gateway unchanged on a gateway with another data folder', async () => {
     const cluster = await makeCluster(api());
     const dataDir = mkdtempSync(join(tmpdir(), 'hg-other-'));
     try {
@@ -142,7 +142,7 @@ describe('without the platform key', () => {
 });
 
 describe('a new platform key', () => {
-  it('encrypts all identities anew, and the old one is not needed any more', async () => {
+  it('re-encrypts all identities and makes the old key unnecessary', async () => {
     const clusters = [await makeCluster(api()), await makeCluster(api()), await makeCluster(api())];
     const keys = await Promise.all(clusters.map(openKey));
     const old = readFileSync(keyFile(), 'utf8');
@@ -162,8 +162,8 @@ describe('a new platform key', () => {
   });
 });
 
-describe('what a run gets of a cluster', () => {
-  it('is its nodes in their order, without a secret', async () => {
+describe("a cluster's context for a run", () => {
+  it('has the nodes in order, and no secret', async () => {
     const nodes = [nodeBody('b', { address: '10.0.0.2' }), nodeBody('a', { address: '2001:db8::1', gpus: 0 })];
     const cluster = await makeCluster(api(), { public_domain: 'c.example.com', nodes });
     const [{ id: first }, { id: second }] = cluster.nodes;

@@ -34,8 +34,8 @@ beforeEach(async () => {
   await api().db.sql`delete from usage_allocations`;
 });
 
-describe('a node that is held', () => {
-  it('is let be by a gateway that has just started, which could not have heard it', async () => {
+describe('an allocated node', () => {
+  it('is not ended by a gateway that has just started and received no heartbeats yet', async () => {
     const { tell, heard, intervals } = await useNode();
     const start = hourAgo(3);
     await tell('allocate', { at: start });
@@ -45,7 +45,7 @@ describe('a node that is held', () => {
     api().turnClock(silenceMs + 1000);
   });
 
-  it('counts on where it never said that it is there, or not since it was allocated', async () => {
+  it('keeps counting when it never sent a heartbeat, or none since its allocation', async () => {
     const [never, before] = [await useNode(), await useNode()];
     await never.tell('allocate', { at: hourAgo(3) });
     await before.heard(120);
@@ -57,7 +57,7 @@ describe('a node that is held', () => {
     for (const { node } of [never, before, fresh]) expect((await node()).status).toBe('allocated');
   });
 
-  it('counts as released since it was last heard of when it is silent, once, and is audited', async () => {
+  it('is released as of its last heartbeat when it is silent, once, with an audit entry', async () => {
     const { cluster, tell, heard, intervals, node } = await useNode();
     const start = hourAgo(3);
     await tell('allocate', { at: start });
@@ -72,7 +72,7 @@ describe('a node that is held', () => {
     expect(rows).toMatchObject([{ actor_key_id: null, after: { estimated: true, released_at: seen } }]);
   });
 
-  it('goes on as if nothing had been when it is heard of again', async () => {
+  it('continues without a gap after a new heartbeat', async () => {
     const { tell, heard, intervals, node } = await useNode();
     const start = hourAgo(3);
     await tell('allocate', { at: start });
@@ -84,7 +84,7 @@ describe('a node that is held', () => {
     expect(await api().clusters.endSilentNodes()).toBe(0);
   });
 
-  it('is released when that is told after all, be it earlier or later', async () => {
+  it('is released at the reported time when a release arrives later', async () => {
     for (const hours of [2, 0.5]) {
       const { tell, heard, intervals } = await useNode();
       const [start, end] = [hourAgo(3), hourAgo(hours)];
@@ -97,7 +97,7 @@ describe('a node that is held', () => {
     }
   });
 
-  it('that was allocated again stays so when it is heard of', async () => {
+  it('stays allocated after a new allocation and a heartbeat', async () => {
     const { tell, heard, intervals, node } = await useNode();
     await tell('allocate', { at: hourAgo(3) });
     await heard(60);
@@ -109,8 +109,8 @@ describe('a node that is held', () => {
   });
 });
 
-describe('hours of a node that is not there', () => {
-  it('end, estimated, when a gateway notices', async () => {
+describe('hours of a deleted node', () => {
+  it('end, marked as estimated, when a gateway detects them', async () => {
     const { id } = await api().organization('Gone');
     const organization = { id: parseId('org', id) ?? '', name: 'Gone' };
     const cluster = { id: formatId('cluster', uuidv7()), name: 'gone', organization };

@@ -14,8 +14,8 @@ beforeAll(async () => {
 const create = (body: object): Promise<Answer> =>
   ask('/v1/clusters', { body: { name: newName(), organization_id: organization.id, ...body } });
 
-describe('POST /v1/clusters refuses', () => {
-  it('everything that is wrong at once, and keeps nothing', async () => {
+describe('a rejected cluster request', () => {
+  it('names all problems at once and stores nothing', async () => {
     const answer = await ask('/v1/clusters', {
       body: {
         name: 'Über',
@@ -51,7 +51,7 @@ describe('POST /v1/clusters refuses', () => {
     'a'.repeat(64),
     5,
     null,
-  ])('the name %j', async (name) => {
+  ])('names the name %j', async (name) => {
     expect(fieldsOf(await create({ name }))).toEqual(['name']);
   });
 
@@ -69,7 +69,7 @@ describe('POST /v1/clusters refuses', () => {
     'a/b.test',
     `${'a.'.repeat(120)}test`,
     7,
-  ])('the public domain %j', async (domain) => {
+  ])('names the public domain %j', async (domain) => {
     expect(fieldsOf(await create({ public_domain: domain }))).toEqual(['public_domain']);
   });
 
@@ -78,7 +78,7 @@ describe('POST /v1/clusters refuses', () => {
     ['fe80::1%eth0', '[::1]', '::1::', '12345::', 'Host', 'host_1', 'a..b', `${'a'.repeat(64)}.test`, 'hôte'],
     ['-o', '-oProxyCommand=x', 'a;reboot', '$(reboot)', '`id`', 'a@b', 'http://a'],
     ['', ' ', 'a b', 'a\nb', 'a\u0000b', 5, null],
-  ])('the addresses %j, %j, %j and more like them', async (...addresses) => {
+  ])('names the addresses %j, %j, %j and similar ones', async (...addresses) => {
     for (const address of addresses) {
       const answer = await create({ nodes: [nodeBody('a', { address })] });
       expect([address, fieldsOf(answer)]).toEqual([address, ['nodes.0.address']]);
@@ -93,7 +93,7 @@ describe('POST /v1/clusters refuses', () => {
     ['host_key', ['', 'x', `${hostKey}\n${hostKey}`, `example.com ${hostKey}`, `command="x" ${hostKey}`, 7]],
     ['hardware_profile', ['', ' a', 'a b', 'a\n', 'a'.repeat(64), null]],
     ['gpus', [-1, 1.5, 1025, '8', null]],
-  ])('a node whose %s is wrong', async (field, values) => {
+  ])('names an invalid %s of a node', async (field, values) => {
     for (const value of values) {
       expect([value, fieldsOf(await create({ nodes: [nodeBody('a', { [field]: value })] }))]).toEqual([
         value,
@@ -102,14 +102,14 @@ describe('POST /v1/clusters refuses', () => {
     }
   });
 
-  it('an organization that is not there, and two nodes of one name', async () => {
+  it('names an unknown organization, two nodes with one name, and too many nodes', async () => {
     expect(fieldsOf(await create({ organization_id: formatId('org', uuidv7()) }))).toEqual(['organization_id']);
     expect(fieldsOf(await create({ nodes: [nodeBody('a'), nodeBody('a')] }))).toEqual(['nodes.1.name']);
     const many = Array.from({ length: 65 }, (_, index) => nodeBody(`n-${index}`));
     expect(fieldsOf(await create({ nodes: many }))).toEqual(['nodes']);
   });
 
-  it('a private key without repeating it', async () => {
+  it('does not repeat the private key', async () => {
     const { privateKey } = makeKeyPair('x');
     const cut = privateKey.split('\n').toSpliced(3, 1).join('\n');
     const answer = await create({ access_identity: { private_key: cut } });
@@ -118,7 +118,7 @@ describe('POST /v1/clusters refuses', () => {
     expect(api().logLines.join('')).not.toContain(cut.split('\n')[1]);
   });
 
-  it('a name that the organization has, and one that another cluster of the domain has', async () => {
+  it('returns 409 for a name used in the organization or a name used under the domain', async () => {
     const name = newName();
     expect((await create({ name, public_domain: 'apps.test' })).status).toBe(201);
     const again = await create({ name });
@@ -130,14 +130,17 @@ describe('POST /v1/clusters refuses', () => {
     expect([taken.status, fieldsOf(taken)]).toEqual([409, ['public_domain']]);
   });
 
-  it.each(['page=0', 'limit=x', 'org=acme', 'status=gone', 'cursor=x'])('a list by ?%s', async (query) => {
-    const answer = await ask(`/v1/clusters?${query}`);
-    expect([answer.status, fieldsOf(answer)]).toEqual([400, [query.split('=')[0]]]);
-  });
+  it.each(['page=0', 'limit=x', 'org=acme', 'status=gone', 'cursor=x'])(
+    'names the invalid parameter of a list: ?%s',
+    async (query) => {
+      const answer = await ask(`/v1/clusters?${query}`);
+      expect([answer.status, fieldsOf(answer)]).toEqual([400, [query.split('=')[0]]]);
+    },
+  );
 });
 
 describe('a cluster', () => {
-  it('is made, read, changed and archived, and each change is audited', async () => {
+  it('is created, read, changed and archived, with an audit entry for each change', async () => {
     const made = await create({
       public_domain: 'a.example.com',
       nodes: [nodeBody('n-1'), nodeBody('n-2', { gpus: 0 })],
@@ -188,7 +191,7 @@ describe('a cluster', () => {
     expect(rows.map(({ action }) => action)).toEqual(['cluster.created', 'cluster.changed', 'cluster.archived']);
   });
 
-  it('is made with as many nodes as a request may have, and is one where eight of a name are made at once', async () => {
+  it('accepts 64 nodes, and is created once by eight requests at the same time', async () => {
     const nodes = Array.from({ length: 64 }, (_, index) => nodeBody(`n-${index}`, { address: `10.0.1.${index}` }));
     const [name, { id }] = [newName(), await api().organization()];
     const answers = await Promise.all(
@@ -206,7 +209,7 @@ describe('a cluster', () => {
     expect(made.nodes.map((node: { name: string }) => node.name)).toEqual(nodes.map((node) => node['name']));
   });
 
-  it('that is archived takes no change, and leaves its name to others', async () => {
+  it('rejects changes after it is archived, and releases its name', async () => {
     const cluster = await makeCluster(api(), { public_domain: 'b.example.com' });
     const path = `/v1/clusters/${cluster.id}`;
     await ask(path, { method: 'DELETE' });
@@ -227,7 +230,7 @@ describe('a cluster', () => {
     expect((await create({ name, organization_id: id, public_domain: 'b.example.com' })).status).toBe(201);
   });
 
-  it('is listed by organization and status, a page at a time', async () => {
+  it('is listed by organization and status, in pages', async () => {
     const { id } = await api().organization();
     const made: Answer['body'][] = [];
     for (let index = 0; index < 3; index += 1) made.push(await makeCluster(api(), { organization_id: id }));
@@ -251,7 +254,7 @@ describe('a cluster', () => {
 });
 
 describe('a node', () => {
-  it('is added, changed and removed, under names of its own', async () => {
+  it('is added, changed and removed, under a unique name', async () => {
     const cluster = await makeCluster(api());
     const path = `/v1/clusters/${cluster.id}/nodes`;
     const added = await ask(path, { body: { name: 'n-2', address: 'node-2.internal', hardware_profile: 'cpu' } });
@@ -282,7 +285,7 @@ describe('a node', () => {
     ]);
   });
 
-  it('is not found under what is no node of the cluster', async () => {
+  it('returns 404 for an unknown name or id in the cluster', async () => {
     const [cluster, other] = [await makeCluster(api()), await makeCluster(api())];
     for (const node of [other.nodes[0].id, formatId('node', uuidv7()), 'gpu-2', 'GPU-1', 'node_1', '%00', 'a%2Fb']) {
       const answer = await ask(`/v1/clusters/${cluster.id}/nodes/${node}/allocate`, { method: 'POST' });

@@ -6,7 +6,7 @@ import { startApi, type TestApi } from '#test/api/test-api.ts';
 
 const line = { custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body: { model: 'model-a', messages: [] } };
 
-describe('when the answer of COMMIT is lost', () => {
+describe('a request whose COMMIT response is lost', () => {
   let [database, proxy, api]: [TestDatabase | null, DatabaseProxy | null, TestApi | null] = [null, null, null];
   const parts = (): { api: TestApi; proxy: DatabaseProxy } => {
     if (api === null || proxy === null) throw new Error('not started');
@@ -35,7 +35,7 @@ describe('when the answer of COMMIT is lost', () => {
     await database?.drop();
   });
 
-  it('answers POST /v1/batches with the one batch that was committed', async () => {
+  it('returns the one committed batch from POST /v1/batches', async () => {
     const { proxy } = parts();
     const client = await clientOf();
     const { id } = await upload(client);
@@ -47,17 +47,20 @@ describe('when the answer of COMMIT is lost', () => {
   });
 
   // A file is begun, written and completed, in a transaction each.
-  it.each([0, 1, 2])('answers POST /v1/files with the one file whose transaction %i was lost', async (skip) => {
-    const { proxy } = parts();
-    const client = await clientOf();
-    const lostBefore = proxy.lost;
-    proxy.loseCommit({ skip });
-    const made = await upload(client);
-    expect(proxy.lost).toBe(lostBefore + 1);
-    expect((await client.files.list()).data.map((file) => file.id)).toEqual([made.id]);
-  });
+  it.each([0, 1, 2])(
+    'returns the one file from POST /v1/files when the response of transaction %i is lost',
+    async (skip) => {
+      const { proxy } = parts();
+      const client = await clientOf();
+      const lostBefore = proxy.lost;
+      proxy.loseCommit({ skip });
+      const made = await upload(client);
+      expect(proxy.lost).toBe(lostBefore + 1);
+      expect((await client.files.list()).data.map((file) => file.id)).toEqual([made.id]);
+    },
+  );
 
-  it('answers POST /v1/keys with a secret that works', async () => {
+  it('returns a working secret from POST /v1/keys', async () => {
     const { api, proxy } = parts();
     const { key } = await api.organization();
     const lostBefore = proxy.lost;
@@ -68,7 +71,7 @@ describe('when the answer of COMMIT is lost', () => {
     expect(body.data.map((found: { id: string }) => found.id)).toContain(made.body.id);
   });
 
-  it('returns 503 for a read while the database is away, in words that fit every route', async () => {
+  it('returns 503 with the same message on every route for a read while the database is unreachable', async () => {
     const { api, proxy } = parts();
     const { key } = await api.organization();
     await api.ask('/v1/keys', { key });
@@ -83,7 +86,7 @@ describe('when the answer of COMMIT is lost', () => {
     ]);
   });
 
-  it('returns 503 outcome_unknown, which SDKs do not repeat, when the database stays away', async () => {
+  it('returns 503 outcome_unknown, which SDKs do not retry, when the database stays unreachable', async () => {
     const { proxy } = parts();
     const client = await clientOf();
     const { id } = await upload(client);

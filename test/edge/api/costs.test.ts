@@ -64,8 +64,8 @@ const fieldsOf = ({ body }: Answer): string[] => body.error.details.map(({ field
 /** Two hours of one node, which nobody but its organization may see. */
 const twoHours = (profile: string): Use => ({ profile, from: '2026-03-10 10:00', to: '2026-03-10 12:00' });
 
-describe.each([json, csv])('%s refuses', (path) => {
-  it('who has no key', async () => {
+describe.each([json, csv])('%s', (path) => {
+  it('returns 401 without a key', async () => {
     expect(await api().ask(`${path}?${march}`, { key: null })).toMatchObject({
       status: 401,
       body: { error: { code: 'UNAUTHORIZED', details: [] } },
@@ -85,13 +85,13 @@ describe.each([json, csv])('%s refuses', (path) => {
     [`${march}&${march}`, ['month', 'month']],
     // Everything at once.
     ['from=a&to=b&tz=c&d=e', ['d', 'tz', 'from', 'to']],
-  ])('the window %s', async (query, fields) => {
+  ])('returns 400 for the window %s', async (query, fields) => {
     const answer = await api().ask(`${path}?${query}`);
     expect(answer).toMatchObject({ status: 400, body: { error: { code: 'VALIDATION_ERROR' } } });
     expect(fieldsOf(answer)).toEqual(fields);
   });
 
-  it('other organizations, as if there were none', async () => {
+  it('returns the same 404 for other organizations and unknown ones', async () => {
     const [own, other] = [await organization('Own'), await organization('Other')];
     await use(other, twoHours('hidden'));
     for (const key of [own.key, own.member]) {
@@ -105,7 +105,7 @@ describe.each([json, csv])('%s refuses', (path) => {
 });
 
 describe('a cost report', () => {
-  it('shows members their own organization, and operators all of them', async () => {
+  it('shows members their own organization, and operators all organizations', async () => {
     const [own, other] = [await organization('Own'), await organization('Other')];
     await price('seen', { node_hour: '32.50' });
     await use(own, twoHours('seen'));
@@ -126,7 +126,7 @@ describe('a cost report', () => {
     expect(await idsOf(body.secret)).toEqual([]);
   });
 
-  it('opens into clusters and line items, with amounts, hours and the window that was asked for', async () => {
+  it('contains clusters and line items, with amounts, hours and the requested window', async () => {
     const own = await organization('Shapes');
     await price('shape', { node_hour: '32.50' });
     await use(own, { ...twoHours('shape'), nodes: 2 });
@@ -167,7 +167,7 @@ describe('a cost report', () => {
     ]);
   });
 
-  it('is shown in the billing currency where a rate is on file, and as it is, with a warning, where none is', async () => {
+  it('is in the billing currency when a rate exists, and otherwise unconverted with a warning', async () => {
     const own = await organization('Currencies');
     await price('converted', { node_hour: '32.50' });
     await use(own, { ...twoHours('converted'), nodes: 2 });
@@ -188,7 +188,7 @@ describe('a cost report', () => {
     expect(converted.body.warnings).toEqual([]);
   });
 
-  it('counts what goes on until now', async () => {
+  it('includes hours of running allocations up to now', async () => {
     const own = await organization('Running');
     await price('running', { node_hour: '1' });
     const began = new Date(Date.now() - 3_600_000).toISOString().slice(0, 19).replace('T', ' ');
@@ -200,7 +200,7 @@ describe('a cost report', () => {
     expect(body.totals.node_hours).toBeLessThan(2);
   });
 
-  it('is empty for who used nothing', async () => {
+  it('is empty for an organization without usage', async () => {
     const own = await organization('Idle');
     const { body } = await api().ask(`${json}?${march}`, own);
     expect(body).toMatchObject({ grand_total: [], organizations: [], warnings: [], totals: { node_hours: 0 } });
@@ -209,7 +209,7 @@ describe('a cost report', () => {
 });
 
 describe('the CSV of a cost report', () => {
-  it('adds up to the JSON, names its window, and keeps formulas from spreadsheets', async () => {
+  it('adds up to the JSON, names its window, and escapes formulas for spreadsheets', async () => {
     const own = await organization('=cmd|calc, "the" first');
     await price('csv-a', { node_hour: '0.0333', gpu_hour: '0.1' });
     await price('csv-b', { gpu_hour: '4321' }, 'JPY');

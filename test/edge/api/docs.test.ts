@@ -30,7 +30,7 @@ function allOfs(value: unknown): { type?: unknown }[][] {
 }
 
 describe('the OpenAPI document', () => {
-  it('is 3.1, needs no key, and all its references lead somewhere', async () => {
+  it('is OpenAPI 3.1, needs no key, and all its references resolve', async () => {
     const { status, headers, body } = await ask('/openapi.json');
     expect([status, headers.get('content-type'), body.openapi]).toEqual([200, 'application/json', '3.1.0']);
     const found = references(body);
@@ -41,7 +41,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  it('asks of no value to be an object and null at once', async () => {
+  it('requires no value to be an object and null at the same time', async () => {
     const { body } = await ask('/openapi.json');
     const contradictions = allOfs(body).filter(
       (parts) => references(parts).length > 0 && parts.some(({ type }) => Array.isArray(type) && type.includes('null')),
@@ -49,7 +49,7 @@ describe('the OpenAPI document', () => {
     expect(contradictions).toEqual([]);
   });
 
-  it('says of a field that may be null that it may', async () => {
+  it('declares nullable fields as nullable', async () => {
     const { schemas } = (await ask('/openapi.json')).body.components;
     const { node_hour: price, effective_to: moment } = schemas.CreateRateCard.properties;
     const { currency } = schemas.PatchBillingCurrency.properties;
@@ -70,7 +70,7 @@ describe('the OpenAPI document', () => {
     expect(new Set(ours.flatMap(({ shape }) => shape)).size).toBe(2);
   });
 
-  it('has every route that answers, and says which of them need a key', async () => {
+  it('contains every route, and says which ones need a key', async () => {
     const { body } = await ask('/openapi.json');
     const routes = Object.entries<Record<string, Operation>>(body.paths).flatMap(([path, operations]) =>
       Object.entries(operations).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
@@ -123,7 +123,7 @@ describe('the OpenAPI document', () => {
 });
 
 describe('the document and the routes', () => {
-  it('say the same: methods, shape of errors, and whether an hour is counted', async () => {
+  it('agree on methods, error shapes and hourly limits', async () => {
     const { body } = await ask('/openapi.json');
     const own = Object.entries<Record<string, Operation>>(body.paths).filter(
       ([path]) =>
@@ -149,7 +149,7 @@ describe('the document and the routes', () => {
     }
   });
 
-  it('refuse an app with a route that is missing in the document', () => {
+  it('reject an app with a route that the document lacks', () => {
     const app = createApiApp();
     app.get('/docs', (context) => context.text(''));
     expect(() => requireDocumented(app)).not.toThrow();
@@ -170,7 +170,7 @@ describe('the headers in the document', () => {
     Object.keys(responses[status]?.headers ?? {}).toSorted();
 
   it.each(['/v1/chat/completions', '/v1/completions', '/v1/responses', '/v1/messages', '/v1/embeddings'])(
-    'are all there for %s',
+    'are complete for %s',
     async (path) => {
       const { body } = await ask('/openapi.json');
       const operation: Operation = body.paths[path].post;
@@ -193,14 +193,14 @@ describe('the headers in the document', () => {
     },
   );
 
-  it.each(['/v1/models', '/v1/models/{id}'])('are those of every answer for %s', async (path) => {
+  it.each(['/v1/models', '/v1/models/{id}'])('match every response for %s', async (path) => {
     const { body } = await ask('/openapi.json');
     expect(headersOf(body.paths[path].get, '200')).toEqual(['x-request-id', ...limitHeaders].toSorted());
   });
 });
 
-describe('the page', () => {
-  it('needs no key, and loads from this server alone', async () => {
+describe('the API documentation page', () => {
+  it('needs no key, and loads only from this server', async () => {
     const { status, headers, body } = await ask('/docs');
     expect([status, headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
     expect(headers.get('content-security-policy')).toMatch(/^default-src 'none'; script-src 'self';/);
@@ -215,7 +215,7 @@ describe('the page', () => {
     }
   });
 
-  it('hands out nothing but its own parts', async () => {
+  it('serves only its own files', async () => {
     for (const name of [
       'package.json',
       '..%2fpackage.json',

@@ -51,7 +51,7 @@ const reload = () => gateway.request('/v1/admin/engines/reload', { method: 'POST
 const writeFile = (name: string, text: string) => writeFileSync(join(enginesDir, `${name}.yaml`), text);
 
 describe('an engine', () => {
-  it('is started by a command, serves, and is restarted by another process', async () => {
+  it('is started by a command, serves, and is restarted in a new process', async () => {
     expect((await engine()).state).toBe('stopped');
     const answer = await order('start');
     const { id, state }: Body = await answer.json();
@@ -68,7 +68,7 @@ describe('an engine', () => {
     expect((await chat()).status).toBe(200);
   });
 
-  it('that was stopped by a command stays so until it is released', async () => {
+  it('stays stopped after a stop command until it is reset', async () => {
     await order('start');
     await inState('ready');
     // The answer comes when the order holds: nothing has to be waited for.
@@ -82,7 +82,7 @@ describe('an engine', () => {
     expect((await chat()).status).toBe(200);
   });
 
-  it('shows its log, as a list and as events that go on', async () => {
+  it('returns its log as a list and as an event stream', async () => {
     expect((await chat('acme/chat')).status).toBe(200);
     const [{ id: replica }] = (await inState('ready', 'acme/chat')).replicas;
     const list: Body = await (await gateway.request('/v1/admin/engines/acme%2Fchat/logs?tail=3')).json();
@@ -106,7 +106,7 @@ describe('an engine', () => {
 });
 
 describe('hosts', () => {
-  it('have the replicas that run there', async () => {
+  it('list the replicas that run on them', async () => {
     await order('start');
     const { replicas } = await inState('ready');
     const { data }: Body = await (await gateway.request('/v1/admin/hosts')).json();
@@ -116,8 +116,8 @@ describe('hosts', () => {
   });
 });
 
-describe('reading the files again', () => {
-  it('names file, line and field of a mistake, and leaves everything as it is', async () => {
+describe('POST /v1/admin/engines/reload', () => {
+  it('names file, line and field of a mistake, and changes nothing', async () => {
     await order('start');
     const before = await inState('ready');
     writeFile('chat', files.chat.replace('context_length: 8192', 'context_length: many'));
@@ -141,7 +141,7 @@ describe('reading the files again', () => {
     expect(mended.read_at).toBeGreaterThanOrEqual(refused.at);
   });
 
-  it('writes no model and no price of files that cannot be run here', async () => {
+  it('stores no model and no price from files that cannot run here', async () => {
     const priceOf = async (id: string): Promise<Body> =>
       ((await (await gateway.request(`/v1/models/${encodeURIComponent(id)}`)).json()) as Body).pricing;
     const before = await priceOf('chat');
@@ -161,7 +161,7 @@ describe('reading the files again', () => {
     expect(await priceOf('chat')).toEqual(before);
   });
 
-  it('adds, changes and removes engines, without a request that fails', async () => {
+  it('adds, changes and removes engines without a failed request', async () => {
     await order('start');
     await inState('ready');
     const answers: number[] = [];

@@ -118,27 +118,27 @@ const routes = [
   ['POST', '/v1/admin/engines/plain/reset'],
 ] as const;
 
-describe('who may operate engines', () => {
-  it.each(routes)('nobody without a key: %s %s', async (method, path) => {
+describe('access to engine operations', () => {
+  it.each(routes)('returns 401 without a key: %s %s', async (method, path) => {
     const { status, body } = await ask(path, { method, key: null });
     expect([status, body.error.code]).toEqual([401, 'unauthorized']);
   });
 
-  it.each(routes)('no manager of an organization: %s %s', async (method, path) => {
+  it.each(routes)('returns 403 to a manager of an organization: %s %s', async (method, path) => {
     const { key } = await api().organization();
     const { status, body } = await ask(path, { method, key });
     expect([status, body.error.code]).toEqual([403, 'insufficient_scope']);
     expect(operations.ordered).toEqual([]);
   });
 
-  it('no key of an administrator that may only infer', async () => {
+  it("returns 403 to an administrator's inference key", async () => {
     const { body } = await ask('/v1/keys', { body: { scope: 'inference' } });
     expect((await ask('/v1/admin/engines', { key: body.secret })).status).toBe(403);
   });
 });
 
 describe('an engine', () => {
-  it('that no file knows is a 404, whatever is asked of it', async () => {
+  it('returns 404 on every route when no file defines it', async () => {
     for (const path of ['/v1/admin/engines/none', '/v1/admin/engines/none/logs', '/v1/admin/engines/acme%2Fother']) {
       const { status, body } = await ask(path);
       expect([path, status, body.error.code]).toEqual([path, 404, 'not_found']);
@@ -210,7 +210,7 @@ describe('an engine', () => {
     });
   });
 
-  it('is listed with all others, the disabled too', async () => {
+  it('is listed with all others, including disabled engines', async () => {
     operations.engines = [engine('plain'), engine('acme/chat:7b', { phase: 'held' })];
     const { body } = await ask('/v1/admin/engines');
     expect(body.object).toBe('list');
@@ -224,14 +224,14 @@ describe('an engine', () => {
   });
 });
 
-describe('a command', () => {
-  it('is refused for a disabled engine', async () => {
+describe('an engine command', () => {
+  it('is rejected for a disabled engine', async () => {
     const { status, body } = await ask('/v1/admin/engines/off/start', { method: 'POST' });
     expect([status, body.error.code]).toEqual([409, 'conflict']);
     expect(body.error.message).toContain('engines/off.yaml');
   });
 
-  it('that could not be noted leaves no trace', async () => {
+  it('leaves no audit entry when it cannot be stored', async () => {
     operations.engines = [engine('plain')];
     operations.refusesCommands = true;
     const { status } = await ask('/v1/admin/engines/plain/stop', { method: 'POST' });
@@ -240,44 +240,47 @@ describe('a command', () => {
     expect(await api().db.sql`select 1 from audit_log where target_type = 'engine'`).toHaveLength(0);
   });
 
-  it.each(['start', 'stop', 'restart', 'reset'])('to %s is noted, audited and answered by the engine', async (kind) => {
-    operations.engines = [engine('acme/chat:7b', { phase: 'ready' })];
-    operations.ordered = [];
-    const { status, body } = await ask(`/v1/admin/engines/acme%2Fchat:7b/${kind}`, { method: 'POST' });
-    expect([status, body.object, body.id]).toEqual([202, 'engine', 'acme/chat:7b']);
-    expect(operations.ordered).toEqual([`${kind} acme/chat:7b`]);
-    const rows = await api().db.sql`select action, target_id, before::text, after::text, actor_key_id from audit_log
+  it.each(['start', 'stop', 'restart', 'reset'])(
+    'is stored, audited and answered with the engine: %s',
+    async (kind) => {
+      operations.engines = [engine('acme/chat:7b', { phase: 'ready' })];
+      operations.ordered = [];
+      const { status, body } = await ask(`/v1/admin/engines/acme%2Fchat:7b/${kind}`, { method: 'POST' });
+      expect([status, body.object, body.id]).toEqual([202, 'engine', 'acme/chat:7b']);
+      expect(operations.ordered).toEqual([`${kind} acme/chat:7b`]);
+      const rows = await api().db.sql`select action, target_id, before::text, after::text, actor_key_id from audit_log
       where target_type = 'engine' order by id desc limit 1`;
-    expect(rows).toEqual([
-      {
-        action: `engine.${kind}_ordered`,
-        target_id: 'acme/chat:7b',
-        before: '{"state": "ready"}',
-        after: JSON.stringify({ ordered: kind }).replace(':', ': '),
-        actor_key_id: expect.any(String),
-      },
-    ]);
-  });
+      expect(rows).toEqual([
+        {
+          action: `engine.${kind}_ordered`,
+          target_id: 'acme/chat:7b',
+          before: '{"state": "ready"}',
+          after: JSON.stringify({ ordered: kind }).replace(':', ': '),
+          actor_key_id: expect.any(String),
+        },
+      ]);
+    },
+  );
 });
 
-describe('logs', () => {
+describe('engine logs', () => {
   const lines = [
     { replicaId: 'r1', line: 'INFO: started' },
     { replicaId: 'r2', line: 'a "quoted" line\u2028with more' },
   ];
 
-  it.each(['tail=-1', 'tail=10001', 'tail=x', 'follow=maybe', 'lines=3'])('refuse %s', async (query) => {
+  it.each(['tail=-1', 'tail=10001', 'tail=x', 'follow=maybe', 'lines=3'])('return 400 for %s', async (query) => {
     const { status, body } = await ask(`/v1/admin/engines/plain/logs?${query}`);
     expect([status, body.error.param]).toEqual([400, query.split('=')[0]]);
   });
 
-  it('of a replica that is not there are a 404', async () => {
+  it('return 404 for an unknown replica', async () => {
     operations.engines = [engine('plain', { replicas: [replica] })];
     const { status, body } = await ask('/v1/admin/engines/plain/logs?replica=r9');
     expect([status, body.error.param]).toEqual([404, 'replica']);
   });
 
-  it('come as a list', async () => {
+  it('are returned as a list', async () => {
     operations.engines = [engine('plain', { replicas: [replica] })];
     operations.lines = lines;
     operations.asked = [];
@@ -293,7 +296,7 @@ describe('logs', () => {
     ]);
   });
 
-  it('are followed as events, and no longer than somebody listens', async () => {
+  it('are streamed as events until the client leaves', async () => {
     operations.engines = [engine('plain')];
     operations.lines = lines;
     const leave = new AbortController();
@@ -319,7 +322,7 @@ describe('logs', () => {
 });
 
 describe('hosts', () => {
-  it('show their devices, who uses them, and what is not ours any more', async () => {
+  it('show their devices, the replicas that use them, and unknown processes on them', async () => {
     operations.engines = [engine('plain', { replicas: [replica] })];
     const { body } = await ask('/v1/admin/hosts');
     const gpu = { memory_bytes: 85_899_345_920, profile: 'H100' };
@@ -356,8 +359,8 @@ describe('hosts', () => {
   });
 });
 
-describe('reading the files again', () => {
-  it('says in one answer what is wrong with all of them', async () => {
+describe('POST /v1/admin/engines/reload', () => {
+  it('returns the problems of all files in one response', async () => {
     operations.reloaded = {
       ok: false,
       problems: [
@@ -371,7 +374,7 @@ describe('reading the files again', () => {
     expect(body.error.message).toContain('engines/b.yaml: cannot be read (EACCES)');
   });
 
-  it('answers what is different now, and notes it', async () => {
+  it('returns the changed engines, and writes an audit entry', async () => {
     operations.reloaded = { ok: true, added: ['acme/new'], changed: [], removed: ['x', 'y'] };
     const { status, body } = await ask('/v1/admin/engines/reload', { method: 'POST' });
     expect([status, body]).toEqual([

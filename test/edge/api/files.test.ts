@@ -45,7 +45,7 @@ const chunks = async (): Promise<number> => {
   return Number(row?.count);
 };
 
-describe('a file that is not taken', () => {
+describe('a rejected file upload', () => {
   it.each([
     ['without a purpose', () => formOf('x', { purpose: null }), 400, 'purpose'],
     ['of another purpose', () => formOf('x', { purpose: 'fine-tune' }), 400, 'purpose'],
@@ -62,7 +62,7 @@ describe('a file that is not taken', () => {
       400,
       'expires_after.anchor',
     ],
-  ])('is one %s', async (_name, form, status, param) => {
+  ])('returns 400 for a file %s', async (_name, form, status, param) => {
     const before = await chunks();
     const answer = await sendForm(form());
     expect(answer.status).toBe(status);
@@ -70,13 +70,13 @@ describe('a file that is not taken', () => {
     expect(await chunks()).toBe(before);
   });
 
-  it('is a form without a file', async () => {
+  it('returns 400 for a form without a file', async () => {
     const form = new FormData();
     form.set('purpose', 'batch');
     expect(await sendForm(form)).toMatchObject({ status: 400, body: { error: { param: 'file' } } });
   });
 
-  it('is no form at all', async () => {
+  it('returns 415 or 400 for a body that is not a form', async () => {
     const json = await bench().ask('/v1/files', { method: 'POST', body: { purpose: 'batch' } });
     expect(json).toMatchObject({ status: 415 });
     const headers = { 'content-type': 'multipart/form-data' };
@@ -99,7 +99,7 @@ describe('a file that is not taken', () => {
     }
   });
 
-  it('is one that is too large without having said so', async () => {
+  it('returns 413 for a file that is too large and has no Content-Length', async () => {
     const headers = { authorization: `Bearer ${bench().admin}`, 'content-type': 'multipart/form-data; boundary=b' };
     const head = '--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n';
     const piece = Buffer.alloc(1024 * 1024, 'x');
@@ -115,7 +115,7 @@ describe('a file that is not taken', () => {
     expect(await chunks()).toBe(0);
   });
 
-  it('is one more than the organization has room for', async () => {
+  it("returns 409 when the organization's storage is full", async () => {
     const { key } = await bench().organization();
     const half = Buffer.alloc(33 * 1024 * 1024, 'x');
     const first = await upload(half, { key });
@@ -129,7 +129,7 @@ describe('a file that is not taken', () => {
 });
 
 describe('a file', () => {
-  it('has OpenAI’s names, and its bytes come back as they were', async () => {
+  it("has OpenAI's fields, and its content is returned unchanged", async () => {
     const bytes = Buffer.alloc(700_001);
     for (let at = 0; at < bytes.length; at += 1) bytes[at] = (at * 7919) % 256;
     const made = await upload(bytes, { filename: 'dir/a "b".jsonl' });
@@ -144,7 +144,7 @@ describe('a file', () => {
     expect(Buffer.from(await content.arrayBuffer()).equals(bytes)).toBe(true);
   });
 
-  it('may be empty, a chunk long, or look like the form around it', async () => {
+  it('can be empty, one chunk long, or contain form boundaries', async () => {
     for (const bytes of [
       Buffer.alloc(0),
       Buffer.alloc(262_144, 'a'),
@@ -157,7 +157,7 @@ describe('a file', () => {
     }
   });
 
-  it('is listed from the newest or the oldest on, a page at a time, by purpose', async () => {
+  it('is listed newest or oldest first, in pages, by purpose', async () => {
     const { key } = await bench().organization();
     const ids: string[] = [];
     for (let n = 0; n < 5; n += 1) ids.push((await upload(`${n}`, { key })).body.id);
@@ -173,7 +173,7 @@ describe('a file', () => {
     expect((await bench().ask('/v1/files?after=file_1', { key })).status).toBe(400);
   });
 
-  it('is its organization’s alone, and an inference key’s own', async () => {
+  it('is visible to its organization only, and to an inference key only if its own', async () => {
     const one = await bench().organization();
     const other = await bench().organization();
     const [mine, beside] = [await inferenceKey(one.key), await inferenceKey(one.key)];
@@ -196,7 +196,7 @@ describe('a file', () => {
     expect(await (await contentOf(id, mine)).text()).toBe('secret');
   });
 
-  it('is gone when its time is over, at the latest when the operator keeps none longer', async () => {
+  it("is deleted when it expires, at the latest after the operator's maximum", async () => {
     const { key } = await bench().organization();
     const keep = (seconds: string): Upload => ({
       key,
@@ -217,7 +217,7 @@ describe('a file', () => {
     expect(left?.count).toBe('0');
   });
 
-  it('that was half written is seen by nobody, and is gone when its writer is dead', async () => {
+  it('is hidden while half written, and deleted when its writer is dead', async () => {
     const { id: organization, key } = await bench().organization();
     const [row] = await bench().db.sql<{ id: string; project: string }[]>`
       select organization_id as id, id as project from projects where organization_id = ${organization.replace('org_', '')}::uuid limit 1`;

@@ -23,28 +23,28 @@ const works = async (secret: string): Promise<boolean> => (await api().ask('/v1/
 
 const refusal = ({ status, body }: Answer): unknown[] => [status, body.error?.code];
 
-describe('a rotation is refused', () => {
-  it.each([-1, 2_592_001, 1.5, '60', null])('with a grace of %j', async (grace) => {
+describe('a rejected key rotation', () => {
+  it.each([-1, 2_592_001, 1.5, '60', null])('returns 400 for a grace of %j', async (grace) => {
     const { key } = await api().organization();
     const answer = await rotate(await makeKey(key), key, { grace_seconds: grace });
     expect([answer.status, answer.body.error.param]).toEqual([400, 'grace_seconds']);
   });
 
-  it('for a key of another organization as for one that is not there', async () => {
+  it('returns the same 404 for a key of another organization and an unknown key', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     for (const id of [(await makeKey(other.key)).id, formatId('key', uuidv7())]) {
       expect(refusal(await rotate({ id }, mine.key))).toEqual([404, 'not_found']);
     }
   });
 
-  it('to a key of scope inference, of itself too', async () => {
+  it('returns 403 to an inference key, also for itself', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key, { scope: 'inference' });
     expect(refusal(await rotate(made, made.secret))).toEqual([403, 'insufficient_scope']);
     expect(refusal(await rotate(made, key))[0]).toBe(200);
   });
 
-  it('for a key that has ended: it does not come back', async () => {
+  it('returns 409 for a revoked or expired key', async () => {
     const { key } = await api().organization();
     const [revoked, expired] = [await makeKey(key), await makeKey(key, { expiry: '7d' })];
     await api().ask(`/v1/keys/${revoked.id}`, { method: 'DELETE', key });
@@ -56,7 +56,7 @@ describe('a rotation is refused', () => {
     }
   });
 
-  it('for one that the gateway holds', async () => {
+  it('returns 409 for a key that the gateway holds itself', async () => {
     const { key } = await api().organization();
     const caller = await api().keys.verify(key);
     if (caller === null || caller.userId === null) throw new Error('no key of a user');
@@ -67,7 +67,7 @@ describe('a rotation is refused', () => {
     expect(refusal(await rotate({ id: formatId('key', held.id) }, key))).toEqual([409, 'conflict']);
   });
 
-  it('while many former secrets work', async () => {
+  it('returns 409 while eight former secrets are valid', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     for (let count = 0; count < 8; count += 1) expect((await rotate(made, key)).status).toBe(200);
@@ -78,8 +78,8 @@ describe('a rotation is refused', () => {
   });
 });
 
-describe('a key that is rotated', () => {
-  it('has both secrets until the grace is over, then the new one alone, here and at another gateway', async () => {
+describe('a rotated key', () => {
+  it('accepts both secrets until the grace ends, then only the new one, on two gateways', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key, { name: 'service', requests_per_minute: 60 });
     const { keys } = api().secondRooms();
@@ -103,7 +103,7 @@ describe('a key that is rotated', () => {
     expect(shown.body).not.toHaveProperty('secret');
   });
 
-  it('may rotate itself; without grace the old secret ends at once', async () => {
+  it('can rotate itself, and ends the old secret at once without grace', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const { body } = await rotate(made, made.secret, { grace_seconds: 0 });
@@ -116,7 +116,7 @@ describe('a key that is rotated', () => {
     ]);
   });
 
-  it('keeps the grace of each secret when it is rotated again before: an answer that was lost breaks nothing', async () => {
+  it('keeps the grace of each earlier secret when it is rotated again', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const first = await rotate(made, key, { grace_seconds: 7200 });
@@ -131,7 +131,7 @@ describe('a key that is rotated', () => {
     expect(await all()).toEqual([false, false, true]);
   });
 
-  it('counts once, and twenty rotations at once leave one secret of today', async () => {
+  it('counts as one key, and has one current secret after twenty concurrent rotations', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const before = (await api().ask('/v1/keys?status=active', { key })).body.data.length;
@@ -142,7 +142,7 @@ describe('a key that is rotated', () => {
     expect((await api().ask('/v1/keys?status=active', { key })).body.data).toHaveLength(before);
   });
 
-  it('ends with all its secrets when it is revoked, in the grace too', async () => {
+  it('ends with all its secrets when it is revoked during the grace', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const { body } = await rotate(made, key);
@@ -155,7 +155,7 @@ describe('a key that is rotated', () => {
     }
   });
 
-  it('has another gateway end what runs with a former secret that was reported, though nobody told it', async () => {
+  it('ends running requests of a reported former secret on a gateway that was not notified', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     await rotate(made, key);
@@ -173,7 +173,7 @@ describe('a key that is rotated', () => {
     expect(await keys.verify(made.secret)).toBeNull();
   });
 
-  it('lives on when a former secret is reported, which ends at once; the one of today ends the key', async () => {
+  it('survives a report of a former secret, and ends by a report of the current one', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const { body } = await rotate(made, key);
@@ -186,7 +186,7 @@ describe('a key that is rotated', () => {
     expect(await works(body.secret)).toBe(false);
   });
 
-  it('stands in the audit log with both ends of its secrets, and with neither secret', async () => {
+  it('has an audit entry with the last characters of both secrets, and neither secret', async () => {
     const { key } = await api().organization();
     const made = await makeKey(key);
     const { body } = await rotate(made, key);
@@ -197,14 +197,14 @@ describe('a key that is rotated', () => {
   });
 });
 
-describe('a key that is asked for twice', () => {
-  it.each(['', 'x'.repeat(256), 'Schlüssel'])('refuses the Idempotency-Key %j', async (value) => {
+describe('a repeated request for a key', () => {
+  it.each(['', 'x'.repeat(256), 'Schlüssel'])('returns 400 for the Idempotency-Key %j', async (value) => {
     const headers = { 'Idempotency-Key': Buffer.from(value).toString('latin1') };
     const answer = await api().ask('/v1/keys', { body: { name: 'bad' }, headers });
     expect([...refusal(answer), answer.body.error.param]).toEqual([400, 'invalid_request_error', 'Idempotency-Key']);
   });
 
-  it('makes one for an Idempotency-Key of an organization, also when it is the last one that there may be', async () => {
+  it('creates one key for each Idempotency-Key of an organization, also at the key limit', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     for (let made = 1; made < 4; made += 1) await api().ask('/v1/keys', { key: mine.key, body: { name: 'before' } });
     const once = (key: string) =>

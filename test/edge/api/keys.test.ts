@@ -15,7 +15,7 @@ const refusal = ({ status, body }: Answer): unknown[] => [
   body.error?.param,
 ];
 
-describe('making a key', () => {
+describe('POST /v1/keys', () => {
   it.each([
     [{ scope: 'root' }, 'scope'],
     [{ expiry: '2d' }, 'expiry'],
@@ -42,14 +42,14 @@ describe('making a key', () => {
     [{ name: 5 }, 'name'],
     [{ project_id: 'default' }, 'project_id'],
     [{ organisation_id: 'org_1' }, 'organisation_id'],
-  ])('refuses %j and names the field', async (fields, param) => {
+  ])('returns 400 with the field for %j', async (fields, param) => {
     const answer = await ask('/v1/keys', { body: { name: 'bad', ...fields } });
     expect(refusal(answer)).toEqual([400, 'invalid_request_error', 'invalid_request_error', param]);
     expect(answer.body.error.message).toMatch(new RegExp(`^${param}: `));
     expect(answer.body.error.message).not.toMatch(/Invalid|Too big|expected/);
   });
 
-  it('refuses a project of another organization as one that is not there', async () => {
+  it('returns the same error for a project of another organization and an unknown one', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const projects = await ask('/v1/projects', { key: other.key });
     const answers = [];
@@ -61,7 +61,7 @@ describe('making a key', () => {
     expect(answers[0]?.body).toEqual(answers[1]?.body);
   });
 
-  it('refuses an archived project', async () => {
+  it('rejects an archived project', async () => {
     const { key } = await api().organization();
     const { body: project } = await ask('/v1/projects', { key, body: { name: 'closed' } });
     await ask(`/v1/projects/${project.id}/archive`, { key, method: 'POST' });
@@ -69,7 +69,7 @@ describe('making a key', () => {
     expect(refusal(answer)).toEqual([409, 'conflict', 'invalid_request_error', 'project_id']);
   });
 
-  it('answers the key with its secret this once, and the defaults', async () => {
+  it('returns the secret once, and the default limits', async () => {
     const { key } = await api().organization();
     const nowS = Math.floor(Date.now() / 1000);
     const { status, body } = await ask('/v1/keys', { key, body: { name: '  web app ' } });
@@ -108,7 +108,7 @@ describe('making a key', () => {
     expect((await ask('/v1/keys', { key })).body.data).toContainEqual(record);
   });
 
-  it('keeps every limit, toggle and scope that it was made with, null included', async () => {
+  it('keeps the given limits, toggles and scope, including null', async () => {
     const { key } = await api().organization();
     const fields = {
       scope: 'management',
@@ -127,13 +127,13 @@ describe('making a key', () => {
     ['30d', 30],
     ['90d', 90],
     ['1y', 365],
-  ])('makes a key of expiry %s end after %i days', async (expiry, days) => {
+  ])('creates a key with expiry %s that ends after %i days', async (expiry, days) => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { expiry } });
     expect(body.expires_at - body.created_at).toBe(days * dayS);
   });
 
-  it('takes a moment of its own, and null or "never" for no end', async () => {
+  it('accepts an expiry time, and null or "never" for no expiry', async () => {
     const { key } = await api().organization();
     const moment = Math.floor(Date.now() / 1000) + 100 * dayS;
     expect((await ask('/v1/keys', { key, body: { expires_at: moment } })).body.expires_at).toBe(moment);
@@ -141,7 +141,7 @@ describe('making a key', () => {
     expect((await ask('/v1/keys', { key, body: { expiry: 'never' } })).body.expires_at).toBeNull();
   });
 
-  it('puts the key into the project that the body or X-Project-ID names', async () => {
+  it('creates the key in the project of the body or of X-Project-ID', async () => {
     const { key } = await api().organization();
     const { body: project } = await ask('/v1/projects', { key, body: { name: 'search' } });
     const byBody = await ask('/v1/keys', { key, body: { project_id: project.id } });
@@ -149,7 +149,7 @@ describe('making a key', () => {
     expect([byBody.body.project_id, byHeader.body.project_id]).toEqual([project.id, project.id]);
   });
 
-  it('keeps no secret: neither in the table of keys nor in the audit nor in the log', async () => {
+  it('stores no secret: not in the table of keys, the audit log or the log', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     await ask('/v1/keys/report', { key: null, body: { secret: body.secret } });
@@ -166,7 +166,7 @@ describe('making a key', () => {
 });
 
 describe('the limit of active keys', () => {
-  it('refuses the sixth and says to revoke one; a revoked or expired key makes room', async () => {
+  it('rejects the sixth key and says to revoke one; a revoked or expired key frees a place', async () => {
     const { key } = await api().organization();
     const made = [];
     for (let index = 2; index <= 5; index += 1) made.push(await ask('/v1/keys', { key, body: { expiry: '7d' } }));
@@ -183,7 +183,7 @@ describe('the limit of active keys', () => {
     expect(afterExpiry.filter(({ status }) => status === 409)).toHaveLength(1);
   });
 
-  it('is exact when many are made at once', async () => {
+  it('is exact for concurrent requests', async () => {
     const { key } = await api().organization();
     const answers = await Promise.all(Array.from({ length: 20 }, () => ask('/v1/keys', { key, body: {} })));
     expect(answers.filter(({ status }) => status === 201)).toHaveLength(4);
@@ -192,7 +192,7 @@ describe('the limit of active keys', () => {
   });
 });
 
-describe('changing a key', () => {
+describe('PATCH /v1/keys/{id}', () => {
   it.each([
     [{ scope: 'management' }, 'scope', 'cannot be changed'],
     [{ expiry: 'never' }, 'expiry', 'cannot be changed'],
@@ -202,7 +202,7 @@ describe('changing a key', () => {
     [{ requests_per_minute: 0 }, 'requests_per_minute', '1 or more'],
     [{ store_requests: 'yes' }, 'store_requests', 'boolean'],
     [{ name: null }, 'name', 'string'],
-  ])('refuses %j', async (fields, param, text) => {
+  ])('returns 400 for %j', async (fields, param, text) => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     const answer = await ask(`/v1/keys/${body.id}`, { key, method: 'PATCH', body: fields });
@@ -210,7 +210,7 @@ describe('changing a key', () => {
     expect(answer.body.error.message).toContain(text);
   });
 
-  it('keeps what the body does not name', async () => {
+  it('keeps the fields that the body omits', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { name: 'first', tokens_per_minute: 5 } });
     const { secret, ...before } = body;
@@ -225,7 +225,7 @@ describe('changing a key', () => {
     });
   });
 
-  it('is seen by the next request of a key that is in use', async () => {
+  it('applies to the next request of a key in use', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     expect(await api().keys.verify(body.secret)).toMatchObject({ maxConcurrency: 10 });
@@ -235,7 +235,7 @@ describe('changing a key', () => {
 });
 
 describe('the end of a key', () => {
-  it('refuses a revoked key on the very next request, and tells who listens', async () => {
+  it('rejects a revoked key on its next request, and notifies the listeners', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { scope: 'management' } });
     expect((await ask('/v1/keys', { key: body.secret })).status).toBe(200);
@@ -263,7 +263,7 @@ describe('the end of a key', () => {
     expect((await ask('/v1/keys', { key: body.secret })).status).toBe(401);
   });
 
-  it('refuses an expired key at its second, and shows it as expired', async () => {
+  it('rejects an expired key from that second on, and shows it as expired', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { scope: 'management', expiry: '7d' } });
     expect((await ask('/v1/keys', { key: body.secret })).status).toBe(200);
@@ -273,7 +273,7 @@ describe('the end of a key', () => {
     expect((await ask('/v1/keys?status=expired', { key })).body.data).toHaveLength(1);
   });
 
-  it('comes by a report of whoever holds the secret, without a key', async () => {
+  it('follows a report of the secret without authentication', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     const told: string[] = [];
@@ -287,7 +287,7 @@ describe('the end of a key', () => {
     expect(told).toEqual([body.id]);
   });
 
-  it('refuses a report of what is no key, and says nothing of one that is not known', async () => {
+  it('returns 400 for a report of a malformed or missing secret', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: {} });
     const mistyped = `${body.secret.slice(0, -1)}${body.secret.endsWith('a') ? 'b' : 'a'}`;
@@ -300,16 +300,16 @@ describe('the end of a key', () => {
   });
 });
 
-describe('reading keys', () => {
+describe('GET /v1/keys', () => {
   it.each(['limit=0', 'limit=501', 'limit=1.5', 'limit=', 'limit=1&limit=2', 'cursor=bm8', 'status=lost', 'page=1'])(
-    'refuses ?%s',
+    'returns 400 for ?%s',
     async (query) => {
       const answer = await ask(`/v1/keys?${query}`);
       expect(refusal(answer)).toEqual([400, 'invalid_request_error', 'invalid_request_error', query.split('=')[0]]);
     },
   );
 
-  it('pages through them, newest first, each once', async () => {
+  it('returns each key once, newest first, in pages', async () => {
     const { key } = await api().organization();
     const made = [];
     for (const name of ['one', 'two', 'three', 'four'])
@@ -327,7 +327,7 @@ describe('reading keys', () => {
     expect(new Set(seen).size).toBe(5);
   });
 
-  it('answers 404 for ids of another organization as for ids that are not there', async () => {
+  it('returns 404 for ids of other organizations and for unknown ids', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const { body } = await ask('/v1/keys', { key: other.key, body: {} });
     for (const id of [body.id, formatId('key', uuidv7()), 'key_1', body.id.toUpperCase(), 'nonsense', '%00']) {
@@ -342,7 +342,7 @@ describe('reading keys', () => {
     });
   });
 
-  it('shows when a key was last used, before and after it is written', async () => {
+  it('shows the last use of a key, before and after it is stored', async () => {
     const { key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { scope: 'management' } });
     await ask('/v1/keys', { key: body.secret });
@@ -356,8 +356,8 @@ describe('reading keys', () => {
   });
 });
 
-describe('the audit of keys', () => {
-  it('holds who changed what, before and after, one row a change', async () => {
+describe('the audit entries and lists of keys', () => {
+  it('have actor and values before and after, one entry for each change', async () => {
     const { id, key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { name: 'first' } });
     await ask(`/v1/keys/${body.id}`, { key, method: 'PATCH', body: { name: 'second' } });
@@ -378,7 +378,7 @@ describe('the audit of keys', () => {
   });
 });
 
-it('keys are listed by project and by the user whom they act for; a malformed id is told from none', async () => {
+it('lists keys by project and by user, and returns 400 for a malformed id', async () => {
   const { key } = await api().organization();
   const project = await ask('/v1/projects', { key, body: { name: 'Reports' } });
   const made = await ask('/v1/keys', { key, body: { name: 'reporter', project_id: project.body.id } });

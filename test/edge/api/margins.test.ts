@@ -78,8 +78,8 @@ async function chat(model = 'held'): Promise<void> {
 const cluster = async (): Promise<Json> =>
   (await ask(`/v1/billing/costs?${window()}`)).body.organizations[0]?.clusters[0];
 
-describe('margins', () => {
-  it('are for operators alone, and of a window', async () => {
+describe('GET /v1/billing/margins', () => {
+  it('returns 401 or 403 to all but operators, and 400 for an invalid window', async () => {
     const { body } = await ask('/v1/organizations', { body: { name: 'Customer' } });
     const customer = { key: body.management_key };
     expect((await ask(`/v1/billing/margins?${window()}`, { key: null })).status).toBe(401);
@@ -88,7 +88,7 @@ describe('margins', () => {
     expect(wrong.body.error.details.map(({ field }: Json) => field)).toEqual(['org', 'to']);
   });
 
-  it('put what requests were charged beside the GPU-hours that replicas held', async () => {
+  it('shows the charges of requests and the GPU-hours of replicas for each model', async () => {
     await chat();
     await until(async () => expect(await cluster()).toMatchObject({ running: true, gpu_hours: expect.any(Number) }));
     const unrated = (await ask(`/v1/billing/margins?${window()}`)).body;
@@ -137,7 +137,7 @@ describe('margins', () => {
     expect(body.warnings).toEqual([]);
   });
 
-  it('are of one interval for each run, whose end is told, also by the gateway that comes next', async () => {
+  it('shows one interval for each run of a replica, with its end, also after a gateway restart', async () => {
     await chat();
     await gateway.stop();
     gateway = await start();
@@ -154,7 +154,7 @@ describe('margins', () => {
     expect((await cluster()).gpu_hours).toBeGreaterThan(before.gpu_hours);
   });
 
-  it('have an adapter’s requests with its base, whose replicas it is on', async () => {
+  it("counts an adapter's requests with its base model", async () => {
     const before = (await ask(`/v1/billing/margins?${window()}`)).body.models[0];
     await chat('held-tuned');
     const { models, totals } = (await ask(`/v1/billing/margins?${window()}`)).body;

@@ -33,7 +33,7 @@ const password = 'correct horse battery';
 const isDaily = (n: number): boolean => n % 2 === 0;
 const isHard = (n: number): boolean => n < 2;
 
-describe('a request that comes to two gateways at once with one Idempotency-Key', () => {
+describe('a request sent to two gateways at once with one Idempotency-Key', () => {
   it.each([
     ['/v1/projects', (n: number) => ({ name: `Same ${n}` })],
     ['/v1/users', (n: number) => ({ email: `same${n}@once.test`, name: 'A', password })],
@@ -46,7 +46,7 @@ describe('a request that comes to two gateways at once with one Idempotency-Key'
         amount: '5',
       }),
     ],
-  ] as const)('to %s is answered by both with the one that was created', async (path, body) => {
+  ] as const)('returns the one created object from both: %s', async (path, body) => {
     for (const [one, two] of await askBoth(path, body)) {
       expect([one?.status, two?.status]).toEqual([201, 201]);
       expect(one?.body.id).toBe(two?.body.id);
@@ -56,7 +56,7 @@ describe('a request that comes to two gateways at once with one Idempotency-Key'
     }
   });
 
-  it('returns 409 that names the key for the one that did not get its secret', async () => {
+  it('returns 409 with the id of the key from the gateway that did not create it', async () => {
     for (const pair of await askBoth('/v1/keys', (n) => ({ name: `Same ${n}` }))) {
       const [made, other] = pair.toSorted((a, b) => a.status - b.status);
       expect([made?.status, other?.status]).toEqual([201, 409]);

@@ -130,11 +130,11 @@ async function createdOf(made: Answer): Promise<string[]> {
   return body.data.filter((entry: Json) => entry.target_id === id).map((entry: Json) => entry.action);
 }
 
-describe('a request that creates something', () => {
+describe('a POST request with an Idempotency-Key', () => {
   const isSecret = ({ secret }: Created): boolean => secret === true;
 
   it.each(creations.filter((one) => !isSecret(one)))(
-    'to $path creates one for an Idempotency-Key, and is answered with it again',
+    'creates one object and returns it again: $path',
     async ({ path, body, status }) => {
       const first = await send(path, body, `once ${path}`);
       const again = await send(path, body, `once ${path}`);
@@ -145,7 +145,7 @@ describe('a request that creates something', () => {
   );
 
   it.each(creations.filter(isSecret))(
-    'to $path creates one for an Idempotency-Key, and returns 409 that names it, without a secret',
+    'creates one object and returns 409 with its id and no secret when repeated: $path',
     async ({ path, body, status }) => {
       const first = await send(path, body, `once ${path}`);
       const again = await send(path, body, `once ${path}`);
@@ -157,7 +157,7 @@ describe('a request that creates something', () => {
     },
   );
 
-  it.each(creations)('to $path returns 422 for another request with the same key', async ({ path, other: sent }) => {
+  it.each(creations)('returns 422 when the body differs: $path', async ({ path, other: sent }) => {
     const answer = await send(path, sent, `once ${path}`);
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
@@ -165,7 +165,7 @@ describe('a request that creates something', () => {
     ]);
   });
 
-  it('declares the header, or is known to create nothing that a repetition would create again', async () => {
+  it('is documented for every POST, except those whose repetition creates nothing', async () => {
     const { body } = await ask('/openapi.json');
     const posts = Object.entries<Json>(body.paths).filter(([, { post }]) => post !== undefined);
     const declares = ({ post }: Json): boolean =>
@@ -177,7 +177,7 @@ describe('a request that creates something', () => {
     expect(posts.filter(([, operations]) => declares(operations)).length).toBeGreaterThan(20);
   });
 
-  it('is another one for another caller', async () => {
+  it('is independent of other callers', async () => {
     const [mine, other] = [await started().organization(), await started().organization()];
     const [one, two] = [
       await send('/v1/projects', { name: 'Mine' }, 'k', { key: mine.key }),
@@ -187,7 +187,7 @@ describe('a request that creates something', () => {
     expect(one.body.id).not.toBe(two.body.id);
   });
 
-  it('is another one a day later', async () => {
+  it('creates another object after a day', async () => {
     const first = await send('/v1/organization/projects', { name: 'Daily' }, 'daily');
     await started().db.sql`
       update change_receipts set expires_at = now() where target_id = ${first.body.id}`;
@@ -195,12 +195,12 @@ describe('a request that creates something', () => {
     expect([second.status, second.body.id === first.body.id]).toEqual([200, false]);
   });
 
-  it('may be sent again with the same key after a refusal', async () => {
+  it('can be sent again with the same Idempotency-Key after an error', async () => {
     expect((await send('/v1/projects', { name: '' }, 'refused')).status).toBe(400);
     expect((await send('/v1/projects', { name: 'Mended' }, 'refused')).status).toBe(201);
   });
 
-  it('returns 409 that names what is deleted since', async () => {
+  it('returns 409 with the id when the object is deleted', async () => {
     const budget = { scope: { type: 'user', id: null }, period: 'daily', amount: '7' };
     const { key } = await started().organization();
     const { body } = await send('/v1/budgets', budget, 'deleted', { key });
@@ -209,7 +209,7 @@ describe('a request that creates something', () => {
     expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining(body.id)]);
   });
 
-  it('waits for the transaction of another gateway, and returns 422 when that one answers another request', async () => {
+  it('waits for the transaction on another gateway, and returns 422 when that request differs', async () => {
     const { answer, names } = await meetProject('commit');
     expect([answer.status, answer.body.error.message]).toEqual([
       422,
@@ -218,20 +218,20 @@ describe('a request that creates something', () => {
     expect(names).not.toContain('Meets');
   });
 
-  it('is created when the other gateway dies before its transaction is committed', async () => {
+  it('creates the object when the other gateway dies before its commit', async () => {
     const { answer, names } = await meetProject('rollback');
     expect(answer.status).toBe(201);
     expect(names).toContain('Meets');
   });
 
-  it('creates one budget where the body names the organization, and is answered with it again', async () => {
+  it('creates one budget when the body names the organization, and returns it again', async () => {
     const { id } = await started().organization();
     const body = { organization_id: id, scope: { type: 'user', id: null }, period: 'monthly', amount: '5' };
     const [first, again] = [await send('/v1/budgets', body, 'of-body'), await send('/v1/budgets', body, 'of-body')];
     expect([first.status, again.status, again.body.id]).toEqual([201, 201, first.body.id]);
   });
 
-  it('returns 422 for another rate card after one that held already', async () => {
+  it('returns 422 for another rate card after one that was in effect already', async () => {
     const card = { hardware_profile: 'l40', gpu_hour: '1', currency: 'USD' };
     const { body } = await ask('/v1/billing/rate-cards', { body: card });
     const held = await send('/v1/billing/rate-cards', card, 'held');
@@ -241,7 +241,7 @@ describe('a request that creates something', () => {
     expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining(body.id)]);
   });
 
-  it('books one credit, returns it again, and returns 422 for another credit with the same key', async () => {
+  it('posts one credit, returns it again, and returns 422 for another credit', async () => {
     const { id } = await started().organization();
     const credit = { organization_id: id, amount: '5', reference: 'a' };
     const first = await send('/v1/wallet/credits', credit, 'credit');
@@ -251,7 +251,7 @@ describe('a request that creates something', () => {
     expect(other.status).toBe(422);
   });
 
-  it('returns 422 for a credit while another gateway books another one with the same key', async () => {
+  it('returns 422 for a credit while another gateway posts a different one', async () => {
     const { id } = await started().organization();
     const answer = await meet('commit', '/v1/wallet/credits', { organization_id: id, amount: '5', reference: 'meets' });
     expect([answer.status, answer.body.error.message]).toEqual([
@@ -261,7 +261,7 @@ describe('a request that creates something', () => {
   });
 });
 
-describe('a push of a stack', () => {
+describe('a stack push with an Idempotency-Key', () => {
   const push = async (text: string, key: string): Promise<Json> => {
     const form = new FormData();
     form.append('name', 'pushed-once');
@@ -272,7 +272,7 @@ describe('a push of a stack', () => {
     return { status: answer.status, ...((await answer.json()) as object) };
   };
 
-  it('makes one version for an Idempotency-Key, also where another one has come since', async () => {
+  it('creates one version, also when a newer version exists since', async () => {
     const first = await push('one', 'first push');
     const second = await push('two', 'second push');
     const again = await push('one', 'first push');
@@ -286,7 +286,7 @@ describe('a push of a stack', () => {
   });
 });
 
-describe('an upload', () => {
+describe('a file upload with an Idempotency-Key', () => {
   const form = (text: string): FormData => {
     const fields = new FormData();
     fields.append('purpose', 'batch');
@@ -299,7 +299,7 @@ describe('an upload', () => {
     return fetch(new URL('/v1/files', url), { method: 'POST', headers, body: form(text) });
   };
 
-  it('is one file for an Idempotency-Key, whatever separates the parts of its form', async () => {
+  it('creates one file, also with another form boundary', async () => {
     const first = (await (await upload('{"a":1}\n')).json()) as Json;
     const again = await upload('{"a":1}\n');
     expect([again.status, again.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
@@ -309,7 +309,7 @@ describe('an upload', () => {
     expect(body.data.map(({ id }: Json) => id)).toEqual([first.id]);
   });
 
-  it('returns 413 beyond what a file may have, also where its key has created one', async () => {
+  it('returns 413 for a file above the limit, even if the Idempotency-Key was used', async () => {
     await upload('{"a":1}\n');
     const { files } = started();
     const { fileBytesMax } = files;
@@ -319,7 +319,7 @@ describe('an upload', () => {
     expect(larger.status).toBe(413);
   });
 
-  it('is answered with its file again when the organization has no room for another', async () => {
+  it("returns the file again when the organization's storage is full", async () => {
     const { id } = (await (await upload('{"a":1}\n')).json()) as Json;
     const { sql } = started().db;
     await sql`update files set bytes = 1000000000000000 where id = ${parseId('file', id)}`;

@@ -71,7 +71,7 @@ function problemsOf(schema: object, example: unknown, schemas: Readonly<Record<s
 }
 
 describe('each operation of the OpenAPI document', () => {
-  it('has an id that stays unique as the name of a function', () => {
+  it('has an id that is unique as a function name', () => {
     const ids = operationsOf(document).map(([route, { operationId = '' }]) => ({ route, operationId }));
     const isOpenAis = (route: string): boolean =>
       /\/v1\/(?:organization\/|projects\/\{id\}\/(?:groups|roles|users)\b)/.test(route);
@@ -96,7 +96,7 @@ describe('each operation of the OpenAPI document', () => {
     for (const tag of document.tags) expect(tag).toHaveProperty('description', expect.stringMatching(/^[A-Z].+/));
   });
 
-  it('has an example that its schema accepts, unless all it sends is a file or nothing', () => {
+  it('has an example that its schema accepts, unless the body is a file or empty', () => {
     const all = operationsOf(document).map(([route, operation]) => ({ route, bodies: bodiesOf(operation) }));
     const without = all.filter(({ bodies }) => bodies.every(([, media]) => !('example' in media)));
     const answered = without.map(({ route, bodies }) => [route, ...bodies.slice(0, -1).map(([type]) => type)]);
@@ -113,7 +113,7 @@ describe('each operation of the OpenAPI document', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('has texts, and there are no others', () => {
+  it('has texts, and no texts exist without an operation', () => {
     const routes = operationsOf(document).map(([route]) => route);
     expect(routes.toSorted()).toEqual([...operations.keys()].toSorted());
   });

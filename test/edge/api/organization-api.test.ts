@@ -45,13 +45,13 @@ describe("OpenAI's organization API", () => {
     ['usage/embeddings?start_time=0&group_by=batch', 'group_by', 'project_id'],
     ['costs?start_time=0&limit=181', 'limit', 'at most 180'],
     ['costs?start_time=0&models=small', 'models', 'is unknown'],
-  ])('answers 400 that says how for %s', async (path, param, text) => {
+  ])('returns 400 with the reason for %s', async (path, param, text) => {
     const { error } = await bench.ask(`/v1/organization/${path}`, organization.managementKey, 400);
     expect(error).toMatchObject({ code: 'invalid_request_error', param });
     expect(error.message).toMatch(new RegExp(text));
   });
 
-  it('has a bucket for each day, with nothing in those in which nothing was done', async () => {
+  it('returns a bucket for each day, with empty results for days without usage', async () => {
     const { data, ...page } = await adminOf(organization).usage.completions(span);
     expect(page).toEqual({ object: 'page', has_more: false, next_page: null });
     const ungrouped = { project_id: null, user_id: null, api_key_id: null, model: null };
@@ -77,7 +77,7 @@ describe("OpenAI's organization API", () => {
     ]);
   });
 
-  it('shows models that embed among embeddings alone', async () => {
+  it('shows embedding models under embeddings only', async () => {
     const { data } = await adminOf(organization).usage.embeddings({ ...span, group_by: ['model'] });
     expect(data.flatMap(({ results }) => results)).toMatchObject([
       {
@@ -89,7 +89,7 @@ describe("OpenAI's organization API", () => {
     ]);
   });
 
-  it('groups and picks by project, key and model', async () => {
+  it('groups and filters by project, key and model', async () => {
     const { usage } = adminOf(organization);
     const shown = {
       project_id: formatId('proj', organization.projectId),
@@ -109,7 +109,7 @@ describe("OpenAI's organization API", () => {
     }
   });
 
-  it('groups and picks by user, whom keys act for, of revoked ones too', async () => {
+  it("groups and filters by user, including the user's revoked keys", async () => {
     const own = await bench.openOrganization();
     const { keyId } = await bench.makeKey(own);
     const revoked = { ...own, keyId: parseId('key', keyId) ?? '' };
@@ -142,7 +142,7 @@ describe("OpenAI's organization API", () => {
     );
   });
 
-  it('counts the groups that are asked for: what is little is answered, however much there is beside it', async () => {
+  it('limits the number of requested groups, not the usage beside them', async () => {
     const large = await bench.openOrganization();
     const [last = '', ...models] = Array.from({ length: 20_001 }, (_, i) => `model ${i}`);
     const project = uuidv7();
@@ -159,7 +159,7 @@ describe("OpenAI's organization API", () => {
     expect(data).toMatchObject([{ results: [{ amount: { value: (3 * 20_001) / 1e6 }, line_item: null }] }]);
   });
 
-  it('pages by hours, each of them once, from a start within one', async () => {
+  it('pages by hour, with each hour once, from a start within an hour', async () => {
     const from = span.start_time + 1800;
     const to = span.start_time + 5 * 3600;
     const bounds: number[][] = [];
@@ -180,7 +180,7 @@ describe("OpenAI's organization API", () => {
     expect(bounds).toEqual(hours.map((end, index) => [index === 0 ? from : end - 3600, end]));
   });
 
-  it('adds up to what the summary of usage says, and to no other organization', async () => {
+  it('equals the usage summary, and excludes other organizations', async () => {
     const admin = adminOf(organization);
     const pages = [await admin.usage.completions(span), await admin.usage.embeddings(span)];
     const used = pages.flatMap(({ data }) => data).flatMap(({ results }) => results);
@@ -203,7 +203,7 @@ describe("OpenAI's organization API", () => {
     ]);
   });
 
-  it('refuses a key of another organization, project or kind as one that is not there', async () => {
+  it('returns the same error for keys of another organization, project or kind and unknown keys', async () => {
     const { projects, adminAPIKeys } = adminOf(other);
     const project_id = formatId('proj', other.projectId);
     const { keyId } = await bench.makeKey(organization);
@@ -222,7 +222,7 @@ describe("OpenAI's organization API", () => {
     ).resolves.toMatchObject({ error: { param: 'after' } });
   });
 
-  it('tells by no page when a key of another organization was made', async () => {
+  it("leaks no creation time of another organization's key through paging", async () => {
     const fresh = await bench.openOrganization();
     await bench.makeKey(fresh);
     const { keyId } = await bench.makeKey(organization);
@@ -232,7 +232,7 @@ describe("OpenAI's organization API", () => {
     expect([await behind(keyId), await behind(formatId('key', uuidv7()))]).toEqual([[], []]);
   });
 
-  it('lists the keys of a project page by page, and revokes one at once', async () => {
+  it('lists the keys of a project in pages, and revokes one at once', async () => {
     const fresh = await bench.openOrganization();
     const { projects } = adminOf(fresh);
     const project_id = formatId('proj', fresh.projectId);
@@ -263,7 +263,7 @@ describe("OpenAI's organization API", () => {
     expect((await projects.apiKeys.list(project_id)).data).toHaveLength(2);
   });
 
-  it('lists management keys alone as admin keys, and revokes one', async () => {
+  it('lists only management keys as admin keys, and revokes one', async () => {
     const fresh = await bench.openOrganization();
     await bench.makeKey(fresh);
     const { adminAPIKeys } = adminOf(fresh);

@@ -19,7 +19,7 @@ async function actionsOn(id: string): Promise<string[]> {
   return body.data.map(({ action }: { action: string }) => action).toReversed();
 }
 
-describe('an organization cannot be changed', () => {
+describe('PATCH /v1/organizations/{id}', () => {
   it.each([
     [{ name: '' }, 'name', 'empty'],
     [{ name: 7 }, 'name', 'string'],
@@ -37,7 +37,7 @@ describe('an organization cannot be changed', () => {
     [{ wallet_alert_below: '0' }, 'wallet_alert_below', 'above 0'],
     [{ wallet_alert_below: '-1' }, 'wallet_alert_below', 'above 0'],
     [{ balance: '5' }, 'balance', 'not a known field'],
-  ])('by %j', async (body, param, text) => {
+  ])('returns 400 for %j', async (body, param, text) => {
     const { id } = await api().organization();
     const answer = await change(id, body);
     expect([answer.status, answer.body.error.param]).toEqual([400, param]);
@@ -45,7 +45,7 @@ describe('an organization cannot be changed', () => {
     expect(await actionsOn(id)).toEqual(['organization.created']);
   });
 
-  it('by its own administrators, but for its name', async () => {
+  it("rejects changes by the organization's own administrators, except its name", async () => {
     const { id, key } = await api().organization('before');
     for (const [field, value] of Object.entries({
       status: 'active',
@@ -60,7 +60,7 @@ describe('an organization cannot be changed', () => {
     expect((await change(id, { name: 'after' }, key)).body.name).toBe('after');
   });
 
-  it('where it is another one, or none: for its administrators that is the same', async () => {
+  it('returns the same error to organizations for another organization and an unknown one', async () => {
     const [{ key }, other] = [await api().organization(), await api().organization()];
     for (const id of [other.id, formatId('org', uuidv7()), 'org_1', 'x']) {
       for (const answer of [await change(id, { name: 'x' }, key), await ask(`/v1/organizations/${id}`, { key })]) {
@@ -73,7 +73,7 @@ describe('an organization cannot be changed', () => {
     expect((await close(formatId('org', uuidv7()))).status).toBe(404);
   });
 
-  it('where it is the platform’s own, so that nobody locks himself out', async () => {
+  it("returns 409 for suspending or closing the platform's own organization", async () => {
     const id = await platformsOwn();
     const suspended = await change(id, { status: 'suspended' });
     expect([suspended.status, suspended.body.error.param]).toEqual([409, 'status']);
@@ -82,7 +82,7 @@ describe('an organization cannot be changed', () => {
     expect((await ask('/v1/wallet')).status).toBe(200);
   });
 
-  it('once it is closed', async () => {
+  it('returns 409 once the organization is closed', async () => {
     const { id } = await api().organization();
     await close(id);
     for (const body of [{ status: 'active' }, { name: 'again' }, { models: null }]) {
@@ -97,7 +97,7 @@ describe('an organization cannot be changed', () => {
 });
 
 describe('a suspended organization', () => {
-  it('is refused with a code of its own wherever a key is needed, and is as it was afterwards', async () => {
+  it('gets its own error code on every route with a key, and works again after reactivation', async () => {
     const { id, key } = await api().organization();
     const app = (await ask('/v1/keys', { key, body: {} })).body.secret;
     expect((await change(id, { status: 'suspended' })).body.status).toBe('suspended');
@@ -114,7 +114,7 @@ describe('a suspended organization', () => {
     expect(await actionsOn(id)).toEqual(['organization.created', 'organization.suspended', 'organization.reactivated']);
   });
 
-  it('is refused to a request that was still looking for its project', async () => {
+  it('is rejected for a request that is still loading its project', async () => {
     const { id, key } = await api().organization();
     const asked = await api().db.sql.begin(async (tx) => {
       await tx`lock table projects in access exclusive mode`;
@@ -131,13 +131,13 @@ describe('a suspended organization', () => {
     expect([status, body.error.code]).toEqual([403, 'organization_suspended']);
   });
 
-  it('is noted once, however often it is asked for', async () => {
+  it('has one audit entry, even if suspended repeatedly', async () => {
     const { id } = await api().organization();
     for (let time = 0; time < 3; time += 1) expect((await change(id, { status: 'suspended' })).status).toBe(200);
     expect(await actionsOn(id)).toEqual(['organization.created', 'organization.suspended']);
   });
 
-  it('is known by rooms that know its key already, and those that do not', async () => {
+  it('is rejected on gateways with and without its key in the cache', async () => {
     const { id, key } = await api().organization();
     const fresh = api().secondRooms().keys;
     expect(await fresh.verify(key)).toMatchObject({ organizationStatus: 'active' });
@@ -149,7 +149,7 @@ describe('a suspended organization', () => {
 });
 
 describe('a closed organization', () => {
-  it('has no keys any more, and its books stay for platform administrators', async () => {
+  it('has no keys, and its ledger stays readable for platform administrators', async () => {
     const { id, key } = await api().organization('closing');
     const app = (await ask('/v1/keys', { key, body: {} })).body;
     await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '7', reference: 'one' } });
@@ -173,7 +173,7 @@ describe('a closed organization', () => {
     expect(await actionsOn(id)).toEqual(['organization.created', 'wallet.credited', 'organization.closed']);
   });
 
-  it('can be given back what is left, with a reason', async () => {
+  it('accepts an adjustment that pays out the remaining balance, with a reason', async () => {
     const { id } = await api().organization();
     await ask('/v1/wallet/credits', { body: { organization_id: id, amount: '7', reference: 'one' } });
     await close(id);
@@ -194,7 +194,7 @@ describe('the limits of an organization', () => {
     ...Object.fromEntries(Object.entries(body).filter(([name]) => name in limits)),
   });
 
-  it('are those of its new keys, where they are not given', async () => {
+  it('are the default for new keys', async () => {
     const { id, key } = await api().organization();
     const wanted = { requests_per_minute: 5, tokens_per_minute: 1000, max_concurrency: null };
     const changed = await change(id, { default_limits: wanted });
@@ -207,7 +207,7 @@ describe('the limits of an organization', () => {
     expect(keyLimits((await ask('/v1/keys', { key, body: {} })).body)).toEqual(limits);
   });
 
-  it('bound its active keys, above and below the gateway’s own setting', async () => {
+  it("limit its active keys, above and below the gateway's own setting", async () => {
     const { id, key } = await api().organization();
     await change(id, { max_active_keys: 2 });
     expect((await ask('/v1/keys', { key, body: {} })).status).toBe(201);
@@ -221,8 +221,8 @@ describe('the limits of an organization', () => {
   });
 });
 
-describe('models of an organization and its keys', () => {
-  it('are refused for a key where the organization may not use them, as ones that are not there', async () => {
+describe('allowed models of an organization and its keys', () => {
+  it('are rejected for a key like unknown models when the organization lacks them', async () => {
     const { id, key } = await api().organization();
     await change(id, { models: ['model-a', 'model-b', 'model-a'] });
     expect((await ask(`/v1/organizations/${id}`, { key })).body.models).toEqual(['model-a', 'model-b']);
@@ -241,7 +241,7 @@ describe('models of an organization and its keys', () => {
     expect(all.body.models).toBeNull();
   });
 
-  it('hold for the key at once, within what both lists say', async () => {
+  it('apply to the key at once, as the intersection of both lists', async () => {
     const { id, key } = await api().organization();
     const made = await ask('/v1/keys', { key, body: { models: ['model-a', 'model-b'] } });
     const usable = async (): Promise<string[] | null> => {

@@ -14,7 +14,7 @@ describe('GET /v1/admin/organizations', () => {
   const idOf = ({ id }: TestOrganization): string => formatId('org', id);
   const ids = ({ data }: Body): string[] => data.map(({ id }: { id: string }) => id);
 
-  it('is refused without a key, to organizations, and to inference keys of administrators', async () => {
+  it("rejects requests without a key, of organizations, and with administrators' inference keys", async () => {
     const organization = await bench.openOrganization();
     const path = '/v1/admin/organizations';
     expect((await bench.gateway.request(path, { key: null })).status).toBe(401);
@@ -29,13 +29,13 @@ describe('GET /v1/admin/organizations', () => {
     ['status=gone', 'status', ''],
     ['page=0', 'page', 'whole number'],
     ['order=name', 'order', 'is unknown'],
-  ])('answers 400 that says how for %s', async (query, param, text) => {
+  ])('returns 400 with the reason for %s', async (query, param, text) => {
     const { error } = await ask(query, 400);
     expect(error.param).toBe(param);
     expect(error.message).toContain(text);
   });
 
-  it('says what each spent, has left and uses, as its own wallet and usage say it', async () => {
+  it("shows spend, balance and usage equal to each organization's wallet and usage", async () => {
     const [one, two] = [await bench.openOrganization(), await bench.openOrganization()];
     const now = Date.now();
     for (const [organization, daysAgo, count] of [
@@ -69,7 +69,7 @@ describe('GET /v1/admin/organizations', () => {
     expect(list.data.find(({ id }: { id: string }) => id === idOf(one)).requests_30_days).toBe(3);
   });
 
-  it('is searched by name and id, narrowed by status, and paged without loss', async () => {
+  it('searches by name and id, filters by status, and pages without loss', async () => {
     const organization = await bench.openOrganization();
     expect(ids(await ask(`search=${idOf(organization)}`))).toEqual([idOf(organization)]);
     const patch = { method: 'PATCH', body: { name: 'Findable 100%_', status: 'suspended' } };

@@ -19,7 +19,7 @@ beforeAll(async () => {
 const ask = (path: string, status: number): Promise<Body> =>
   bench.ask(`/v1/organization/${path}`, own.managementKey, status);
 
-describe('is refused:', () => {
+describe("an invalid request to OpenAI's organization API", () => {
   it.each([
     ['projects?limit=0', 'limit'],
     ['projects?limit=101', 'limit'],
@@ -32,12 +32,12 @@ describe('is refused:', () => {
     ['admin_api_keys?order=sideways', 'order'],
     ['usage/images?start_time=now', 'start_time'],
     ['usage/images?start_time=0&start_time=1', 'start_time'],
-  ])('%s, by the name of what is wrong', async (path, param) => {
+  ])('returns 400 with the parameter: %s', async (path, param) => {
     const { error } = await ask(path, 400);
     expect(error).toMatchObject({ param, type: 'invalid_request_error' });
   });
 
-  it('a project of another organization, to read, rename, archive and list keys of', async () => {
+  it("returns 404 for reading, renaming, archiving and listing keys of another organization's project", async () => {
     const { id } = await adminOf(other).projects.create({ name: 'Theirs' });
     const { projects } = adminOf(own);
     for (const asked of [
@@ -51,7 +51,7 @@ describe('is refused:', () => {
     expect(await adminOf(other).projects.retrieve(id)).toMatchObject({ name: 'Theirs', status: 'active' });
   });
 
-  it('a project without a name, with a taken one, and with a field that means nothing here', async () => {
+  it('returns an error for a project without a name, with a taken name, or with an unsupported field', async () => {
     const { projects } = adminOf(own);
     await projects.create({ name: 'Taken' });
     await expect(projects.create({ name: 'taken' })).rejects.toMatchObject({ status: 409 });
@@ -62,7 +62,7 @@ describe('is refused:', () => {
     });
   });
 
-  it('an admin key that would live for no time, for ever, or as the sixth', async () => {
+  it('returns an error for an admin key with an invalid expiry, or above the key limit', async () => {
     const organization = await bench.openOrganization();
     const { adminAPIKeys } = adminOf(organization);
     for (const expires of [0, -1, 1.5, 10 ** 12]) {
@@ -77,7 +77,7 @@ describe('is refused:', () => {
 });
 
 describe('projects', () => {
-  it('are made, read, renamed and archived, in the books and the audit log as by /v1/projects', async () => {
+  it('are created, read, renamed and archived, with the same rows and audit entries as by /v1/projects', async () => {
     const organization = await bench.openOrganization();
     const { projects } = adminOf(organization);
     const made = await projects.create({ name: 'Search' });
@@ -92,7 +92,7 @@ describe('projects', () => {
     expect(data.map(({ action }: Body) => action)).toEqual(['project.archived', 'project.changed', 'project.created']);
   });
 
-  it('are listed newest first, page by page, each once', async () => {
+  it('are listed newest first, in pages, each once', async () => {
     const organization = await bench.openOrganization();
     const { projects } = adminOf(organization);
     const names = Array.from({ length: 7 }, (_, index) => `Number ${index}`);
@@ -105,7 +105,7 @@ describe('projects', () => {
 });
 
 describe('admin keys', () => {
-  it('are made with the secret in the answer alone, work, and end by their time', async () => {
+  it('are created with the secret in that response only, work, and expire', async () => {
     const organization = await bench.openOrganization();
     const { adminAPIKeys } = adminOf(organization);
     const { value, ...key } = await adminAPIKeys.create({ name: 'CI', expires_in_seconds: 3600 });
@@ -121,8 +121,8 @@ describe('admin keys', () => {
   });
 });
 
-describe('people', () => {
-  it('are those of the organization alone, with their role; who is invited is pending', async () => {
+describe('users and invites', () => {
+  it('are limited to the organization and have a role; invited people are pending', async () => {
     const { users, invites } = adminOf(own);
     const { data } = await users.list();
     expect(data.length).toBeGreaterThan(0);
@@ -158,7 +158,7 @@ function methodsOf(resource: object, name = ''): [string, Method][] {
 }
 
 describe('every method of the SDK', () => {
-  it('is answered, or refused with a sentence: none finds nothing, none fails', async () => {
+  it('gets a result or an error message, never an unknown route or a 5xx', async () => {
     const organization = await bench.openOrganization();
     const admin = adminOf(organization);
     const { id: project } = await admin.projects.create({ name: 'Walked' });

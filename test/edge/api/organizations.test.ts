@@ -5,7 +5,7 @@ import { type Answer, type AskOptions, useApi } from '#test/api/test-api.ts';
 const api = useApi();
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
 
-describe('organizations', () => {
+describe('/v1/organizations', () => {
   it.each([
     [{}, 'name'],
     [{ name: '' }, 'name'],
@@ -14,12 +14,12 @@ describe('organizations', () => {
     [{ name: 'a\0b' }, 'name'],
     [{ name: null }, 'name'],
     [{ name: 'ok', owner: 'me' }, 'owner'],
-  ])('refuse %j', async (body, param) => {
+  ])('returns 400 for %j', async (body, param) => {
     const answer = await ask('/v1/organizations', { body });
     expect([answer.status, answer.body.error.param]).toEqual([400, param]);
   });
 
-  it('leave nothing behind when one of their parts cannot be made', async () => {
+  it('stores nothing when one part of an organization cannot be created', async () => {
     const count = async (): Promise<unknown> =>
       (
         await api().db
@@ -37,7 +37,7 @@ describe('organizations', () => {
     expect(await count()).toEqual(before);
   });
 
-  it('have a project, a wallet and a management key of their own', async () => {
+  it('creates a project, a wallet and a management key for each organization', async () => {
     const { status, body } = await ask('/v1/organizations', { body: { name: 'Water Works' } });
     expect(status).toBe(201);
     expect(body).toEqual({
@@ -72,7 +72,7 @@ describe('organizations', () => {
     expect(JSON.stringify(rows)).not.toContain(key);
   });
 
-  it('are listed for the platform admin, newest first, without keys', async () => {
+  it('lists organizations for the platform admin, newest first, without keys', async () => {
     const made = [];
     for (const name of ['one', 'two', 'three']) made.push(await api().organization(name));
     const first = await ask('/v1/organizations?limit=2');
@@ -82,7 +82,7 @@ describe('organizations', () => {
     expect(second.body.data[0]).toMatchObject({ id: made[0]?.id, name: 'one' });
   });
 
-  it('are counted apart: keys of one do not fill the other', async () => {
+  it('counts the active keys of each organization separately', async () => {
     const [one, two] = [await api().organization(), await api().organization()];
     for (let index = 0; index < 4; index += 1) await ask('/v1/keys', { key: one.key, body: {} });
     expect((await ask('/v1/keys', { key: one.key, body: {} })).status).toBe(409);

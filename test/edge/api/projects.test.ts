@@ -7,7 +7,7 @@ const api = useApi();
 const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
 
 describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
-  it('lists every problem of a body at once', async () => {
+  it('lists all problems of a body at once', async () => {
     const { status, body } = await ask(path, {
       body: { description: 5, visibility: 'secret', colour: 'red', archived: true },
     });
@@ -28,7 +28,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     [{ name: 'ok', description: 'x'.repeat(1001) }, 'description'],
     [{ name: 'ok', description: 'a\0' }, 'description'],
     [{ name: 'ok', description: null }, 'description'],
-  ])('refuses %j', async (body, field) => {
+  ])('returns 400 for the body %j', async (body, field) => {
     const answer = await ask(path, { body });
     expect([answer.status, answer.body.error.details.map((detail: { field: string }) => detail.field)]).toEqual([
       400,
@@ -48,7 +48,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     'limit=0',
     'limit=x',
     'cursor=x',
-  ])('refuses ?%s', async (query) => {
+  ])('returns 400 for the list ?%s', async (query) => {
     const { status, body } = await ask(`${path}?${query}`);
     expect([status, body.error.code, body.error.details[0].field]).toEqual([
       400,
@@ -57,7 +57,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     ]);
   });
 
-  it('refuses a name that the organization has, in any case, also when it is changed to it', async () => {
+  it('returns 409 for a name used in the organization, in any case, also on rename', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const { body: project } = await ask(path, { key: mine.key, body: { name: 'Search' } });
     const changed = await ask(path, { key: mine.key, body: { name: 'other' } });
@@ -77,7 +77,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect((await ask(path, { key: other.key, body: { name: 'search' } })).status).toBe(201);
   });
 
-  it('answers 404 for projects of another organization as for those that are not there', async () => {
+  it('returns 404 for projects of other organizations and for unknown ones', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const { body } = await ask(path, { key: other.key, body: { name: 'theirs' } });
     for (const id of [body.id, formatId('proj', uuidv7()), 'proj_1', '1', '%00']) {
@@ -95,7 +95,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect((await ask(`${path}/${body.id}`, { key: other.key })).body).toEqual(body);
   });
 
-  it('makes, reads, changes and archives a project', async () => {
+  it('creates, reads, changes and archives a project', async () => {
     const { key } = await api().organization();
     const made = await ask(path, { key, body: { name: ' Search ', description: 'two\nlines' } });
     expect(made.status).toBe(201);
@@ -128,7 +128,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect(rows[2]).toMatchObject({ before: { archived: false }, after: { archived: true } });
   });
 
-  it('changes by PUT what is sent, and passes over what is not to be changed', async () => {
+  it('changes the fields sent by PUT, and ignores read-only fields', async () => {
     const { key } = await api().organization();
     const { body: made } = await ask(path, { key, body: { name: 'Search', description: 'old' } });
     const put = (body: unknown): Promise<Answer> => ask(`${path}/${made.id}`, { key, method: 'PUT', body });
@@ -143,7 +143,7 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     expect((await ask(nobody, { key, method: 'PUT', body: { name: 'x' } })).status).toBe(404);
   });
 
-  it('shows an inference key its own project and those that are public, and lets it change none', async () => {
+  it('shows an inference key its own project and public ones, and rejects its changes', async () => {
     const { key } = await api().organization();
     const { body: open } = await ask(path, { key, body: { name: 'open', visibility: 'public' } });
     const { body: closed } = await ask(path, { key, body: { name: 'closed' } });
@@ -167,19 +167,22 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
     ['sort=name', 'a b c default'],
     ['sort=-name', 'default c b a'],
     ['sort=-id', 'c a b default'],
-  ])('sorts ?%s', async (query, names) => {
+  ])('sorts by ?%s', async (query, names) => {
     const { key } = await api().organization();
     for (const name of ['b', 'a', 'c']) await ask(path, { key, body: { name } });
     const { body } = await ask(`${path}?${query}`, { key });
     expect(body.data.map(({ name }: { name: string }) => name).join(' ')).toBe(names);
   });
 
-  it.each(['sort=', 'sort=email', 'sort=NAME', 'sort=name,id', 'sort=name&sort=id'])('refuses ?%s', async (query) => {
-    const { status, body } = await ask(`${path}?${query}`);
-    expect([status, body.error.details[0].field]).toEqual([400, 'sort']);
-  });
+  it.each(['sort=', 'sort=email', 'sort=NAME', 'sort=name,id', 'sort=name&sort=id'])(
+    'returns 400 for the sort order ?%s',
+    async (query) => {
+      const { status, body } = await ask(`${path}?${query}`);
+      expect([status, body.error.details[0].field]).toEqual([400, 'sort']);
+    },
+  );
 
-  it('pages by number, and shows the limit that counted', async () => {
+  it('pages by number, and shows the limit in effect', async () => {
     const { key } = await api().organization();
     for (const name of ['a', 'b', 'c', 'd']) await ask(path, { key, body: { name } });
     const names = async (query: string): Promise<unknown> => {
@@ -197,8 +200,8 @@ describe.each(['/v1/projects', '/api/v1/projects'])('%s', (path) => {
   });
 });
 
-describe('a project on the request path', () => {
-  it('is known at once after its first use, and a change counts at once', async () => {
+describe('a project in the cache for requests', () => {
+  it('is available after its first use, and changes apply at once', async () => {
     const { id, key } = await api().organization();
     const { body } = await ask('/v1/projects', { key, body: { name: 'hot' } });
     const ref = [parseId('org', id) ?? '', parseId('proj', body.id) ?? ''] as const;
@@ -209,7 +212,7 @@ describe('a project on the request path', () => {
     expect(api().accounts.findProject(...ref)).toMatchObject({ archived: true });
   });
 
-  it('follows a change that another gateway made, after 30 seconds at most and one use', async () => {
+  it('follows a change by another gateway after at most 30 seconds and one use', async () => {
     const { id, key } = await api().organization();
     const { body } = await ask('/v1/projects', { key, body: { name: 'far' } });
     const ref = { organizationId: parseId('org', id) ?? '', projectId: parseId('proj', body.id) ?? '' };

@@ -3,7 +3,7 @@ import { formatId, uuidv7 } from '#base/id.ts';
 import { verifyBooks, type UsageRecord } from '#core/metering/metering.ts';
 import { recordOf, type TestOrganization, useGateway, type Body } from '#test/metering/recorded-usage.ts';
 
-describe('records in quarantine', () => {
+describe('quarantined records', () => {
   const bench = useGateway();
 
   async function ask(path: string, { method = 'GET', body, key = bench.gateway.key }: Ask = {}): Promise<Answer> {
@@ -40,7 +40,7 @@ describe('records in quarantine', () => {
   const balanceOf = async ({ managementKey }: TestOrganization): Promise<string> =>
     (await bench.ask('/v1/wallet', managementKey)).balance;
 
-  it('are for platform administrators alone', async () => {
+  it('are accessible to platform administrators only', async () => {
     const { managementKey } = await bench.openOrganization();
     const { id } = await quarantine(await bench.openOrganization());
     for (const [path, method] of [
@@ -54,7 +54,7 @@ describe('records in quarantine', () => {
     }
   });
 
-  it('answer 404 where there is none, and 400 to a reason that is none', async () => {
+  it('return 404 when unknown, and 400 for an invalid reason', async () => {
     for (const id of ['x', uuidv7()]) {
       expect((await ask(`/${id}`)).status).toBe(404);
       expect((await ask(`/${id}/retry`, { method: 'POST' })).status).toBe(404);
@@ -64,7 +64,7 @@ describe('records in quarantine', () => {
     expect((await ask(`/${id}/discard`, { method: 'POST', body: { reason: ' ' } })).status).toBe(400);
   });
 
-  it('are listed by pages, newest first, and shown in full', async () => {
+  it('are listed in pages, newest first, and shown in full', async () => {
     const organization = await bench.openOrganization();
     const made: string[] = [];
     for (let i = 0; i < 3; i += 1) made.unshift((await quarantine(organization)).id);
@@ -81,14 +81,14 @@ describe('records in quarantine', () => {
     expect(whole.body.record).toMatchObject({ id: made[2], clientRequestId: 'a\0b', costPicoUsd: '3000000' });
   });
 
-  it('stay when they are refused again, with the reason', async () => {
+  it('stay with the reason when they are rejected again', async () => {
     const { id } = await quarantine(await bench.openOrganization());
     const answer = await ask(`/${id}/retry`, { method: 'POST' });
     expect(answer).toMatchObject({ status: 409, body: { error: { message: expect.stringContaining('stays in') } } });
     expect((await ask(`/${id}`)).status).toBe(200);
   });
 
-  it('are booked once by however many who try again, and the wallet knows at once', async () => {
+  it('are posted once by concurrent retries, and change the balance at once', async () => {
     const organization = await bench.openOrganization();
     const before = await balanceOf(organization);
     const record = await quarantine(organization);
@@ -105,7 +105,7 @@ describe('records in quarantine', () => {
     expect(await auditOf(record.id)).toMatchObject([{ action: 'quarantined_record.booked' }]);
   });
 
-  it('are not charged again where a try ended between the books and the quarantine', async () => {
+  it('are not charged again when a retry ended between posting and removal', async () => {
     const organization = await bench.openOrganization();
     const record = await quarantine(organization);
     await mend(record);
@@ -124,7 +124,7 @@ describe('records in quarantine', () => {
     answer: Buffer.from('what-was-answered'),
   });
 
-  it('keep their Idempotency-Key, which is shown to nobody, without what was answered', async () => {
+  it('keep their Idempotency-Key, which no response shows, without the stored answer', async () => {
     const organization = await bench.openOrganization();
     const record = await quarantine(organization, { claim: claimOf(organization) });
     const [row] = await bench.gateway.db.sql`select record from usage_quarantine where id = ${record.id}`;
@@ -139,7 +139,7 @@ describe('records in quarantine', () => {
     expect(JSON.stringify(entry)).not.toContain('once-and-no-more');
   });
 
-  it('charge nothing once a repeat of their Idempotency-Key was charged', async () => {
+  it('charge nothing after a repeat of their Idempotency-Key was charged', async () => {
     const organization = await bench.openOrganization();
     const claim = claimOf(organization);
     const record = await quarantine(organization, { claim });
@@ -151,7 +151,7 @@ describe('records in quarantine', () => {
     expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
   });
 
-  it('are charged when they are booked first, and then a repeat of their Idempotency-Key is not', async () => {
+  it('are charged when posted first, and a repeat of their Idempotency-Key is then not charged', async () => {
     const organization = await bench.openOrganization();
     const claim = claimOf(organization);
     const record = await quarantine(organization, { claim });
@@ -165,7 +165,7 @@ describe('records in quarantine', () => {
     expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
   });
 
-  it('are not given up where a try ended between the books and the quarantine, and say what takes them out', async () => {
+  it('cannot be discarded when a retry ended between posting and removal, and say to retry', async () => {
     const organization = await bench.openOrganization();
     const record = await quarantine(organization);
     await mend(record);
@@ -179,7 +179,7 @@ describe('records in quarantine', () => {
     expect((await ask(`/${record.id}`)).status).toBe(404);
   });
 
-  it('are given up with a reason that the audit log keeps, with the record', async () => {
+  it('are discarded with a reason that the audit log keeps with the record', async () => {
     const organization = await bench.openOrganization();
     const record = await quarantine(organization);
     const body = { reason: 'a test of ours' };

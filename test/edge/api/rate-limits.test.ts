@@ -45,7 +45,7 @@ it.each([
   ],
   [{ batch_1_day_max_input_tokens: 5 }, 'batch_1_day_max_input_tokens', 'requests of batches count against'],
   [{ max_requests_per_1_hour: 5 }, 'max_requests_per_1_hour', ''],
-])('refuses %j by the name of the field, and changes nothing', async (fields, param, sentence) => {
+])('returns 400 with the field for %j, and changes nothing', async (fields, param, sentence) => {
   const { set, rateLimits, projectId } = await open();
   const refused: unknown = await set('rl-alpha', {
     ...fields,
@@ -55,7 +55,7 @@ it.each([
   expect((await rateLimits.listRateLimits(projectId)).data[0]).toEqual(unlimitedOf('alpha'));
 });
 
-it('refuses models that the project may not use, projects of others, and cursors of nothing', async () => {
+it("rejects models outside the project, other organizations' projects and invalid cursors", async () => {
   const [own, other] = [await open(), await open()];
   for (const rateLimit of ['rl-none', 'rl-off', 'alpha', 'rl-']) {
     await expect(own.set(rateLimit, { max_requests_per_1_minute: 1 })).rejects.toMatchObject({ status: 404 });
@@ -73,7 +73,7 @@ it('refuses models that the project may not use, projects of others, and cursors
   await expect(own.set('rl-alpha', { max_requests_per_1_minute: 1 })).rejects.toMatchObject({ status: 404 });
 });
 
-it('refuses keys that may not change the limits of keys', async () => {
+it('rejects keys that may not change the limits of keys', async () => {
   const { key, projectId } = await open();
   const body = { name: 'app', project_id: projectId };
   const { secret }: Body = await (await bench.gateway.request('/v1/keys', { key, body })).json();
@@ -82,7 +82,7 @@ it('refuses keys that may not change the limits of keys', async () => {
   expect((await bench.gateway.request(`${path}/rl-alpha`, { key: secret, body: {} })).status).toBe(403);
 });
 
-it('lists each model that may be used once, page by page, in both directions', async () => {
+it('lists each allowed model once, in pages, in both directions', async () => {
   const { rateLimits, projectId } = await open();
   const seen: string[] = [];
   for await (const one of rateLimits.listRateLimits(projectId, { limit: 2 })) seen.push(one.model);
@@ -93,7 +93,7 @@ it('lists each model that may be used once, page by page, in both directions', a
   expect([before.data.map(({ id }) => id), before.has_more]).toEqual([['rl-beta'], true]);
 });
 
-it('sets, changes and takes back limits, each noted in the audit log, and each project by itself', async () => {
+it('sets, changes and removes limits for each project separately, with audit entries', async () => {
   const { key, set, rateLimits, projectId, projects } = await open();
   const elsewhere = await projects.create({ name: 'Elsewhere' });
   const limited = { ...unlimitedOf('beta'), max_requests_per_1_minute: 60, max_tokens_per_1_minute: 10 ** 12 };

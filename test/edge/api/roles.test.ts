@@ -111,12 +111,12 @@ const hasOrganization = ({ route }: RoleRow): boolean => {
   return parameters.some(({ name, in: place }) => place === 'query' && name === 'organization_id');
 };
 
-describe('the table of roles', () => {
-  it('has a row for every route of the document, and no other', () => {
+describe('access rights for keys', () => {
+  it('cover every route of the OpenAPI document, and no other', () => {
     expect(roleRows.map(({ route }) => route).toSorted()).toEqual(routesOfDocument().toSorted());
   });
 
-  it.each(roleRows)('holds for every kind of key: $route', async (row) => {
+  it.each(roleRows)('are enforced for every kind of key: $route', async (row) => {
     for (const { name, secret, organizationId, refusal } of kinds) {
       const answer = await send(row, secret, organizationId);
       const text = await answer.text();
@@ -124,7 +124,7 @@ describe('the table of roles', () => {
     }
   });
 
-  it.each(roleRows)('lets platform admins alone ask for another organization: $route', async (row) => {
+  it.each(roleRows)('limit other organizations to platform admins: $route', async (row) => {
     if (!hasOrganization(row)) return;
     for (const { name, secret, organizationId, refusal } of kinds) {
       const isOperator = secret === bench.gateway.key;
@@ -137,7 +137,7 @@ describe('the table of roles', () => {
     }
   });
 
-  it.each(roleRows)('refuses query parameters that are not known, naming those that are: $route', async (row) => {
+  it.each(roleRows)('do not hide unknown query parameters, whose error lists the known ones: $route', async (row) => {
     const answer = await send(row, bench.gateway.key, operatorsId, '?organisation_id=x');
     const text = await answer.text();
     expect(answer.status, text).toBe(row.isOpenai === true ? row.status : 400);
@@ -160,7 +160,7 @@ const authenticator: Authenticator = {
   },
 };
 
-describe('the same table for people', () => {
+describe('access rights for users', () => {
   const api = useApi({ authenticator, maxActiveKeys: 1000 });
   let organizationId = '';
   let clusterId = '';
@@ -191,7 +191,7 @@ describe('the same table for people', () => {
     narrow: 'member',
   };
 
-  it.each(roleRows)('$route', async (row) => {
+  it.each(roleRows)('are enforced for every role: $route', async (row) => {
     const [method = 'GET', path = ''] = row.route.split(' ');
     // Keys alone use models; engines and their counters are not there.
     if (row.isOpenai === true || /^\/v1\/(?:pricing|admin\/(?:engines|hosts|reconcile))/.test(path)) return;
@@ -205,8 +205,8 @@ describe('the same table for people', () => {
   });
 });
 
-describe('a key that a platform admin makes in another organization', () => {
-  it('has that organization’s rights, and none of the platform’s', async () => {
+describe('a key created by a platform admin in another organization', () => {
+  it('has the rights of that organization, and no platform rights', async () => {
     const { gateway } = bench;
     const answer = await bench.post(`/v1/keys?organization_id=${admin.id}`, { scope: 'management' });
     const made: Body = await answer.json();

@@ -85,8 +85,8 @@ async function newCluster(): Promise<void> {
   clusterId = (await ask('/v1/clusters', { body })).body.id;
 }
 
-describe('a node that something is applied on', () => {
-  it('is not removed until that is destroyed or forgotten, and a machine that gets its name has none of it', async () => {
+describe('a node with applied resources', () => {
+  it('is not removed until they are destroyed or forgotten; a new node of that name has none', async () => {
     await newCluster();
     const first = await apply('a');
     expect(first).toMatchObject({ status: 'APPLIED', outputs: { address: { value: '10.9.8.1' } } });
@@ -110,7 +110,7 @@ describe('a node that something is applied on', () => {
     expect((await then('destroy', second)).status).toBe(202);
   });
 
-  it('is not removed while a run for it waits or goes on', async () => {
+  it('is not removed while a run for it is pending or running', async () => {
     await newCluster();
     const body = { cluster_id: clusterId, node: 'a', inputs: {} };
     const { body: run } = await ask('/v1/stacks/where/apply', { key: mine.key, body });
@@ -121,7 +121,7 @@ describe('a node that something is applied on', () => {
       expect([status, answer.error.message]).toEqual([409, expect.stringContaining(run.id)]);
   });
 
-  it('keeps it under another name: apply finds it there, and destroy removes it', async () => {
+  it('keeps its resources when renamed: apply finds them, and destroy removes them', async () => {
     await newCluster();
     const first = await apply('a');
     expect((await rename('a', 'c')).status).toBe(200);
@@ -134,7 +134,7 @@ describe('a node that something is applied on', () => {
     expect((await remove('c')).status).toBe(204);
   });
 
-  it('is renamed to the name of one that is gone', async () => {
+  it('can take the name of a removed node', async () => {
     await newCluster();
     expect((await add({ name: 'b' })).status).toBe(201);
     const gone = await apply('b');
@@ -154,7 +154,7 @@ describe('a web address of the whole cluster', () => {
   });
   const shown = async ({ id }: Body): Promise<Body> => (await ask(`/v1/runs/${id}`, { key: mine.key })).body;
 
-  it('stops with its node: it leads to no other one, and to none that gets the name', async () => {
+  it('stops when its node is removed, and does not move to another node or one of that name', async () => {
     await newCluster();
     expect((await add({ name: 'b' })).status).toBe(201);
     const [first, second] = [await applyStack('page', {}), await applyStack('where', {})];
@@ -168,7 +168,7 @@ describe('a web address of the whole cluster', () => {
     expect(again).toMatchObject({ status: 'APPLIED', url: first.url, url_problem: null });
   });
 
-  it('goes with the name of its node, and stays when another one is removed', async () => {
+  it('follows a rename of its node, and stays when another node is removed', async () => {
     await newCluster();
     expect((await add({ name: 'b' })).status).toBe(201);
     const run = await applyStack('page', { inputs: { node: 'b' } });

@@ -92,8 +92,8 @@ beforeAll(async () => {
   if (pushed.status !== 201) throw new Error(await pushed.text());
 });
 
-describe('a cluster that goes to another organization', () => {
-  it('takes its runs along: the one before sees none of them and changes none', async () => {
+describe('a cluster moved to another organization', () => {
+  it('takes its runs along: the former organization can neither see nor change them', async () => {
     const clusterId = await cluster();
     const { body: run } = await apply(clusterId, {});
     expect(await ended(run.id)).toMatchObject({ status: 'APPLIED' });
@@ -118,7 +118,7 @@ describe('a cluster that goes to another organization', () => {
     ]);
   });
 
-  it('stays while a run of it waits or goes on, which the refusal names', async () => {
+  it('returns 409 with the run while one is pending or running', async () => {
     const clusterId = await cluster();
     const { body: run } = await apply(clusterId, { seconds: 600 });
     const { body: next } = await apply(clusterId, {});
@@ -134,7 +134,7 @@ describe('a cluster that goes to another organization', () => {
     expect((await move()).status).toBe(200);
   });
 
-  it('may leave one that is suspended', async () => {
+  it('can leave a suspended organization', async () => {
     const closed = await openOrganization(bench.gateway, '5');
     const body = { name: 'left-behind', organization_id: closed.id, nodes };
     const { id } = (await ask('/v1/clusters', { body })).body;
@@ -145,7 +145,7 @@ describe('a cluster that goes to another organization', () => {
     expect((await move(closed.id)).status).toBe(409);
   });
 
-  it('ends the logs that somebody of the one before reads', async () => {
+  it('ends logs that the former organization is reading', async () => {
     const clusterId = await cluster();
     const { body: run } = await apply(clusterId, { seconds: 600 });
     const log = await follow(run.id, mine.key);
@@ -160,8 +160,8 @@ describe('a cluster that goes to another organization', () => {
   });
 });
 
-describe('a private stack of somebody else', () => {
-  it('is applied by no administrator of the platform, who only knows of it', async () => {
+describe('a private stack of another user', () => {
+  it('cannot be applied by a platform administrator, who sees only its metadata', async () => {
     const form = new FormData();
     form.append('file', new File([new Uint8Array(packOf({ 'main.tf': module }))], 'of-mine.zip'));
     const headers = { authorization: `Bearer ${mine.key}` };
@@ -175,7 +175,7 @@ describe('a private stack of somebody else', () => {
     await ended((await ask(`/v1/runs?cluster_id=${clusterId}`)).body.data[0].id);
   });
 
-  it('is tried again by nobody but who may apply it, and not with inputs from before a move', async () => {
+  it('is retried only by users who may apply it, and not with inputs from before a move', async () => {
     const clusterId = await cluster();
     const canceled = async (stack: string): Promise<string> => {
       const body = { cluster_id: clusterId, inputs: { seconds: 600 } };
@@ -201,7 +201,7 @@ describe('a private stack of somebody else', () => {
 });
 
 describe('a deleted cluster', () => {
-  it('has no run that could be destroyed or tried again', async () => {
+  it('has no run that can be destroyed or retried', async () => {
     const clusterId = await cluster();
     const { body: run } = await apply(clusterId, {});
     await ended(run.id);
@@ -211,8 +211,8 @@ describe('a deleted cluster', () => {
   });
 });
 
-describe('a log that is followed', () => {
-  it('ends when its key is revoked, and holds up no other request of the key', async () => {
+describe('a followed run log', () => {
+  it("ends when its key is revoked, and leaves the key's other requests running", async () => {
     const { body: made } = await ask('/v1/keys', { key: mine.key, body: { name: 'reader', scope: 'management' } });
     const { body: run } = await apply(await cluster(), { seconds: 600 });
     const logs = await Promise.all(Array.from({ length: 6 }, () => follow(run.id, made.secret)));
@@ -224,7 +224,7 @@ describe('a log that is followed', () => {
     await ended(run.id);
   });
 
-  it('is refused when a key reads sixteen already', async () => {
+  it('is rejected when a key follows sixteen logs already', async () => {
     const { body: run } = await apply(await cluster(), { seconds: 600 });
     const logs = await Promise.all(Array.from({ length: 16 }, () => follow(run.id, bench.gateway.key)));
     expect(logs.map(({ status }) => status)).toEqual(logs.map(() => 200));
@@ -240,7 +240,7 @@ describe('a log that is followed', () => {
     await ended(run.id);
   });
 
-  it('says that it was removed, long after the run has ended', async () => {
+  it('reports that the log was removed, long after the run has ended', async () => {
     const [old, young] = [(await apply(await cluster(), {})).body, (await apply(await cluster(), {})).body];
     for (const { id } of [old, young]) await ended(id);
     const db = connectDb(bench.gateway.databaseUrl, { poolMax: 1 });
@@ -265,7 +265,7 @@ describe('a log that is followed', () => {
     expect(kept.body.data.length).toBeGreaterThan(0);
   });
 
-  it('begins anywhere a reader says', async () => {
+  it('starts at any Last-Event-ID', async () => {
     const { body: run } = await apply(await cluster(), {});
     const { log_lines: lines } = await ended(run.id);
     for (const last of ['9007199254740991', '-1', '1e3', 'x', '']) {
@@ -277,8 +277,8 @@ describe('a log that is followed', () => {
   });
 });
 
-describe('inputs', () => {
-  it('may be called as what every object has', async () => {
+describe('stack inputs', () => {
+  it('can have the names of object properties such as constructor', async () => {
     const { body: run } = await apply(await cluster(), {});
     expect(await ended(run.id)).toMatchObject({ outputs: { made: { value: 'made' } } });
   });

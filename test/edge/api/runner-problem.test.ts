@@ -10,7 +10,7 @@ async function ask(route: string, options: object = {}): Promise<{ status: numbe
   return { status: answer.status, body: await answer.json() };
 }
 
-it('names the missing program with its path to a platform administrator, and not to an organization', async () => {
+it('names the missing program with its path to a platform administrator only', async () => {
   const { id, key } = await openOrganization(bench.gateway, '5');
   const { body: cluster } = await ask('/v1/clusters', { body: { name: 'own', organization_id: id, nodes } });
   const apply = { body: { cluster_id: cluster.id, inputs: { folder: '/tmp/x', slots: 1 } } };

@@ -63,8 +63,8 @@ beforeAll(async () => {
   if (pushed.status !== 201) throw new Error(await pushed.text());
 });
 
-describe('applying is refused', () => {
-  it('with a sensitive input that no log could hide', async () => {
+describe('a rejected apply', () => {
+  it('names a sensitive input that is too short to hide in logs', async () => {
     const refused = await apply(await cluster('short'), { password: 'abc' });
     expect(refused.status).toBe(400);
     expect(refused.body.error.details).toEqual([
@@ -72,19 +72,19 @@ describe('applying is refused', () => {
     ]);
   });
 
-  it('with all that is wrong with inputs and node', async () => {
+  it('names all problems of inputs and node', async () => {
     const refused = await apply(await cluster('refused'), { word: 7, colour: 'red' }, { node: 'n-2' });
     expect(refused.status).toBe(400);
     const fields = refused.body.error.details.map(({ field }: Body) => field);
     expect(fields.toSorted()).toEqual(['inputs.colour', 'inputs.password', 'inputs.word', 'node']);
   });
 
-  it('to a cluster of another organization, as to one that is not there', async () => {
+  it('returns 404 for a cluster of another organization', async () => {
     const body = { cluster_id: await cluster('foreign'), inputs: { password: 'secret-1' } };
     expect((await ask('/v1/stacks/words/apply', { key: theirs.key, body })).status).toBe(404);
   });
 
-  it('to a cluster that was deleted', async () => {
+  it('returns 404 for a deleted cluster', async () => {
     const id = await cluster('deleted');
     expect((await ask(`/v1/clusters/${id}`, { method: 'DELETE' })).status).toBe(204);
     expect((await apply(id, { password: 'secret-1' })).status).toBe(404);
@@ -92,7 +92,7 @@ describe('applying is refused', () => {
 });
 
 describe('a run', () => {
-  it('is followed line by line to its end, is nobody else’s, and is destroyed', async () => {
+  it('is followed line by line to its end, is hidden from others, and is destroyed', async () => {
     const clusterId = await cluster('research');
     const { status, body: run } = await apply(clusterId, { password: 'secret-1' });
     expect([status, run.stack, run.cluster_id, run.node]).toEqual([202, 'words', clusterId, null]);
@@ -121,7 +121,7 @@ describe('a run', () => {
     expect((await ask(`/v1/runs/${run.id}`, { key: mine.key })).body.status).toBe('SUPERSEDED');
   });
 
-  it('is one for an Idempotency-Key and one request, and a removal or a retry that is asked for twice is one', async () => {
+  it('is created once for an Idempotency-Key; a repeated destroy or retry is one run', async () => {
     const clusterId = await cluster('once');
     const [other, body] = [await cluster('once-more'), { cluster_id: clusterId, inputs: { password: 'secret-1' } }];
     const headers = { 'idempotency-key': 'form-1' };
@@ -166,7 +166,7 @@ describe('a run', () => {
     ).toBe(400);
   });
 
-  it('that waits fails when its cluster is deleted', async () => {
+  it('fails when its cluster is deleted while it is pending', async () => {
     const clusterId = await cluster('short-lived');
     const runs = [await apply(clusterId, { password: 'secret-1' }), await apply(clusterId, { password: 'secret-2' })];
     expect((await ask(`/v1/clusters/${clusterId}`, { method: 'DELETE' })).status).toBe(204);

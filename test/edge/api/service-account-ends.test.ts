@@ -4,8 +4,8 @@ import { refusal, useServiceAccounts } from '#test/api/service-account-support.t
 const { api, open, makeProject, sdkOf, ask, make, works } = useServiceAccounts();
 const dayMs = 86_400_000;
 
-describe('the end of a service account', () => {
-  it('comes with its archived project, whose other keys stay; taken up again, it has none', async () => {
+describe('deleting a service account', () => {
+  it('happens when its project is archived, keeps other keys, and is not undone by unarchiving', async () => {
     const place = await open();
     const [one, two] = [await make(place), await make(place)];
     const elsewhere = await make({ ...place, projectId: await makeProject(place.key) });
@@ -32,7 +32,7 @@ describe('the end of a service account', () => {
     await make(place, { name: one.name });
   });
 
-  it('leaves nothing that works where accounts are made while their project is archived', async () => {
+  it('leaves no working key for accounts created while their project is archived', async () => {
     const place = await open();
     const before = await make(place);
     const made = Array.from({ length: 8 }, (_, index) => ask(place, '', { body: { name: `number ${index}` } }));
@@ -45,7 +45,7 @@ describe('the end of a service account', () => {
     for (const secret of secrets) expect(await works(secret)).toBe(false);
   });
 
-  it('leaves no key that works where keys are made and rotated while it is deleted, by two at once', async () => {
+  it('leaves no working key when keys are created and rotated during two deletions', async () => {
     const place = await open();
     const { id, api_key: first } = await make(place);
     const making = [1, 2, 3].map(() => ask(place, `/${id}/api_keys`, { body: {} }));
@@ -66,7 +66,7 @@ describe('the end of a service account', () => {
     expect(refusal(late)).toEqual([409, 'conflict', null]);
   });
 
-  it('is no end of a key of somebody else, and an expired key ends alone', async () => {
+  it('ends no key of other owners; an expired key ends without its account', async () => {
     const place = await open();
     const { id } = await make(place, { expires_in_seconds: 86_400 });
     const { body: second } = await ask(place, `/${id}/api_keys`, { body: { expires_in_seconds: null } });

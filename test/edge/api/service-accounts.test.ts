@@ -10,7 +10,7 @@ const { api, open, makeProject, sdkOf, ask, make, works } = useServiceAccounts()
 
 const nobody = formatId('svc_acct', uuidv7());
 
-describe('a service account is refused', () => {
+describe('a service account request', () => {
   let untouched: Place;
   beforeAll(async () => {
     untouched = await open();
@@ -28,12 +28,12 @@ describe('a service account is refused', () => {
     [{ name: 'x', expires_in_seconds: 60, create_service_account_only: true }, 'expires_in_seconds'],
     [{ name: 'x', create_service_account_only: 'yes' }, 'create_service_account_only'],
     [{ name: 'x', role: 'owner' }, 'role'],
-  ])('with %j', async (body, param) => {
+  ])('returns 400 for %j', async (body, param) => {
     expect(refusal(await ask(untouched, '', { body }))).toEqual([400, 'invalid_request_error', param]);
     expect((await ask(untouched)).body.data).toEqual([]);
   });
 
-  it('another role, and limits of paging that mean nothing', async () => {
+  it('returns 400 for another role and for invalid paging parameters', async () => {
     const place = await open();
     const { id } = await make(place);
     const owner = await ask(place, `/${id}`, { body: { role: 'owner' } });
@@ -47,7 +47,7 @@ describe('a service account is refused', () => {
     }
   });
 
-  it('of another organization and of another project as one that is not there', async () => {
+  it('returns the same error for another organization or project and an unknown account', async () => {
     const [mine, other] = [await open(), await open()];
     const beside: Place = { ...mine, projectId: await makeProject(mine.key) };
     const [theirs, own] = [await make(other), await make(mine)];
@@ -74,7 +74,7 @@ describe('a service account is refused', () => {
     expect([await works(theirs.api_key.value), await works(own.api_key.value)]).toEqual([true, true]);
   });
 
-  it('in an archived project, and in a closed organization', async () => {
+  it('is rejected in an archived project and in a closed organization', async () => {
     const place = await open();
     await api().ask(`/v1/projects/${place.projectId}/archive`, { method: 'POST', key: place.key });
     expect(refusal(await ask(place, '', { body: { name: 'x' } }))).toEqual([409, 'conflict', null]);
@@ -85,7 +85,7 @@ describe('a service account is refused', () => {
     expect(refusal(closed)).toEqual([409, 'conflict', null]);
   });
 
-  it('with a name that another one of its project has, in any case; another project may have it', async () => {
+  it('is rejected with a name used in its project, in any case, but not with one used in another project', async () => {
     const place = await open();
     const { id } = await make(place, { name: 'Nightly' });
     const other = await make(place);
@@ -99,7 +99,7 @@ describe('a service account is refused', () => {
     await make({ ...place, projectId: await makeProject(place.key) }, { name: 'nightly' });
   });
 
-  it('as the 21st of a project, of many that are made at once too', async () => {
+  it('is rejected for the 21st account of a project, also when many are created at once', async () => {
     const place = await open();
     const asked = Array.from({ length: 24 }, (_, index) => ask(place, '', { body: { name: `number ${index}` } }));
     const statuses = (await Promise.all(asked)).map(({ status }) => status);
@@ -111,8 +111,8 @@ describe('a service account is refused', () => {
   });
 });
 
-describe('a key of a service account is refused', () => {
-  it('with another scope, in another project, of another organization, and changed into one', async () => {
+describe('a service account key', () => {
+  it('is rejected with another scope, project or organization, and cannot be changed into one', async () => {
     const [mine, other] = [await open(), await open()];
     const [own, theirs] = [await make(mine), await make(other)];
     const at = { key: mine.key };
@@ -136,7 +136,7 @@ describe('a key of a service account is refused', () => {
     expect(refusal(scoped)).toEqual([400, 'invalid_request_error', 'scopes']);
   });
 
-  it('as the sixth of its account, and counts for no other', async () => {
+  it('is rejected as the sixth of its account, and counts for no other account', async () => {
     const place = await open();
     const { id } = await make(place);
     const more = (): Promise<Answer> => ask(place, `/${id}/api_keys`, { body: {} });
@@ -157,7 +157,7 @@ describe('a key of a service account is refused', () => {
     expect((await make(place)).api_key.value).toMatch(/^sk-hg-/);
   });
 
-  it('another project, by X-Project-ID; its own may be named', async () => {
+  it('returns 400 for another project in X-Project-ID, and accepts its own', async () => {
     const place = await open();
     const { api_key: made } = await make(place);
     const at = (id: string): Promise<Answer> =>
@@ -167,7 +167,7 @@ describe('a key of a service account is refused', () => {
     expect(refusal(await at(beside))).toEqual([400, 'invalid_request_error', 'X-Project-ID']);
   });
 
-  it('to see people and what administers: it is a plain member, and no person', async () => {
+  it('cannot read users, keys, the audit log or project administration', async () => {
     const place = await open();
     const { id, api_key: made } = await make(place);
     expect((await api().ask('/v1/users', { key: made.value })).body.data).toEqual([]);
@@ -183,7 +183,7 @@ describe('a key of a service account is refused', () => {
 });
 
 describe('a service account', () => {
-  it('is made, read, listed, renamed and deleted by the unchanged SDK', async () => {
+  it('is created, read, listed, renamed and deleted by the unchanged SDK', async () => {
     const place = await open();
     const { serviceAccounts } = sdkOf(place);
     const { projectId: project_id } = place;
@@ -221,7 +221,7 @@ describe('a service account', () => {
     expect((await serviceAccounts.list(project_id)).data.map(({ id }) => id)).toEqual([bare.id]);
   });
 
-  it('is listed newest first, page by page, each once', async () => {
+  it('is listed newest first, in pages, each once', async () => {
     const place = await open();
     const names = Array.from({ length: 7 }, (_, index) => `Number ${index}`);
     for (const name of names) await make(place, { name });
@@ -230,7 +230,7 @@ describe('a service account', () => {
     expect(seen).toEqual(names.toReversed());
   });
 
-  it('owns its keys, in the lists of a project and in /v1/keys', async () => {
+  it('owns its keys, in the lists of its project and of /v1/keys', async () => {
     const place = await open();
     const { id, name, created_at: since, api_key: first } = await make(place);
     const { body: second } = await api().ask('/v1/keys', {
@@ -253,7 +253,7 @@ describe('a service account', () => {
     expect([await works(second.secret), await works(rotated.body.secret)]).toEqual([false, true]);
   });
 
-  it('outlives who made it, with its keys', async () => {
+  it('outlives its creator, with its keys', async () => {
     const { id: organizationId, key } = await api().organization();
     const projectId = await makeProject(key);
     const email = `${uuidv7()}@example.com`;
@@ -279,7 +279,7 @@ describe('a service account', () => {
     expect(body).toMatchObject({ status: 'active', service_account_id: made.id });
   });
 
-  it('stands in the audit log: who made, renamed and deleted it, and its keys; without a secret', async () => {
+  it('has audit entries for create, rename, delete and its keys, without secrets', async () => {
     const place = await open();
     const made = await make(place, { name: 'CI' });
     await ask(place, `/${made.id}`, { body: { name: 'CI' } });

@@ -79,7 +79,7 @@ describe('a signed-in user', () => {
     signedIn.set('operator', { ...base, scope: 'management', platformRole: 'admin' });
   });
 
-  it('is refused what scope and role do not allow', async () => {
+  it('is rejected where scope and role do not allow the request', async () => {
     const refused = await Promise.all([
       ask('nobody', '/v1/keys'),
       ask('reader', '/v1/keys'),
@@ -90,7 +90,7 @@ describe('a signed-in user', () => {
     expect(refused.map(({ status }) => status)).toEqual([401, 403, 403, 403, 403]);
   });
 
-  it('sees of usage what its own keys did, where it may not see all of the organization', async () => {
+  it("sees only the usage of their own keys without access to the organization's", async () => {
     expect((await ask('reader', '/v1/usage/requests')).body.data).toEqual([]);
     expect((await ask('reader', '/v1/usage/summary')).body.totals.num_model_requests).toBe(0);
     const missing = await ask('reader', `/v1/usage/requests/${uuidv7()}`);
@@ -99,7 +99,7 @@ describe('a signed-in user', () => {
     expect([status, body.data]).toEqual([200, []]);
   });
 
-  it('makes, changes and revokes keys, which act for that user', async () => {
+  it('creates, changes and revokes keys, which act for that user', async () => {
     const made = await ask('manager', '/v1/keys', { body: { name: 'mine' } });
     expect(made.status).toBe(201);
     const path = `/v1/keys/${made.body.id}`;
@@ -114,7 +114,7 @@ describe('a signed-in user', () => {
     expect(row).toEqual({ user_id: user.id });
   });
 
-  it('makes and archives projects, and has an hour of requests of its own', async () => {
+  it('creates and archives projects, and has a separate hourly limit', async () => {
     const made = await ask('manager', '/v1/projects', { body: { name: 'mine' } });
     expect(made.status).toBe(201);
     const archived = await ask('manager', `/v1/projects/${made.body.id}/archive`, { method: 'POST' });
@@ -123,7 +123,7 @@ describe('a signed-in user', () => {
     expect(remaining(archived)).toBe(remaining(made) - 1);
   });
 
-  it('opens organizations and books credits as an administrator of the platform', async () => {
+  it('creates organizations and posts credits as a platform administrator', async () => {
     const opened = await ask('operator', '/v1/organizations', { body: { name: 'Water Works' } });
     expect(opened.status).toBe(201);
     expect(await authorOf(opened.body.id)).toEqual([by(opened, 'organization.created')]);
@@ -137,7 +137,7 @@ describe('a signed-in user', () => {
     expect([...keys]).toEqual([{ actor_user_id: user.id, actor_key_id: null }]);
   });
 
-  it('commands engines as an administrator of the platform', async () => {
+  it('sends engine commands as a platform administrator', async () => {
     expect((await ask('manager', '/v1/admin/engines/plain/stop', { method: 'POST' })).status).toBe(403);
     const stopped = await ask('operator', '/v1/admin/engines/plain/stop', { method: 'POST' });
     expect(stopped.status).toBe(202);
@@ -146,7 +146,7 @@ describe('a signed-in user', () => {
     expect(await authorOf('engines')).toEqual([by(reloaded, 'engines.reloaded')]);
   });
 
-  it('deletes what is stored of a request', async () => {
+  it('deletes the stored content of a request', async () => {
     const requestId = uuidv7();
     api().contents.add({
       organizationId: signedIn.get('manager')?.organizationId ?? '',
@@ -161,7 +161,7 @@ describe('a signed-in user', () => {
     expect(await authorOf(requestId)).toEqual([by(deleted, 'usage_content.deleted')]);
   });
 
-  it('sees the balance of the organization, without headers of limits that only keys have', async () => {
+  it("sees the organization's balance, without rate-limit headers", async () => {
     const { status, headers } = await ask('reader', '/v1/wallet');
     expect([status, headers.get('x-ratelimit-limit-requests')]).toEqual([200, null]);
   });

@@ -53,7 +53,7 @@ async function iconOf(name: string, icon: string) {
   return () => fetch(new URL(`/v1/stacks/${name}/icon`, api().url), { headers });
 }
 
-describe('the image of a stack is refused', () => {
+describe('a rejected stack image', () => {
   it.each([
     ['svg', 'https://images.example/icon.svg'],
     ['large', 'https://images.example/large.png'],
@@ -63,7 +63,7 @@ describe('the image of a stack is refused', () => {
     ['unknown', 'https://nowhere.example/icon.png'],
     ['literal', 'https://127.0.0.1/icon.png'],
     ['emoji', '🧵'],
-  ])('%s', async (name, icon) => {
+  ])('returns 404: %s', async (name, icon) => {
     const answer = await (await iconOf(name, icon))();
     expect([answer.status, await answer.text()]).toEqual([
       404,
@@ -72,8 +72,8 @@ describe('the image of a stack is refused', () => {
   });
 });
 
-describe('the image of a stack', () => {
-  it('is fetched once, and is what its bytes are, whatever its server calls it', async () => {
+describe('a stack image', () => {
+  it("is fetched once, and has the type of its bytes, not of its server's header", async () => {
     const read = await iconOf('png', 'https://images.example/icon.png');
     for (let times = 0; times < 3; times += 1) {
       const answer = await read();
@@ -84,7 +84,7 @@ describe('the image of a stack', () => {
     expect(asked).toBe(1);
   });
 
-  it('may lie in the icon itself', async () => {
+  it('can be a data URL', async () => {
     const answer = await (await iconOf('data', `data:image/png;base64,${png.toString('base64')}`))();
     expect(answer.headers.get('content-type')).toBe('image/png');
     expect(Buffer.from(await answer.arrayBuffer()).equals(png)).toBe(true);

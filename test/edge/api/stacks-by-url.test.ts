@@ -84,7 +84,7 @@ afterAll(() => server?.close());
 const push = (url: string, fields: object = {}): Promise<Answer> =>
   api().ask('/v1/stacks', { body: { url, ...fields } });
 
-describe('a package by URL is refused, and nothing inside is asked,', () => {
+describe('a rejected package URL', () => {
   it.each([
     ['http://packages.example/queue.zip', 'https://'],
     ['file:///etc/passwd', 'https://'],
@@ -122,7 +122,7 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
     ['https://azure.example/', 'not public'],
     ['https://unique.example/', 'not public'],
     ['https://nowhere.example/', 'has an unknown host'],
-  ])('with %s', async (url, message) => {
+  ])('returns 422 without a connection to a private address: %s', async (url, message) => {
     const before = current().dialed.length;
     const { status, body } = await push(url);
     expect([status, body.error.code]).toEqual([422, 'PACKAGE_INVALID']);
@@ -144,25 +144,31 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
     ['/encoded', 'a content encoding'],
     ['/error', 'status 500'],
     ['/nothing', 'status 404'],
-  ])('after it was asked for at %s', async (path, message) => {
-    const { status, body } = await push(`https://packages.example${path}`);
-    expect([status, body.error.details]).toEqual([422, [{ field: 'url', message: expect.stringContaining(message) }]]);
-    expect(JSON.stringify(body)).not.toContain('secret');
-    expect(current().dialed.every((address) => address.startsWith('93.184.215.'))).toBe(true);
-  });
+  ])(
+    'returns 422 after its redirect or response, without a connection to a private address: %s',
+    async (path, message) => {
+      const { status, body } = await push(`https://packages.example${path}`);
+      expect([status, body.error.details]).toEqual([
+        422,
+        [{ field: 'url', message: expect.stringContaining(message) }],
+      ]);
+      expect(JSON.stringify(body)).not.toContain('secret');
+      expect(current().dialed.every((address) => address.startsWith('93.184.215.'))).toBe(true);
+    },
+  );
 
-  it.each(['/large', '/endless'])('where it is too large: %s', async (path) => {
+  it.each(['/large', '/endless'])('returns 413 when the package is too large: %s', async (path) => {
     const { status, body } = await push(`https://packages.example${path}`);
     expect([status, body.error.code]).toEqual([413, 'PACKAGE_TOO_LARGE']);
   });
 
-  it('where it is no zip, whatever its name', async () => {
+  it('returns 422 when the response is not a zip', async () => {
     expect((await push('https://packages.example/page')).body.error.details).toEqual([
       { field: 'file', message: expect.stringContaining('is not a zip') },
     ]);
   });
 
-  it('with fields that are wrong, all of them', async () => {
+  it('names all invalid fields', async () => {
     const { status, body } = await push('https://packages.example/queue.zip', { name: '-', colour: 1 });
     expect([status, body.error.details.map(({ field }: { field: string }) => field)]).toEqual([
       400,
@@ -172,7 +178,7 @@ describe('a package by URL is refused, and nothing inside is asked,', () => {
 });
 
 describe('a package by URL', () => {
-  it.each(['/queue.zip', '/moved', '/elsewhere'])('is fetched from %s without anything of the caller', async (path) => {
+  it.each(['/queue.zip', '/moved', '/elsewhere'])("is fetched from %s without the caller's headers", async (path) => {
     const name = `by-url${path.replace('/', '-').replace('.zip', '')}`;
     const { status, body } = await push(`https://packages.example${path}`, { name });
     expect([status, body.title]).toEqual([201, 'From afar']);
@@ -192,11 +198,11 @@ describe('a package by URL', () => {
     }
   });
 
-  it('takes its name from the address where nothing else says one', async () => {
+  it('gives the stack its name when no other is given', async () => {
     expect((await push('https://packages.example/queue.zip')).body.name).toBe('queue');
   });
 
-  it('comes from another address of its host where the first one is silent, and not at all where all are', async () => {
+  it('is fetched from a second address of its host when the first is silent, and fails when all are', async () => {
     expect((await push('https://half.example/queue.zip', { name: 'half' })).status).toBe(201);
     const { body } = await push('https://silent.example/queue.zip', { name: 'silent' });
     expect(body.error.details).toEqual([{ field: 'url', message: expect.stringContaining('within 2 seconds') }]);

@@ -6,7 +6,7 @@ import type { Answer } from '#test/api/test-api.ts';
 const { api, ask, keys, upload } = useStacks();
 
 describe('changes of a stack', () => {
-  it('are refused to who may not make them', async () => {
+  it('are rejected for users without the right', async () => {
     await upload(packOf({}), { name: 'global-one' });
     await upload(packOf({}), { name: 'mine-one' }, keys.mine);
     const patch = (name: string, key: string, body: object): Promise<Answer> =>
@@ -33,7 +33,7 @@ describe('changes of a stack', () => {
     expect((await patch('mine-one', keys.mine, {})).status).toBe(400);
   });
 
-  it('are made by the owner and by administrators, who may make a stack global', async () => {
+  it('are made by the owner and by administrators, who can make a stack global', async () => {
     const { body } = await upload(packOf({}), { name: 'to-share' }, keys.mine);
     const patch = (key: string | undefined, change: object): Promise<Answer> =>
       ask('/v1/stacks/to-share', { method: 'PATCH', body: change, ...(key !== undefined && { key }) });
@@ -58,7 +58,7 @@ describe('changes of a stack', () => {
     ]);
   });
 
-  it('stand in the audit log', async () => {
+  it('have audit entries', async () => {
     const { body } = await upload(packOf({}), { name: 'audited' }, keys.mine);
     await upload(packOf({ 'b.txt': '' }), { name: 'audited' }, keys.mine);
     await ask('/v1/stacks/audited', { key: keys.mine, method: 'PATCH', body: { title: 'Other' } });
@@ -74,7 +74,7 @@ describe('changes of a stack', () => {
     ]);
   });
 
-  it('leave a version that is held where it is, and nothing else', async () => {
+  it('keep the latest five versions and one that a run holds, even when the stack is deleted', async () => {
     const zip = packOf({ 'held.txt': 'held' });
     const { body } = await upload(zip, { name: 'held' }, keys.mine);
     const [row] = await api().db.sql`select id from stack_versions where sha256 = ${body.version.sha256}`;

@@ -88,8 +88,8 @@ async function destroyed(runs: Runs, run: Run): Promise<void> {
   await becomes(result.run, 'DESTROYED');
 }
 
-describe('versions of a stack that was applied', () => {
-  it('stay while they may be destroyed, and go with what they made: twenty updates leave the latest five', async () => {
+describe('versions of an applied stack', () => {
+  it('stay until their resources are destroyed: after twenty updates the latest five stay', async () => {
     const runs = runsOf();
     const clusterId = uuidv7();
     let last: Run | null = null;
@@ -107,7 +107,7 @@ describe('versions of a stack that was applied', () => {
     expect(await numbersOf('often')).toEqual([]);
   });
 
-  it('go at once when the run is forgotten, and with them a stack that was deleted', async () => {
+  it('are deleted when the run is forgotten, together with a deleted stack', async () => {
     const runs = runsOf();
     const run = await applied(runs, 'forgotten', uuidv7(), 'x');
     expect((await ask('/v1/stacks/forgotten', { key: keys.mine, method: 'DELETE' })).status).toBe(204);
@@ -117,7 +117,7 @@ describe('versions of a stack that was applied', () => {
     expect(await runs.destroy(run.id, systemAuthor)).toEqual({ kind: 'stack_gone' });
   });
 
-  it('stay for what another cluster has, and for a state that could not be saved', async () => {
+  it('stay while another cluster has resources, or a state was not saved', async () => {
     const runs = runsOf();
     const [one, two] = [uuidv7(), uuidv7()];
     const first = await applied(runs, 'shared', one, 'x');
@@ -130,7 +130,7 @@ describe('versions of a stack that was applied', () => {
     expect(await numbersOf('shared')).toEqual([1]);
   });
 
-  it('of runs that made nothing go with their logs', async () => {
+  it('are deleted with the logs of runs that created nothing', async () => {
     const runs = runsOf();
     const failed = await applied(runs, 'failing', uuidv7(), 'x');
     await becomes(failed, 'FAILED', { failure_code: 'PLAN_FAILED', prepared: true });
@@ -142,7 +142,7 @@ describe('versions of a stack that was applied', () => {
     expect(await numbersOf('failing')).toEqual([]);
   });
 
-  it('of runs that never began go at once: pushing and canceling fills nothing', async () => {
+  it('are deleted at once for runs that never started, so push and cancel fill no storage', async () => {
     const runs = runsOf();
     for (let number = 1; number <= 8; number += 1) {
       const run = await applied(runs, 'canceled', uuidv7(), String(number));
@@ -154,7 +154,7 @@ describe('versions of a stack that was applied', () => {
     expect(await packagesOf('canceled')).toBe(5);
   });
 
-  it('that runs hold are bounded, until one lets go', async () => {
+  it('are limited in number while runs hold them', async () => {
     const runs = runsOf();
     const clusterId = uuidv7();
     for (let number = 1; number <= 50; number += 1) await applied(runs, 'held', clusterId, String(number));
@@ -169,7 +169,7 @@ describe('versions of a stack that was applied', () => {
     expect(await numbersOf('held')).toEqual([47, 48, 49, 50, 51]);
   });
 
-  it('are there or gone for a destroy that is asked for at the same moment, and counted once', async () => {
+  it('are present or deleted, and counted once, during a concurrent destroy', async () => {
     const runs = runsOf();
     for (let round = 0; round < 8; round += 1) {
       const name = `racing-${round}`;

@@ -7,23 +7,23 @@ import type { Answer } from '#test/api/test-api.ts';
 
 const { api, ask, keys, upload, send } = useStacks();
 
-describe('uploads', () => {
+describe('stack uploads', () => {
   it.each([
     ['no key', null, 401, 'UNAUTHORIZED'],
     ['a wrong key', 'sk-hg-nothing', 401, 'UNAUTHORIZED'],
-  ])('are refused with %s', async (_, key, status, code) => {
+  ])('are rejected with %s', async (_, key, status, code) => {
     const answer = await ask('/v1/stacks', { method: 'POST', body: { url: 'https://example.org' }, key });
     expect(refusal(answer)).toEqual([status, code]);
   });
 
-  it('are refused with a key that may infer alone', async () => {
+  it('are rejected with inference keys', async () => {
     for (const key of [keys.inference, keys.adminInference]) {
       expect(refusal(await upload(packOf({}), { name: 'by-app' }, key))).toEqual([403, 'FORBIDDEN']);
     }
     expect((await ask('/v1/stacks/by-app')).status).toBe(404);
   });
 
-  it('are refused as another type, without a body, without a boundary, and as no form', async () => {
+  it('are rejected with another type, no body, no boundary, or no form', async () => {
     const post = (body: unknown, type: string): Promise<Answer> =>
       ask('/v1/stacks', { method: 'POST', body, headers: { 'content-type': type } });
     expect(refusal(await post('x', 'text/plain'))).toEqual([415, 'UNSUPPORTED_MEDIA_TYPE']);
@@ -36,7 +36,7 @@ describe('uploads', () => {
     ]);
   });
 
-  it('tell every field of the form that is wrong', async () => {
+  it('return all invalid fields of the form', async () => {
     const form = new FormData();
     for (const [name, value] of Object.entries({
       name: 'No Name',
@@ -53,13 +53,13 @@ describe('uploads', () => {
     expect(fields.toSorted()).toEqual(['colour', 'file', 'icon', 'name', 'title']);
   });
 
-  it('are refused when they are too large', async () => {
+  it('are rejected when they are too large', async () => {
     const large = Buffer.alloc(10 * 1024 * 1024 + 1);
     expect(refusal(await upload(large))).toEqual([413, 'PACKAGE_TOO_LARGE']);
     expect(refusal(await upload(Buffer.alloc(12 * 1024 * 1024)))).toEqual([413, 'PACKAGE_TOO_LARGE']);
   });
 
-  it('tell every problem of a package, and keep nothing of it', async () => {
+  it('return all problems of a package, and store nothing', async () => {
     const zip = rawZip([
       { name: 'main.tf', content: 'x = 1' },
       { name: '../evil', content: 'x' },
@@ -87,7 +87,7 @@ describe('uploads', () => {
     expect(row?.['kept']).toBe(row?.['ours']);
   });
 
-  it('need a name from somewhere', async () => {
+  it('require a name in the form, the manifest or the file name', async () => {
     expect(details(await upload(packOf({}), { fileName: '!.zip' }))).toEqual([
       422,
       'PACKAGE_INVALID',
@@ -103,7 +103,7 @@ describe('uploads', () => {
     expect((await upload(stated, { name: 'from-request' })).body.name).toBe('from-request');
   });
 
-  it('make what an administrator sends global, and what a user sends private', async () => {
+  it('create global stacks for administrators and private stacks for users', async () => {
     const [global, own] = [
       await upload(packOf({}), { name: 'for-all' }),
       await upload(packOf({}), { name: 'own-one' }, keys.mine),
@@ -121,7 +121,7 @@ describe('uploads', () => {
     ]).toEqual([200, 404]);
   });
 
-  it('do not take the name of a stack that the user sees, but may take that of one they do not see', async () => {
+  it('reject the name of a stack that the user sees, and accept that of a hidden one', async () => {
     await upload(packOf({}), { name: 'taken' });
     expect(details(await upload(packOf({}), { name: 'taken' }, keys.mine))).toEqual([
       409,
@@ -135,7 +135,7 @@ describe('uploads', () => {
     expect((await ask('/v1/stacks/hidden-name', { key: keys.mine })).body.visibility).toBe('private');
   });
 
-  it('of one own stack are new versions, and of the same bytes none', async () => {
+  it("add a version to the user's own stack, and none for the same bytes", async () => {
     const [first, second] = [packOf({ 'a.txt': '1' }), packOf({ 'a.txt': '2' })];
     const made = await upload(first, { name: 'versions', title: 'First', category: 'monitoring' }, keys.mine);
     expect(made.body).toMatchObject({ category: 'Monitoring', version: { number: 1 } });
@@ -166,7 +166,7 @@ describe('uploads', () => {
     });
   });
 
-  it('are bounded for each user', async () => {
+  it('are limited for each user', async () => {
     const { key } = await api().organization();
     const zip = packOf({});
     await upload(zip, { name: 'many-0' }, key);
@@ -183,7 +183,7 @@ describe('uploads', () => {
 });
 
 describe('a stack', () => {
-  it('is read from its manifest and its module', async () => {
+  it('is parsed from its manifest and its module', async () => {
     const zip = packOf({
       'README.md': '# Title\n\nA queue.\n',
       'deep/er/manifest.yaml': 'title: Not this one',
@@ -297,7 +297,7 @@ describe('a stack', () => {
     expect((await ask(`/v1/stacks/${body.id}`)).body).toEqual(body);
   });
 
-  it('is read from its module alone where there is no manifest', async () => {
+  it('is parsed from its module when it has no manifest', async () => {
     const zip = packOf({
       'web-app/main.tf':
         'variable "port" {\n  type = number\n  default = 80\n}\noutput "web_port" {\n  value = var.port\n}\n',
@@ -317,7 +317,7 @@ describe('a stack', () => {
     });
   });
 
-  it('is downloaded byte for byte by who may see it, and a private one by its owner alone', async () => {
+  it('is downloaded byte for byte by users who see it, and a private one by its owner only', async () => {
     const zip = packOf({ 'unlike.txt': 'any other' });
     await upload(zip, { name: 'exact' });
     const own = await upload(zip, { name: 'exact-own' }, keys.mine);
@@ -342,7 +342,7 @@ describe('a stack', () => {
     expect((await fetchZip('/v1/stacks/exact-own/download', keys.inference)).response.status).toBe(200);
   });
 
-  it('that is not visible answers as one that is not there', async () => {
+  it('returns the same 404 when it is hidden as when it is unknown', async () => {
     const { body } = await upload(packOf({}), { name: 'secret-one' }, keys.theirs);
     const none = { error: { code: 'NOT_FOUND', message: 'There is no such stack.', details: [] } };
     for (const name of ['secret-one', body.id, formatId('stack', uuidv7()), 'nothing', '%00', '..%2f..', 'stack_1']) {
@@ -361,8 +361,8 @@ describe('a stack', () => {
   });
 });
 
-describe('the stacks that come with the product', () => {
-  it('are there for everybody, and cannot be deleted or replaced', async () => {
+describe('the built-in stacks', () => {
+  it('are visible to all users, and cannot be deleted or replaced', async () => {
     const { body } = await ask('/v1/stacks?limit=100', { key: keys.inference });
     const ours = body.data.filter(({ builtin }: { builtin: boolean }) => builtin);
     expect(ours.map(({ name }: { name: string }) => name)).toEqual(['monitoring', 'notebook', 'scheduler']);
@@ -374,16 +374,16 @@ describe('the stacks that come with the product', () => {
   });
 });
 
-describe('the list', () => {
+describe('GET /v1/stacks', () => {
   it.each(['page=0', 'limit=x', 'search=', 'sort=name', 'search=a&search=b', 'category=%00', 'search=%00'])(
-    'refuses ?%s',
+    'returns 400 for ?%s',
     async (query) => {
       const answer = await ask(`/v1/stacks?${query}`);
       expect([answer.status, answer.body.error.details[0].field]).toEqual([400, query.split('=')[0]]);
     },
   );
 
-  it('shows what everybody sees and what is the caller’s, by search and category, in pages', async () => {
+  it('returns global and own stacks, by search and category, in pages', async () => {
     const { key } = await api().organization();
     await upload(packOf({}), { name: 'lister-b', title: 'Zebra 100%', category: 'Zoo_1' }, key);
     await upload(packOf({}), { name: 'lister-a', description: 'has a zebra', category: 'zoo_1' }, key);

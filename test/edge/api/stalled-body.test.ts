@@ -20,7 +20,7 @@ function begin(lines: readonly string[], body: string): Promise<string> {
 }
 
 describe('a body that stalls', () => {
-  it('is answered 408 and closed, with a length or in chunks', async () => {
+  it('gets 408 and a closed connection, with a length or in chunks', async () => {
     const lines = [`authorization: Bearer ${api().admin}`, 'content-type: application/json'];
     for (const [framing, body] of [
       ['content-length: 100', '{"name":'],

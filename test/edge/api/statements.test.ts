@@ -82,20 +82,20 @@ describe('GET /v1/wallet/statements/{month}', () => {
   const ask = (month: string, accept = 'application/json', key: string = organization.managementKey) =>
     gateway.request(`/v1/wallet/statements/${month}`, { key, headers: { accept } });
 
-  it.each(['2025-13', '2025-3', 'March', '1969-12'])('answers 400 to %s, which is no month', async (month) => {
+  it.each(['2025-13', '2025-3', 'March', '1969-12'])('returns 400 for the invalid month %s', async (month) => {
     const answer = await ask(month);
     expect(answer.status).toBe(400);
     expect(((await answer.json()) as Body).error).toMatchObject({ param: 'month' });
   });
 
-  it('answers 400 to a month that has not begun, and 403 to a key that may infer alone', async () => {
+  it('returns 400 for a future month, and 403 to an inference key', async () => {
     expect((await ask('9999-12')).status).toBe(400);
     const body = { name: 'app', scope: 'inference' };
     const made: Body = await (await gateway.request('/v1/keys', { key: organization.managementKey, body })).json();
     expect((await ask('2025-03', 'application/json', made.secret)).status).toBe(403);
   });
 
-  it('is of one moment while requests are charged', async () => {
+  it('shows one point in time while requests are charged', async () => {
     const { db } = gateway;
     const own = await openOrganization();
     const total = async (): Promise<number[]> => {
@@ -128,7 +128,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
     expect(await total()).toEqual([2, 2]);
   });
 
-  it('says what a month that is over came to', async () => {
+  it('returns the final sums of a past month', async () => {
     const body: Body = await (await ask('2025-03')).json();
     expect(body).toMatchObject({
       object: 'wallet.statement',
@@ -155,7 +155,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
     ]);
   });
 
-  it('goes on from month to month, through those in which nothing was', async () => {
+  it('carries the balance from month to month, through months without entries', async () => {
     const [february, march, april, may] = await Promise.all(
       ['2025-02', '2025-03', '2025-04', '2025-05'].map(async (month): Promise<Body> => (await ask(month)).json()),
     );
@@ -164,12 +164,12 @@ describe('GET /v1/wallet/statements/{month}', () => {
     expect(may).toMatchObject({ opening_balance: '31', closing_balance: '31', usage: [], ledger: april.ledger });
   });
 
-  it('is open while the month runs', async () => {
+  it('returns an open statement for the current month', async () => {
     const month = new Date().toISOString().slice(0, 7);
     expect(await (await ask(month)).json()).toMatchObject({ status: 'open', closing_balance: '31' });
   });
 
-  it('is the same as CSV', async () => {
+  it('returns the same statement as CSV', async () => {
     const answer = await ask('2025-03', 'text/csv');
     expect(answer.headers.get('content-type')).toContain('text/csv');
     const lines = (await answer.text()).split('\r\n');
@@ -180,7 +180,7 @@ describe('GET /v1/wallet/statements/{month}', () => {
     expect(lines.filter((line) => line.startsWith('usage,'))).toHaveLength(3);
   });
 
-  it('is signed over its bytes, and one that was altered is found out', async () => {
+  it('signs the bytes of the statement, so that a changed one is detected', async () => {
     const jwk = join(folder, 'key.json');
     const key: Body = await (await gateway.request('/v1/statement-key', { key: null })).json();
     writeFileSync(jwk, JSON.stringify(key));
@@ -205,14 +205,14 @@ describe('GET /v1/wallet/statements/{month}', () => {
     }
   });
 
-  it('finds the same end of a month whatever was booked later', async () => {
+  it('returns the same end of a month after later entries', async () => {
     const before = await (await ask('2025-03')).text();
     nowMs = Date.now();
     await books.metering.settle(recordOf(organization, nowMs, { id: uuidLowerBound(nowMs), costPicoUsd: usd }));
     expect(await (await ask('2025-03')).text()).toBe(before);
   });
 
-  it('takes an Ed25519 private key, and says what is wrong with any other file', () => {
+  it('accepts an Ed25519 private key, and names the problem of any other file', () => {
     const cases: [string | Buffer | null, string][] = [
       [null, 'cannot be read'],
       ['nothing', 'must contain a PEM private key'],
@@ -233,8 +233,8 @@ describe('GET /v1/wallet/statements/{month}', () => {
   });
 });
 
-describe('without a key', () => {
-  it('statements say that they are not signed', async () => {
+describe('a gateway without a statement key', () => {
+  it('marks statements as unsigned', async () => {
     const gateway = await startGateway();
     const answer = await gateway.request('/v1/wallet/statements/2025-03');
     expect(answer.headers.get('x-headgate-signature')).toBe('unsigned');

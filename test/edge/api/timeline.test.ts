@@ -32,7 +32,7 @@ async function ask(body: object, key: string): Promise<{ wallMs: number; record:
 }
 
 describe('the timeline of a request', () => {
-  it('says what a cold start took, and then what the engine did', async () => {
+  it('shows the time of a cold start, and then of the engine', async () => {
     const { key } = await openReuse(bench, {});
     const cold = await ask({ standin: { ttft_ms: 100 } }, key);
     expect(cold.record.timeline.engine_cold_start).toBeGreaterThan(0);
@@ -58,7 +58,7 @@ describe('the timeline of a request', () => {
     expect(warm.record.replica.age_seconds).toBeGreaterThanOrEqual(cold.record.replica.age_seconds);
   });
 
-  it('says how long it waited for the books', async () => {
+  it('shows the wait for the ledger', async () => {
     const { key, asked } = await openReuse(bench, {});
     await ask({}, key);
     const before = await asked();
@@ -77,7 +77,7 @@ describe('the timeline of a request', () => {
     expect(sumOf(record.timeline) - wallMs).toBeLessThan(100);
   });
 
-  it('stands beside the price version, and what every limit had left', async () => {
+  it('is shown beside the price version and the remaining amount of every limit', async () => {
     const reuse = await openReuse(bench, {});
     const limits = {
       requests_per_minute: 5,
@@ -101,7 +101,7 @@ describe('the timeline of a request', () => {
     });
   });
 
-  it('is not of a request that was refused: its error names the limit', async () => {
+  it('is missing for a rejected request, whose error names the limit', async () => {
     const reuse = await openReuse(bench, {});
     const limited = await makeKey(bench, reuse.managementKey, { requests_per_minute: 1 });
     await ask({}, limited.secret);

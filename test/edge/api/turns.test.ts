@@ -7,8 +7,8 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.stop());
 
-describe('a key whose reports take for ever', () => {
-  it('revokes a key at once all the same', async () => {
+describe('a key whose reports wait for a lock', () => {
+  it('is revoked at once by another request', async () => {
     const made = await gateway.request('/v1/keys', { body: { name: 'app', scope: 'inference' } });
     const { id } = (await made.json()) as { id: string };
     const lock = Promise.withResolvers<void>();

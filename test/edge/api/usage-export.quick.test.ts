@@ -18,7 +18,7 @@ describe('the body of an export', () => {
     return { seen, rows: { pages: pages(), toLine: (item: { n: number }) => item, heading: ['n'] } };
   }
 
-  it('reads no further ahead than a page, and ends what it reads when the client leaves', async () => {
+  it('reads at most one page ahead, and stops reading when the client leaves', async () => {
     const { seen, rows } = endless();
     const reader = (await exportAnswer(rows, 'ndjson')).body?.getReader();
     const first = await reader?.read();
@@ -29,7 +29,7 @@ describe('the body of an export', () => {
     expect(seen.ended).toBe(true);
   });
 
-  it('fails before it begins where the first page cannot be read', async () => {
+  it('fails before it starts when the first page cannot be read', async () => {
     async function* broken(): AsyncGenerator<unknown[]> {
       yield await Promise.reject(new Error('away'));
     }
@@ -37,7 +37,7 @@ describe('the body of an export', () => {
     await expect(exportAnswer(rows, 'csv')).rejects.toThrow('away');
   });
 
-  it('breaks off where a later page cannot be read', async () => {
+  it('breaks off when a later page cannot be read', async () => {
     async function* failing(): AsyncGenerator<{ n: number }[]> {
       yield [{ n: 1 }];
       throw new Error('away');
@@ -46,7 +46,7 @@ describe('the body of an export', () => {
     await expect(answer.text()).rejects.toThrow('away');
   });
 
-  it('quotes what would end a field or a line of CSV', async () => {
+  it('quotes commas, quotes and line breaks in CSV', async () => {
     async function* pages(): AsyncGenerator<Record<string, string | null | number>[]> {
       yield [{ a: 'x,y', b: 'say "hi"' }];
       yield [
@@ -58,7 +58,7 @@ describe('the body of an export', () => {
     expect(await answer.text()).toBe('a,b\r\n"x,y","say ""hi"""\r\n"two\nlines",\r\n1,ü\r\n');
   });
 
-  it('keeps a spreadsheet from running text, and numbers as they are', async () => {
+  it('escapes text that a spreadsheet would run, and leaves numbers unchanged', async () => {
     async function* pages(): AsyncGenerator<Record<string, string | null | number>[]> {
       yield [{ a: '=HYPERLINK("http://evil.example")', b: '@x' }];
       yield [{ a: '+1+1', b: '-cmd' }];
@@ -70,7 +70,7 @@ describe('the body of an export', () => {
     expect(lines).toEqual([`"'=HYPERLINK(""http://evil.example"")",'@x`, "'+1+1,'-cmd", `'\tx,"'\rx"`, '-2.50,-3', '']);
   });
 
-  it('keeps one that splits at semicolons from running what stands behind them', async () => {
+  it('escapes formulas behind semicolons', async () => {
     const texts = {
       'a;=1+1': "a;'=1+1",
       "a; =cmd|' /C calc'!A0": "a; '=cmd|' /C calc'!A0",

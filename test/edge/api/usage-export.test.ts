@@ -34,7 +34,7 @@ describe('an export of GET /v1/usage/requests', () => {
     return all;
   }
 
-  it.each(['limit=5', 'cursor=x'])('answers 400 to %s, which is for pages', async (query) => {
+  it.each(['limit=5', 'cursor=x'])('returns 400 for the paging parameter %s', async (query) => {
     const answer = await ask(bench.gateway.key, 'text/csv', `?${query}`);
     expect(answer.status).toBe(400);
     const { error }: Body = await answer.json();
@@ -42,21 +42,21 @@ describe('an export of GET /v1/usage/requests', () => {
     expect(error.message).toContain('an export contains everything');
   });
 
-  it('answers 401 without a key and 400 to a filter that is none, as JSON', async () => {
+  it('returns 401 without a key and 400 for an invalid filter, as JSON', async () => {
     expect((await ask('none', 'text/csv')).status).toBe(401);
     const answer = await ask(bench.gateway.key, 'application/x-ndjson', '?from=yesterday');
     expect([answer.status, answer.headers.get('content-type')]).toEqual([400, 'application/json']);
   });
 
   it.each(['*/*', 'application/json', 'text/html, */*;q=0.8', 'application/json, text/csv;q=0.5'])(
-    'answers a page of JSON to Accept: %s',
+    'returns a page of JSON for Accept: %s',
     async (accept) => {
       const body: Body = await (await ask(bench.gateway.key, accept)).json();
       expect(body.object).toBe('list');
     },
   );
 
-  it('has every request that matches as NDJSON, as the pages show it', async () => {
+  it('returns every matching request as NDJSON, as the pages show it', async () => {
     const { managementKey } = await openHistory(2_300);
     for (const query of ['', '&model=large', `&from=2026-05-04T12:10:00Z&to=2026-05-04T12:20:00Z`]) {
       const answer = await ask(managementKey, 'application/x-ndjson', query.replace('&', '?'));
@@ -67,7 +67,7 @@ describe('an export of GET /v1/usage/requests', () => {
     }
   });
 
-  it('has one line a request as CSV, under a heading', async () => {
+  it('returns one line for each request as CSV, under a heading', async () => {
     const organization = await openHistory(3);
     const answer = await ask(organization.managementKey, 'text/csv');
     const [heading = '', ...lines] = (await answer.text()).split('\r\n');
@@ -80,7 +80,7 @@ describe('an export of GET /v1/usage/requests', () => {
     expect(lines[1]).toMatch(/,30,"mine, ""1""",$/);
   });
 
-  it('shows an inference key what it did itself, and of another key nothing', async () => {
+  it('shows an inference key only its own requests', async () => {
     const organization = await openHistory(4);
     const { secret, keyId } = await bench.makeKey(organization);
     const own = recordOf({ ...organization, keyId: uuidOf('key', keyId) }, noon);

@@ -8,7 +8,7 @@ const minuteMs = 60_000;
 describe('GET /v1/usage/requests', () => {
   const bench = useGateway();
 
-  it('answers 401 without a key', async () => {
+  it('returns 401 without a key', async () => {
     expect((await bench.gateway.request('/v1/usage/requests', { key: null })).status).toBe(401);
   });
 
@@ -27,13 +27,13 @@ describe('GET /v1/usage/requests', () => {
     ['limit=501', 'limit', 'at most 500'],
     ['cursor=bm8', 'cursor', 'cursor'],
     ['keyid=1', 'keyid', 'is unknown'],
-  ])('answers 400 that says how for %s', async (query, param, text) => {
+  ])('returns 400 with the reason for %s', async (query, param, text) => {
     const { error } = await bench.ask(`/v1/usage/requests?${query}`, bench.gateway.key, 400);
     expect(error).toMatchObject({ type: 'invalid_request_error', code: 'invalid_request_error', param });
     expect(error.message).toContain(text);
   });
 
-  it('answers 404 for the request of another organization, or of none', async () => {
+  it('returns 404 for a request of another organization and an unknown one', async () => {
     const [one, two] = [await bench.openOrganization(), await bench.openOrganization()];
     const record = recordOf(one, noon);
     await bench.metering.settle(record);
@@ -45,7 +45,7 @@ describe('GET /v1/usage/requests', () => {
     expect((await bench.ask(`/v1/usage/requests/${record.id.toUpperCase()}`, one.managementKey)).id).toBe(record.id);
   });
 
-  it('shows a record field by field, its cost to the last digit', async () => {
+  it('returns all fields of a record, with its cost to the last digit', async () => {
     const organization = await bench.openOrganization();
     const record = recordOf(organization, noon + 1_500, {
       model: 'big',
@@ -98,7 +98,7 @@ describe('GET /v1/usage/requests', () => {
     });
   });
 
-  it('shows what the time of a request went to, where that is known', async () => {
+  it('returns the timeline of a request, if known', async () => {
     const organization = await bench.openOrganization();
     const facts = {
       admittedMs: 10,
@@ -123,7 +123,7 @@ describe('GET /v1/usage/requests', () => {
     expect(shown.timeline.committed).toBeGreaterThanOrEqual(0);
   });
 
-  it('pages in the order of admission, true also while older requests settle late', async () => {
+  it('pages in the order of admission, also while older requests settle late', async () => {
     const organization = await bench.openOrganization();
     const records = Array.from({ length: 7 }, (_, i) => recordOf(organization, noon + i * minuteMs));
     await Promise.all(records.map((record) => bench.metering.settle(record)));
@@ -170,7 +170,7 @@ describe('GET /v1/usage/requests', () => {
     expect(await find(`key_id=${formatId('key', uuidv7())}`)).toEqual([]);
   });
 
-  it('shows an inference key what it did itself, and nothing of other keys', async () => {
+  it('shows an inference key only its own requests', async () => {
     const organization = await bench.openOrganization();
     const { secret, keyId } = await bench.makeKey(organization);
     const other = recordOf(organization, noon);
@@ -187,7 +187,7 @@ describe('GET /v1/usage/requests', () => {
     expect((await bench.ask(`/v1/usage/requests/${own.id}`, secret)).id).toBe(own.id);
   });
 
-  it('reads an index from its end, whatever the size of the books', async () => {
+  it('reads an index from its end, at any size of the table', async () => {
     const organization = await bench.openOrganization();
     const plan = await bench.gateway.db.sql.begin(async (sql) => {
       await sql`SET LOCAL enable_seqscan = off`;

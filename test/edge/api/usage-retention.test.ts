@@ -5,10 +5,10 @@ import { type Body, recordOf, useGateway } from '#test/metering/recorded-usage.t
 
 const dayMs = 86_400_000;
 
-describe('what is left of requests whose months were dropped', () => {
+describe('usage retention', () => {
   const bench = useGateway();
 
-  it('takes a whole number of days, and none to keep everything', () => {
+  it('accepts a whole number of days, and no value to keep everything', () => {
     expect(() => parseConfig({ HEADGATE_USAGE_DAYS: '0' })).toThrow(
       'HEADGATE_USAGE_DAYS: must be between 1 and 36500.',
     );
@@ -16,7 +16,7 @@ describe('what is left of requests whose months were dropped', () => {
     expect(parseConfig({}).storage.usageDays).toBeNull();
   });
 
-  it('is the ledger with a line for all that were booked together, the sums, and books that hold', async () => {
+  it('keeps the ledger with a summary line, the sums, and a ledger that verifies', async () => {
     const organization = await bench.openOrganization();
     const key = organization.managementKey;
     const old = Date.now() - 150 * dayMs;

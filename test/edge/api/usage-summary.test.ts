@@ -27,7 +27,7 @@ describe('GET /v1/usage/summary', () => {
         ${row.count})`;
   }
 
-  it('answers 401 without a key', async () => {
+  it('returns 401 without a key', async () => {
     expect((await bench.gateway.request('/v1/usage/summary', { key: null })).status).toBe(401);
   });
 
@@ -45,13 +45,13 @@ describe('GET /v1/usage/summary', () => {
     ['model=', 'model', '1 to 512'],
     ['model=small&model=a%00b', 'model', 'NUL'],
     [`model=a${'&model=a'.repeat(100)}`, 'model', '100 times'],
-  ])('answers 400 that says how for %s', async (query, param, text) => {
+  ])('returns 400 with the reason for %s', async (query, param, text) => {
     const { error } = await bench.ask(`/v1/usage/summary?${query}`, bench.gateway.key, 400);
     expect(error).toMatchObject({ code: 'invalid_request_error', param });
     expect(error.message).toContain(text);
   });
 
-  it('answers 400 that asks for less when there are too many groups', async () => {
+  it('returns 400 with advice to ask for less when there are too many groups', async () => {
     const organization = await bench.openOrganization();
     const models = Array.from({ length: 20_001 }, (_, i) => `model ${i}`);
     await Promise.all(models.map((model) => bench.metering.settle(recordOf(organization, start, { model }))));
@@ -61,7 +61,7 @@ describe('GET /v1/usage/summary', () => {
     expect((await ask(organization, span)).totals.num_model_requests).toBe(20_001);
   });
 
-  it('of nothing is one group of zeros, and no group where there is something to group by', async () => {
+  it('returns one group of zeros without usage, and no group when grouped', async () => {
     const organization = await bench.openOrganization();
     const zeros = {
       num_model_requests: 0,
@@ -79,7 +79,7 @@ describe('GET /v1/usage/summary', () => {
     expect(await ask(organization, `${span}&group_by=day`)).toEqual({ ...bounds, data: [], totals: zeros });
   });
 
-  it('spans the month so far where nothing else is said', async () => {
+  it('covers the current month up to now by default', async () => {
     const organization = await bench.openOrganization();
     const record = recordOf(organization, Date.now());
     await bench.metering.settle(record);
@@ -89,7 +89,7 @@ describe('GET /v1/usage/summary', () => {
     expect(summary.totals).toMatchObject({ num_model_requests: 1, cost: formatUsd(record.costPicoUsd) });
   });
 
-  it('groups by key, model, project, day and hour, each as it is named elsewhere', async () => {
+  it('groups by key, model, project, day and hour, with the same names as elsewhere', async () => {
     const organization = await bench.openOrganization();
     const other = { ...organization, keyId: uuidv7(), projectId: uuidv7() };
     const records = [
@@ -127,7 +127,7 @@ describe('GET /v1/usage/summary', () => {
     expect(byKey[0]).toMatchObject({ num_model_requests: 2, cost: '0.000006', input_tokens: 20 });
   });
 
-  it('sums only what keys, projects and models that are named were used for, in days, hours and records', async () => {
+  it('filters by keys, projects and models, in days, hours and records', async () => {
     const organization = await bench.openOrganization();
     const stranger = await bench.openOrganization();
     const other = { ...organization, keyId: uuidv7(), projectId: uuidv7() };
@@ -160,7 +160,7 @@ describe('GET /v1/usage/summary', () => {
     expect(await sums(key, stranger)).toEqual([0, {}]);
   });
 
-  it('counts a refusal in the span in which its minute begins, so that spans side by side add up', async () => {
+  it('counts a rejection in the span in which its minute starts, so adjacent spans add up', async () => {
     const organization = await bench.openOrganization();
     for (let minute = 0; minute < 4; minute += 1) await refuse(organization, start + minute * minuteMs, { count: 2 });
     const cut = start + 90_000;
@@ -171,7 +171,7 @@ describe('GET /v1/usage/summary', () => {
     expect(await count(start + 1, start + minuteMs)).toEqual({});
   });
 
-  it('shows an inference key what it did itself, and nobody another organization', async () => {
+  it('shows an inference key only its own usage, and no other organization', async () => {
     const [organization, stranger] = [await bench.openOrganization(), await bench.openOrganization()];
     const { secret, keyId } = await bench.makeKey(organization);
     const own = { ...organization, keyId: uuidOf('key', keyId) };
@@ -184,7 +184,7 @@ describe('GET /v1/usage/summary', () => {
     expect((await bench.ask(query, stranger.managementKey)).data).toEqual([]);
   });
 
-  it('equals the sum of the records for any bounds, whatever hours they cut', async () => {
+  it('equals the sum of the records for any bounds within hours', async () => {
     const organization = await bench.openOrganization();
     const random = createRandom(20_260_504);
     const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;

@@ -7,7 +7,7 @@ const api = useApi();
 const { ask, make, keyOf, join, ownerOf } = userSteps(api);
 
 describe('an inference key', () => {
-  it('sees and changes its own user alone, and gives it no role', async () => {
+  it('sees and changes only its own user, and cannot set a role', async () => {
     const { id: organizationId, key } = await api().organization();
     const user = await make(key);
     const other = await make(key);
@@ -28,7 +28,7 @@ describe('an inference key', () => {
     ]);
   });
 
-  it('takes the password of its user to change what that one signs in with', async () => {
+  it("requires the user's password to change email or password", async () => {
     const { id: organizationId, key } = await api().organization();
     const user = await make(key);
     const own = await keyOf(organizationId, user.id);
@@ -51,7 +51,7 @@ describe('an inference key', () => {
     expect((await put({ password, current_password: 'my next one' })).status).toBe(200);
   });
 
-  it('is not asked on after ten wrong passwords in an hour', async () => {
+  it('is rejected after ten wrong passwords in an hour', async () => {
     const { id: organizationId, key } = await api().organization();
     const user = await make(key);
     const own = await keyOf(organizationId, user.id);
@@ -68,7 +68,7 @@ describe('an inference key', () => {
     expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(3000);
   });
 
-  it('does not give an owner who has no password one, as a management key does', async () => {
+  it('cannot set a first password for an owner, unlike a management key', async () => {
     const { id: organizationId, key } = await api().organization();
     const owner = await ownerOf(key);
     const inference = await keyOf(organizationId, owner);
@@ -83,7 +83,7 @@ describe('an inference key', () => {
 });
 
 describe('an administrator of an organization', () => {
-  it('makes members and administrators, and no owners', async () => {
+  it('creates members and administrators, and no owners', async () => {
     const { id: organizationId, key } = await api().organization();
     const answer = await ask('/v1/users', { key, body: { ...anybody(), role: 'owner' } });
     expect(refusal(answer)).toEqual([403, 'FORBIDDEN', 'role']);
@@ -102,7 +102,7 @@ describe('an administrator of an organization', () => {
     }
   });
 
-  it('does not change a platform administrator who is in the same organization', async () => {
+  it('cannot change a platform administrator in the same organization', async () => {
     const owner = await ownerOf(api().admin);
     const member = await make(api().admin, { role: 'admin' });
     const [row] = await api().db.sql`select organization_id from memberships where user_id = ${parseId('user', owner)}`;
@@ -117,7 +117,7 @@ describe('an administrator of an organization', () => {
     }
   });
 
-  it('takes who is in other organizations out of his own, and changes nothing else of the account', async () => {
+  it('removes a user of several organizations from their own only, and keeps the account', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const user = await make(mine.key);
     await join(other.id, user.id, 'member');
@@ -143,7 +143,7 @@ describe('an administrator of an organization', () => {
 });
 
 describe('a platform administrator', () => {
-  it('sees all users, with all their memberships, and those of one organization', async () => {
+  it('sees all users with all their memberships, and those of one organization', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const user = await make(mine.key);
     await join(other.id, user.id, 'admin');
@@ -165,7 +165,7 @@ describe('a platform administrator', () => {
     expect((await ask(`/v1/users/${user.id}`, { key: other.key })).status).toBe(404);
   });
 
-  it('cannot go as the last one, by whichever way', async () => {
+  it('cannot be deleted as the last platform administrator', async () => {
     const owner = await ownerOf(api().admin);
     await make(api().admin, { role: 'owner' });
     const answer = await ask(`/v1/users/${owner}`, { method: 'DELETE' });
@@ -177,8 +177,8 @@ describe('a platform administrator', () => {
   });
 });
 
-describe('the last who administers an organization', () => {
-  it('cannot go and keeps the role, until there is another one', async () => {
+describe('the last administrator of an organization', () => {
+  it('cannot be removed or demoted until there is another one', async () => {
     const { id: organizationId, key } = await api().organization();
     const owner = await ownerOf(key);
     const path = `/v1/users/${owner}`;
@@ -198,7 +198,7 @@ describe('the last who administers an organization', () => {
     expect((await ask('/v1/users', { key: made.body.secret })).body.pagination.total).toBe(2);
   });
 
-  it('is one of two who are removed at once', async () => {
+  it('stays when two are removed at once', async () => {
     const { id: organizationId, key } = await api().organization();
     const owner = await ownerOf(key);
     const admin = await make(key, { role: 'admin' });
@@ -210,7 +210,7 @@ describe('the last who administers an organization', () => {
 });
 
 describe('a deleted user', () => {
-  it('has no key that is answered, on a second gateway neither', async () => {
+  it('has no working key, on a second gateway neither', async () => {
     const { id: organizationId, key } = await api().organization();
     const user = await make(key);
     const own = await keyOf(organizationId, user.id);
@@ -229,7 +229,7 @@ describe('a deleted user', () => {
   });
 });
 
-it('of platform administrators two can be deleted at once', async () => {
+it('can be one of two platform administrators who are deleted at the same time', async () => {
   for (let round = 0; round < 6; round += 1) {
     const [one, two] = [await api().organization(), await api().organization()];
     const pair = [await make(one.key, { role: 'admin' }), await make(two.key, { role: 'admin' })];

@@ -8,7 +8,7 @@ const api = useApi();
 const { ask, make, ownerOf } = userSteps(api);
 
 describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
-  it('lists every problem of a body at once', async () => {
+  it('lists all problems of a body at once', async () => {
     const answer = await ask(path, { body: { email: 'x', password: 'short', role: 'king', colour: 'red' } });
     expect([answer.status, answer.body.error]).toMatchObject([400, { code: 'VALIDATION_ERROR' }]);
     expect(answer.body.error.details).toEqual([
@@ -55,7 +55,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     [{ password: '12345678' }, 'password'],
     [{ password: 'Password' }, 'password'],
     [{ email: 'someone.else@example.com', password: 'Someone.Else@example.com' }, 'password'],
-  ])('refuses %j', async (fields, field) => {
+  ])('returns 400 for the body %j', async (fields, field) => {
     const { key } = await api().organization();
     const sent = { ...anybody(), ...fields };
     expect(refusal(await ask(path, { key, body: sent }))).toEqual([400, 'VALIDATION_ERROR', field]);
@@ -72,12 +72,12 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     'sort=',
     'sort=--name',
     'sort=constructor',
-  ])('refuses ?%s', async (query) => {
+  ])('returns 400 for the list ?%s', async (query) => {
     const answer = await ask(`${path}?${query}`);
     expect(refusal(answer).slice(0, 3)).toEqual([400, 'VALIDATION_ERROR', query.split('=')[0]]);
   });
 
-  it('refuses an address that has an account, however it is written and wherever the account is', async () => {
+  it('rejects an address that has an account, in any spelling and any organization', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const name = uuidv7();
     await make(other.key, { email: `Ström.${name}@Example.com` }, path);
@@ -103,7 +103,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     expect([own.status, own.body.email]).toEqual([200, changed.email.toUpperCase()]);
   });
 
-  it('answers 404 for users of another organization as for those that are not there', async () => {
+  it('returns 404 for users of other organizations and for unknown ones', async () => {
     const [mine, other] = [await api().organization(), await api().organization()];
     const { id: theirs } = await make(other.key, {}, path);
     for (const id of [theirs, await ownerOf(api().admin), formatId('user', uuidv7()), 'user_1', '1', '%00']) {
@@ -121,7 +121,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     expect((await ask(`${path}/${theirs}`, { key: other.key })).body.name).toBe('Ada');
   });
 
-  it('makes, reads, changes and deletes a user', async () => {
+  it('creates, reads, changes and deletes a user', async () => {
     const { id: organizationId, key } = await api().organization();
     const sent = { name: ' Ada ', email: `Ada.${uuidv7()}@Example.com`, password };
     const made = await ask(path, { key, body: sent });
@@ -155,7 +155,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     expect((await ask(path, { key, body: sent })).status).toBe(201);
   });
 
-  it('changes what is sent and passes over what is not to be changed', async () => {
+  it('changes the fields sent, and ignores read-only fields', async () => {
     const { id: organizationId, key } = await api().organization();
     const { id } = await make(key, {}, path);
     const put = (body: unknown, method = 'PUT'): Promise<Answer> => ask(`${path}/${id}`, { key, method, body });
@@ -174,7 +174,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
     expect((await put({ role: 'member' })).body.memberships).toEqual(before.memberships);
   });
 
-  it('pages and sorts, both ways', async () => {
+  it('pages and sorts in both directions', async () => {
     const { key } = await api().organization();
     const tag = uuidv7();
     for (const [name, letter] of [
@@ -201,8 +201,8 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
   });
 });
 
-describe('the hour of users', () => {
-  it('is told on every answer, in whole numbers', async () => {
+describe('the hourly limit of /v1/users', () => {
+  it('is in the headers of every response, in whole numbers', async () => {
     const { key } = await api().organization();
     const asked: readonly [number, Promise<Answer>][] = [
       [200, ask('/v1/users', { key })],
@@ -225,8 +225,8 @@ describe('the hour of users', () => {
   });
 });
 
-describe('passwords', () => {
-  it('are in no answer, no log and no audit, and are kept as argon2id', async () => {
+describe('user passwords', () => {
+  it('are in no response, log or audit entry, and are stored as argon2id', async () => {
     const { key } = await api().organization();
     const secret = `secret-${uuidv7()}`;
     const asked = Array.from({ length: 30 }, () => ask('/v1/users', { key, body: { ...anybody(), password: secret } }));

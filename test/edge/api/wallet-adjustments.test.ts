@@ -32,8 +32,8 @@ const adjust = (fields: object, key?: string): Promise<Answer> =>
   );
 const balanceOf = async (key: string): Promise<string> => (await bench.wallet(key)).balance;
 
-describe('an adjustment of a balance', () => {
-  it('is refused to the organization itself', async () => {
+describe('POST /v1/wallet/adjustments', () => {
+  it('returns 403 to the organization itself', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     for (const fields of [{ organization_id: id, amount: '1' }, { amount: '1' }]) {
       const { status, body } = await adjust(fields, key);
@@ -56,19 +56,19 @@ describe('an adjustment of a balance', () => {
     [{ reason: ' ' }, 'reason', 'empty'],
     [{ reference: undefined }, 'reference', 'is missing'],
     [{ note: 'x' }, 'note', 'not a known field'],
-  ])('is refused with %j', async (fields, param, text) => {
+  ])('returns 400 for %j', async (fields, param, text) => {
     const { status, body } = await adjust(fields);
     expect([status, body.error.param]).toEqual([400, param]);
     expect(body.error.message).toContain(text);
   });
 
-  it('is refused for an organization that is not there', async () => {
+  it('returns 404 for an unknown organization', async () => {
     for (const id of [formatId('org', uuidv7()), 'org_1']) {
       expect((await adjust({ organization_id: id })).status).toBe(404);
     }
   });
 
-  it('never takes a balance below zero, and says what is there', async () => {
+  it('returns 409 with the balance instead of a balance below zero', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const { status, body } = await adjust({ organization_id: id, amount: '-5.000000000001' });
     expect([status, body.error.code, body.error.param]).toEqual([409, 'conflict', 'amount']);
@@ -81,7 +81,7 @@ describe('an adjustment of a balance', () => {
     expect(await balanceOf(key)).toBe('0.5');
   });
 
-  it('returns 409 with the sum that running requests hold where it would take the balance below that', async () => {
+  it('returns 409 with the sum that running requests hold when the balance would fall below it', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const leaving = new AbortController();
     const long = { max_tokens: 4000, standin: { hang: 'before_headers' } };
@@ -106,7 +106,7 @@ describe('an adjustment of a balance', () => {
     expect((await adjust({ organization_id: id, amount: `-${await balanceOf(key)}` })).status).toBe(201);
   });
 
-  it('is booked once by its reference, which stands for nothing else', async () => {
+  it('posts each reference once, and rejects the reference for anything else', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const fields = { organization_id: id, amount: '-2', reference: 'mended' };
     expect((await adjust(fields)).status).toBe(201);
@@ -117,7 +117,7 @@ describe('an adjustment of a balance', () => {
     expect(await balanceOf(key)).toBe('3');
   });
 
-  it('stands in ledger, statement, audit and the chain, with its reason', async () => {
+  it('writes ledger, statement, audit entry and chain, with the reason', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const answer = await adjust({ organization_id: id, amount: '-1.25', reason: 'a “refund”\u00e9', reference: 'r 1' });
     expect(answer.status).toBe(201);
@@ -149,7 +149,7 @@ describe('an adjustment of a balance', () => {
     expect((await verifyBooks(bench.gateway.db)).findings).toEqual([]);
   });
 
-  it('counts for the very next request', async () => {
+  it('applies to the next request', async () => {
     const { id, key } = await openOrganization(bench.gateway, '5');
     const status = async (): Promise<number> => {
       const answer = await bench.chat({}, { key });

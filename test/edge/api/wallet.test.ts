@@ -8,7 +8,7 @@ interface Answer {
   readonly body: ReturnType<JSON['parse']>;
 }
 
-describe('the wallet over HTTP', () => {
+describe('the wallet API', () => {
   let gateway: TestGateway;
 
   beforeAll(async () => {
@@ -30,12 +30,12 @@ describe('the wallet over HTTP', () => {
     return { id: body.id, key: body.management_key };
   }
 
-  it('answers 401 without a key', async () => {
+  it('returns 401 without a key', async () => {
     for (const path of ['/v1/wallet', '/v1/wallet/ledger']) expect((await ask(path, { key: null })).status).toBe(401);
     expect((await ask('/v1/wallet/credits', { key: null, body: {} })).status).toBe(401);
   });
 
-  it('answers 403 to credits by an inference key and by the key of an organization', async () => {
+  it("returns 403 for credits by an inference key or an organization's key", async () => {
     const { key } = await openOrganization();
     const made = await ask('/v1/keys', { key, body: { name: 'app' } });
     for (const secret of [key, made.body.secret]) {
@@ -65,21 +65,21 @@ describe('the wallet over HTTP', () => {
     [{ reference: 7 }, 'reference', 'string'],
     [{ note: 'a\0b' }, 'note', 'NUL'],
     [{ currency: 'EUR' }, 'currency', 'not a known field'],
-  ])('answers 400 to a credit with %j', async (fields, param, text) => {
+  ])('returns 400 for a credit with %j', async (fields, param, text) => {
     const { status, body } = await credit({ amount: '1', reference: 'refused', ...fields });
     expect([status, body.error.code, body.error.param]).toEqual([400, 'invalid_request_error', param]);
     expect(body.error.message).toContain(text);
     expect(body.error.message).not.toContain('Invalid input');
   });
 
-  it('answers 404 to a credit for an organization that is not there', async () => {
+  it('returns 404 for a credit for an unknown organization', async () => {
     for (const id of [formatId('org', uuidv7()), 'org_1', 'nonsense']) {
       const { status, body } = await credit({ organization_id: id, amount: '1', reference: 'nowhere' });
       expect([status, body.error.code]).toEqual([404, 'not_found']);
     }
   });
 
-  it('takes the organization in the body or the query, for new keys too, and refuses two that differ', async () => {
+  it('accepts the organization in the body or the query, also for new keys, and rejects two that differ', async () => {
     const { id, key } = await openOrganization();
     const other = await openOrganization();
     const fields = { amount: '1', reference: 'by query' };
@@ -103,7 +103,7 @@ describe('the wallet over HTTP', () => {
     expect(unknown.body.error.message).toBe('organization_id: is unknown; this endpoint has no query parameters');
   });
 
-  it('answers 422 to another amount under a reference', async () => {
+  it('returns 422 for another amount with the same reference', async () => {
     const { id, key } = await openOrganization();
     await credit({ organization_id: id, amount: '1.5', reference: 'invoice 7' });
     const { status, body } = await credit({ organization_id: id, amount: '2', reference: 'invoice 7' });
@@ -112,7 +112,7 @@ describe('the wallet over HTTP', () => {
     expect((await ask('/v1/wallet', { key })).body.balance).toBe('1.5');
   });
 
-  it('answers 400 to a cursor, a limit and a type that it does not know', async () => {
+  it('returns 400 for an invalid cursor, limit or type', async () => {
     for (const query of ['cursor=%00', 'cursor=bm8', 'limit=501', 'type=gift', 'kind=usage']) {
       const { status, body } = await ask(`/v1/wallet/ledger?${query}`);
       expect([query, status]).toEqual([query, 400]);
@@ -120,7 +120,7 @@ describe('the wallet over HTTP', () => {
     }
   });
 
-  it('books a credit once: 201, then 200 with the same entry, from parallel callers too', async () => {
+  it('posts a credit once: 201, then 200 with the same entry, also for parallel callers', async () => {
     const { id, key } = await openOrganization();
     const request = { organization_id: id, amount: '25.00', reference: 'invoice 1', note: 'May' };
     const answers = await Promise.all(Array.from({ length: 12 }, () => credit(request)));
@@ -143,7 +143,7 @@ describe('the wallet over HTTP', () => {
     expect(wallet.body).toEqual({ object: 'wallet', balance: '25', held: '0', available: '25', currency: 'USD' });
   });
 
-  it("credits the caller's own organization where none is named, and audits who did it", async () => {
+  it("credits the caller's own organization by default, with an audit entry", async () => {
     const before = (await ask('/v1/wallet')).body.balance;
     const { status, body } = await credit({ amount: '0.000000000001', reference: 'smallest' });
     expect([status, body.amount, before]).toEqual([201, '0.000000000001', '10']);

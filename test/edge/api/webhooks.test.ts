@@ -20,7 +20,7 @@ const url = 'https://hooks.example/in';
 const make = (body: object, key?: string): Promise<Answer> =>
   api.ask('/v1/webhooks', { body, ...(key !== undefined && { key }) });
 
-describe('a webhook is refused', () => {
+describe('POST /v1/webhooks', () => {
   it.each([
     ['http://hooks.example/in', 'https://'],
     ['ftp://hooks.example/in', 'https://'],
@@ -50,7 +50,7 @@ describe('a webhook is refused', () => {
     ['http://10.0.0.5:8081/', 'https://'],
     ['http://hooks.internal:8080/', 'https://'],
     [`https://hooks.example/${'x'.repeat(2048)}`, 'characters'],
-  ])('at the address %s', async (address, why) => {
+  ])('returns 400 for the address %s', async (address, why) => {
     const refused = await make({ url: address });
     expect([refused.status, refused.body.error.param]).toEqual([400, 'url']);
     expect(refused.body.error.message).toContain(why);
@@ -69,11 +69,11 @@ describe('a webhook is refused', () => {
     ['an address that a terminal obeys', { url: `${url}?\u001b[2J` }],
     ['an address with a blank', { url: `${url}/a b` }],
     ['an address that reads from the right', { url: `${url}/\u202egpj` }],
-  ])('with %s', async (_, body) => {
+  ])('returns 400 for %s', async (_, body) => {
     expect((await make(body)).status).toBe(400);
   });
 
-  it('beyond as many as an organization may have, of a closed one, and of one that there is not', async () => {
+  it("returns an error above the organization's limit, and for a closed or unknown organization", async () => {
     const { id, key } = await api.organization('Full');
     for (let made = 0; made < 3; made += 1) expect((await make({ url }, key)).status).toBe(201);
     const refused = await make({ url }, key);
@@ -90,7 +90,7 @@ describe('a webhook is refused', () => {
     expect((await api.ask(`/v1/webhooks?organization_id=${id}`)).body.data).toHaveLength(3);
   });
 
-  it('in all it has to another organization', async () => {
+  it('returns 404 to another organization on every route of the webhook', async () => {
     const [owner, stranger] = [await api.organization('Owner'), await api.organization('Stranger')];
     const { body: webhook } = await make({ url }, owner.key);
     const { body: test } = await api.ask(`/v1/webhooks/${webhook.id}/test`, { method: 'POST', key: owner.key });
@@ -113,7 +113,7 @@ describe('a webhook is refused', () => {
 });
 
 describe('a webhook', () => {
-  it('shows its secret in the answer that makes it and in no other, and is kept encrypted', async () => {
+  it('returns its secret only when created, and is stored encrypted', async () => {
     const { key } = await api.organization('Secretive');
     const { status, body } = await make(
       { url: `${url}?token=hush`, description: 'Pager', events: ['budget.reached'] },
@@ -148,7 +148,7 @@ describe('a webhook', () => {
     expect(kept).not.toContain(secret.slice(6));
   });
 
-  it('gets another secret, and is gone with all its deliveries when it is deleted', async () => {
+  it('gets a new secret by rotation, and is deleted with all its deliveries', async () => {
     const { key } = await api.organization('Turning');
     const { body: made } = await make({ url }, key);
     const path = `/v1/webhooks/${made.id}`;
@@ -166,20 +166,20 @@ describe('a webhook', () => {
     expect((await api.ask(path, { method: 'DELETE', key })).status).toBe(404);
   });
 
-  it('may be at the hosts that the operator allows, by plain HTTP too', async () => {
+  it('can use the hosts that the operator allows, also by plain HTTP', async () => {
     const { key } = await api.organization('Inside');
     const allowed = ['http://hooks.internal/in', 'https://hooks.internal/in', 'http://10.0.0.5:8080/in'];
     for (const address of allowed) expect((await make({ url: address }, key)).status).toBe(201);
   });
 
-  it('that is switched off takes no test and no replay', async () => {
+  it('returns 409 for a test or a replay while it is disabled', async () => {
     const { key } = await api.organization('Off');
     const { body: webhook } = await make({ url, enabled: false }, key);
     const test = await api.ask(`/v1/webhooks/${webhook.id}/test`, { method: 'POST', key });
     expect([test.status, test.body.error.code]).toEqual([409, 'conflict']);
   });
 
-  it('takes ten tests at once', async () => {
+  it('accepts ten waiting tests, rejects the eleventh, and lists deliveries in pages', async () => {
     const { key } = await api.organization('Testing');
     const { body: webhook } = await make({ url }, key);
     const test = (): Promise<Answer> => api.ask(`/v1/webhooks/${webhook.id}/test`, { method: 'POST', key });
@@ -192,8 +192,8 @@ describe('a webhook', () => {
   });
 });
 
-describe('kinds of alerts that go by mail', () => {
-  it('are chosen by an organization, among those that there are', async () => {
+describe('alert emails of an organization', () => {
+  it('accept a choice of the existing kinds', async () => {
     const { id, key } = await api.organization('Mailed');
     const patch = (alert_emails: unknown): Promise<Answer> =>
       api.ask(`/v1/organizations/${id}`, { method: 'PATCH', body: { alert_emails }, key });
