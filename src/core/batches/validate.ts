@@ -141,7 +141,7 @@ const empty: LineProblem = { code: 'empty_file', message: 'The file has no reque
 
 const engineTools: LineProblem = {
   code: 'unsupported_parameter',
-  message: 'Built-in tools are not supported in a batch: send this request by itself.',
+  message: 'Built-in tools are not supported in a batch. Send this request separately.',
   param: 'body.tools',
 };
 

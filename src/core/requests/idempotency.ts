@@ -378,7 +378,7 @@ async function replayOf(requestId: string, answer: Buffer): Promise<Extract<Clai
 
 function unavailable(cause?: unknown): AppError {
   const message =
-    'It cannot be said at the moment whether the request with this Idempotency-Key was answered; nothing was charged for this one. Ask again.';
+    'The gateway cannot check at the moment whether a request with this Idempotency-Key was answered. Nothing was charged for this attempt; send the request again.';
   const headers = { 'retry-after': String(unavailableRetrySeconds) };
   return new AppError('billing_unavailable', { message, headers, ...(cause !== undefined && { cause }) });
 }

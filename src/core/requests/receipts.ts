@@ -86,7 +86,8 @@ const hashOf = (idempotencyKey: string): Buffer => createHash('sha256').update(i
  */
 export function answeredMeanwhile(): AppError {
   return new AppError('conflict', {
-    message: 'Another request with this Idempotency-Key was answered meanwhile; ask again for its answer.',
+    message:
+      'Another request with this Idempotency-Key was answered in the meantime. Send the request again to get that response.',
     param: 'Idempotency-Key',
     headers: { 'retry-after': '1' },
   });

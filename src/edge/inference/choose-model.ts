@@ -12,9 +12,9 @@ export const mayUse = (usable: Usable, { id, enabled }: Model): boolean => enabl
 function suggest(catalog: Catalog, { taskTypes }: Endpoint, usable: Usable): string {
   const models = taskTypes.flatMap((task) => catalog.byTask(task));
   const ids = models.filter((model) => mayUse(usable, model)).map(({ id }) => id);
-  if (ids.length === 0) return 'no model here serves this route';
+  if (ids.length === 0) return 'no available model supports this endpoint';
   const more = ids.length > namedMax ? ', …' : '';
-  return `models for this route: ${ids.slice(0, namedMax).join(', ')}${more}`;
+  return `available models for this endpoint: ${ids.slice(0, namedMax).join(', ')}${more}`;
 }
 
 const shownName = (name: string): string => JSON.stringify(name.slice(0, 128));
@@ -31,7 +31,7 @@ export function chooseModel(catalog: Catalog, name: string, endpoint: Endpoint, 
     throw new AppError('model_not_found', { message, param: 'model' });
   }
   if (!endpoint.taskTypes.includes(model.taskType)) {
-    const message = `The model ${shownName(name)} (${model.taskType}) does not serve ${endpoint.path}; ${suggest(catalog, endpoint, usable)}.`;
+    const message = `The model ${shownName(name)} (${model.taskType}) does not support ${endpoint.path}; ${suggest(catalog, endpoint, usable)}.`;
     throw new AppError('model_not_found', { message, param: 'model' });
   }
   return model;
@@ -47,7 +47,7 @@ export interface WantedModel {
 /** Returns why an endpoint would reject a model, before any request; null if it would not. */
 export function refuseModel(catalog: Catalog, { endpoint, model, usable, tier }: WantedModel): string | null {
   const row = endpoints.find(({ path }) => path === endpoint);
-  if (row === undefined) return `${endpoint} is not served here.`;
+  if (row === undefined) return `The endpoint ${endpoint} is not supported.`;
   try {
     const { id, engine } = chooseModel(catalog, model, row, usable);
     if (tier === 'flex' && engine.flexPricing === null) {

@@ -57,9 +57,10 @@ interface CountFault extends Pick<Outcome, 'usage' | 'usageSource'> {
   readonly countFault: keyof typeof faultTexts | null;
 }
 
-const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';
+const billedOtherwise = 'its requests are billed by earlier counts, by their text and by an estimate';
 const faultTexts = {
   absent: `sent no usable token count; ${billedOtherwise}`,
-  lower: `sent a last token count below what it had made; ${billedOtherwise}`,
-  higher: 'sent a token count above context_length or the limit of its request; its requests are billed up to these',
+  lower: `sent a final token count below the tokens it generated; ${billedOtherwise}`,
+  higher:
+    'sent a token count above context_length or above the limit of the request; its requests are billed up to these bounds',
 };

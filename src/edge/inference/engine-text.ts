@@ -19,7 +19,7 @@ export function createEngineTextLog(log: Log): (refusal: EngineRefusalText) => v
   return ({ requestId, replicaId, status, text }) => {
     log.warn(
       { requestId, replicaId, engineStatus: status, engineText: shortened(text) },
-      'an engine refused a request',
+      'an engine rejected a request',
     );
   };
 }

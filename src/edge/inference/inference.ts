@@ -111,7 +111,7 @@ export function createInference(parts: InferenceParts): Inference {
       running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
     },
     secretEnded(end) {
-      const message = 'This secret of the API key was revoked.';
+      const message = 'This secret of the API key is no longer valid.';
       running.stopSecret(end, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
     },
     organizationStopped({ organizationId, status }) {
@@ -123,7 +123,7 @@ export function createInference(parts: InferenceParts): Inference {
     },
     async drain(timeoutMs) {
       await idle(timeoutMs);
-      const message = 'The gateway is stopping; send the request again.';
+      const message = 'The gateway is stopping. Send the request again.';
       const stop: Stop = { kind: 'ended', error: new AppError('upstream_error', { status: 503, message }) };
       running.stopAll(stop);
       await idle(drainEndMs);
@@ -139,8 +139,8 @@ export function createInference(parts: InferenceParts): Inference {
   }
 }
 
-const speech = 'coming soon; it is not available yet.';
-const images = 'No model here makes images; chat models of the task "vision" read them.';
+const speech = 'not available yet; it is coming soon.';
+const images = 'Image generation is not supported. Models with the task type "vision" can read images.';
 
 /** OpenAI routes that no model here serves. */
 const unserved: readonly { readonly path: string; readonly message: string }[] = [
@@ -152,7 +152,7 @@ const unserved: readonly { readonly path: string; readonly message: string }[] =
   { path: '/v1/images/variations', message: images },
   {
     path: '/v1/moderations',
-    message: 'No model here is made for moderation; a chat model can be asked for a verdict.',
+    message: 'Moderation models are not supported. Use a chat model instead.',
   },
 ];
 

@@ -86,7 +86,7 @@ export function listModels(parts: ModelParts, taskType: string | undefined, call
 export function getModel(parts: ModelParts, id: string, caller: ApiKey) {
   const model = parts.catalog.find(id);
   if (model === undefined || !mayUse(caller.usableModels, model)) {
-    const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist; GET /v1/models lists those that do.`;
+    const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist. GET /v1/models lists the models.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
   return modelRecord(parts, model, caller);
@@ -129,7 +129,7 @@ export function modelIdOf(context: Context): string {
     return decodeURIComponent(encoded);
   } catch {
     throw new AppError('invalid_request_error', {
-      message: 'The model id in the path is not validly encoded.',
+      message: 'The model id in the path has an invalid URL encoding.',
       param: 'model',
     });
   }

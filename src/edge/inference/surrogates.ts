@@ -1,5 +1,5 @@
 /** Message about a text with half of a surrogate pair, to follow the text's name. */
-export const halfPair = 'has half of a surrogate pair, which is no character.';
+export const halfPair = 'contains half of a surrogate pair, which is not a valid character.';
 
 /** Matches the escape of a surrogate, or of a whole pair. */
 const surrogate = /\\u[dD](?:[89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|([89a-fA-F][\da-fA-F]{2}))/g;

@@ -288,7 +288,7 @@ describe('a batch whose model is removed midway', () => {
   });
 
   it('fails after an hour without the model, with its answers, also on another worker', async () => {
-    const why = 'The model "chat" does not exist; no model here serves this route.';
+    const why = 'The model "chat" does not exist; no available model supports this endpoint.';
     const scripted = work((request) => Promise.resolve(numberOf(request) === 0 ? answerOf(200) : refusal()), {
       refusal: () => (scripted.asked.length > 0 ? why : null),
     });

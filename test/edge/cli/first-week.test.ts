@@ -42,7 +42,7 @@ describe('what is refused says what to type instead', () => {
     });
     expect(poor).toMatchObject({ code: 1, stdout: '' });
     expect(poor.stderr).toMatch(
-      /The balance does not pay for this request: [^\n]*; "headgate wallet" shows the balance, and a platform administrator adds credit with "headgate wallet credit USD --reference TEXT"\n {2}request [0-9a-f-]{36}\n$/,
+      /The balance does not cover this request: [^\n]*; "headgate wallet" shows the balance, and a platform administrator adds credit with "headgate wallet credit USD --reference TEXT"\n {2}request [0-9a-f-]{36}\n$/,
     );
   });
 

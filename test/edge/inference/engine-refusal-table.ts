@@ -54,7 +54,7 @@ export const refusals: readonly [string, string, string, string | null, readonly
     envelope('when using `top_logprobs`, `logprobs` must be set to true. (parameter=top_logprobs)', 'top_logprobs'),
     'invalid_value',
     'top_logprobs',
-    ['needs "logprobs": true'],
+    ['requires "logprobs": true'],
   ],
   [
     'a limit by the name that the client gave it',
@@ -116,21 +116,21 @@ export const refusals: readonly [string, string, string, string | null, readonly
     envelope('When using `tool_choice`, `tools` must be set. (parameter=tool_choice)', 'tool_choice'),
     'invalid_value',
     'tool_choice',
-    ['needs "tools"'],
+    ['requires "tools"'],
   ],
   [
     'a token of another model',
     envelope('Token id 999999 is out of vocabulary'),
     'invalid_value',
     'messages',
-    ['does not have'],
+    ["not in this model's vocabulary"],
   ],
   [
     'what makes the model go on, twice',
     envelope('Cannot set both `continue_final_message` and `add_generation_prompt` to True.'),
     'invalid_value',
     'continue_final_message',
-    ['exclude each other'],
+    ['cannot be used with'],
   ],
   [
     'broken JSON',
@@ -148,7 +148,7 @@ export const refusals: readonly [string, string, string, string | null, readonly
     envelope('TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]'),
     'invalid_value',
     'messages[0].content[1].text',
-    ['half of a surrogate pair, which is no character.'],
+    ['half of a surrogate pair, which is not a valid character.'],
     {
       messages: [
         {
@@ -266,7 +266,7 @@ export const refusals: readonly [string, string, string, string | null, readonly
     envelope(tooLong(2048, 0, 2049), 'input_tokens'),
     'context_length_exceeded',
     'messages',
-    ['2048', '2049. Shorten it.'],
+    ['2048', '2049. Shorten the input.'],
   ],
   [
     'a negative temperature',

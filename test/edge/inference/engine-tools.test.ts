@@ -175,7 +175,7 @@ describe('a batch', () => {
 
   it.each([search, namespace(search)])('fails at validation, with the line, for %j', async (tool) => {
     const batch = await run(line('function', lookUp), line('search', tool));
-    const message = 'Built-in tools are not supported in a batch: send this request by itself.';
+    const message = 'Built-in tools are not supported in a batch. Send this request separately.';
     expect(batch).toMatchObject({
       status: 'failed',
       output_file_id: null,

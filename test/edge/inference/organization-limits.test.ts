@@ -100,7 +100,7 @@ describe('a key limited to some models', () => {
     expect((await bench.chat({}, { key: secret })).status).toBe(200);
     const nothing = await unknown(secret, 'nothing');
     expect(nothing).toMatchObject({ status: 400, code: 'model_not_found', param: 'model' });
-    expect(nothing.message).toContain('models for this route: chat.');
+    expect(nothing.message).toContain('available models for this endpoint: chat.');
     // By its id, its name and the one at Hugging Face.
     for (const name of ['other', 'OTHER', 'The other', 'test/other']) {
       expect(await unknown(secret, name)).toEqual(nothing);
@@ -111,7 +111,7 @@ describe('a key limited to some models', () => {
     const embedding = await bench.post('/v1/embeddings', { model: 'embed', input: 'x' }, { key: secret });
     expect(await errorOf(embedding)).toMatchObject({
       status: 400,
-      message: 'The model "embed" does not exist; no model here serves this route.',
+      message: 'The model "embed" does not exist; no available model supports this endpoint.',
     });
   });
 

@@ -20,11 +20,12 @@ describe('a rejected rerank request', () => {
     expect(await refusalOf('/v1/embeddings', { model: 'sorter', input: 'x' })).toMatchObject({
       status: 400,
       code: 'model_not_found',
-      message: 'The model "sorter" (rerank) does not serve /v1/embeddings; no model here serves this route.',
+      message:
+        'The model "sorter" (rerank) does not support /v1/embeddings; no available model supports this endpoint.',
     });
     expect(await refusalOf(rerank, { model: 'chat', query: 'x', documents })).toMatchObject({
       code: 'model_not_found',
-      message: 'The model "chat" (chat) does not serve /v1/rerank; models for this route: sorter.',
+      message: 'The model "chat" (chat) does not support /v1/rerank; available models for this endpoint: sorter.',
     });
   });
 

@@ -109,7 +109,7 @@ describe('input validation', () => {
       const error = await errorOf(await ask({}, { input, ...fields }));
       expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
       expect(error.message).toContain(words);
-      expect(error.message).toContain('Leave it out.');
+      expect(error.message).toContain('Omit this item.');
     }
     // Another make may know it.
     expect((await ask({}, { model: 'other', input })).status).toBe(200);
@@ -189,7 +189,7 @@ it('returns 501 when the engine does not know the route', async () => {
   const error = await errorOf(answer);
   expect(error).toMatchObject({ status: 501, code: 'not_implemented' });
   expect(answer.headers.get('x-should-retry')).toBe('false');
-  expect(error.message).toContain('does not serve this route');
+  expect(error.message).toContain('does not support this endpoint');
   expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'failed', cost: '0' });
 });
 

@@ -175,7 +175,7 @@ describe('an adapter that not every replica has loaded', () => {
     expect(answer.headers.get('retry-after')).toBe('5');
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 503, code: 'upstream_error' });
-    expect(error.message).toContain('is not renewed yet to serve this adapter');
+    expect(error.message).toContain('has not been updated with this adapter yet');
     expect(fake.reported).toEqual(['one unknown', 'two unknown']);
   });
 

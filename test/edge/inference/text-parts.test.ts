@@ -307,7 +307,7 @@ describe('an error in one of many texts', () => {
     const input = textsOf(5000).map((_, index) => (index === 4999 ? [5, 99_999] : [index % 1000, 7]));
     const error = await errorOf(await bench.embed({ input }, { key }));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value' });
-    expect(error.message).toContain('a token id that this model does not have');
+    expect(error.message).toContain("a token id that is not in this model's vocabulary");
     expect(bench.servers.asked.map(({ body }) => body.input.at(-1))).toEqual([[5, 99_999]]);
     bench.servers.reset();
     expect((await bench.embed({ input: input.with(4999, [1, 1]) }, { key })).status).toBe(200);

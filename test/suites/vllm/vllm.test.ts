@@ -133,10 +133,10 @@ function imageMessage(): object {
 describe('a field that vLLM finds wrong is named as the client wrote it, with what mends it:', () => {
   it.each<[object, string, string]>([
     [{ logprobs: true, top_logprobs: 50 }, 'top_logprobs', 'from 0 to 20'],
-    [{ top_logprobs: 3 }, 'top_logprobs', 'needs "logprobs": true'],
+    [{ top_logprobs: 3 }, 'top_logprobs', 'requires "logprobs": true'],
     [{ structured_outputs: { json: { type: 'nosuch' } } }, 'structured_outputs.json', 'schema'],
     [{ structured_outputs: { choice: [] } }, 'structured_outputs.choice', 'at least one choice'],
-    [{ structured_outputs: {} }, 'structured_outputs', 'needs one of json'],
+    [{ structured_outputs: {} }, 'structured_outputs', 'requires one of json'],
     [{ structured_outputs: 'x' }, 'structured_outputs', 'must be an object'],
     [
       { response_format: { type: 'json_schema', json_schema: { schema: {} } } },
@@ -146,7 +146,7 @@ describe('a field that vLLM finds wrong is named as the client wrote it, with wh
     [{ response_format: { type: 'nosuch' } }, 'response_format.type', '"json_schema"'],
     [{ tools: [] }, 'tools', 'at least one tool'],
     [{ tools: [{ type: 'function' }] }, 'tools[0].function', 'is missing'],
-    [{ tool_choice: 'auto' }, 'tool_choice', 'needs "tools"'],
+    [{ tool_choice: 'auto' }, 'tool_choice', 'requires "tools"'],
     [{ max_completion_tokens: 99_999 }, 'max_completion_tokens', '2048'],
     [{ stop: 5 }, 'stop', 'a string or a list'],
     [{ top_k: -5 }, 'top_k', 'at least 1'],

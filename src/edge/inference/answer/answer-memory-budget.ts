@@ -109,7 +109,7 @@ class Room implements AnswerRoom {
 
   #lineOf(organizationId: string): Line {
     const line = this.#lines.get(organizationId);
-    if (line === undefined) throw new Error('an answer has a place in the room, but its organization has none');
+    if (line === undefined) throw new Error('an answer is counted, but its organization has no count');
     return line;
   }
 

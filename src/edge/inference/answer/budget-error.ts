@@ -29,13 +29,13 @@ export function budgetError({ budget, ...amounts }: Exceeded, nowMs: number): Ap
   const spent = formatUsd(amounts.spentPicoUsd);
   const held = formatUsd(amounts.heldMicroUsd * PICO_PER_MICRO);
   const needed = formatUsd(amounts.neededMicroUsd * PICO_PER_MICRO);
-  const message = `${name} does not pay for this request: spent ${spent} USD, held by running requests ${held} USD, needed ${needed} USD; ${resets}.`;
+  const message = `${name} does not cover this request: spent ${spent} USD, held by running requests ${held} USD, needed ${needed} USD; ${resets}.`;
   return new AppError('budget_exceeded', { message, headers: headersOf(budget, nowMs), reason: 'budget' });
 }
 
 /** Returns the error for a stream whose cost has reached the budget. */
 export function budgetUsedUp(budget: HardBudget): AppError {
   const { name, resets } = nameOf(budget);
-  const message = `${name} is used up; the answer ends here; ${resets}.`;
+  const message = `${name} is used up, so the response ended early; ${resets}.`;
   return new AppError('budget_exceeded', { message, reason: 'budget' });
 }

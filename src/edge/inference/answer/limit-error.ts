@@ -11,10 +11,12 @@ const limitNames: Readonly<Record<LimitRefused['code'], string>> = {
 };
 
 const sentences: Readonly<Record<LimitRefused['code'], (limit: number) => string>> = {
-  rate_limit_exceeded: (limit) => `This key has used up its ${limit} requests per minute (requests_per_minute).`,
-  tokens_limit_exceeded: (limit) => `This key has used up its ${limit} tokens per minute (tokens_per_minute).`,
-  monthly_quota_exceeded: (limit) => `This key has used up its ${limit} tokens of this month (monthly_token_limit).`,
-  concurrency_limit_exceeded: (limit) => `This key may have ${limit} requests running at once (max_concurrency).`,
+  rate_limit_exceeded: (limit) => `This API key has used up its ${limit} requests per minute (requests_per_minute).`,
+  tokens_limit_exceeded: (limit) => `This API key has used up its ${limit} tokens per minute (tokens_per_minute).`,
+  monthly_quota_exceeded: (limit) =>
+    `This API key has used up its ${limit} tokens for this month (monthly_token_limit).`,
+  concurrency_limit_exceeded: (limit) =>
+    `This API key may have at most ${limit} requests running at once (max_concurrency).`,
 };
 
 type LimitRefused = Extract<AdmitRefusal, { readonly limits: unknown }>;
@@ -23,7 +25,7 @@ type LimitRefused = Extract<AdmitRefusal, { readonly limits: unknown }>;
 const projectLimits: Readonly<Record<OfProject['name'], { readonly field: string; readonly what: string }>> = {
   requestsPerMinute: { field: 'max_requests_per_1_minute', what: 'requests per minute' },
   tokensPerMinute: { field: 'max_tokens_per_1_minute', what: 'tokens per minute' },
-  requestsPerDay: { field: 'max_requests_per_1_day', what: 'requests of this day (UTC)' },
+  requestsPerDay: { field: 'max_requests_per_1_day', what: 'requests for this day (UTC)' },
 };
 
 type OfProject = NonNullable<LimitRefused['ofProject']>;

@@ -83,13 +83,15 @@ export function thrownBy({ reason }: { readonly reason: Stop | null }, error: un
  * must not claim that nothing was charged.
  */
 export function unbooked(outcome: Outcome): Outcome {
-  const message = 'The answer is complete, but the books cannot be written at the moment; it is charged when they can.';
+  const message =
+    'The response is complete, but its charge cannot be recorded at the moment. The request is charged later.';
   const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
   return { ...outcome, kind: 'failed', error, last: '' };
 }
 
 /** Returns the error for a request that was answered and charged elsewhere meanwhile. A repetition gets that answer. */
 export function chargedBefore(): Outcome {
-  const message = 'The request with this Idempotency-Key was answered elsewhere meanwhile; ask again for its answer.';
+  const message =
+    'Another attempt answered the request with this Idempotency-Key in the meantime. Send it again to get that response.';
   return failedBy(new AppError('conflict', { message, headers: { 'retry-after': '1' } }));
 }

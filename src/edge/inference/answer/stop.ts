@@ -79,14 +79,15 @@ export class StopControl {
  */
 export function outOfFunds(hold: Pick<RequestHold, 'exhausted' | 'isCapped' | 'isUnknown'>): Stop {
   if (hold.isCapped) {
-    const message = 'x-headgate-max-cost is used up; the answer ends here.';
+    const message = 'x-headgate-max-cost is used up, so the response ended early.';
     return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'max_cost' }) };
   }
   if (hold.isUnknown) {
-    const message = 'What this answer may cost is used up, and the balance is not known at the moment; it ends here.';
+    const message =
+      'The amount held for this response is used up, and the balance is unknown at the moment, so the response ended early.';
     return { kind: 'ended', error: new AppError('billing_unavailable', { message, reason: 'wallet' }) };
   }
   if (hold.exhausted !== null) return { kind: 'ended', error: budgetUsedUp(hold.exhausted) };
-  const message = 'The balance is used up; the answer ends here.';
+  const message = 'The balance is used up, so the response ended early.';
   return { kind: 'ended', error: new AppError('insufficient_funds', { message, reason: 'wallet' }) };
 }

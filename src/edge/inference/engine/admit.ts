@@ -116,7 +116,7 @@ function refusalError(refusal: HoldRefusal, nowMs: number): AppError {
       const balance = formatUsd(refusal.balancePicoUsd);
       const held = formatUsd(refusal.heldMicroUsd * PICO_PER_MICRO);
       const needed = formatUsd(refusal.neededMicroUsd * PICO_PER_MICRO);
-      const message = `The balance does not pay for this request: balance ${balance} USD, held by running requests ${held} USD, needed ${needed} USD.`;
+      const message = `The balance does not cover this request: balance ${balance} USD, held by running requests ${held} USD, needed ${needed} USD.`;
       return new AppError('insufficient_funds', { message, reason: 'wallet' });
     }
     case 'budget_exceeded':

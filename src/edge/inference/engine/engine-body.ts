@@ -81,7 +81,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
 
 /** Cuts all texts out of their list, except those of a part. */
 function cutOthers({ split }: RequestFields, part: InputPart): Splice[] {
-  if (split === null) throw new Error('a part is sent of a request that is not split');
+  if (split === null) throw new Error('a part is sent, but the request is not split');
   const cuts = [
     { start: split.start, end: part.start, text: '' },
     { start: part.end, end: split.end, text: '' },
@@ -104,7 +104,7 @@ function isTrue({ text, members }: RequestFields, key: string): boolean {
 function replace(text: BodyText, splices: readonly Splice[]): EngineBody {
   if (typeof text === 'string') return spliceText(text, splices);
   if (text instanceof LargeText) return spliceBytes(text.bytes, splices);
-  throw new Error('the body for an engine was let go before it was sent');
+  throw new Error('the body for an engine was released before it was sent');
 }
 
 /** Returns the slices of a large body between the replacements, without copying them. */

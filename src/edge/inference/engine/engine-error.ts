@@ -75,7 +75,7 @@ export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boo
 /** Returns the error for a fault of the client; null for any other fault. */
 function refusalOf(status: number, text: string, sent: SentRequest): AppError | null {
   if (status === 413 && !isJsonText(text)) {
-    const message = 'The request is larger than the server of this model accepts. Send less.';
+    const message = 'The request is larger than the server of this model accepts. Send a smaller request.';
     return new AppError('request_too_large', { message, reason: 'engine_413' });
   }
   const isRefusal = (status === 400 || status === 422 || status === 413) && !isPage(text);
@@ -93,7 +93,7 @@ function readRetryAfter(header = ''): number {
 function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict | null {
   if (sent.isForAdapter && unknownModel.test(text)) return lacksAdapter(isOurs);
   if (!sent.mayBeUnserved || !unknownRoute.test(text)) return null;
-  const message = 'The engine of this model does not serve this route; ask the model by another one.';
+  const message = 'The engine of this model does not support this endpoint. Use another endpoint for this model.';
   const error = new AppError('not_implemented', { message, lasting: true, reason: 'engine_404' });
   return { error, retry: false, unreachable: false, refusedWith: 404 };
 }
@@ -105,7 +105,7 @@ function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnsw
 function lacksAdapter(isOurs: boolean): EngineAnswerVerdict {
   const told = { retry: true, unreachable: false, isDoubtful: true };
   if (isOurs) {
-    const message = 'The engine of this model is not renewed yet to serve this adapter; try again shortly.';
+    const message = 'The engine of this model has not been updated with this adapter yet. Try again shortly.';
     return { ...told, error: upstreamBusy(busyRetryAfterSeconds, message, 'engine_404'), refusedWith: null };
   }
   const message = 'The engine of this model has not loaded this adapter.';
@@ -116,7 +116,7 @@ function lacksAdapter(isOurs: boolean): EngineAnswerVerdict {
 export function upstreamBusy(retryAfterSeconds: number, message?: string, reason?: string): AppError {
   return new AppError('upstream_error', {
     status: 503,
-    message: message ?? 'The model is busy at the moment; try again shortly.',
+    message: message ?? 'The model is busy. Try again shortly.',
     headers: { 'retry-after': String(retryAfterSeconds) },
     ...(reason !== undefined && { reason }),
   });

@@ -38,8 +38,8 @@ const patterns: readonly Pattern[] = [
         // An embedding asks for no output tokens.
         message:
           output === '0'
-            ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten it.`
-            : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or ask for less output.`,
+            ? `This model's context holds ${limit} tokens; ${name === null ? 'the input' : nameOf(name)} has at least ${input}. Shorten the input.`
+            : `This model's context holds ${limit} tokens; the request has at least ${input} input tokens and asks for ${output} output tokens. Shorten the input or request fewer output tokens.`,
       };
     },
   },
@@ -74,7 +74,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /does not support Matryoshka/,
-    say: () => unsupported('This model has embeddings of one size only; leave "dimensions" out.', 'dimensions'),
+    say: () => unsupported('This model supports only one embedding size. Omit "dimensions".', 'dimensions'),
   },
   {
     matches: /chat template .*--trust-request-chat-template/,
@@ -89,14 +89,14 @@ const patterns: readonly Pattern[] = [
     say: (_, __, sent) => {
       const name = sent.emptyText;
       if (name !== null) return wrong(`${nameOf(name)} is empty.`, name);
-      return wrong('The request has no input: it needs at least one message or prompt.', sent.inputKey);
+      return wrong('The request has no input. Send at least one message or prompt.', sent.inputKey);
     },
   },
   {
     matches:
       /^Grammar error|[Ii]nvalid grammar specification|(?:grammar|schema|regex).*(?:invalid|compile|unsupported)/i,
     say: (_, __, sent) =>
-      wrong('The schema or grammar of the answer is not valid.', sent.grammarKey ?? 'response_format'),
+      wrong('The schema or grammar for the response is not valid.', sent.grammarKey ?? 'response_format'),
   },
   {
     // The offset is in the body that the engine got.
@@ -116,23 +116,23 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^when using `top_logprobs`, `logprobs` must be set/,
-    say: () => wrong('"top_logprobs" needs "logprobs": true.', 'top_logprobs'),
+    say: () => wrong('"top_logprobs" requires "logprobs": true.', 'top_logprobs'),
   },
   {
     matches: /^`tools` must not be an empty array/,
-    say: () => wrong('"tools" is empty: name at least one tool, or leave the field out.', 'tools'),
+    say: () => wrong('"tools" is empty. Send at least one tool, or omit the field.', 'tools'),
   },
   {
     matches: /^When using `tool_choice`, `tools` must be set/,
-    say: () => wrong('"tool_choice" needs "tools": name the tools, or leave "tool_choice" out.', 'tool_choice'),
+    say: () => wrong('"tool_choice" requires "tools". Send the tools, or omit "tool_choice".', 'tool_choice'),
   },
   {
     matches: /^Invalid value for `tool_choice`/,
-    say: () => wrong('"tool_choice" must be "none", "auto", "required" or name one of "tools".', 'tool_choice'),
+    say: () => wrong('"tool_choice" must be "none", "auto" or "required", or name one of "tools".', 'tool_choice'),
   },
   {
     matches: /does not match any of the specified `tools`/,
-    say: () => wrong('"tool_choice" names a function that is none of "tools".', 'tool_choice'),
+    say: () => wrong('"tool_choice" names a function that is not in "tools".', 'tool_choice'),
   },
   {
     matches: /'json_schema' field must be provided/,
@@ -144,11 +144,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^Choice '.*' cannot be an empty list/s,
-    say: () => wrong('"structured_outputs.choice" is empty: name at least one choice.', 'structured_outputs.choice'),
+    say: () => wrong('"structured_outputs.choice" is empty. Send at least one choice.', 'structured_outputs.choice'),
   },
   {
     matches: /^You must use one kind of structured outputs constraint/,
-    say: () => wrong(`"structured_outputs" needs one of ${constraintNames}.`, 'structured_outputs'),
+    say: () => wrong(`"structured_outputs" requires one of ${constraintNames}.`, 'structured_outputs'),
   },
   {
     matches: /^You can only use one kind of constraints? for structured outputs/,
@@ -158,18 +158,18 @@ const patterns: readonly Pattern[] = [
     matches: /continue_final_message.*add_generation_prompt/s,
     say: () =>
       wrong(
-        '"continue_final_message" and "add_generation_prompt", which is true by default, exclude each other.',
+        '"continue_final_message" cannot be used with "add_generation_prompt", which is true by default.',
         'continue_final_message',
       ),
   },
   {
     matches: /for ValidatorIterator/,
-    say: (_, __, sent) => wrong('A part of a message is not of a form that this model reads.', sent.inputKey),
+    say: (_, __, sent) => wrong('A part of a message has a format that this model does not support.', sent.inputKey),
   },
   {
     matches: /^Unsupported chat content part type: '(\w{1,64})'/,
     say: ([, type], _, sent) =>
-      wrong(`A part of a message is of the type "${type}", which no model here reads.`, sent.inputKey),
+      wrong(`A part of a message has the type "${type}", which is not supported.`, sent.inputKey),
   },
   {
     matches: /^TextEncodeInput must be|surrogates not allowed/,
@@ -182,7 +182,7 @@ const patterns: readonly Pattern[] = [
     matches: /out[- ]of[- ]vocab/,
     say: (_, param, sent) => {
       const name = param ?? sent.inputKey;
-      return wrong(`${nameOf(name)} has a token id that this model does not have.`, name);
+      return wrong(`${nameOf(name)} has a token id that is not in this model's vocabulary.`, name);
     },
   },
   {
@@ -191,7 +191,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(\w+) is not None and empty/,
-    say: ([, name = '']) => wrong(`"${name}" is empty: name at least one, or leave the field out.`, name),
+    say: ([, name = '']) => wrong(`"${name}" is empty. Send at least one item, or omit the field.`, name),
   },
   {
     matches: /^top_k must be 0 \(disable\), or at least 1/,
@@ -206,11 +206,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(\w+) must be a non-negative integer/,
-    say: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or above.`, name),
+    say: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or more.`, name),
   },
   {
     matches: /^(?:Parameter )?`(\w+)` was removed/,
-    say: ([, name = '']) => unsupported(`"${name}" is not supported by this model any more.`, name),
+    say: ([, name = '']) => unsupported(`"${name}" is no longer supported by this model.`, name),
   },
   {
     matches: /^`(\w+)` must be an integer/,
@@ -219,13 +219,16 @@ const patterns: readonly Pattern[] = [
   {
     matches: /^Input lengths must be either 1:1, 1:N or N:N/,
     say: (_, __, { sentInputs: [one, other] }) =>
-      wrong(`${nameOf(one ?? null)} must be one text, or as many as ${nameOf(other ?? null)}.`, other ?? one ?? null),
+      wrong(
+        `${nameOf(one ?? null)} must be one text, or as many texts as ${nameOf(other ?? null)}.`,
+        other ?? one ?? null,
+      ),
   },
   {
     matches: /^At least one (text|text_pair) element must be given/,
     say: ([, which], _, { sentInputs: [one = null, other = one] }) => {
       const name = which === 'text' ? one : other;
-      return wrong(`${nameOf(name)} is empty: it needs at least one text.`, name);
+      return wrong(`${nameOf(name)} is empty. Send at least one text.`, name);
     },
   },
   {
@@ -246,7 +249,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^n must be 1 when using greedy sampling/,
-    say: () => ({ code: 'invalid_value', message: '"n" must be 1 where "temperature" is 0.', param: 'n' }),
+    say: () => ({ code: 'invalid_value', message: '"n" must be 1 when "temperature" is 0.', param: 'n' }),
   },
   {
     matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
@@ -282,7 +285,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /Stream options can only be defined/,
-    say: () => ({ code: 'invalid_value', message: '"stream_options" needs "stream": true.', param: 'stream_options' }),
+    say: () => ({
+      code: 'invalid_value',
+      message: '"stream_options" requires "stream": true.',
+      param: 'stream_options',
+    }),
   },
 ];
 
@@ -381,7 +388,7 @@ function notJson({ splitKey: param }: SentRequest): Refusal {
 
 const refused: Refusal = {
   code: 'invalid_request_error',
-  message: 'The model refused this request as not valid.',
+  message: 'The model rejected this request as invalid.',
   param: null,
 };
 

@@ -298,8 +298,8 @@ function tellingParts({ parts, largestId }: SplitInput, { contextLength }: Model
 }
 
 function tooLarge(key: string): AppError {
-  const shorter = 'send fewer inputs at once, ask for "encoding_format": "base64", or for fewer "dimensions"';
-  const message = `The answer would have more than ${answerBytesMax} bytes: ${shorter}.`;
+  const shorter = 'Send fewer inputs at once, use "encoding_format": "base64", or request fewer "dimensions"';
+  const message = `The response would have more than ${answerBytesMax} bytes. ${shorter}.`;
   return new AppError('invalid_value', { message, param: key });
 }
 

@@ -123,7 +123,7 @@ async function whileWaiting<T>(
 ): Promise<T> {
   const { caller, model } = request;
   const { grant } = found;
-  if (grant === null) throw new Error('a request that was not admitted waits for a replica');
+  if (grant === null) throw new Error('a request waits for a replica before its admission');
   const perChoiceMax = grant.outputTokensMax ?? model.contextLength;
   const { size } = grant;
   const bodyBytes = part === null ? size.bodyBytes : part.input.end - part.input.start;

@@ -103,7 +103,7 @@ export class SentRequest {
     if (this.#part === null || param === null || param !== this.splitKey) return '';
     const { first, count } = this.#part;
     const last = count === 1 ? '' : ` to "${param}[${first + count - 1}]"`;
-    return ` It is ${count === 1 ? '' : 'one of '}"${param}[${first}]"${last}.`;
+    return ` The error is in ${count === 1 ? '' : 'one of '}"${param}[${first}]"${last}.`;
   }
 
   /** Name of the first empty text of a part; null also if all texts were sent. */

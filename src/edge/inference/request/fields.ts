@@ -140,7 +140,7 @@ const bodyBounds: ScanBounds = { membersMax: 512, membersInAllMax: 100_000, dept
 
 function scanBody(text: string): Map<string, JsonMember> {
   if (text === '') {
-    throw new AppError('invalid_request_error', { message: 'The request has no body; send a JSON object.' });
+    throw new AppError('invalid_request_error', { message: 'The request has no body. Send a JSON object.' });
   }
   const scan = scanDocument(text, bodyBounds);
   if (!scan.ok) {
@@ -153,7 +153,7 @@ function scanBody(text: string): Map<string, JsonMember> {
     if (members.has(member.key)) {
       const key = member.key.slice(0, 64);
       throw new AppError('invalid_request_error', {
-        message: `The field "${key}" stands in the body twice.`,
+        message: `The field "${key}" appears twice in the body.`,
         param: key,
       });
     }
@@ -173,7 +173,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
   const model = readString(reader, 'model');
   if (model === null || model === '') {
     throw new AppError('model_not_found', {
-      message: 'The field "model" is missing: name one of the models of GET /v1/models.',
+      message: 'The field "model" is missing. Use one of the models of GET /v1/models.',
       param: 'model',
     });
   }

@@ -44,7 +44,7 @@ function problemOf(text: string, members: readonly JsonMember[]): string | null 
   if (known === 'message') return answerProblem(text, members);
   const encrypted = known === 'reasoning' ? valueOf('encrypted_content') : null;
   const isEncrypted = encrypted !== null && encrypted !== 'null' && encrypted !== '""';
-  return isEncrypted ? 'has encrypted_content, which only the server that made it can read' : null;
+  return isEncrypted ? 'has encrypted_content, which only the server that created it can read' : null;
 }
 
 /**

@@ -39,7 +39,7 @@ const alike = (count: number): Inputs => ({ prompts: count, texts: count, split:
 
 function requireFew(key: string, count: number, max: number): number {
   if (count <= max) return count;
-  throw invalidValue(key, `"${key}" may have ${max} inputs: send several requests.`);
+  throw invalidValue(key, `"${key}" may have at most ${max} inputs. Send several requests.`);
 }
 
 /** Counts texts. They are one prompt, because their bytes bound all of them together. */
@@ -80,6 +80,9 @@ function hasChats({ text, members }: BodyReader, key: string): boolean {
 export function checkSequences(prompts: number, choices: number, { sequencesMax }: InputBounds): void {
   if (prompts * choices <= sequencesMax) return;
   const param = prompts > 1 ? 'prompt' : 'n';
-  const asked = prompts > sequencesMax ? '' : `, and ${prompts} times ${choices} are more`;
-  throw invalidValue(param, `A request may ask for ${sequencesMax} answers, prompts times "n"${asked}: send several.`);
+  const asked = prompts > sequencesMax ? '' : `; this request asks for ${prompts} times ${choices}`;
+  throw invalidValue(
+    param,
+    `A request may ask for at most ${sequencesMax} completions (prompts times "n")${asked}. Send several requests.`,
+  );
 }

@@ -131,7 +131,7 @@ class MediaFinder {
     )
       return;
     const isOdd = ({ key, valueStart }: JsonMember): boolean => key === 'source' && this.#text[valueStart] !== '{';
-    if (members.some(isOdd)) throw this.#invalid('has a picture whose "source" is not an object');
+    if (members.some(isOdd)) throw this.#invalid('has an image whose "source" is not an object');
   }
 
   #isMedia({ key, valueStart, valueEnd }: JsonMember): boolean {
@@ -166,7 +166,7 @@ class MediaFinder {
     if (this.#isData(start)) return;
     const url = this.#string(start, end);
     if (url === null || /^data:/i.test(url)) return;
-    if (this.remote.length >= remoteMax) throw this.#invalid(`names more than ${remoteMax} addresses`);
+    if (this.remote.length >= remoteMax) throw this.#invalid(`has more than ${remoteMax} URLs`);
     this.remote.push({ url, param: this.#param });
   }
 
@@ -178,7 +178,7 @@ class MediaFinder {
   /** Returns the value of a string; null if it is no string. */
   #string(start: number, end: number): string | null {
     if (this.#text[start] !== '"') return null;
-    if (end - start > urlBytesMax) throw this.#invalid(`has a type or an address of more than ${urlBytesMax} bytes`);
+    if (end - start > urlBytesMax) throw this.#invalid(`has a type or URL of more than ${urlBytesMax} bytes`);
     try {
       return JSON.parse(Buffer.from(this.#text.slice(start, end), 'latin1').toString('utf8')) as string;
     } catch {
@@ -200,7 +200,7 @@ class MediaFinder {
       visit(start);
       return;
     }
-    if (depth > listDepthMax) throw this.#invalid('is nested too deep');
+    if (depth > listDepthMax) throw this.#invalid('is nested too deeply');
     const next = forEachElement(this.#text, start, (at, atEnd) => {
       this.#each(at, atEnd, visit, depth + 1);
       return true;

@@ -26,7 +26,7 @@ function readMaxCost(given: string | string[] | undefined): bigint | null {
   if (given === undefined) return null;
   const value = typeof given === 'string' && given.length <= maxLength ? parseDecimal(given, PICO_DIGITS) : null;
   if (value !== null && value > 0n) return value;
-  const wanted = `a plain decimal of US dollars above 0 with at most ${PICO_DIGITS} places, such as 0.01`;
+  const wanted = `a decimal number of US dollars above 0 with at most ${PICO_DIGITS} decimal places, such as 0.01`;
   throw invalid(maxCostHeader, `${maxCostHeader} must be ${wanted}.`);
 }
 
@@ -39,7 +39,7 @@ function readDryRun(given: string | string[] | undefined): boolean {
 /** Returns the error for a cap that pays for too little. */
 export function capError({ capPicoUsd, promptPicoUsd, neededPicoUsd }: CapRefusal): AppError {
   const isPromptAlone = promptPicoUsd > capPicoUsd;
-  const part = isPromptAlone ? 'its prompt alone' : 'its prompt and one token';
+  const part = isPromptAlone ? 'the prompt' : 'the prompt with one output token';
   const cost = formatUsd(isPromptAlone ? promptPicoUsd : neededPicoUsd);
   const message = `${maxCostHeader} is ${formatUsd(capPicoUsd)} USD, but ${part} is estimated at ${cost} USD.`;
   return invalid(maxCostHeader, message);

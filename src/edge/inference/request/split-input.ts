@@ -149,8 +149,8 @@ function readIds(text: string, start: number, end: number): ItemSize {
 
 function requireLittleBeside(key: string, bytes: number): void {
   if (bytes <= besideBytesMax) return;
-  const most = `beside so many inputs a body may have ${besideBytesMax} bytes, since they are sent in parts`;
-  throw invalidValue(key, `"${key}": ${most}. Send fewer inputs at once, or less beside them.`);
+  const most = `with so many inputs, the other fields of the body may have at most ${besideBytesMax} bytes`;
+  throw invalidValue(key, `"${key}": ${most}. Send fewer inputs at once, or shorten the other fields.`);
 }
 
 function cut(text: string, { starts, ends }: ListItems, sizes: readonly ItemSize[]): InputPart[] {
@@ -179,7 +179,10 @@ function findOdd(text: string, key: string, { starts, ends }: ListItems): OddInp
     if (kind === 'other') throw invalidValue(param, `"${param}" must be a string or a list of token ids.`);
     if (kind === expected || odd !== null) continue;
     const [what, others] = kind === 'text' ? ['a string', 'lists of token ids'] : ['a list of token ids', 'strings'];
-    odd = { param, message: `"${param}" is ${what}, and those before it are ${others}: this model takes one kind.` };
+    odd = {
+      param,
+      message: `"${param}" is ${what}, but the inputs before it are ${others}. Use one kind for all inputs.`,
+    };
   }
   return odd;
 }

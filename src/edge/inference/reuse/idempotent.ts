@@ -89,19 +89,19 @@ function claimed(call: Call, key: ApiKey, result: ClaimResult): Claimed {
       throw new ClientGoneError();
     case 'runs_elsewhere':
       throw new AppError('conflict', {
-        message: 'The request with this Idempotency-Key is still running; ask again for its answer.',
+        message: 'The request with this Idempotency-Key is still running. Send it again later to get its response.',
         param: 'Idempotency-Key',
         headers: { 'retry-after': String(elsewhereRetrySeconds) },
       });
     case 'not_kept':
       throw new AppError('conflict', {
         message:
-          'The request with this Idempotency-Key was answered and billed, and its answer could not be kept; use a new key to run it again.',
+          'The request with this Idempotency-Key completed and was billed, but its response could not be stored. Use a new Idempotency-Key to run it again.',
         param: 'Idempotency-Key',
       });
     case 'other_body':
       throw new AppError('unprocessable', {
-        message: 'This Idempotency-Key stands for another request; use a new one for each request.',
+        message: 'This Idempotency-Key was used for a different request. Use a new Idempotency-Key for each request.',
         param: 'Idempotency-Key',
       });
   }
@@ -120,7 +120,7 @@ function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): 
   if (id === undefined) return text;
   if (usableModels?.has(id) === false) {
     const message =
-      'The request with this Idempotency-Key was answered by a model that this API key may not use any more; use a new one to run it again.';
+      'The request with this Idempotency-Key was answered by a model that this API key may no longer use. Use a new Idempotency-Key to run it again.';
     throw new AppError('conflict', { message, param: 'Idempotency-Key' });
   }
   nameFallback(answer, id);

@@ -48,7 +48,7 @@ export function refuseEngineTools(request: RuleRequest, member: JsonMember): voi
   const tool = engineToolOf(request, member);
   if (tool === undefined) return;
   const type = typeof tool['type'] === 'string' ? tool['type'].slice(0, 64) : '';
-  const message = `Built-in tools are not supported for this model: leave the tool of type "${type}" out, or describe a function that your program runs.`;
+  const message = `Built-in tools are not supported for this model. Omit the tool of type "${type}", or define a function that your program runs.`;
   throw refuse(member.key, message);
 }
 
@@ -90,6 +90,6 @@ export function refuseCappedTurns(turns: number): void {
   if (turns === 1) return;
   throw refuse(
     maxCostHeader,
-    `${maxCostHeader} cannot limit tools that the engine runs itself: leave out one of them.`,
+    `${maxCostHeader} cannot limit the cost of tools that the engine runs. Omit the header or the tools.`,
   );
 }

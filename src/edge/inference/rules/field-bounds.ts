@@ -88,7 +88,7 @@ export const checkBadWords: FieldRule = (request, member) => {
   const words = Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
   const bytes = words.reduce((sum, word) => sum + Buffer.byteLength(word), 0);
   if (isLong(member) || words.length > badWordsMax || bytes > badWordsBytesMax) {
-    const bounds = `at most ${badWordsMax} words of together ${badWordsBytesMax} bytes`;
+    const bounds = `at most ${badWordsMax} words, with ${badWordsBytesMax} bytes in total`;
     throw refuse('bad_words', `"bad_words" may have ${bounds}.`);
   }
   refuseHalves(member, words);
@@ -211,8 +211,8 @@ export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) =>
   if (split !== null && split.odd !== null) throw invalid(split.odd.param, split.odd.message);
   if (oddItem === null) return;
   const message = oddItem.endsWith(' is of the type "item_reference"')
-    ? `${oddItem}: answers are not stored here. Send the items themselves, as the AI SDK does with "store": false.`
-    : `${oddItem}: models here read messages, function_call, function_call_output and reasoning in the clear. Leave it out.`;
+    ? `${oddItem}: responses are not stored. Send the items themselves, as the AI SDK does with "store": false.`
+    : `${oddItem}: only messages, function_call, function_call_output and unencrypted reasoning are supported. Omit this item.`;
   throw new AppError('invalid_value', { message, param: 'input' });
 };
 
@@ -230,7 +230,7 @@ function refuseLongCut({ fields, engine }: RuleRequest, member: JsonMember, give
   const bytesMax = cutFreeBytes + fields.texts * tokens * bytesPerTokenMax;
   if (bytes <= bytesMax) return;
   const value = valueText(fields.text, member);
-  const message = `A request with "${member.key}": ${value} may have at most ${bytesMax} bytes here: send less text.`;
+  const message = `A request with "${member.key}": ${value} may have at most ${bytesMax} bytes. Send less text.`;
   throw new AppError('context_length_exceeded', { message, param: member.key });
 }
 
@@ -243,7 +243,7 @@ const freeBytesPerToken = 8;
 export function checkFree({ fields, engine, endpoint }: RuleRequest): void {
   const bytesMax = cutFreeBytes + engine.contextLength * freeBytesPerToken;
   if (fields.text.length - fields.media.bytes <= bytesMax) return;
-  const message = `A request of this kind may have at most ${bytesMax} bytes for this model: send less text.`;
+  const message = `This request may have at most ${bytesMax} bytes for this model. Send less text.`;
   throw new AppError('context_length_exceeded', {
     message,
     ...(endpoint.promptKey !== null && { param: endpoint.promptKey }),

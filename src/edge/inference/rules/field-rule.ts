@@ -22,5 +22,5 @@ export const refuse = (param: string, message: string): AppError =>
 export const notSupported = (param: string): AppError =>
   refuse(param, `"${param}" is not supported for this model${advice[param] ?? '.'}`);
 
-const notStored = ': answers are not stored. Send the conversation in "input".';
+const notStored = ': responses are not stored. Send the conversation in "input".';
 const advice: Readonly<Record<string, string>> = { store: notStored, previous_response_id: notStored };

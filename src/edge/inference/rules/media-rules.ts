@@ -10,19 +10,22 @@ export function refuseMedia(media: Media, { allow, mediaDomains, mediaMax }: Eng
   const { uuid, tensor, promptEmbeds, pil } = media.params;
   // vLLM stores media under the name that they come with, for everybody who sends that name later.
   if (uuid !== null && !allow.includes('uuid')) {
-    throw refuse(uuid, 'Parts may not have a "uuid": leave it out, and send media with each request.');
+    throw refuse(uuid, '"uuid" is not supported in parts. Omit it, and send the media with each request.');
   }
   if (!media.present) return;
-  if (pil !== null) throw refuse(pil, 'Media cannot be sent as "image_pil": send them as data: URLs.');
+  if (pil !== null) throw refuse(pil, 'Media cannot be sent as "image_pil". Send media as data: URLs.');
   if (tensor !== null && !allow.includes('media_embeds')) {
-    throw refuse(tensor, 'Media cannot be sent as embeddings to this model: send them as data: URLs.');
+    throw refuse(tensor, 'Media cannot be sent as embeddings to this model. Send media as data: URLs.');
   }
   if (promptEmbeds !== null && !allow.includes('prompt_embeds')) {
     throw refuse(promptEmbeds, 'A "prompt_embeds" part is not supported for this model.');
   }
   for (const { url, param } of media.remote) checkUrl(url, param, mediaDomains);
   if (media.count > mediaMax) {
-    throw refuse(media.params.any ?? 'messages', `A request may have at most ${mediaMax} pictures, sounds and films.`);
+    throw refuse(
+      media.params.any ?? 'messages',
+      `A request may have at most ${mediaMax} images, audio files and videos.`,
+    );
   }
 }
 
@@ -36,6 +39,6 @@ function checkUrl(url: string, param: string, domains: readonly string[]): void 
   const host = plainUrl.exec(url)?.[1]?.toLowerCase();
   if (domains.some((domain) => host === domain.toLowerCase())) return;
   const hint =
-    domains.length === 0 ? 'send the media as a data: URL' : `allowed are data: URLs and ${domains.join(', ')}`;
+    domains.length === 0 ? 'send the media as a data: URL' : `use a data: URL, or a URL of ${domains.join(', ')}`;
   throw refuse(param, `Media cannot be fetched from this address: ${hint}.`);
 }

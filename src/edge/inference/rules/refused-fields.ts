@@ -134,8 +134,8 @@ const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(e
 /** Rejects a field that models here do not serve. Empty lists ask for nothing. */
 function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
   if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
-  const instead = member.key === 'conversation' ? 'send all of it in "input"' : 'leave it out';
-  throw refuse(member.key, `"${member.key}" is not served by models here: ${instead}.`);
+  const instead = member.key === 'conversation' ? 'Send the whole conversation in "input"' : 'Omit it';
+  throw refuse(member.key, `"${member.key}" is not supported. ${instead}.`);
 }
 
 /**

@@ -47,8 +47,8 @@ const otherFormatSize = 0.5;
 const freeLength = 4;
 
 const repeatHint =
-  'use shorter patterns, with smaller and fewer counts such as {1,64} and none around what may be empty, fewer ' +
-  'formats and different values of minLength and maxLength, and no minProperties or maxProperties beside many ' +
+  'use shorter patterns, with fewer and smaller counts such as {1,64} and no counts around optional parts; fewer ' +
+  'formats and distinct values of minLength and maxLength; and no minProperties or maxProperties with many ' +
   'properties';
 
 /** Measures schemas, one after the other. The schemas of several tools become one grammar. */
@@ -165,9 +165,9 @@ export class SchemaMeter {
   /** Rejects formats of structural tags that are not allowed. */
   #forbidden({ type, pattern, grammar }: Members): string | null {
     if (type === 'regex' && pattern !== undefined && !this.#allowed.regex)
-      return 'holds a regex, which is not supported';
+      return 'contains a regex, which is not supported';
     if (type === 'grammar' && grammar !== undefined && !this.#allowed.grammar) {
-      return 'holds a grammar, which is not supported';
+      return 'contains a grammar, which is not supported';
     }
     return null;
   }
@@ -180,13 +180,13 @@ export class SchemaMeter {
     }
     if (this.#values > choicesMax * this.#factor) return `has more than ${choicesMax * this.#factor} choices`;
     if (this.#longChars > longMax) {
-      return `has choices longer than ${longValueChars} characters that are together longer than ${longMax}`;
+      return `has choices of more than ${longValueChars} characters that have more than ${longMax} characters in total`;
     }
     if (this.#repetitions <= repetitionsMax * this.#factor) return null;
-    return `has too much to write out: ${repeatHint}`;
+    return `is too complex: ${repeatHint}`;
   }
 
   #tooDeep(): string {
-    return `is nested deeper than ${this.#bounds.depthMax}`;
+    return `is nested more than ${this.#bounds.depthMax} levels deep`;
   }
 }

@@ -25,10 +25,7 @@ function newMeter(engine: EngineDefinition, factor = 1): SchemaMeter {
 
 function refuseWord({ engine }: RuleRequest, word: 'regex' | 'grammar', param: string): void {
   if (allows(engine, word)) return;
-  throw refuse(
-    param,
-    `"${param}" is a ${word}, which is not supported for this model; describe the answer by a schema.`,
-  );
+  throw refuse(param, `"${param}" is a ${word}, which is not supported for this model. Use a JSON schema instead.`);
 }
 
 /** @throws if the value is longer in the body than a schema may be */
@@ -52,7 +49,7 @@ function checkSchema(request: RuleRequest, value: unknown, param: string, depth 
     try {
       schema = JSON.parse(value) as unknown;
     } catch {
-      throw refuse(param, `"${param}" is a text that is not valid JSON.`);
+      throw refuse(param, `"${param}" is a string that is not valid JSON.`);
     }
   }
   refuseProblem(newMeter(request.engine).add(schema, depth), param);
