@@ -190,7 +190,7 @@ class SharedAdmission implements RedisAdmission {
       if (error instanceof RedisAwayError) return this.#outages.begin().move(requestId, hold, move);
       this.#options.log.warn(
         { err: error, requestId },
-        'a request was not counted against the limits of another model',
+        'a request could not be counted against the limits of another model',
       );
       return false;
     }
@@ -332,7 +332,7 @@ class SharedAdmission implements RedisAdmission {
     this.#leases.settlements
       .sure(forget)
       .catch((error: unknown) =>
-        this.#options.log.warn({ err: error }, 'Redis did not forget what a budget has spent'),
+        this.#options.log.warn({ err: error }, 'the spending of a budget could not be deleted from Redis'),
       );
   }
 
@@ -363,7 +363,7 @@ class SharedAdmission implements RedisAdmission {
         return true;
       }
     }
-    throw new Error('what a request must know to be moved was lost faster than it could be read');
+    throw new Error('Redis lost the values for moving a request faster than they could be read');
   }
 
   /** @throws RedisAwayError, and errors of the database if Redis needs values from it first */
@@ -389,7 +389,7 @@ class SharedAdmission implements RedisAdmission {
         return added > 0n ? added : (budgets.find(({ slot }) => slot === exhausted) ?? 0n);
       }
     }
-    throw new Error('what an extension must know was lost faster than it could be read');
+    throw new Error('Redis lost the values for an extension faster than they could be read');
   }
 }
 

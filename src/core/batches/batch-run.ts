@@ -108,7 +108,7 @@ export class BatchRun {
       if (this.#running.size === 0 && this.#queue.isEmpty) {
         await this.#notes.flush();
         if (await this.#queue.isAllAnswered()) return { ending: 'completed' };
-        this.#broke(new Error('requests of the batch are not answered, and nobody asks them'));
+        this.#broke(new Error('requests of the batch have no response and are not running'));
       }
       await this.#waitForChange();
     }
@@ -256,7 +256,7 @@ export class BatchRun {
 
   /** Turns an unexpected error into an answer after which the request is sent again, so that no request is lost. */
   #unforeseen(error: unknown): LineAnswer {
-    this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be asked');
+    this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be sent');
     const body = JSON.stringify(errorEnvelope(new AppError('internal_error')));
     return { status: 500, headers: {}, body: Buffer.from(body) };
   }
@@ -360,4 +360,4 @@ function endedEarly(ending: BatchEnding): AppError {
 }
 
 const otherHas = (): AppError =>
-  new AppError('upstream_error', { status: 503, message: 'Another gateway has the batch of this request.' });
+  new AppError('upstream_error', { status: 503, message: 'Another gateway runs the batch of this request.' });

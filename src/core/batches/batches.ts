@@ -254,7 +254,7 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
     .from(batches)
     .where(and(eq(batches.organizationId, organizationId), inArray(batches.status, [...openStatuses])));
   if (Number(found?.count ?? 0) < openMax) return;
-  const message = `The organization has ${openMax} batches that have not ended: wait for some to end.`;
+  const message = `The organization has ${openMax} unfinished batches, the maximum. Wait until some of them end.`;
   throw new AppError('conflict', { message, lasting: true });
 }
 
@@ -262,14 +262,15 @@ const noFile = (): AppError => new AppError('not_found', { message: 'There is no
 
 const needsKey = (): AppError =>
   new AppError('insufficient_scope', {
-    message: 'A batch is made with an API key of its organization, which it is run and billed for.',
+    message:
+      'Create a batch with an API key of its organization. The batch runs with this key and is billed to the organization.',
   });
 
 const notForBatches = (): AppError =>
   new AppError('invalid_value', {
-    message: 'input_file_id: is the output of a batch, and no file of the purpose "batch".',
+    message: 'input_file_id: this file is the output of a batch. Use a file with the purpose "batch".',
     param: 'input_file_id',
   });
 
 const hasEnded = ({ status }: BatchRow): AppError =>
-  new AppError('conflict', { message: `The batch is ${status}: there is nothing to cancel.`, lasting: true });
+  new AppError('conflict', { message: `The batch is ${status} and cannot be canceled.`, lasting: true });

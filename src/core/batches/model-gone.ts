@@ -22,6 +22,6 @@ export async function lookForModel(
   const why = await asking.refuseModel(key, endpoint, model);
   if (why === null) return 'here';
   if (clock.now() - (waitingSinceMs ?? clock.now()) < goneMsMax) return 'gone';
-  const message = `Its model was not offered to its key for an hour: ${why}`;
+  const message = `The model was unavailable to the API key of this batch for an hour: ${why}`;
   return { code: modelGoneCode, message, param: null, line: null };
 }

@@ -57,7 +57,7 @@ export function readLine(bytes: Buffer, endpoint: BatchEndpoint): LineRead {
     return problem('invalid_method', 'method must be "POST".', 'method');
   }
   if (stringOf(text, member('url')) !== endpoint) {
-    return problem('invalid_url', `url must be that of the batch's endpoint, "${endpoint}".`, 'url');
+    return problem('invalid_url', `url must be the endpoint of the batch, "${endpoint}".`, 'url');
   }
   return readBody(text, member('body'), customId);
 }
@@ -72,12 +72,13 @@ function readBody(text: string, body: JsonMember | undefined, customId: string):
     scan.members.findLast(({ key }) => key === 'model'),
   );
   if (model === null || model === '' || model.length > modelLengthMax) {
-    return problem('missing_required_parameter', 'body.model must name a model.', 'body.model');
+    return problem('missing_required_parameter', 'body.model must be the name of a model.', 'body.model');
   }
   const streams = scan.members.some(
     ({ key, valueStart, valueEnd }) => key === 'stream' && text.slice(valueStart, valueEnd) === 'true',
   );
-  if (streams) return problem('invalid_request', 'body.stream: answers of a batch are not streamed.', 'body.stream');
+  if (streams)
+    return problem('invalid_request', 'body.stream: streaming is not supported in batches. Omit it.', 'body.stream');
   const { valueStart, valueEnd } = body;
   const member = scan.members.findLast(({ key }) => key === 'tools');
   const tools = member === undefined ? null : text.slice(member.valueStart, member.valueEnd);

@@ -147,7 +147,7 @@ const engineTools: LineProblem = {
 
 const tooMany = (linesMax: number): LineProblem => ({
   code: 'too_many_tasks',
-  message: `The file has more than ${linesMax} requests: make several batches of it.`,
+  message: `The file has more than ${linesMax} requests. Split it into several batches.`,
   param: 'input_file_id',
 });
 
@@ -194,14 +194,14 @@ class Reading {
     const { batch } = this.#claim;
     const { bodyBytesMax } = this.#parts;
     this.total += 1;
-    const tooLong = { code: 'line_too_long', message: `A body has at most ${bodyBytesMax} bytes.`, param: null };
+    const tooLong = { code: 'line_too_long', message: `A body may have at most ${bodyBytesMax} bytes.`, param: null };
     if (bytes === null) return this.refuse(number, tooLong);
     const read = readLine(bytes, batch.endpoint);
     if (!read.ok) return this.refuse(number, read);
     const { customId, model, bodyAt, bodyBytes, tools } = read.line;
     if (bodyBytes > bodyBytesMax) return this.refuse(number, tooLong);
     if (this.#customIds.has(customId)) {
-      const message = `custom_id ${JSON.stringify(customId)} is that of an earlier line.`;
+      const message = `custom_id ${JSON.stringify(customId)} is already used by an earlier line.`;
       return this.refuse(number, { code: 'duplicate_custom_id', message, param: 'custom_id' });
     }
     this.#customIds.add(customId);
@@ -226,7 +226,7 @@ class Reading {
     }
     const { asking } = this.#parts;
     if (this.model === model || asking.modelId(this.model) === asking.modelId(model)) return null;
-    const message = `A batch is for one model, and its first line names ${JSON.stringify(this.model)}.`;
+    const message = `All lines of a batch must use one model. The first line uses ${JSON.stringify(this.model)}.`;
     return { code: 'mismatched_model', message, param: 'body.model' };
   }
 }

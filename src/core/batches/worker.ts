@@ -157,7 +157,7 @@ class Worker implements BatchWorker {
       await this.#advance(work);
     } catch (error) {
       if (error instanceof LostClaimError) return;
-      log.warn({ err: error, batch: claim.batch.id }, 'a batch could not be worked at; it is tried again');
+      log.warn({ err: error, batch: claim.batch.id }, 'work on a batch failed; retrying');
       const turn = { atMs: clock.now() + againMs, waitingFor: null };
       await claims.release(claim, turn).catch(() => undefined);
     }
@@ -183,7 +183,7 @@ class Worker implements BatchWorker {
       throw error;
     }
     await forgetAnswers(this.#options, batch).catch((error: unknown) => {
-      log.warn({ err: error, batch: batch.id }, 'kept answers of a batch that has ended could not all be dropped');
+      log.warn({ err: error, batch: batch.id }, 'stored responses of an ended batch could not all be deleted');
     });
   }
 
@@ -276,7 +276,7 @@ function tell(work: Work, status: BatchStatus | 'lost'): void {
 
 const keyGone: BatchError = {
   code: 'unauthorized',
-  message: 'The API key that made this batch was revoked or has expired: what was not run before was not run.',
+  message: 'The API key that created this batch was revoked or has expired. The remaining requests were not run.',
   param: null,
   line: null,
 };

@@ -100,7 +100,7 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
           limit ${refusalsOfPeriodMax}) noted) < ${refusalsOfPeriodMax}
         on conflict do nothing`.catch((error: unknown) => {
         refusals.delete(name);
-        log.warn({ err: error }, 'that a budget refused a request was not noted');
+        log.warn({ err: error }, 'the rejection of a request by a budget could not be stored');
       });
     },
     async forgetOld() {

@@ -99,7 +99,7 @@ export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
         if ((await readFingerprint(db)) !== fingerprint) await load();
         isAway = false;
       } catch (error) {
-        if (!isAway) log.warn({ err: error }, 'changes of budgets cannot be read; they are looked for every second');
+        if (!isAway) log.warn({ err: error }, 'changes of budgets cannot be read; retrying every second');
         isAway = true;
       }
     },

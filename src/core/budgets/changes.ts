@@ -65,7 +65,7 @@ async function refusingTaken<T>({ period, mode }: Pick<Budget, 'period' | 'mode'
     return await change();
   } catch (error) {
     if (!isUniqueViolation(error, 'budgets_scope_key')) throw error;
-    const message = `There is a ${period} ${mode} budget of this scope already: change that one.`;
+    const message = `This scope already has a ${period} ${mode} budget. Change that budget instead.`;
     throw new AppError('conflict', { message, cause: error });
   }
 }
@@ -77,7 +77,7 @@ interface Change {
 
 function note(audit: Audit, tx: Transaction, { before, after }: Change, author: Author): Promise<void> {
   const budget = after ?? before;
-  if (budget === null) throw new Error('a change of no budget');
+  if (budget === null) throw new Error('a change without a budget');
   const action = before === null ? 'created' : after === null ? 'deleted' : 'changed';
   return audit.record(tx, {
     organizationId: budget.organizationId,
@@ -157,5 +157,7 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`budgets ${organizationId}`}, 0))`);
   const [row] = await tx.select({ total: count() }).from(budgets).where(eq(budgets.organizationId, organizationId));
   if ((row?.total ?? 0) < budgetsMax) return;
-  throw new AppError('conflict', { message: `The organization has ${budgetsMax} budgets, as many as it may have.` });
+  throw new AppError('conflict', {
+    message: `The organization has ${budgetsMax} budgets, the maximum. Delete one first.`,
+  });
 }

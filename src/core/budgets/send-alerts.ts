@@ -153,6 +153,9 @@ async function tellOnce({ db, clock, log, raiseIn }: TellOptions, row: AlertRow,
   });
   if (!isTold) return;
   const { type, data, organizationId } = alert;
-  const what = type === 'budget.many_users' ? 'of a budget no more is told' : 'a budget has reached what is told of';
+  const what =
+    type === 'budget.many_users'
+      ? 'a budget for each end user sends no further alerts in this period'
+      : 'a budget has reached an alert threshold';
   log.warn({ organizationId: formatId('org', organizationId), ...data }, what);
 }

@@ -67,7 +67,7 @@ export function createToldMemory({ orm }: Db): ToldMemory {
     },
     of(budget, span) {
       const told = known.get(periodName({ budget, span }));
-      if (told === undefined) throw new Error('a period is known before it is looked at');
+      if (told === undefined) throw new Error('a period must be known before it is checked');
       return told;
     },
   };

@@ -118,7 +118,7 @@ export class ChangeWatch {
       return true;
     } catch (error) {
       if (!this.#isAway) {
-        log.warn({ err: error }, 'changes of keys and organizations cannot be read; they are looked for every second');
+        log.warn({ err: error }, 'changes of keys and organizations cannot be read; retrying every second');
       }
       this.#isAway = true;
       return false;

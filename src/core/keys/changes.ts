@@ -149,7 +149,7 @@ async function reportSecret(
   { db, inside, verifier, keyEvents, tell, finish }: HoldingOptions & AfterCommit,
 ): Promise<boolean> {
   if (!verifier.isKey(secret)) {
-    throw new AppError('invalid_value', { message: 'secret: this is no API key of this gateway.', param: 'secret' });
+    throw new AppError('invalid_value', { message: 'secret: not an API key of this gateway.', param: 'secret' });
   }
   const reporter: Author = { ...systemAuthor, requestId };
   const hash = hashSecret(secret);

@@ -75,7 +75,7 @@ function createBroadcast<T>(log: Log) {
         if (result.status === 'rejected')
           log.error(
             { err: result.reason as unknown },
-            'what follows from a changed key or organization was not done everywhere; every gateway finds the change itself within two seconds',
+            'not all gateways confirmed the change of a key or organization; every gateway reads it within two seconds',
           );
       }
     },
@@ -94,7 +94,7 @@ function createListeners<T>(log: Log) {
         try {
           listener(event);
         } catch (error) {
-          log.error({ err: error }, 'a listener for revoked keys failed; requests of the key may go on');
+          log.error({ err: error }, 'a listener for revoked keys failed; requests with this key may continue');
         }
       }
     },

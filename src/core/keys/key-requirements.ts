@@ -30,7 +30,7 @@ async function requireOwner(
     throw new AppError('conflict', { message: 'The service account of this key was deleted.' });
   }
   if (userId !== null && (await accounts.isMember(tx, organizationId, userId))) return;
-  throw new AppError('conflict', { message: 'The user whom this key would act for has left the organization.' });
+  throw new AppError('conflict', { message: 'The user that this key acts for has left the organization.' });
 }
 
 /**
@@ -47,7 +47,7 @@ export async function requireOpen(
   const organization = await check.accounts.lockOrganization(context.tx, key.organizationId);
   if (organization === null) throw new AppError('not_found', { message: 'There is no such organization.' });
   if (organization.status === 'closed') {
-    throw new AppError('conflict', { message: 'This organization is closed and gets no new keys.' });
+    throw new AppError('conflict', { message: 'This organization is closed and accepts no new keys.' });
   }
   await requireOwner(context, key, check);
   return organization;
@@ -72,7 +72,7 @@ export async function requireKeyQuota(context: ChangeContext, key: OwnedKey, che
   const most = organization.maxActiveKeys ?? check.maxActiveKeys;
   if ((counted?.active ?? 0) < most) return organization;
   const who = serviceAccountId === null ? 'organization' : 'service account';
-  const message = `The ${who} has ${counted?.active} active API keys and may have ${most}: revoke one first.`;
+  const message = `The ${who} has ${counted?.active} active API keys; the limit is ${most}. Revoke one first.`;
   throw new AppError('key_limit_reached', { message });
 }
 
@@ -103,6 +103,6 @@ export async function requireActiveAuthor(context: ChangeContext, { actor }: Aut
   const isActive = and(eq(apiKeys.id, keyId), withStatus('active', now));
   const [held] = await tx.select({ id: apiKeys.id }).from(apiKeys).where(isActive).for('share');
   if (held === undefined) {
-    throw new AppError('unauthorized', { message: 'This API key was revoked or has expired: it makes no other keys.' });
+    throw new AppError('unauthorized', { message: 'This API key was revoked or has expired and cannot create keys.' });
   }
 }

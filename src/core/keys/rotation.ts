@@ -74,11 +74,11 @@ export async function rotateKey(
 function requireRotatable(row: KeyRow, now: Date): void {
   const status = keyStatus(toKeyRecord(row), now.getTime());
   const because = row.held
-    ? 'the gateway calls with this key itself, and nobody has its secret'
+    ? 'the gateway uses this key itself, and its secret is not stored'
     : row.imported
-      ? 'the secret of this key was chosen by its operator; make another key instead'
+      ? 'the operator set the secret of this key; create a new key instead'
       : status !== 'active'
-        ? `this key is ${status}; make another one`
+        ? `this key is ${status}; create a new key instead`
         : null;
   if (because !== null) throw new AppError('conflict', { message: `Not rotated: ${because}.` });
 }
@@ -86,7 +86,7 @@ function requireRotatable(row: KeyRow, now: Date): void {
 /** Rejects the second of two simultaneous rotations: its caller knows the secret from before the first. */
 function requireSecret({ last4 }: KeyRow, known: string | undefined): void {
   if (known === undefined || known === last4) return;
-  const message = `Not rotated: the secret of this key ends in ${last4}, and not in ${known}: it was rotated since.`;
+  const message = `Not rotated: the secret of this key ends in ${last4}, not in ${known}, because it was rotated since.`;
   throw new AppError('conflict', { message, param: 'last4' });
 }
 
@@ -103,7 +103,7 @@ async function keepFormer(
     .from(formerSecrets)
     .where(and(ofKey, gt(formerSecrets.endsAt, now)));
   if ((found?.working ?? 0) >= formerMax) {
-    const message = `Not rotated: ${formerMax} former secrets of this key still work; wait for one to end, or revoke the key.`;
+    const message = `Not rotated: ${formerMax} former secrets of this key are still valid. Wait until one expires, or revoke the key.`;
     throw new AppError('conflict', { message });
   }
   await tx.insert(formerSecrets).values({ secretHash, keyId: id, endsAt, revokedAt });

@@ -186,7 +186,8 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     load,
     staleMs,
     isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a key could not be read again; the known one stays'),
+    onRefreshFailed: (error) =>
+      log.warn({ err: error }, 'a key could not be refreshed; the known version stays in use'),
   });
   const check = (known: KnownKey | null, name: string): ApiKey | null =>
     known !== null && rejectionOf(known, name, clock.now()) === null ? known.key : null;

@@ -134,7 +134,7 @@ async function isInBooks(db: Db, { organizationId, id }: Pick<QuarantinedRecord,
 
 async function book(found: KeptRecord, writer: Writer, { db, wallet }: QuarantineReviewOptions): Promise<RetryResult> {
   const record = decode(found);
-  if (record === null) return { kind: 'refused', error: 'it is no record that this version can read' };
+  if (record === null) return { kind: 'refused', error: 'this version cannot read the record' };
   const { id, organizationId, costPicoUsd } = record;
   try {
     const chargedPicoUsd = await wallet.chargeUnheld(organizationId, async () => {

@@ -59,8 +59,7 @@ export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimi
         if ((await readFingerprint(db)) !== fingerprint) await load();
         isAway = false;
       } catch (error) {
-        if (!isAway)
-          log.warn({ err: error }, 'changes of rate limits cannot be read; they are looked for every second');
+        if (!isAway) log.warn({ err: error }, 'changes of rate limits cannot be read; retrying every second');
         isAway = true;
       }
     },

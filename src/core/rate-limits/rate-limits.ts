@@ -129,6 +129,6 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
   const isOwn = eq(projectRateLimits.organizationId, organizationId);
   const [row] = await tx.select({ total: count() }).from(projectRateLimits).where(isOwn);
   if ((row?.total ?? 0) < rateLimitsMax) return;
-  const message = `The organization has limits of ${rateLimitsMax} models of its projects, as many as it may have.`;
+  const message = `The organization has ${rateLimitsMax} rate limits for models of its projects, the maximum. Delete one first.`;
   throw new AppError('conflict', { message });
 }

@@ -56,7 +56,7 @@ export class BoundedAsking {
   }
 
   #probe(): void {
-    if (this.#isProbed) throw new NotAskedError('earlier questions have no answer');
+    if (this.#isProbed) throw new NotAskedError('earlier queries are still unanswered');
     this.#isProbed = true;
     setTimeout(() => (this.#isProbed = false), probeMs).unref();
   }

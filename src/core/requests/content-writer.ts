@@ -59,7 +59,7 @@ export class ContentWriter {
     const item = this.#itemOf(content);
     if (this.#waitingBytes + sizeOf(item) > waitingBytesMax) {
       if (this.#leftOut === 0)
-        this.#log.warn('requests and answers come faster than PostgreSQL stores them; some are left out');
+        this.#log.warn('requests and responses arrive faster than PostgreSQL stores them; some are not stored');
       this.#leftOut += 1;
       return;
     }
@@ -110,7 +110,7 @@ export class ContentWriter {
       } catch (error) {
         this.#log.error(
           { err: error, contents: batch.length },
-          'requests and answers could not be stored and are left out',
+          'requests and responses could not be stored and are lost',
         );
       }
       for (const item of batch) this.#done(item);
@@ -124,7 +124,7 @@ export class ContentWriter {
     this.#waiting.delete(item.requestId);
     for (const listener of listeners) listener();
     if (this.#leftOut === 0 || this.#waitingBytes > waitingBytesMax / 2) return;
-    this.#log.warn({ leftOut: this.#leftOut }, 'requests and answers are stored again');
+    this.#log.warn({ leftOut: this.#leftOut }, 'requests and responses are stored again');
     this.#leftOut = 0;
   }
 

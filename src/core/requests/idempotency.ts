@@ -260,11 +260,11 @@ class ClaimBook implements Idempotency {
     let isLate = false;
     const timer = setTimeout(() => {
       isLate = true;
-      reject(new NotAskedError(`no turn within ${claimTimeoutMs} ms`));
+      reject(new NotAskedError(`no free slot within ${claimTimeoutMs} ms`));
     }, claimTimeoutMs);
     const asked = this.#turns.during(claim.keyId, () => {
       clearTimeout(timer);
-      if (isLate) throw new NotAskedError('nobody waits for this turn');
+      if (isLate) throw new NotAskedError('the caller no longer waits');
       return this.#asking.ask(
         () => this.#read(claim, bodyHash),
         () => void this.#write(this.#remove(claim.requestId)),
@@ -349,7 +349,7 @@ class ClaimBook implements Idempotency {
       () => void (this.#isFailing = false),
       (error: unknown) => {
         const message =
-          'ends of requests with an Idempotency-Key cannot be written; they are tried again, repetitions wait';
+          'results of requests with an Idempotency-Key cannot be written; retrying, and repeated requests wait';
         if (!this.#isFailing) this.#log.warn({ err: error }, message);
         this.#isFailing = true;
       },

@@ -33,9 +33,9 @@ export function createWalletOpening(
       organizationId: organization.id,
       amountPicoUsd: firstCreditPicoUsd,
       reference: firstCreditReference,
-      note: 'Credit of the first start',
+      note: 'Initial credit',
       author,
     });
-    if (booked.kind !== 'created') throw new Error(`the first credit was not booked: ${booked.kind}`);
+    if (booked.kind !== 'created') throw new Error(`the initial credit was not applied: ${booked.kind}`);
   };
 }

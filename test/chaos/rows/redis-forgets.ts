@@ -70,7 +70,7 @@ async function runForgotten(
  * compose/operations.md.
  */
 function losesRedisOften({ gateways }: Scene): boolean {
-  return gateways.some((one) => one.output().split('Redis is silent').length - 1 > 1);
+  return gateways.some((one) => one.output().split('Redis outage: ').length - 1 > 1);
 }
 
 /** Redis may be missed for a moment; then everything is spent that there is. */

@@ -317,7 +317,7 @@ describe('a spool that takes nothing', () => {
     };
     const [[outcome]] = await Promise.all([Promise.allSettled([added]), stopOnceTried()]);
     expect(outcome).toMatchObject({ status: 'rejected' });
-    await expect(store.commits.add('b')).rejects.toThrow('the gateway stops');
+    await expect(store.commits.add('b')).rejects.toThrow('the gateway is stopping');
   });
 });
 

@@ -19,7 +19,7 @@ describe('questions to a store that says nothing', () => {
       () => Promise.resolve('there'),
       () => undefined,
     );
-    await expect(asking.ask(silent, () => undefined)).rejects.toThrow('earlier questions');
+    await expect(asking.ask(silent, () => undefined)).rejects.toThrow('earlier queries');
     expect(await probe).toBe('there');
     await vi.advanceTimersByTimeAsync(1000);
     expect(
@@ -65,7 +65,7 @@ describe('questions to a store that refuses', () => {
   it('fail at once after four, but for one a second, and are asked as before once one is answered', async () => {
     const asking = new BoundedAsking(5000);
     for (let time = 0; time < 5; time += 1) await expect(asking.ask(failing, nobody)).rejects.toBe(refused);
-    await expect(asking.ask(failing, nobody)).rejects.toThrow('earlier questions');
+    await expect(asking.ask(failing, nobody)).rejects.toThrow('earlier queries');
     await vi.advanceTimersByTimeAsync(1000);
     expect(await asking.ask(async () => 'there', nobody)).toBe('there');
     for (let time = 0; time < 10; time += 1) expect(await asking.ask(async () => 'again', nobody)).toBe('again');

@@ -173,7 +173,7 @@ describe('the limit of active keys', () => {
     expect(made.map(({ status }) => status)).toEqual([201, 201, 201, 201]);
     const sixth = await ask('/v1/keys', { key, body: {} });
     expect(refusal(sixth)).toEqual([409, 'key_limit_reached', 'invalid_request_error', null]);
-    expect(sixth.body.error.message).toContain('revoke one');
+    expect(sixth.body.error.message).toContain('Revoke one');
     await ask(`/v1/keys/${made[0]?.body.id}`, { key, method: 'DELETE' });
     expect((await ask('/v1/keys', { key, body: { scope: 'management' } })).status).toBe(201);
     expect((await ask('/v1/keys', { key, body: {} })).status).toBe(409);

@@ -213,7 +213,7 @@ describe('the limits of an organization', () => {
     expect((await ask('/v1/keys', { key, body: {} })).status).toBe(201);
     const refused = await ask('/v1/keys', { key, body: {} });
     expect([refused.status, refused.body.error.code]).toEqual([409, 'key_limit_reached']);
-    expect(refused.body.error.message).toContain('has 2 active API keys and may have 2');
+    expect(refused.body.error.message).toContain('has 2 active API keys; the limit is 2');
     await change(id, { max_active_keys: 7 });
     for (let keys = 2; keys < 7; keys += 1) expect((await ask('/v1/keys', { key, body: {} })).status).toBe(201);
     await change(id, { max_active_keys: null });

@@ -157,7 +157,7 @@ describe('another secret for a key', () => {
     await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
     expect((await admin.get(`/portal/keys/${id}`)).text).not.toContain(`/portal/keys/${id}/rotate`);
     const ended = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: '0' });
-    expect([ended.status, ended.text.includes('this key is revoked; make another one')]).toEqual([409, true]);
+    expect([ended.status, ended.text.includes('this key is revoked; create a new key instead')]).toEqual([409, true]);
   });
 
   it('is shown once, while the former one works on for as long as was chosen', async () => {

@@ -168,7 +168,7 @@ describe('keys, by hand', () => {
     // Somebody else makes one while the form is open.
     expect((await gateway.request('/v1/keys', { body: { name: 'meanwhile' } })).status).toBe(201);
     await page.getByRole('button', { name: 'Create key' }).click();
-    await page.getByRole('alert').getByText('revoke one').waitFor();
+    await page.getByRole('alert').getByText('Revoke one').waitFor();
     expect(await page.getByLabel('Name').inputValue()).toBe('the sixth');
     expect(await keyNamed('the sixth')).toBeUndefined();
     await deleteKey('meanwhile');

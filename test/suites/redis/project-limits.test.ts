@@ -72,7 +72,7 @@ const untilBack = (place: Place): Promise<boolean> =>
   });
 
 const returns = (): number =>
-  cluster.gateways.reduce((sum, gateway) => sum + gateway.output().split('Redis decides again').length - 1, 0);
+  cluster.gateways.reduce((sum, gateway) => sum + gateway.output().split('Redis outage ended').length - 1, 0);
 
 describe('a limit of a project, of several gateways', () => {
   it.each([['max_requests_per_1_minute'], ['max_requests_per_1_day']])(

@@ -95,8 +95,8 @@ const undisturbedTriesMax = 20;
 
 const count = (gateways: readonly GatewayProcess[], words: string): number =>
   gateways.reduce((sum, gateway) => sum + gateway.output().split(words).length - 1, 0);
-const countSilences = (gateways: readonly GatewayProcess[]): number => count(gateways, 'Redis is silent');
-const countReturns = (gateways: readonly GatewayProcess[]): number => count(gateways, 'Redis decides again');
+const countSilences = (gateways: readonly GatewayProcess[]): number => count(gateways, 'Redis outage: ');
+const countReturns = (gateways: readonly GatewayProcess[]): number => count(gateways, 'Redis outage ended');
 
 function startRealRedis(): Promise<TestRedis> {
   const program = findRedisServer();

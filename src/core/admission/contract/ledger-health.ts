@@ -10,7 +10,7 @@ export interface BooksWatchOptions {
 /** The database did not answer in time. */
 export class BooksSilentError extends Error {
   constructor() {
-    super(`the books did not answer within ${giveUpAfterMs / 1000} s`);
+    super(`the usage records did not answer within ${giveUpAfterMs / 1000} s`);
     this.name = 'BooksSilentError';
   }
 }

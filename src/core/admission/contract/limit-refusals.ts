@@ -23,7 +23,7 @@ export function refusalOf(
   if (ofKey !== null && (ofProject === null || ofKey.retryAfterMs >= ofProject.refused.retryAfterMs)) {
     return { ok: false, ...ofKey, limits };
   }
-  if (ofProject === null) throw new Error('a refusal of no limit');
+  if (ofProject === null) throw new Error('a rejection without a limit');
   const { projectId, model } = ofProject.limit;
   const { name, view, retryAfterMs } = ofProject.refused;
   return { ok: false, code: 'rate_limit_exceeded', ofProject: { projectId, model, name }, view, retryAfterMs, limits };

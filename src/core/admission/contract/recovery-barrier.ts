@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 /** A live gateway has not yet reported its holds, so the available amount is unknown. */
 export class GatewaysSilentError extends Error {
   constructor(missing: readonly string[]) {
-    super(`gateways have not said yet what they hold: ${missing.join(', ')}`);
+    super(`gateways have not reported their holds yet: ${missing.join(', ')}`);
     this.name = 'GatewaysSilentError';
   }
 }

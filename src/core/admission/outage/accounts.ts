@@ -146,14 +146,14 @@ export class OutageBooks {
     hasOther: boolean,
   ): Promise<Spent | null> {
     const { spentWith } = this.#options.books;
-    if (spentWith === undefined) throw new Error('nobody can say what was spent of a budget');
+    if (spentWith === undefined) throw new Error('the spending of a budget cannot be read');
     return this.#soon(() => spentWith(organizationId, spending, requestIds), hasOther);
   }
 
   /** Reads the requests of a model that its project limits. The parameter and errors are as for `spent`. */
   requests(day: CountedDay, requestIds: readonly string[], hasOther: boolean): Promise<CountedRequests | null> {
     const { requestsWith } = this.#options.books;
-    if (requestsWith === undefined) throw new Error('nobody can say what was asked of a model');
+    if (requestsWith === undefined) throw new Error('the requests for a model cannot be read');
     return this.#soon(() => requestsWith(day, requestIds), hasOther);
   }
 

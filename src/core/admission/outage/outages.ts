@@ -106,7 +106,7 @@ export class Outages {
     this.#current?.givenOver.silent();
     if (this.#current !== null) return this.#current;
     if (this.#isClosed) return this.#make();
-    log.warn({}, 'Redis is silent: limits and wallets are divided by the gateways');
+    log.warn({}, 'Redis outage: the gateways divide limits and wallets among themselves');
     const outage = this.#make();
     this.#current = outage;
     this.#last = outage;
@@ -151,7 +151,7 @@ export class Outages {
     try {
       await this.#tellAll();
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'Redis was not told of what was admitted in its place');
+      this.#options.log.warn({ err: error }, 'requests admitted without Redis could not be reported to Redis');
     }
   }
 
@@ -195,7 +195,7 @@ export class Outages {
       try {
         await this.#goBack(outage);
       } catch (error) {
-        log.debug({ err: error }, 'Redis cannot decide yet');
+        log.debug({ err: error }, 'admission cannot return to Redis yet');
       }
     }
     this.#gate?.open();
@@ -230,7 +230,7 @@ export class Outages {
     this.#overMs = this.#options.clock.monotonicMs();
     this.#options.known.outageOver();
     outage.end();
-    this.#options.log.warn({}, 'Redis decides again');
+    this.#options.log.warn({}, 'Redis outage ended: limits and wallets are shared through Redis');
   }
 
   #isAllTold(outage: Outage): boolean {

@@ -147,7 +147,7 @@ export class AdmissionStore {
       const isLate = word === 'late';
       this.#sample(sentMs, nowMs, isLate);
       if (!isLate) return { word, nowMs, rest };
-      if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis is late', false);
+      if (attempt === lateAttemptsMax) throw new RedisAwayError('Redis did not answer in time', false);
     }
   }
 

@@ -116,7 +116,8 @@ export class RedisAsking {
     const { request, limit, monthMs, attempt } = asking;
     const { books } = this.#options;
     try {
-      if (attempt === attemptsMax) throw new Error('what admission must know was lost faster than it could be read');
+      if (attempt === attemptsMax)
+        throw new Error('Redis lost the values for an admission faster than they could be read');
       const again = (): Asking => ({ ...asking, ...this.#boundsOf(request), attempt: attempt + 1 });
       if (word === 'wallet' || word === 'budget') {
         const takesOld = await this.#readMoney(asking, word);
@@ -193,7 +194,7 @@ export class RedisAsking {
     const moment = { nowMs, monthEndMs: nextMonthMs(monthMs) };
     const refused = refuseByLimits(use, limits, request.estimatedTokens, moment);
     const isKnown = reply.word === 'project_limit_exceeded' ? ofModel?.refusal : refused?.code === reply.word;
-    if (!isKnown) throw new Error(`the rules of limits do not know why ${reply.word} refused`);
+    if (!isKnown) throw new Error(`the rules of limits do not explain the rejection ${reply.word}`);
     return refusalOf(refused, ofModel?.refusal ?? null, view);
   }
 
@@ -223,7 +224,7 @@ export class RedisAsking {
 function exceededOf(budgets: readonly HardBudget[], { rest }: Reply): AdmitResult {
   const [slot, micro = '0', held = '0'] = rest;
   const budget = budgets.find((one) => one.slot === slot);
-  if (budget === undefined) throw new Error('a budget refused that was not asked');
+  if (budget === undefined) throw new Error('a budget rejected a request that does not belong to it');
   const spentPicoUsd = -BigInt(micro) * PICO_PER_MICRO;
   return { ok: false, code: 'budget_exceeded', budget, spentPicoUsd, heldMicroUsd: BigInt(held) };
 }

@@ -132,7 +132,7 @@ export class RedisBooks {
   async #readBudget(organizationId: string, { slot, spending }: HardBudget): Promise<void> {
     const { store, books, watch } = this.#options;
     const { spentWith } = books;
-    if (spentWith === undefined) throw new Error('nobody can say what was spent of a budget');
+    if (spentWith === undefined) throw new Error('the spending of a budget cannot be read');
     const { wallet, holds, loading, budgets } = store.organization(organizationId);
     const keys = [wallet, holds, loading, budgets];
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
@@ -144,13 +144,13 @@ export class RedisBooks {
       const ended = await store.run(endBudgetScript, keys, [token, slot, micro, pico, ...counted]);
       if (ended.word !== 'again') return;
     }
-    throw new Error(`what was spent of a budget changed ${attemptsMax} times while it was read from PostgreSQL`);
+    throw new Error(`the spending of a budget changed ${attemptsMax} times while it was read from PostgreSQL`);
   }
 
   async #readDay(organizationId: string, { slot, projectId, model }: ProjectLimit): Promise<void> {
     const { store, books, watch } = this.#options;
     const { requestsWith } = books;
-    if (requestsWith === undefined) throw new Error('nobody can say what was asked of a model');
+    if (requestsWith === undefined) throw new Error('the requests for a model cannot be read');
     const { wallet, holds, loading, days } = store.organization(organizationId);
     const keys = [wallet, holds, loading, days];
     for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {

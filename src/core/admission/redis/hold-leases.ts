@@ -332,7 +332,10 @@ export class HoldLeases {
       }
     }
     if (settled === 0) return;
-    this.#options.log.info({ organizationId, holds: settled }, 'holds that no gateway has were settled by the books');
+    this.#options.log.info(
+      { organizationId, holds: settled },
+      'holds without a gateway were settled from the usage records',
+    );
   }
 
   /**

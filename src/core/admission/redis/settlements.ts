@@ -159,7 +159,7 @@ export class Settlements {
     if (this.#retryTimer !== null || this.#isClosed) return;
     this.#retryTimer = setTimeout(() => {
       this.#retryTimer = null;
-      this.retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'settling again failed'));
+      this.retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'a retry of settlements failed'));
     }, this.#retryMs).unref();
   }
 
@@ -221,6 +221,6 @@ export class Settlements {
       return;
     }
     this.#unsettled.delete(requestId);
-    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was refused');
+    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was rejected');
   }
 }

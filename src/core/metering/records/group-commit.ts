@@ -115,7 +115,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   add(item: Item): Promise<Durable> {
     return new Promise((resolve, reject) => {
       if (this.#isStopped) {
-        reject(new Error('nothing more is written: the gateway stops'));
+        reject(new Error('the gateway is stopping and writes no more records'));
         return;
       }
       const sinceMs = this.#options.clock.monotonicMs();
@@ -135,7 +135,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     await this.#appended;
     for (const waiting of undone([...this.#inFlight, ...this.#queue])) {
       waiting.isDone = true;
-      waiting.reject(new Error('the store did not take it before the gateway stopped'));
+      waiting.reject(new Error('the record was not stored before the gateway stopped'));
     }
     this.#queue = [];
     await this.#options.spool.close();
@@ -254,7 +254,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     this.#spool();
     if (this.#awaySinceMs !== null) return;
     this.#awaySinceMs = sinceMs;
-    this.#options.log.error({ err: error, pending: this.pending }, 'the books cannot be written; trying again');
+    this.#options.log.error({ err: error, pending: this.pending }, 'usage cannot be written to PostgreSQL; retrying');
   }
 
   #spool(): void {
@@ -292,7 +292,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
         }
         this.#appending = [];
       } catch (error) {
-        if (!this.#isSpoolFull) log.error({ err: error, items: taken.length }, 'nothing can be written to the spool');
+        if (!this.#isSpoolFull) log.error({ err: error, items: taken.length }, 'usage cannot be written to the spool');
         this.#isSpoolFull = true;
         for (const waiting of taken) waiting.isAppending = false;
         this.#appending = [];

@@ -65,7 +65,7 @@ export function createRefusals({ db, clock, log }: { db: Db; clock: Clock; log: 
     } catch (error) {
       log.warn(
         { err: error },
-        'counts of refused requests could not be written to PostgreSQL; they are kept for the next try',
+        'counts of rejected requests could not be written to PostgreSQL; they are kept for the next attempt',
       );
       for (const [key, value] of taken) {
         const newer = held.get(key);

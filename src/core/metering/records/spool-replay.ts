@@ -103,13 +103,19 @@ export class SpoolReplay<Item> {
    */
   async quarantine(item: Item | null, data: Buffer, error: unknown): Promise<boolean> {
     const described = item === null ? null : this.#options.describe(item);
-    this.#log.error({ err: error, item: described }, 'the books refused a record: it is kept in usage_quarantine');
+    this.#log.error(
+      { err: error, item: described },
+      'PostgreSQL rejected a usage record; it is kept in usage_quarantine',
+    );
     while (!this.#isStopped) {
       try {
         await this.#options.quarantine(item, data, error);
         return true;
       } catch (quarantineError) {
-        this.#log.warn({ err: quarantineError }, 'a refused record could not be kept; trying again');
+        this.#log.warn(
+          { err: quarantineError },
+          'a rejected record could not be written to usage_quarantine; retrying',
+        );
         await this.#pause(this.#options.retryDelayMs);
       }
     }
@@ -121,7 +127,7 @@ export class SpoolReplay<Item> {
     try {
       read = await this.#spool.read(this.#options.batchMax);
     } catch (error) {
-      this.#log.error({ err: error }, 'the spool cannot be read; trying again');
+      this.#log.error({ err: error }, 'the spool cannot be read; retrying');
       await this.#pause(this.#options.retryDelayMsMax);
       return;
     }
@@ -209,7 +215,10 @@ export class SpoolReplay<Item> {
   #defer({ entries, group, tries }: Pick<SetAside<Item>, 'entries' | 'group' | 'tries'>): void {
     const dueMs = this.#clock.monotonicMs() + this.#delayMs(tries);
     this.#setAside.push({ entries, group, tries, dueMs, commitsBefore: this.#commits });
-    this.#log.warn({ items: entries.length, group }, 'records are set aside; others are written meanwhile');
+    this.#log.warn(
+      { items: entries.length, group },
+      'records cannot be written yet and are set aside; other records are still written',
+    );
   }
 
   #drop(aside: SetAside<Item>): void {

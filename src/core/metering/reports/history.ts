@@ -155,10 +155,10 @@ const queryCanceled = '57014';
 
 function toRefusal(error: unknown): unknown {
   if (error instanceof NoSlotError) {
-    const message = 'Too many reports are asked for at the moment; try again shortly.';
+    const message = 'Too many reports are running. Try again shortly.';
     return new AppError('overloaded', { message, headers: { 'retry-after': '5' }, cause: error });
   }
   if (sqlStateOf(error) !== queryCanceled) return error;
-  const message = 'This report took too long: ask for less at once, by "from" and "to", or try again later.';
+  const message = 'This report took too long. Request a shorter period with "from" and "to", or try again later.';
   return new AppError('overloaded', { message, headers: { 'retry-after': '5' }, cause: error });
 }

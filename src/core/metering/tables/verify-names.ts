@@ -44,7 +44,7 @@ export const recordsText = ({ organizations }: KnownIds): string => `
       when v.id is null then format('price version %s', r.price_version)
       when m.name is null then format('model %s', r.model) when e.name is null then format('endpoint %s', r.endpoint)
       when ${fallbackUnknown} then format('model %s', r.fallback_for)
-      when p.id is null then format('price version %s is not there', v.id)
+      when p.id is null then format('price version %s does not exist', v.id)
       when p.model_id <> m.name then format('model %s, price of %s', m.name, p.model_id)
       when p.tier <> coalesce(r.service_tier, 'default')
         then format('tier %s, price of %s', coalesce(r.service_tier, 'default'), p.tier)
