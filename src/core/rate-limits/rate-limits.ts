@@ -129,6 +129,6 @@ async function requireRoom(tx: Transaction, organizationId: string): Promise<voi
   const isOwn = eq(projectRateLimits.organizationId, organizationId);
   const [row] = await tx.select({ total: count() }).from(projectRateLimits).where(isOwn);
   if ((row?.total ?? 0) < rateLimitsMax) return;
-  const message = `The organization has ${rateLimitsMax} rate limits for models of its projects, the maximum. Delete one first.`;
+  const message = `The organization has ${rateLimitsMax} rate limits for models of its projects, the maximum. Remove one first.`;
   throw new AppError('conflict', { message });
 }
