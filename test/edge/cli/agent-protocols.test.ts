@@ -162,7 +162,7 @@ const npmSettings = Object.fromEntries(
 it.each([
   ['/v1/responses', (url: string) => ({ baseUrl: `${url}/v1`, api: 'openai-responses' })],
   ['/v1/messages', (url: string) => ({ baseUrl: url, api: 'anthropic-messages', authHeader: true })],
-])('pi edits a file over %s, and is billed for it', async (path, providerAt) => {
+])('lets pi edit a file over %s, and bills the requests', async (path, providerAt) => {
   asked.length = 0;
   expect(await runPi(providerAt(gateway.url))).toEqual({
     code: 0,

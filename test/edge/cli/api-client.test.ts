@@ -34,11 +34,11 @@ async function useTls(url: (port: number) => string): Promise<{ url: string; clo
   return { url: url(typeof address === 'object' ? (address?.port ?? 0) : 0), close: () => void server.close() };
 }
 
-describe('the client of the commands, where it reaches nobody', () => {
+describe("the CLI's API client without a reachable gateway", () => {
   const ask = (url: string) =>
     createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' })).call('GET', '/v1/models');
 
-  it('says which host is not known, and which scheme is the wrong one', async () => {
+  it('names an unknown host and a wrong URL scheme', async () => {
     await expect(ask('http://gateway.invalid')).rejects.toThrow(
       /^http:\/\/gateway\.invalid is unreachable \((?:ENOTFOUND|EAI_AGAIN)\): the host gateway\.invalid has no known address/,
     );
@@ -48,7 +48,7 @@ describe('the client of the commands, where it reaches nobody', () => {
     tls.close();
   });
 
-  it('says that a certificate is of nobody who is trusted, and how he is', async () => {
+  it('names an untrusted certificate and how to trust it', async () => {
     const tls = await useTls((port) => `https://127.0.0.1:${port}`);
     await expect(ask(tls.url)).rejects.toThrow(
       '(DEPTH_ZERO_SELF_SIGNED_CERT): this machine does not trust its certificate',
@@ -58,8 +58,8 @@ describe('the client of the commands, where it reaches nobody', () => {
   });
 });
 
-describe('the client of the commands', () => {
-  it('says what the gateway refuses of a body', async () => {
+describe("the CLI's API client", () => {
+  it("shows the gateway's error for an invalid body", async () => {
     await expect(client().call('POST', '/v1/keys', { body: { name: '' } })).rejects.toThrow('name: must not be empty');
     await expect(client().call('PATCH', '/v1/keys/none', { body: { name: 'x' } })).rejects.toThrow(
       'There is no such API key',
@@ -70,7 +70,7 @@ describe('the client of the commands', () => {
     await expect(client().call('POST', '/v1/keys')).rejects.toThrow('body: is missing; send a JSON object');
   });
 
-  it('asks with every method, and sends JSON with those that take it', async () => {
+  it('sends every method, with JSON for those with a body', async () => {
     const made = (await client().call('POST', '/v1/keys', { body: { name: 'größe' } })) as Key;
     expect(made.name).toBe('größe');
     const path = `/v1/keys/${made.id}`;

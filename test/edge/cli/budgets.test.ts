@@ -6,7 +6,7 @@ const api = useApi();
 const run = (args: readonly string[], key: string) => say(args, { url: api().url, key });
 
 describe('headgate budgets', () => {
-  it('refuses what names no scope or several, and says where budgets are listed', async () => {
+  it('rejects a missing scope or several, and says where to list budgets', async () => {
     const { key } = await api().organization();
     expect((await run(['budgets', 'create', '5'], key)).stderr).toContain('give exactly one of --key, --project');
     const both = ['budgets', 'create', '5', '--user', 'anna', '--each-user'];
@@ -21,7 +21,7 @@ describe('headgate budgets', () => {
     });
   });
 
-  it('makes, lists, changes and deletes them', async () => {
+  it('creates, lists, changes and deletes budgets', async () => {
     const { key } = await api().organization();
     const made = await run(['budgets', 'create', '5', '--each-user', '--period', 'daily', '--alerts', '50'], key);
     const id = /budget_[0-9a-f]{32}/.exec(made.stdout)?.[0] ?? '';

@@ -56,18 +56,15 @@ const image = { type: 'image_url', image_url: { url: dataUrl } };
 it.each([
   ['as an image', ['--image', picture]],
   ['as a file', ['-f', picture]],
-])(
-  'headgate chat sends a picture %s to a model that sees, before the words, and says what it cost',
-  async (_, flags) => {
-    const said = await runCli(['chat', '-m', 'seer', 'What is this?', ...flags], { env: place() });
-    expect(said).toMatchObject({ code: 0, stdout: 'One pixel.\n' });
-    expect(said.stderr).toMatch(/^seer: 50 tokens in, 3 out, \$0\.\d+\n$/);
-    const { messages } = asked.at(-1);
-    expect(messages).toEqual([{ role: 'user', content: [image, { type: 'text', text: 'What is this?' }] }]);
-  },
-);
+])('headgate chat sends an image %s to a vision model before the text, and shows the cost', async (_, flags) => {
+  const said = await runCli(['chat', '-m', 'seer', 'What is this?', ...flags], { env: place() });
+  expect(said).toMatchObject({ code: 0, stdout: 'One pixel.\n' });
+  expect(said.stderr).toMatch(/^seer: 50 tokens in, 3 out, \$0\.\d+\n$/);
+  const { messages } = asked.at(-1);
+  expect(messages).toEqual([{ role: 'user', content: [image, { type: 'text', text: 'What is this?' }] }]);
+});
 
-it('what is no image is refused before anything is asked', async () => {
+it('headgate chat rejects a file that is not an image without a request', async () => {
   const before = asked.length;
   const env = place();
   const text = await runCli(['chat', '-m', 'seer', 'x', '--image', `${repository}README.md`], { env });
@@ -81,7 +78,7 @@ it('what is no image is refused before anything is asked', async () => {
   expect(asked).toHaveLength(before);
 });
 
-it('in a conversation /file adds one to what is said next, and only to that', async () => {
+it('headgate chat adds an image by /file to the next message only', async () => {
   const terminal = await terminals().open(place());
   await terminal.type('headgate chat -m seer\n');
   await terminal.shows('Ctrl-D ends\n> ');

@@ -16,19 +16,19 @@ beforeAll(async () => {
   organization = await api().organization();
 });
 
-describe('headgate clusters, refused', () => {
+describe('a rejected headgate clusters command', () => {
   it.each([
     [['create', 'x'], '--org is missing'],
     [['create', 'x', '--org', 'org_1', '--nodes', '/nowhere.yaml'], '/nowhere.yaml cannot be read (ENOENT)'],
     [['create', 'x', '--org', 'org_1', '--private-key', '/nowhere'], '/nowhere cannot be read (ENOENT)'],
     [['show'], 'an argument is missing'],
     [['rm', 'a', 'b'], 'too many arguments'],
-  ])('%j before anything is asked', async (args, sentence) => {
+  ])('ends with code 2 before any request: %j', async (args, sentence) => {
     const result = await headgate(['clusters', ...args]);
     expect(result).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(sentence) });
   });
 
-  it('by files that hold no nodes', async () => {
+  it('names a file that contains no list of nodes', async () => {
     const file = join(folders(), 'nodes.yaml');
     for (const [content, sentence] of [
       ['name: a', 'must contain a list of nodes'],
@@ -40,7 +40,7 @@ describe('headgate clusters, refused', () => {
     }
   });
 
-  it('by the gateway, in its words', async () => {
+  it("shows the gateway's error", async () => {
     const absent = formatId('cluster', uuidv7());
     for (const command of ['show', 'rm']) {
       expect(await headgate(['clusters', command, absent])).toMatchObject({
@@ -66,7 +66,7 @@ describe('headgate clusters, refused', () => {
 });
 
 describe('headgate clusters', () => {
-  it('makes one with its nodes and a key, shows it, lists it and ends it', async () => {
+  it('creates a cluster with nodes and a key, shows, lists and deletes it', async () => {
     const [folder, name] = [folders(), newName()];
     const { privateKey, publicKey } = makeKeyPair('mine');
     writeFileSync(join(folder, 'id'), privateKey);
@@ -100,7 +100,7 @@ describe('headgate clusters', () => {
     expect((await headgate(['clusters', 'ls', '--status', 'archived', '--org', organization.id])).stdout).toContain(id);
   });
 
-  it('begins and ends the hours of a node, which stand in the costs then', async () => {
+  it('starts and ends the hours of a node, which appear in the costs', async () => {
     const name = newName();
     const { id } = await makeCluster(api(), { name, organization_id: organization.id, nodes: [nodeBody('n-1')] });
     const from = '2026-03-01T10:00:00.000Z';
@@ -124,7 +124,7 @@ describe('headgate clusters', () => {
     expect(found.line_items.map((item: { node_hours: string }) => Number(item.node_hours))).toEqual([2]);
   });
 
-  it('takes a name that one cluster has, and lists those of several', async () => {
+  it('accepts the name of one cluster, and lists the ids when several have the name', async () => {
     const [name, other] = [newName(), await api().organization()];
     const ids: string[] = [];
     for (const { id } of [organization, other]) {
@@ -138,7 +138,7 @@ describe('headgate clusters', () => {
     expect((await headgate(['clusters', 'show', name], { env })).stdout).toContain(`id: ${ids[1]}\n`);
   });
 
-  it('lists what is on further pages too', async () => {
+  it('lists clusters of all pages', async () => {
     const { id } = await api().organization();
     for (let index = 0; index < 101; index += 1) await makeCluster(api(), { organization_id: id, nodes: [] });
     const { stdout } = await headgate(['clusters', 'ls', '--org', id, '--json']);

@@ -108,7 +108,7 @@ function fakePi(home: string, script: string): void {
 }
 
 describe('headgate code', () => {
-  it('says what is missing: a key, a model, opencode, npm, the package', async () => {
+  it('names what is missing: a key, a model, opencode, npm or the package', async () => {
     const sentence = async (args: string[], env: Record<string, string>) => {
       const { code, stderr, stdout } = await run(args, { env });
       expect(stdout).toBe('');
@@ -134,7 +134,7 @@ describe('headgate code', () => {
     expect(readdirSync(join(empty.XDG_DATA_HOME, 'headgate', 'programs'))).toEqual([]);
   });
 
-  it('leaves nothing of an installation that is broken off, nor of one that was killed', async () => {
+  it('cleans up an installation that is interrupted or was killed', async () => {
     const data = folders();
     const dir = join(data, 'headgate', 'programs');
     // Of a process that ended, of one that installs just now, and what is no draft.
@@ -159,7 +159,7 @@ describe('headgate code', () => {
     }
   });
 
-  it('hands opencode gateway, models and key, the key by the environment alone', async () => {
+  it('passes gateway and models to opencode, and the key in the environment only', async () => {
     const fake = program(
       'opencode',
       'echo "$OPENCODE_CONFIG_CONTENT"; echo "key=$HEADGATE_API_KEY"; echo "words=$*"; exit 3',
@@ -192,7 +192,7 @@ describe('headgate code', () => {
     expect(printed.stdout).toContain('words=run --format json Be polite. --auto\n');
   });
 
-  it('keeps the models of each gateway apart, so that no agent that runs takes its key to another one', async () => {
+  it('stores the models of each gateway separately, so no running agent sends its key elsewhere', async () => {
     const home = folders();
     fakePi(home, 'console.log(process.env.PI_CODING_AGENT_DIR)');
     const urls = [gateway.url, gateway.url.replace('127.0.0.1', 'localhost')];
@@ -205,7 +205,7 @@ describe('headgate code', () => {
     expect(known.map((one) => one.providers.headgate.baseUrl)).toEqual(urls.map((url) => `${url}/v1`));
   });
 
-  it('ends with 130 where Ctrl-C ended the agent, and with 1 where it failed', async () => {
+  it('exits with 130 after Ctrl-C in the agent, and with 1 when the agent fails', async () => {
     const ends = async (script: string): Promise<number | null> => {
       const home = folders();
       fakePi(home, script);

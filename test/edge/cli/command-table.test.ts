@@ -46,13 +46,13 @@ beforeAll(async () => {
 });
 afterAll(() => void broken.close());
 
-describe('every command of headgate', () => {
-  it.each([...commands, ...machineCommands])('says what it and each of its options is for: $name', (command) => {
+describe('every headgate command', () => {
+  it.each([...commands, ...machineCommands])('has a description of itself and its options: $name', (command) => {
     expect(briefly(command)).toMatch(/^[A-Z][a-z]+ /);
     for (const [name, { about }] of Object.entries(command.options)) expect(about, `--${name}`).toMatch(/\S/);
   });
 
-  it.each(commands)('answers a gateway that refuses with one JSON document under --json: $name', async (command) => {
+  it.each(commands)('prints one JSON document for an error of the gateway with --json: $name', async (command) => {
     const args = [...command.name.split(' '), ...words(command), '--json'];
     const env = { HEADGATE_URL: brokenUrl, HEADGATE_API_KEY: 'k' };
     const { code, stdout, stderr } = readsInput.includes(command.name)
@@ -67,7 +67,7 @@ describe('every command of headgate', () => {
     expect(stderr).toMatch(/^headgate: \S/);
   });
 
-  it('says in JSON what the gateway said, with the id of the request, and what was typed wrongly', async () => {
+  it("prints the gateway's error with the request id, and typing mistakes, as JSON", async () => {
     const refused = await say(['runs', 'ls', '--json'], { url: brokenUrl, key: 'k' });
     expect(JSON.parse(refused.stdout)).toEqual({
       error: { message: 'Too many requests are in flight.', code: 'overloaded', request_id: 'request-1' },
@@ -88,13 +88,13 @@ describe('every command of headgate', () => {
     expect(JSON.parse(nowhere.stdout)).toMatchObject({ error: { code: 'unreachable', request_id: null } });
   });
 
-  it.each(machineCommands)('and on the machine itself: $name', async (command) => {
+  it.each(machineCommands)("prints one JSON document with --json on the gateway's machine: $name", async (command) => {
     const env = { HEADGATE_DATA_DIR: folders(), HEADGATE_ENGINES_DIR: folders(), PORT: '20005' };
     const { stdout } = await runCli([...command.name.split(' '), ...words(command), '--json'], { env });
     expect(readJson(stdout)).toHaveLength(1);
   });
 
-  it('answers with JSON what it lists', async () => {
+  it('prints lists as JSON with --json', async () => {
     const lists = commands.filter(({ name }) =>
       / ls$|^(models|usage|usage requests|wallet|wallet ledger|audit|costs)$/.test(name),
     );
@@ -108,7 +108,7 @@ describe('every command of headgate', () => {
     }
   });
 
-  it('is in the help of its group, however that is asked for', async () => {
+  it('is in the help of its group, in every way to request the help', async () => {
     const groups = [...new Set(commands.flatMap(({ name }) => (name.includes(' ') ? [name.split(' ')[0] ?? ''] : [])))];
     const bare = groups.filter((group) => !commands.some(({ name }) => name === group));
     expect(bare.length).toBeGreaterThan(7);
@@ -127,7 +127,7 @@ describe('every command of headgate', () => {
     }
   });
 
-  it('is in the help of a command that begins as it does', async () => {
+  it('is in the help of a command whose name is its beginning', async () => {
     const further = commands.filter(({ name: whole }) => commands.some(({ name }) => whole.startsWith(`${name} `)));
     expect(further.map(({ name }) => name)).toContain('wallet ledger');
     for (const { name } of further) {
@@ -140,7 +140,7 @@ describe('every command of headgate', () => {
     }
   });
 
-  it('is in the help, which is JSON for programs, and so is the version', async () => {
+  it('is in the help, and the help and the version are JSON with --json', async () => {
     const text = (await say(['help'], place())).stdout;
     for (const { name } of commands) expect(text).toContain(`  ${name} `);
     const { data } = JSON.parse((await say(['help', '--json'], place())).stdout);

@@ -7,7 +7,7 @@ import { repository, runCli, useFolders } from '#test/cli/run-cli.ts';
 
 const folders = useFolders();
 
-describe('headgate, wrongly used', () => {
+describe('an incorrect headgate command', () => {
   it.each([
     [['nonsense'], 'unknown command "nonsense"'],
     [['enginse', 'ls'], 'unknown command "enginse" (did you mean "headgate engines"?)'],
@@ -22,14 +22,14 @@ describe('headgate, wrongly used', () => {
     [['engines', 'ls'], 'HEADGATE_API_KEY is not set'],
     [['engines', 'validate', '/nowhere'], 'there is no /nowhere'],
     [['import', 'ollama', 'x'], 'has no subcommand "ollama"; use one of llama-swap, litellm'],
-  ])('says so in a sentence and ends with 2: %j', async (args, sentence) => {
+  ])('prints one sentence and exits with 2: %j', async (args, sentence) => {
     const result = await runCli(args);
     expect(result).toMatchObject({ code: 2, stdout: '' });
     expect(result.stderr).toMatch(/^headgate: [^\n]+\n$/);
     expect(result.stderr).toContain(sentence);
   });
 
-  it('shows the commands of a group where none of them is said, and ends with 2', async () => {
+  it('shows the commands of a group when the subcommand is missing, and exits with 2', async () => {
     const group = await runCli(['engines']);
     expect(group).toMatchObject({ code: 2, stdout: '' });
     expect(group.stderr).toMatch(/^headgate \[--json\] \[--wide\] COMMAND\n/);
@@ -47,7 +47,7 @@ describe('headgate, wrongly used', () => {
     expect(await runCli(['engines', 'explode', '--help'])).toMatchObject({ code: 2, stdout: '' });
   });
 
-  it('names the variable that is wrong', async () => {
+  it('names the invalid environment variable', async () => {
     const result = await runCli(['engines', 'ls'], { env: { HEADGATE_URL: 'localhost' } });
     expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('HEADGATE_URL: must be a URL such as') });
     // A gateway that is started from the same shell leaves them alone.
@@ -55,7 +55,7 @@ describe('headgate, wrongly used', () => {
   });
 });
 
-describe('headgate, without a gateway', () => {
+describe('headgate without a gateway', () => {
   it('lists its commands, all or those of a group', async () => {
     const all = await runCli([]);
     expect(all).toMatchObject({ code: 0, stderr: '' });
@@ -66,7 +66,7 @@ describe('headgate, without a gateway', () => {
     expect((await runCli(['engines', 'stop', '--help'])).stdout).toContain('headgate engines stop ID');
   });
 
-  it('says where it looked when nobody answers there, or somebody else', async () => {
+  it('names the URL when it is unreachable or not a gateway', async () => {
     const env = { HEADGATE_API_KEY: 'k', HEADGATE_URL: 'http://127.0.0.1:1' };
     expect(await runCli(['engines', 'ls'], { env })).toMatchObject({
       code: 1,
@@ -91,7 +91,7 @@ describe('headgate, without a gateway', () => {
 });
 
 describe('headgate engines validate', () => {
-  it('names file, line and field of what is wrong, and ends with 1', async () => {
+  it('names file, line and field of a mistake, and exits with 1', async () => {
     const folder = join(folders(), 'engines');
     mkdirSync(folder);
     writeFileSync(join(folder, 'a.yaml'), 'version: 1\nid: a\nreplica: 3\n');
@@ -126,7 +126,7 @@ describe('headgate engines validate', () => {
     expect(result).toMatchObject({ code: 0, stdout: `${files.length} engine files are valid\n` });
   });
 
-  it('refuses two files of one name, also when they are named one by one', async () => {
+  it('rejects two files with the same model name, also when given one by one', async () => {
     const folder = folders();
     const text = (id: string) =>
       `version: 1\nid: ${id}\nname: Same\nhugging_face_id: a/${id}\ntask_type: chat\ncontext_length: 1\ndriver: external\nurl: http://a.example\n`;

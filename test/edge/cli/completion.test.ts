@@ -20,7 +20,7 @@ COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.l
 }
 
 describe('headgate completion', () => {
-  it('offers in bash the commands that there are, their options and what these may be', async () => {
+  it('offers commands, options and their values in bash', async () => {
     const { stdout: script, code } = await runCli(['completion', 'bash']);
     expect(code).toBe(0);
     const first = await offers(script, 'headgate ');
@@ -34,7 +34,7 @@ describe('headgate completion', () => {
     expect(await offers(script, 'headgate engines logs x --tail ')).toEqual([]);
   });
 
-  it('offers what the gateway has, by names that no shell takes for its own, and nothing where it does not answer', async () => {
+  it('offers shell-safe names from the gateway, and none when it does not respond', async () => {
     const { env, close } = await offerNames(folders());
     const { stdout: script } = await runCli(['completion', 'bash']);
     expect(await offers(script, 'headgate clusters rm ', env)).toEqual(['research']);

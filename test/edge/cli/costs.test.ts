@@ -27,7 +27,7 @@ async function useNodes(id: string): Promise<void> {
 }
 
 describe('headgate costs', () => {
-  it('refuses what contradicts itself, and passes on what the gateway refuses', async () => {
+  it("rejects contradictory options, and shows the gateway's errors", async () => {
     expect(await run(['--csv', '--json'])).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('give --csv or --json, not both'),
@@ -52,7 +52,7 @@ describe('headgate costs', () => {
     });
   });
 
-  it('shows what was held and what it costs, as a table, as JSON and as CSV', async () => {
+  it('shows hours and costs as a table, as JSON and as CSV', async () => {
     const own = await api().organization();
     const card = { hardware_profile: 'h100', currency: 'USD', node_hour: '32.5' };
     const dates = { effective_from: '2020-01-01', retroactive: true };
@@ -76,7 +76,7 @@ describe('headgate costs', () => {
     expect(readCsv(csv.stdout).map((row) => row['BilledCost'])).toEqual(['65.00', '']);
   });
 
-  it('is of this month where no other time is asked for', async () => {
+  it('covers the current month by default', async () => {
     const { key } = await api().organization();
     const { stdout, code } = await run(['--tz', 'Pacific/Auckland'], key);
     expect(code).toBe(0);
@@ -85,7 +85,7 @@ describe('headgate costs', () => {
     expect(stdout).not.toContain('allocate');
   });
 
-  it('says which nodes do not count yet where nothing was used, and how their hours begin', async () => {
+  it('names nodes without allocated hours when nothing was used, and how to start metering', async () => {
     const [own, other] = [await api().organization(), await api().organization()];
     const [name, othersName] = [newName(), newName()];
     const nodes = [nodeBody('n-1'), nodeBody('n-2')];

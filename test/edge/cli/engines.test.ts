@@ -97,7 +97,7 @@ const api = useApi({ operations: fleet });
 const headgate = (args: readonly string[], options: CliOptions = {}) =>
   runCli(args, { ...options, env: { HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin, ...options.env } });
 
-describe('headgate engines, refused', () => {
+describe('a rejected headgate engines command', () => {
   it('says what the key lacks', async () => {
     expect(await headgate(['engines', 'ls'], { env: { HEADGATE_API_KEY: 'sk-wrong' } })).toMatchObject({
       code: 1,
@@ -113,7 +113,7 @@ describe('headgate engines, refused', () => {
     });
   });
 
-  it('says which engine is not there', async () => {
+  it('says that the engine does not exist, and how to list engines', async () => {
     for (const command of ['show', 'start', 'logs']) {
       expect(await headgate(['engines', command, 'nobody']), command).toMatchObject({
         code: 1,
@@ -126,7 +126,7 @@ describe('headgate engines, refused', () => {
     expect(await headgate(['engines', 'logs', 'plain', '-f', '--replica', 'none'])).toMatchObject({ code: 1 });
   });
 
-  it('shows what keeps the files from being read', async () => {
+  it('shows the problem in the engine files', async () => {
     fleet.reloaded = { ok: false, problems: [{ file: 'engines/a.yaml', line: 3, field: 'port', message: 'is odd' }] };
     const result = await headgate(['engines', 'reload']);
     fleet.reloaded = { ok: true, added: ['a'], changed: [], removed: ['b'] };
@@ -170,7 +170,7 @@ describe('headgate engines', () => {
       { phase: 'ready', cause: null, rollout: { state: 'refused', text: 'It refused its settings.' } },
       'new version rejected: It refused its settings; fix engines/fixture.yaml, then: headgate engines reload',
     ],
-  ])('says of one that is %s what mends it', async (_, over, text) => {
+  ])('shows the fix for an engine that is %s', async (_, over, text) => {
     fleet.over = over;
     const { stdout } = await headgate(['engines', 'ls']);
     fleet.over = {};
@@ -178,7 +178,7 @@ describe('headgate engines', () => {
     expect(stdout.split('\n')[2]?.endsWith(` ${text}`), stdout).toBe(true);
   });
 
-  it('lists what differs between the gateways, and prices that therefore do not apply', async () => {
+  it('lists settings that differ between gateways, and prices that are not in effect because of that', async () => {
     const values = [
       { value: '3f2a', gateways: ['a (1)', 'b (2)'] },
       { value: null, gateways: ['c (3)'] },
@@ -201,13 +201,13 @@ describe('headgate engines', () => {
     expect((await headgate(['engines', 'ls'])).stderr).toBe('');
   });
 
-  it('shows one engine, whatever its id is made of', async () => {
+  it('shows one engine, also with a slash and a colon in its id', async () => {
     const shown = await headgate(['engines', 'show', 'acme/chat:7b']);
     expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^id: acme\/chat:7b$/m) });
     expect(shown.stdout).toMatch(/^ +host: gpu-1$/m);
   });
 
-  it('gives orders, and waits for nothing where that is asked', async () => {
+  it('sends commands, and does not wait with --no-wait', async () => {
     fleet.ordered = [];
     // Requests run on it: what ends is named, and nothing is ordered where nobody can say yes.
     expect(await headgate(['engines', 'stop', 'acme/chat:7b', '--no-wait'])).toMatchObject({
@@ -309,7 +309,7 @@ describe('headgate engines', () => {
       { code: 1, out: expect.stringContaining('plain: ready, new version rejected: It ended') as string },
     ],
     ['reset', [{ ...off, phase: 'stopped' }], { code: 0, out: 'plain: stopped\n' }],
-  ])('says what came of an order: %s %#', async (kind, script, { code, out, err = '' }) => {
+  ])('prints the result of a command: %s %#', async (kind, script, { code, out, err = '' }) => {
     fleet.ordered = [];
     fleet.over = { ...off, replicas: [ready] };
     fleet.script = script.flatMap((one) => [one, one]);
@@ -319,7 +319,7 @@ describe('headgate engines', () => {
     expect(result.stderr).toContain(err);
   });
 
-  it('says after a time what is not known yet, and ends with 1', async () => {
+  it('prints the state after its timeout, and exits with 1', async () => {
     fleet.script = [{ ...off, phase: 'starting', replicas: [loading] }];
     const result = await headgate(['engines', 'start', 'plain', '--timeout', '1']);
     const json = await headgate(['--json', 'engines', 'start', 'plain', '--timeout', '1']);
@@ -330,7 +330,7 @@ describe('headgate engines', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ id: 'plain', state: 'starting' });
   });
 
-  it('takes --json before, within and behind the name of a command', async () => {
+  it('accepts --json before, within and after the command name', async () => {
     for (const args of [
       ['--json', 'engines', 'ls'],
       ['engines', '--json', 'ls'],
@@ -342,7 +342,7 @@ describe('headgate engines', () => {
     expect((await headgate(['--json', 'engines', 'logs', '--tail', '1', 'plain'])).code).toBe(0);
   });
 
-  it('prints the last lines, of one replica or all, and follows until it is ended', async () => {
+  it('prints the last lines of one replica or all, and follows until it is interrupted', async () => {
     fleet.lines = [
       { replicaId: 'r1', line: 'first' },
       { replicaId: 'r1', line: '\u001b[32mgreen\u001b[0m \u0007bell' },
@@ -359,7 +359,7 @@ describe('headgate engines', () => {
     expect(followed.stdout).toBe('other\nand then\n');
   });
 
-  it('lists hosts with what is free and what nobody knows', async () => {
+  it('lists hosts with free resources and orphaned containers', async () => {
     const { stdout } = await headgate(['hosts', 'ls']);
     expect(stdout).toMatch(
       /^gpu-1 +reachable +0\/1 +12\/16 +1 +big +orphaned: headgate-gone-1, remove it there with "docker rm --force headgate-gone-1"$/m,

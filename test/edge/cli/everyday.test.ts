@@ -38,7 +38,7 @@ const read = async (path: string): Promise<Json> => (await gateway.request(path)
 const newest = async (): Promise<Json> => (await read('/v1/usage/requests?limit=1')).data[0];
 
 describe('headgate models', () => {
-  it('refuses a task that there is none of, and lists models with what they cost', async () => {
+  it('rejects an unknown task, and lists models with their prices', async () => {
     expect(await run(['models', '--task', 'embeding'])).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('did you mean "embedding"?'),
@@ -53,7 +53,7 @@ describe('headgate models', () => {
 });
 
 describe('headgate chat', () => {
-  it('refuses to ask nothing, what it cannot send, and says what the gateway refuses, with the request', async () => {
+  it("rejects an empty question and unreadable files, and shows the gateway's error with the request id", async () => {
     expect(await run(['chat'])).toMatchObject({ code: 2, stderr: expect.stringContaining('no question') });
     expect(await run(['chat', 'x', '-f', '/nowhere'])).toMatchObject({
       code: 2,
@@ -75,7 +75,7 @@ describe('headgate chat', () => {
     expect(poor).toMatchObject({ code: 1, stderr: expect.stringContaining('x-headgate-max-cost') });
   });
 
-  it('answers words, standard input and files at once, and says what the books say it cost', async () => {
+  it('sends words, standard input and files together, and prints the cost from the ledger', async () => {
     const file = join(folders(), 'notes.txt');
     writeFileSync(file, 'fish');
     const answer = await run(['chat', '-m', 'standin-chat', '-s', 'Be brief.', 'Count', 'them.', '-f', file], {
@@ -95,7 +95,7 @@ describe('headgate chat', () => {
     });
   });
 
-  it('asks what was typed in the order in which it was typed, numbers below zero too', async () => {
+  it('keeps the order of the typed words, including negative numbers', async () => {
     const key = (await (
       await gateway.request('/v1/keys', { body: { name: 'kept', store_requests: true } })
     ).json()) as Json;
@@ -112,7 +112,7 @@ describe('headgate chat', () => {
     });
   });
 
-  it('asks this gateway with this key, whatever the environment says for another server', async () => {
+  it('uses its gateway and key, and ignores OPENAI_* variables', async () => {
     const env = {
       OPENAI_CUSTOM_HEADERS: 'Authorization: Bearer sk-other\nX-Headgate-Max-Cost: 0.0000000001',
       OPENAI_API_KEY: 'sk-other',
@@ -127,7 +127,7 @@ describe('headgate chat', () => {
     expect(JSON.parse(answer.stdout).request_id).toBe((await newest()).id);
   });
 
-  it('keeps what a model thinks out of its answer', async () => {
+  it('prints reasoning to stderr, not in the answer', async () => {
     const { stdout, stderr } = await run(['chat', '-m', 'standin-reasoning', 'x']);
     expect(stderr).toMatch(/^thinking:\nThe question [^]+\n\nstandin-reasoning: /);
     expect(stdout).not.toContain('The question');
@@ -139,7 +139,7 @@ describe('headgate chat', () => {
     });
   });
 
-  it('is a conversation on a terminal', async () => {
+  it('starts a conversation on a terminal', async () => {
     const env = { HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key };
     const terminal = await terminals().open(env);
     await terminal.type('headgate chat -m standin-chat\n');
@@ -165,7 +165,7 @@ describe('headgate chat', () => {
 });
 
 describe('Ctrl-C in headgate chat', () => {
-  it('ends the answer, says what was billed for it, and ends with 130', async () => {
+  it('stops the answer, prints what was billed, and exits with 130', async () => {
     const stopped = await run(['chat', '-m', 'slow', 'Hello!'], { until: (text) => text.includes('stand-in') });
     expect(stopped).toMatchObject({ code: 130, stdout: expect.stringContaining('This text comes from a stand') });
     const booked = await newest();
@@ -176,7 +176,7 @@ describe('Ctrl-C in headgate chat', () => {
     );
   });
 
-  it('ends the answer and not the conversation', async () => {
+  it('stops the answer and continues the conversation', async () => {
     const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
     await terminal.type('headgate chat -m slow\n');
     await terminal.shows('Ctrl-D ends\n> ');
@@ -198,7 +198,7 @@ describe('Ctrl-C in headgate chat', () => {
 });
 
 describe('headgate keys, usage and wallet', () => {
-  it('refuses what makes no sense before it asks', async () => {
+  it('reject invalid options before any request', async () => {
     const refused = async (...args: string[]) => (await run(args)).stderr;
     expect(await refused('keys', 'create', 'x', '--requests-per-minute', 'many')).toContain(
       'must be a number, or none',
@@ -212,7 +212,7 @@ describe('headgate keys, usage and wallet', () => {
     expect(await refused('wallet', 'ledger', '--limit', '0')).toContain('--limit must be a number');
   });
 
-  it('makes, changes and ends a key', async () => {
+  it('create, change and revoke a key', async () => {
     const made = await run([
       'keys',
       'create',
@@ -287,7 +287,7 @@ describe('headgate keys, usage and wallet', () => {
     expect((await run(['usage', 'requests', '--key', 'nope'])).stderr).toContain('no key is named "nope"');
   });
 
-  it('asks on a terminal before it ends a key', async () => {
+  it('ask on a terminal before they revoke a key', async () => {
     await run(['keys', 'create', 'cautious']);
     const terminal = await terminals().open({ HEADGATE_URL: gateway.url, HEADGATE_API_KEY: gateway.key });
     await terminal.type('headgate keys revoke cautious\n');
@@ -307,7 +307,7 @@ describe('headgate keys, usage and wallet', () => {
     expect(await terminal.colours()).not.toContain('\u001b[31m');
   });
 
-  it('shows balance, ledger and sums as the API has them, and books a credit once', async () => {
+  it('show balance, ledger and sums as the API does, and post a credit once', async () => {
     const credit = ['wallet', 'credit', '2.5', '--reference', 'invoice-7', '--note', 'a gift'];
     expect((await run(credit)).stdout).toMatch(/^2\.5 USD applied; the balance is [0-9.]+ USD\n$/);
     expect((await run(['wallet', 'adjust', '-0.5', '--reference', 'oops'])).stderr).toContain('--reason is missing');

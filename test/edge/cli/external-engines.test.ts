@@ -62,8 +62,8 @@ const lastRequest = (): Body =>
     .map((line): Body => JSON.parse(line))
     .findLast(({ route }) => route === '/v1/chat/completions');
 
-describe('an order to an external engine', () => {
-  it('to restart is refused at once, and changes nothing', async () => {
+describe('a command for an external engine', () => {
+  it('is rejected at once for restart, and changes nothing', async () => {
     const text = /is an external engine, which Headgate cannot restart/;
     for (const words of [[], ['--no-wait']]) {
       const { code, stdout, stderr } = await headgate('engines', 'restart', 'far', ...words);
@@ -77,7 +77,7 @@ describe('an order to an external engine', () => {
     expect((await headgate('engines', 'restart', '--help')).stdout).toContain('not for external engines');
   });
 
-  it('fails where none of its addresses answers, and is done where one does', async () => {
+  it('fails for start and reset when no address responds, and succeeds when one does', async () => {
     await server.close();
     for (const kind of ['start', 'reset']) {
       const { code, stdout } = await headgate('engines', kind, 'far');
@@ -98,7 +98,7 @@ describe('an order to an external engine', () => {
     expect((await headgate('engines', 'reset', 'far')).code).toBe(0);
   });
 
-  it('to show a log says that there is none here', async () => {
+  it('explains for logs that an external engine has no log here', async () => {
     for (const words of [[], ['-f']]) {
       const { code, stdout, stderr } = await headgate('engines', 'logs', 'far', ...words);
       expect([code, stdout]).toEqual([0, '']);
@@ -113,7 +113,7 @@ describe('an external engine that refuses requests', () => {
     [401, 'check api_key_env'],
     [403, 'check api_key_env'],
     [500, ''],
-  ])('by %d tells its operator which setting it is about, and its client nothing', async (status, advice) => {
+  ])('with status %d names the setting to its operator, and hides it from its client', async (status, advice) => {
     server.status = status;
     const answer = await bench.chat({ model: 'far' });
     const text = await answer.text();
@@ -133,7 +133,7 @@ describe('an external engine that refuses requests', () => {
     expect((await get('/v1/admin/engines/far')).last_failure).toBeNull();
   });
 
-  it('is not taken for one that does not answer where it wants a key for its health', async () => {
+  it('counts as healthy when its health check requires a key', async () => {
     server.health = 401;
     await headgate('engines', 'start', 'far', '--no-wait');
     await eventually(async () => (await healthOf()) === true);

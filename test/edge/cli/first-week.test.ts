@@ -16,8 +16,8 @@ afterAll(() => gateway.stop());
 
 const words = (...args: string[]) => say(args, gateway);
 
-describe('what is refused says what to type instead', () => {
-  it('a key among the words of login', async () => {
+describe('hints of the command line', () => {
+  it('say to pass a key on standard input when it is a login argument', async () => {
     for (const option of ['--key', '--api-key', '--token']) {
       const { code, stderr, stdout } = await runCli(['login', gateway.url, option, gateway.key], {
         env: { HOME: folders() },
@@ -34,7 +34,7 @@ describe('what is refused says what to type instead', () => {
     }
   });
 
-  it('a request that the balance does not pay for', async () => {
+  it('name the way to add credit when the balance is too low', async () => {
     const opened = await gateway.request('/v1/organizations', { body: { name: 'Without credit' } });
     const { management_key: key } = (await opened.json()) as { management_key: string };
     const poor = await runCli(['chat', '-m', 'chat', 'Hello!'], {
@@ -46,7 +46,7 @@ describe('what is refused says what to type instead', () => {
     );
   });
 
-  it('a stack by a word of its title', async () => {
+  it('suggest a similar stack name, and a stack is found by its title', async () => {
     const [first]: { name: string; title: string }[] = JSON.parse((await words('stacks', 'ls', '--json')).stdout).data;
     expect(first).toBeDefined();
     const { name = '', title = '' } = first ?? {};
@@ -60,8 +60,8 @@ describe('what is refused says what to type instead', () => {
   });
 });
 
-describe('what is shown is for people', () => {
-  it('times, of an engine as of a key', async () => {
+describe('output of the command line', () => {
+  it('shows the times of an engine in a readable format', async () => {
     const body = { model: 'broken', messages: [{ role: 'user', content: 'x' }] };
     expect((await gateway.request('/v1/chat/completions', { body })).status).toBe(503);
     const shown = await words('engines', 'show', 'broken');
@@ -72,7 +72,7 @@ describe('what is shown is for people', () => {
     expect(typeof json.since).toBe('number');
   });
 
-  it('no list has a word where a number would be', async () => {
+  it('shows numbers, not words, in the number columns of orgs ls', async () => {
     const { stdout } = await words('orgs', 'ls');
     const columns = stdout.split('\n').map((line) => line.split(/ {2,}/).slice(3, 6));
     const numbers = columns.slice(1).filter(({ length }) => length === 3);
@@ -80,14 +80,14 @@ describe('what is shown is for people', () => {
     for (const one of numbers.flat()) expect(one).toMatch(/^\d+(?:\.\d+)?(?: of \d+)?$/);
   });
 
-  it('costs without any say when they begin, in the zone of the report', async () => {
+  it("says in an empty cost report how hours start, with the report's time zone", async () => {
     const { stdout } = await words('costs', '--month', '2026-03', '--tz', 'Europe/Berlin');
     expect(stdout).toContain('2026-03-01 00:00 to 2026-04-01 00:00 (Europe/Berlin)');
     expect(stdout).toContain('no usage');
     expect(stdout).toContain('headgate clusters ls');
   });
 
-  it('ls lists what is one list alone', async () => {
+  it('is the same with and without ls for commands with one list', async () => {
     expect((await words('audit', 'ls')).stdout).toBe((await words('audit')).stdout);
     expect((await words('models', 'ls')).stdout).toContain('chat');
     expect((await words('audit', 'sl')).code).toBe(2);
@@ -95,7 +95,7 @@ describe('what is shown is for people', () => {
 });
 
 describe('headgate doctor', () => {
-  it('looks at the gateway that was logged in to', async () => {
+  it('checks the gateway of headgate login', async () => {
     const home = folders();
     const env = { HOME: home, XDG_CONFIG_HOME: home, HEADGATE_DATA_DIR: folders() };
     const kept = await runCli(['login', gateway.url], { env, input: gateway.key });

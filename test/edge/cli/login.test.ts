@@ -47,7 +47,7 @@ async function stranger() {
 }
 
 describe('headgate login', () => {
-  it('keeps nothing that the gateway does not take', async () => {
+  it('saves nothing when the gateway rejects the key', async () => {
     const { run, file } = user();
     const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
@@ -80,7 +80,7 @@ describe('headgate login', () => {
     expect((await run(['clusters', 'ls'])).stderr).toContain('save a key with "headgate login"');
   });
 
-  it('keeps gateway and key for this user alone, for every command, until logout', async () => {
+  it('saves gateway and key for this user only and for every command, until logout', async () => {
     const { run, file } = user();
     const done = await run(['login', `${gateway.url}/`, '--json'], `${gateway.key}\n`);
     expect(done).toMatchObject({ code: 0, stderr: '' });
@@ -98,7 +98,7 @@ describe('headgate login', () => {
     expect((await run(['logout', gateway.url])).stdout).toContain('there was no login');
   });
 
-  it('gives way to the environment, and its key goes to no other gateway', async () => {
+  it('is overridden by the environment, and its key is sent to no other gateway', async () => {
     const { run, file } = user();
     await run(['login', gateway.url], gateway.key);
     const other = await stranger();
@@ -123,7 +123,7 @@ describe('headgate login', () => {
     expect(readFileSync(file, 'utf8')).toContain(gateway.key);
   });
 
-  it('is not used where others can read it', async () => {
+  it('is not used when other users can read the file', async () => {
     const { run, file } = user();
     await run(['login', gateway.url], gateway.key);
     chmodSync(file, 0o644);
@@ -136,7 +136,7 @@ describe('headgate login', () => {
     expect(existsSync(file)).toBe(true);
   });
 
-  it('says what is lost where others could read the file, or it is no login', async () => {
+  it('names the keys that it discards when the file is readable by others or invalid', async () => {
     const { run, file } = user();
     await run(['login', gateway.url], gateway.key);
     // The key of this gateway is replaced: nothing is lost.
@@ -160,7 +160,7 @@ describe('headgate login', () => {
     expect(statSync(file).mode & 0o777).toBe(0o600);
   });
 
-  it('says that the key of the login is not valid any more', async () => {
+  it('says that the key of the login is no longer valid', async () => {
     const { run } = user();
     const { id, secret } = (await (await gateway.request('/v1/keys', { body: { name: 'laptop' } })).json()) as {
       id: string;

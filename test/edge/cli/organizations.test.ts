@@ -9,7 +9,7 @@ const run = (args: readonly string[], key = api().admin) => say(args, { url: api
 const read = async (path: string, key = api().admin) => (await api().ask(path, { key })).body;
 
 describe('headgate orgs', () => {
-  it('is for platform admins, and says how one gets such a key', async () => {
+  it('rejects all but platform admins, and says how to get such a key', async () => {
     const { key } = await api().organization();
     const refused = await run(['orgs', 'ls'], key);
     expect(refused).toMatchObject({ code: 1, stdout: '' });
@@ -25,7 +25,7 @@ describe('headgate orgs', () => {
     expect((await run(['orgs', 'edit', 'x', '--max-active-keys', 'some'])).stderr).toContain('a number, or none');
   });
 
-  it('lists candidates where a name is of several', async () => {
+  it('lists the ids when several organizations have the name', async () => {
     const name = `Twins ${uuidv7()}`;
     const ids = [(await api().organization(name)).id, (await api().organization(name)).id];
     const { code, stderr } = await run(['orgs', 'show', name]);
@@ -33,7 +33,7 @@ describe('headgate orgs', () => {
     for (const id of ids) expect(stderr).toContain(id);
   });
 
-  it('makes one with a key that works, limits it, suspends it, takes it up and closes it', async () => {
+  it('creates an organization with a working key, limits, suspends, reactivates and closes it', async () => {
     const name = `Acme ${uuidv7()}`;
     const made = await run(['orgs', 'create', name]);
     const key = /sk-hg-\S+/.exec(made.stdout)?.[0] ?? '';
@@ -70,7 +70,7 @@ describe('headgate orgs', () => {
 });
 
 describe('headgate users', () => {
-  it('says what is missing, and takes no password from the command line', async () => {
+  it('names missing options, and accepts no password on the command line', async () => {
     expect((await run(['users', 'create', 'a@example.com'])).stderr).toContain('--name is missing');
     expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the e-mail address');
     expect((await run(['users', 'edit', 'x'])).stderr).toContain('nothing to change');
@@ -80,7 +80,7 @@ describe('headgate users', () => {
     expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('one line for each of: Password') });
   });
 
-  it('makes, changes and deletes one', async () => {
+  it('creates, changes and deletes a user', async () => {
     const { id, key } = await api().organization();
     const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: key };
     const email = `ada-${uuidv7()}@example.com`;
@@ -104,7 +104,7 @@ describe('headgate users', () => {
     expect((await run(['users', 'ls'], key)).stdout).not.toContain(email);
   });
 
-  it('invites somebody by a link that is shown once, and takes it back', async () => {
+  it('invites by a link that is shown once, and revokes the invitation', async () => {
     const { id, key } = await api().organization();
     const email = `eve-${uuidv7()}@example.com`;
     expect((await run(['users', 'invite', 'nobody'], key)).code).toBe(1);
@@ -132,7 +132,7 @@ describe('headgate users', () => {
     expect(await api().accounts.users.invitations.find(token)).toBeNull();
   });
 
-  it('makes a link to a new password, for members of the own organization alone', async () => {
+  it('creates a password reset link, for members of the own organization only', async () => {
     const { id, key } = await api().organization();
     const other = await api().organization();
     const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: key };
@@ -156,7 +156,7 @@ describe('headgate users', () => {
 });
 
 describe('headgate service-accounts', () => {
-  it('makes one with a key that works, lists it, gives it another key and deletes it', async () => {
+  it('creates an account with a working key, lists it, adds a key and deletes it', async () => {
     const { key } = await api().organization();
     const { code, stderr } = await run(['service-accounts', 'ls', '--project', 'nowhere'], key);
     expect([code, stderr]).toEqual([1, expect.stringContaining('"headgate projects ls" lists the projects')]);
@@ -179,7 +179,7 @@ describe('headgate service-accounts', () => {
     expect((await run(['usage', 'requests'], secret)).code).toBe(1);
   });
 
-  it('deletes the one of an id, and not one that has that id as its name', async () => {
+  it('deletes the account with an id, and not one with that id as its name', async () => {
     const { key } = await api().organization();
     const made = await run(['service-accounts', 'create', 'meant', '--no-key', '--json'], key);
     const { id } = JSON.parse(made.stdout);
@@ -190,7 +190,7 @@ describe('headgate service-accounts', () => {
 });
 
 describe('headgate projects', () => {
-  it('makes, changes, archives and takes up one', async () => {
+  it('creates, changes, archives and unarchives a project', async () => {
     const { key } = await api().organization();
     expect((await run(['projects', 'archive', 'none'], key)).stderr).toContain(
       '"headgate projects ls" lists the projects',
@@ -210,7 +210,7 @@ describe('headgate projects', () => {
 });
 
 describe('headgate audit', () => {
-  it('lists who changed what, of one kind or one thing, and what it was before', async () => {
+  it('lists actor, change and former value, by kind or by target', async () => {
     const { id, key } = await api().organization();
     await run(['orgs', 'edit', id, '--name', 'Renamed']);
     await run(['projects', 'create', 'one'], key);

@@ -11,7 +11,7 @@ async function open() {
   return { key, name };
 }
 
-it('headgate projects limits refuses what is no limit, names no model, and a model that there is not', async () => {
+it('headgate projects limits rejects an invalid limit, a missing model and an unknown model', async () => {
   const { key, name } = await open();
   expect((await run([name, '--requests-per-day', '5'], key)).stderr).toContain('the model to limit is missing');
   expect((await run([name, 'model-a', '--requests-per-day', 'many'], key)).stderr).toContain(
@@ -22,7 +22,7 @@ it('headgate projects limits refuses what is no limit, names no model, and a mod
   expect((await run(['none'], key)).stderr).toContain('"headgate projects ls"');
 });
 
-it('headgate projects limits sets limits for a model, lists all, and takes them back', async () => {
+it('headgate projects limits sets the limits of a model, lists all, and removes them', async () => {
   const { key, name } = await open();
   const set = await run([name, 'model-b', '--requests-per-minute', '60', '--tokens-per-minute', '100000'], key);
   expect(set.stdout).toMatch(/^model-b +60 +100000 +-$/m);

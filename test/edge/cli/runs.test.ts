@@ -63,7 +63,7 @@ beforeAll(async () => {
   clusterId = (await ask('/v1/clusters', { body: { name: 'site', organization_id: mine.id, nodes } })).id;
 });
 
-describe('headgate runs, refused', () => {
+describe('a rejected headgate runs command', () => {
   it.each([
     [['runs', 'apply', 'words'], '--cluster is missing'],
     [['stacks', 'apply'], 'an argument is missing: headgate stacks apply STACK --cluster'],
@@ -75,11 +75,11 @@ describe('headgate runs, refused', () => {
     [['runs', 'ls', '--limit', '0'], '--limit must be a number of runs'],
     [['runs', 'show'], 'an argument is missing'],
     [['runs', 'undo'], '"headgate runs" has no subcommand "undo"'],
-  ])('%j, as a wrong use', async (args, sentence) => {
+  ])('exits with 2: %j', async (args, sentence) => {
     expect(await headgate(args)).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(sentence) });
   });
 
-  it('by a file that is no object', async () => {
+  it('names an inputs file that is not an object', async () => {
     const file = join(folders(), 'inputs.json');
     for (const content of ['[1]', 'x']) {
       writeFileSync(file, content);
@@ -88,7 +88,7 @@ describe('headgate runs, refused', () => {
     }
   });
 
-  it('by the gateway, in its words, with where to look', async () => {
+  it("shows the gateway's error and how to list runs", async () => {
     const absent = formatId('run', uuidv7());
     for (const command of ['show', 'logs', 'cancel', 'retry', 'destroy']) {
       expect(await headgate(['runs', command, absent])).toMatchObject({
@@ -119,7 +119,7 @@ describe('headgate runs, refused', () => {
 });
 
 describe('headgate runs', () => {
-  it('applies with inputs of a file and of its own, waits, and shows what came of it', async () => {
+  it('applies with inputs of a file and of the command line, waits, and shows the outputs', async () => {
     const file = join(folders(), 'inputs.json');
     writeFileSync(file, JSON.stringify({ word: 'from the file', count_of: 1, password: 'secret-12345' }));
     const inputs = ['--inputs', file, '--input', 'count_of=2', '--input', 'names=["a","b=c"]'];
@@ -162,7 +162,7 @@ describe('headgate runs', () => {
     expect(again).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w+: DESTROYED\n$/) });
   });
 
-  it('says by its exit code that a run was not applied, and why; a retry fails the same way', async () => {
+  it('exits with 1 and the reason when a run fails, and a retry fails the same way', async () => {
     const inputs = ['--input', 'count_of=1', '--input', 'names=[{"a":1}]'];
     const failed = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--wait', ...inputs]);
     expect(failed).toMatchObject({ code: 1, stdout: expect.stringMatching(/^run_\w+: FAILED; PLAN_FAILED: .*names/) });
@@ -177,7 +177,7 @@ describe('headgate runs', () => {
     expect(await headgate(['runs', 'forget', idIn(failed), '--yes'], { env })).toMatchObject({ code: 0 });
   });
 
-  it('tells of a run that failed what was done, which is not what was planned, and what may be done with it', async () => {
+  it('shows for a failed run the changes that were made, not the planned ones, and the next steps', async () => {
     const cluster = ['--cluster', clusterId];
     const failed = await headgate(['runs', 'apply', 'words', ...cluster, '--wait', '--input', 'count_of=-1']);
     expect(failed.stdout).toMatch(/^run_\w+: FAILED; APPLY_FAILED: /);
@@ -198,7 +198,7 @@ describe('headgate runs', () => {
     );
   });
 
-  it('prints the web address at the end, and a link for members, which it opens in a browser if told to', async () => {
+  it('prints the web address at the end, and a link for members, opened in a browser on request', async () => {
     const form = new FormData();
     const page = 'output "web_port" { value = 8080 }';
     form.append('file', new File([new Uint8Array(packOf({ 'main.tf': page }))], 'page.zip'));
@@ -239,7 +239,7 @@ describe('headgate runs', () => {
     );
   });
 
-  it('cancels one that runs, and waits until it has ended', async () => {
+  it('cancels a running run, and waits until it has ended', async () => {
     const started = await headgate(['runs', 'apply', 'words', '--cluster', clusterId, '--input', 'count_of=600']);
     expect(started).toMatchObject({ code: 0, stdout: expect.stringMatching(/^run_\w+: (?:PENDING|PLANNING)\n$/) });
     const followed = await headgate(['runs', 'logs', idIn(started), '-f'], {

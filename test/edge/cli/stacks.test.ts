@@ -10,7 +10,7 @@ const folders = useFolders();
 const env = () => ({ HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin });
 
 describe('headgate stacks', () => {
-  it('says what is wrong: a folder that is not there, a package that is not taken, a stack that is not known', async () => {
+  it('names a missing folder, a rejected package and an unknown stack', async () => {
     expect(await runCli(['stacks', 'push', '/nowhere'], { env: env() })).toMatchObject({
       code: 2,
       stderr: 'headgate: there is no /nowhere\n',

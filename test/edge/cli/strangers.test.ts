@@ -39,8 +39,8 @@ const events =
   };
 const begun = JSON.stringify({ model: 'm', choices: [{ index: 0, delta: { content: 'Half of it' } }] });
 
-describe('headgate, sent elsewhere by who is asked', () => {
-  it('sends neither the key nor what is asked there, and says where it leads', async () => {
+describe('headgate at a redirect to another host', () => {
+  it('sends neither key nor body there, and says where the redirect leads', async () => {
     const seen: string[] = [];
     const other = await serve((request, response) => {
       void text(request).then((body) => seen.push(`${request.headers.authorization ?? ''} ${body}`));
@@ -60,13 +60,13 @@ describe('headgate, sent elsewhere by who is asked', () => {
   });
 });
 
-describe('headgate chat, answered by who is no gateway', () => {
+describe('headgate chat at a server that is not a gateway', () => {
   it.each([
     ['a page', (_: IncomingMessage, response: ServerResponse) => void response.end('<html>')],
     ['frames of another kind', events('{"a":1}', '[DONE]')],
     ['what is no JSON', events('nonsense')],
     ['choices that are none', events('{"model":"m","choices":7}')],
-  ])('fails and says so: %s', async (_name, answer) => {
+  ])('exits with 1 and a message: %s', async (_name, answer) => {
     const { code, stdout, stderr } = await run(await serve(answer), chat);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
     expect(stderr).toMatch(
@@ -74,7 +74,7 @@ describe('headgate chat, answered by who is no gateway', () => {
     );
   });
 
-  it('fails where the answer breaks off, be it with the connection or quietly, and says so', async () => {
+  it('exits with an error when the answer breaks off, by a cut connection or a clean end', async () => {
     const cut = await serve((_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream', 'x-request-id': 'r-1' });
       response.write(`data: ${begun}\n\n`, () => void sleep(200).then(() => response.destroy()));
@@ -88,7 +88,7 @@ describe('headgate chat, answered by who is no gateway', () => {
   });
 });
 
-describe('headgate, answered with what no gateway answers with', () => {
+describe('headgate with an invalid response', () => {
   const attack = '\u001b]0;owned\u0007';
   const bucket = { object: 'list', data: [], from: 1e30, to: 1e30, group_by: [], as_of: 1e30 };
   it.each([
@@ -108,7 +108,7 @@ describe('headgate, answered with what no gateway answers with', () => {
       },
     ],
     ['choices of a stream that are nothing', chat, null],
-  ])('fails in words, as JSON too: %s', async (_name, args, entry) => {
+  ])('fails with a readable error, as JSON too: %s', async (_name, args, entry) => {
     const url = await serve((request, response) => {
       if (request.method === 'POST') return events('{"model":"m","choices":[null]}', '[DONE]')(request, response);
       response.end(JSON.stringify({ ...bucket, data: [entry], next_cursor: null }));
@@ -122,7 +122,7 @@ describe('headgate, answered with what no gateway answers with', () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ error: { code: 'internal', request_id: null } });
   });
 
-  it('says nothing of it that a terminal would obey', async () => {
+  it('removes terminal control characters from it', async () => {
     const window = {
       from: '2026-11-01T00:00:00Z',
       to: '2026-12-01T00:00:00Z',
@@ -141,10 +141,10 @@ describe('headgate, answered with what no gateway answers with', () => {
   });
 });
 
-describe('headgate, answered by who is hostile', () => {
+describe('headgate with a hostile server', () => {
   const attack = '\u001b]0;owned\u0007\u001b[2J\u001b[H\u009b2Jgone';
 
-  it('says what it was told without anything that a terminal would obey', async () => {
+  it('removes terminal control characters from its error messages', async () => {
     const url = await serve((_, response) => {
       response.writeHead(404, { 'content-type': 'application/json', 'x-request-id': 'a\u009b2Jb' });
       response.end(JSON.stringify({ error: { message: `No ${attack}`, code: 'not_found' } }));
@@ -158,7 +158,7 @@ describe('headgate, answered by who is hostile', () => {
     }
   });
 
-  it('prints on a terminal nothing that it would obey', async () => {
+  it('removes terminal control characters from its data', async () => {
     const made = { id: `key_1${attack}`, name: 'x', prefix: 'sk-hg-', last4: 'abcd', scope: `inference${attack}` };
     const limits = { requests_per_minute: null, max_concurrency: null, tokens_per_minute: null };
     const times = { status: 'active', expires_at: null, last_used_at: null, monthly_token_limit: null };
@@ -174,7 +174,7 @@ describe('headgate, answered by who is hostile', () => {
     expect(screen).toContain('sk-hg-1]0;owned[2J[H2Jgone');
   });
 
-  it('waits for no answer whose end does not come, and asks again where only that goes on', async () => {
+  it('fails with a retryable error when a response never ends', async () => {
     const url = await serve((_, response) => {
       response.writeHead(200, { 'content-type': 'application/json' }).write('{');
     });
@@ -184,8 +184,8 @@ describe('headgate, answered by who is hostile', () => {
   });
 });
 
-describe('what is read as it comes', () => {
-  it('goes on after any silence, which no other answer may make', async () => {
+describe('a streamed CLI response', () => {
+  it('continues after a silence longer than the response timeout', async () => {
     const url = await serve((_, response) => {
       response.writeHead(200, { 'content-type': 'text/csv' }).write('a line\n');
       setTimeout(() => response.end('another\n'), 1500);
@@ -197,8 +197,8 @@ describe('what is read as it comes', () => {
   });
 });
 
-describe('headgate, whose output cannot be kept', () => {
-  it('fails and says so, but for a reader who has had enough', () => {
+describe('headgate with a failing standard output', () => {
+  it('exits with an error, except when the reader has closed the pipe', () => {
     const shell = (line: string) =>
       spawnSync('bash', ['--norc', '-c', `set -o pipefail; ${line}`], {
         cwd: repository,

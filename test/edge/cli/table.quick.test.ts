@@ -5,11 +5,11 @@ const headings = ['KEY', 'STATUS', 'REMARK'];
 const long = 'it ended before it was ready and nobody knows why that was so';
 
 describe('a table of the command line', () => {
-  it('is as wide as it is where no terminal says how wide that may be', () => {
+  it('has its full width without a terminal width', () => {
     expect(renderTable(headings, [['a', 'ok', long]])).toBe(`KEY  STATUS  REMARK\na    ok      ${long}\n`);
   });
 
-  it('goes on in its last column where the terminal ends', () => {
+  it('wraps its last column at the terminal width', () => {
     const text = renderTable(headings, [['a', 'ok', long]], 45);
     expect(text).toBe(
       'KEY  STATUS  REMARK\n' +
@@ -19,7 +19,7 @@ describe('a table of the command line', () => {
     expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(45);
   });
 
-  it('stands line by line where its columns do not fit, and cuts nothing off that is to be copied', () => {
+  it('prints one line for each value when columns do not fit, and cuts no ids', () => {
     const id = `key_${'0'.repeat(32)}`;
     expect(
       renderTable(
@@ -40,7 +40,7 @@ describe('a table of the command line', () => {
     );
   });
 
-  it('leaves out what matters least where it is narrow, says so, and takes back what there is room for', () => {
+  it('hides the least important columns when narrow, says so, and shows those that fit', () => {
     const titles = ['KEY', 'SECRET', 'SCOPE', 'NAME'];
     const row = ['k'.repeat(10), 's'.repeat(30), 'inference', 'n'.repeat(10)];
     const table = (columns: number): string => renderTable(titles, [row], columns, ['SECRET', 'SCOPE']);
@@ -58,7 +58,7 @@ describe('a table of the command line', () => {
     expect(renderTable(titles, [row], 40, ['SCOPE', 'SECRET'])).toBe(table(40));
   });
 
-  it('counts no colours, and shows nothing that a terminal would obey', () => {
+  it('does not count colors, and removes terminal control characters', () => {
     const red = '\u001b[31mok\u001b[0m';
     const text = renderTable(['A', 'B'], [[red, 'x\u001b[2J\u0007y']], 80);
     expect(text).toBe(`A   B\n${red}\u001b[0m  xy\n`.replace('xy', 'x[2Jy'));

@@ -6,7 +6,7 @@ const api = useApi();
 const url = 'https://hooks.example/in';
 
 describe('headgate webhooks', () => {
-  it('says what is wrong, and which ones there are', async () => {
+  it('names mistakes, and lists the webhooks when a name is unknown', async () => {
     const { key } = await api().organization();
     const run = (...args: readonly string[]) => say(['webhooks', ...args], { url: api().url, key });
     expect((await run('ls')).stdout).toContain('no webhooks; create one with "headgate webhooks create URL"');
@@ -24,7 +24,7 @@ describe('headgate webhooks', () => {
     expect((await run('test', url)).stderr).toContain('several webhooks have this address');
   });
 
-  it('makes one, shows its secret once, tries it out, sends again, rotates and deletes it', async () => {
+  it('creates a webhook, shows its secret once, tests it, resends, rotates and deletes it', async () => {
     const { key } = await api().organization();
     const run = (...args: readonly string[]) => say(['webhooks', ...args], { url: api().url, key });
     const made = await run(

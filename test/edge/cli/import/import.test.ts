@@ -75,7 +75,7 @@ peers:
 describe.each([
   ['llama-swap', `apiKeys: [${secret}`, `apiKeys: &own [*own]\nmodels: {}`, 'models:\n  a: {ttl: x}'],
   ['litellm', `general_settings: {master_key: "${secret}`, 'x: &own [*own]\nmodel_list: []', 'model_list: [{}]'],
-])('headgate import %s of what it cannot read', (program, broken, endless, wrong) => {
+])('headgate import %s with an unreadable file', (program, broken, endless, wrong) => {
   it.each([
     ['is no YAML', broken, /^headgate: not valid YAML: line 1: /],
     ['has an alias within its anchor', endless, /^headgate: not valid YAML: line 1: .*inside its own anchor/],
@@ -86,7 +86,7 @@ describe.each([
       wrong,
       /^headgate: this is not a configuration of [\w-]+: \S+: (?:expected|this field)/,
     ],
-  ])('%s: says so in a line, and no secret', async (_, config, said) => {
+  ])('%s: prints one line without secrets', async (_, config, said) => {
     const { code, stderr, everything } = await importFrom(program, config);
     expect(stderr).toMatch(said);
     expect(stderr.trim().split('\n')).toHaveLength(1);
@@ -97,7 +97,7 @@ describe.each([
 });
 
 describe('headgate import llama-swap', () => {
-  it('refuses what is no configuration, and one of which nothing can be carried over', async () => {
+  it('rejects a file that is not a llama-swap configuration or has nothing to import', async () => {
     expect(await importFrom('llama-swap', 'models: [a, b]')).toMatchObject({
       code: 1,
       stderr: expect.stringContaining('this is not a configuration of llama-swap: models'),
@@ -121,7 +121,7 @@ describe('headgate import llama-swap', () => {
     expect(await runCli(['import', 'llama-swap', '/nowhere/config.yaml'])).toMatchObject({ code: 2 });
   });
 
-  it('writes files that the gateway accepts, and no secret anywhere', async () => {
+  it('writes files that the gateway accepts, without secrets', async () => {
     const { code, engines, everything, out } = await importFrom('llama-swap', llamaSwap);
     expect(code).toBe(0);
     expect([...engines.keys()].toSorted()).toEqual(
@@ -131,7 +131,7 @@ describe('headgate import llama-swap', () => {
     expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
   });
 
-  it('carries commands over as processes and containers', async () => {
+  it('imports commands as processes and containers', async () => {
     const { engines } = await importFrom('llama-swap', llamaSwap);
     expect(engines.get('small')).toMatchObject({
       name: 'gpt-small',
@@ -187,7 +187,7 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
   });
 
-  it('carries groups over: who runs beside whom, and who stops whom', async () => {
+  it('imports groups with their rules for running together and stopping each other', async () => {
     const server = 'server --port ${PORT} -m /models';
     const groups = { swapped: { members: ['a', 'b'] }, beside: { swap: false, exclusive: false, members: ['c'] } };
     const kept = { persistent: true, swap: false, exclusive: false, members: ['d', 'gone'] };
@@ -208,7 +208,7 @@ describe('headgate import llama-swap', () => {
     expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
   });
 
-  it('says in words what it could not carry over, also in the files', async () => {
+  it('lists what it did not import, on the terminal and in the files', async () => {
     const { notes, engines, out } = await importFrom('llama-swap', llamaSwap);
     for (const note of [
       'Big Model: its id is now Big-Model',
@@ -281,7 +281,7 @@ router_settings:
 `;
 
 describe('headgate import litellm', () => {
-  it('writes external engines with exact prices, and no secret anywhere', async () => {
+  it('writes external engines with exact prices, without secrets', async () => {
     const { code, engines, everything, notes } = await importFrom('litellm', litellm);
     expect(code).toBe(0);
     expect(everything).not.toContain(secret);
@@ -319,7 +319,7 @@ describe('headgate import litellm', () => {
     expect(fallbacks).toEqual([['far'], ['far'], ['house-chat', 'house-chat-2'], []]);
   });
 
-  it('gives deployments of one model that are alike one engine with several addresses', async () => {
+  it('merges equal deployments of one model into one engine with several addresses', async () => {
     const entry = (address: string, more = '') =>
       `  - {model_name: chat, litellm_params: {model: hosted_vllm/Acme/Chat, api_base: "${address}", api_key: os.environ/K${more}}}\n`;
     const all = [
@@ -335,7 +335,7 @@ describe('headgate import litellm', () => {
     expect(notes.join('\n')).toContain('chat: a second deployment of it is a separate engine');
   });
 
-  it('says in words what it could not carry over', async () => {
+  it('lists what it did not import', async () => {
     const { notes } = await importFrom('litellm', litellm);
     for (const note of [
       'house-chat: a second deployment of it is a separate engine: model, key, mode or prices differ',
@@ -364,7 +364,7 @@ describe('headgate import litellm', () => {
 });
 
 describe('headgate import', () => {
-  it('overwrites nothing without --force, and then writes nothing at all', async () => {
+  it('overwrites nothing without --force, and then writes no file at all', async () => {
     const folder = folders();
     const config = join(folder, 'config.yaml');
     const entry = (name: string) =>
@@ -388,7 +388,7 @@ describe('headgate import', () => {
     expect(parse(readFileSync(join(folder, 'second.yaml'), 'utf8'))).toMatchObject({ id: 'second' });
   });
 
-  it('writes to HEADGATE_ENGINES_DIR where no folder is named', async () => {
+  it('writes to HEADGATE_ENGINES_DIR by default', async () => {
     const folder = folders();
     const out = join(folder, 'mine');
     writeFileSync(join(folder, 'c.yaml'), 'models:\n  a:\n    cmd: server --port ${PORT} -c 4096\n');

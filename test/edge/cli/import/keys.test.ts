@@ -76,7 +76,7 @@ describe('headgate import llama-swap', () => {
     },
   };
 
-  it('names every key that an engine file has no place for', async () => {
+  it('names every key without an equivalent in an engine file', async () => {
     const peer = { proxy: 'https://far.example', apiKey: '${env.FAR}', models: ['x'] };
     const peers = { far: { ...peer, filters: { stripParams: 'a' }, timeouts: { connect: 1 } } };
     const { notes, everything, engines } = await run('llama-swap', { ...whole, models: { a: model }, peers });
@@ -119,7 +119,7 @@ describe('headgate import llama-swap', () => {
     });
   });
 
-  it('names a key that it does not know, wherever it stands', async () => {
+  it('names an unknown key at any place', async () => {
     const tomorrow = (name: string): object => ({ [name]: { inner: 1 } });
     const config = {
       ...tomorrow('top_one'),
@@ -134,7 +134,7 @@ describe('headgate import llama-swap', () => {
     for (const key of keysOf(config).filter((name) => name.endsWith('_one'))) expect(all).toContain(`${key} (inner)`);
   });
 
-  it('carries over what stands in an anchor of YAML', async () => {
+  it('imports values from a YAML anchor', async () => {
     const text = [
       'base: &base {ttl: 55, metadata: {team: a}}',
       'models:',
@@ -148,7 +148,7 @@ describe('headgate import llama-swap', () => {
     expect(isNamed(notes, '-', 'base')).toBe(true);
   });
 
-  it('hands no engine the machine, and says what it left out of a container’s command', async () => {
+  it("removes rights on the host from a container's command, and lists them", async () => {
     const cmd = [
       'sudo docker run --rm --name a --privileged --ipc=host --network host --cap-add SYS_ADMIN --runtime runsc',
       '-v /var/run/docker.sock:/var/run/docker.sock -v /:/host:ro -v /srv/models:/models:ro,z --shm-size huge',
@@ -180,7 +180,7 @@ describe('headgate import llama-swap', () => {
     expect(everything).not.toContain('docker.sock"');
   });
 
-  it('leaves out a command whose shell starts a container with rights on the machine', async () => {
+  it('leaves out a command whose shell starts a container with rights on the host', async () => {
     const cmd = `sh -c 'docker run --privileged -p \${PORT}:80 acme/server:v1'`;
     const { code, notes } = await run('llama-swap', { models: { a: { cmd }, b: { cmd: 'x --port ${PORT}' } } });
     expect(code).toBe(0);
@@ -222,7 +222,7 @@ describe('headgate import litellm', () => {
     blocked: true,
   };
 
-  it('names every key of a deployment that an engine file has no place for', async () => {
+  it('names every key of a deployment without an equivalent in an engine file', async () => {
     const { notes, engines } = await run('litellm', { model_list: [deployment] });
     for (const key of [...otherParameters, 'blocked']) expect(isNamed(notes, 'a', key), key).toBe(true);
     for (const key of otherInfo) expect(isNamed(notes, 'a: model_info', key), key).toBe(true);
@@ -236,13 +236,13 @@ describe('headgate import litellm', () => {
     });
   });
 
-  it('names limits that stand beside the parameters of a deployment, and there alone', async () => {
+  it("names limits beside a deployment's parameters, and only there", async () => {
     const entry = { model_name: 'a', litellm_params: carriedParameters, tpm: 10 };
     const { notes } = await run('litellm', { model_list: [entry] });
     expect(notes).toContain('a: tpm: limits are set for each key');
   });
 
-  it('names every key of the configuration, with what is in it and without its values', async () => {
+  it('names every key of the configuration with its subkeys, without values', async () => {
     const whole = {
       general_settings: { master_key: secret, database_url: secret, alerting: ['slack'] },
       router_settings: { routing_strategy: 'least-busy', model_group_alias: { x: 'a' } },
@@ -275,7 +275,7 @@ describe('headgate import litellm', () => {
     expect(everything).not.toContain(secret);
   });
 
-  it('carries over what stands in an anchor of YAML', async () => {
+  it('imports values from a YAML anchor', async () => {
     const text = [
       'x-common: &common {api_base: "http://gpu.example", rpm: 5}',
       'model_list:',

@@ -7,7 +7,7 @@ import { createNames, fileNameOf, keyVariable } from '#edge/cli/import/draft.ts'
 import { parseLength } from '#core/catalog/files/vllm-flag-checks.ts';
 
 describe('a price per token', () => {
-  it.each([[''], ['.'], ['-1'], ['free'], ['0x1'], ['1e'], ['1e999'], ['1,5']])('is refused: %s', (text) => {
+  it.each([[''], ['.'], ['-1'], ['free'], ['0x1'], ['1e'], ['1e999'], ['1,5']])('is rejected: %s', (text) => {
     expect(perMillion(text)).toBeNull();
   });
 
@@ -25,7 +25,7 @@ describe('a price per token', () => {
     expect(perMillion(text)).toEqual({ value, exact });
   });
 
-  it('is exact for every number of micro-dollars per million, however it is written', () => {
+  it('is exact for every number of micro-dollars per million, in any notation', () => {
     fc.assert(
       fc.property(fc.bigInt({ min: 0n, max: 10n ** 15n }), fc.nat(20), (micro, shift) => {
         const text = `${micro}${'0'.repeat(shift)}e-${12 + shift}`;
@@ -36,8 +36,8 @@ describe('a price per token', () => {
   });
 });
 
-describe('the words of a command', () => {
-  it.each([["a 'b"], ['a "b'], ['"a\\"']])('are none where a quote is open: %s', (text) => {
+describe('splitting a command into words', () => {
+  it.each([["a 'b"], ['a "b'], ['"a\\"']])('returns null for an open quote: %s', (text) => {
     expect(splitWords(text)).toBeNull();
   });
 
@@ -50,11 +50,11 @@ describe('the words of a command', () => {
     ['"\\"x\\" \\n"', ['"x" \\n']],
     ["a '' b", ['a', '', 'b']],
     ['a\\ b', ['a b']],
-  ])('%j are %j', (text, words) => {
+  ])('splits %j into %j', (text, words) => {
     expect(splitWords(text)).toEqual(words);
   });
 
-  it('come back from single quotes as they went in', () => {
+  it('returns single-quoted words unchanged', () => {
     fc.assert(
       fc.property(fc.array(fc.string()), (words) => {
         const quoted = words.map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
@@ -64,15 +64,15 @@ describe('the words of a command', () => {
   });
 });
 
-describe('docker run', () => {
+describe('parsing docker run', () => {
   const parse = (text: string) => parseDockerRun(splitWords(text) ?? []);
 
-  it('has no image where only options stand', () => {
+  it('returns null when only options are present', () => {
     expect(parse('--rm -it')).toBeNull();
     expect(parse('--name')).toBeNull();
   });
 
-  it('tells options, their values, image and arguments apart', () => {
+  it('separates options, their values, image and arguments', () => {
     const run = parse(
       '-it --rm --gpus=all -e A=1 -eB=2 --env C=3 -p8000:80 -v /a:/b:ro --init image:v1 --env not-ours -e x',
     );
@@ -91,8 +91,8 @@ describe('docker run', () => {
   });
 });
 
-describe('names of what is imported', () => {
-  it('are given once, whatever the case, and are ids that a file may have', () => {
+describe('names of imported engines', () => {
+  it('are unique in any case, and valid as ids of files', () => {
     const names = createNames();
     expect(names.takeId('My Model!')).toBe('My-Model-');
     expect(names.takeId('my-model-')).toBe('my-model--2');
@@ -112,7 +112,7 @@ describe('names of what is imported', () => {
     ['0', null],
     ['auto', null],
     [null, null],
-  ])('lengths are read as vLLM does: %s', (text, length) => {
+  ])("follow vLLM's format for context lengths: %s", (text, length) => {
     expect(parseLength(text)).toBe(length);
   });
 });
