@@ -39,7 +39,7 @@ describe('the bill of a request', () => {
     ['a stream that failed before the first token', { outcome: 'failed', usage: { ...usage, outputTokens: 0 } }],
     ['a gateway that stops before the first token', { outcome: 'ended', usage: { ...usage, outputTokens: 0 } }],
     ['an answer of the response cache', { usage: noUsage, chargeMaxPicoUsd: 0n }],
-  ])('is nothing for %s', (_, served) => {
+  ])('is zero for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject(nothing);
   });
 
@@ -50,11 +50,11 @@ describe('the bill of a request', () => {
     ['a stream that was ended midway', { outcome: 'ended', usageSource: 'last_seen' }],
     ['an embedding whose client left', { outcome: 'aborted', isPartSent: false, generates: false }],
     ['a request refused after parts of it were computed', { ...embedding, isAtFault: true }],
-  ])('is what was made for %s', (_, served) => {
+  ])('is the whole usage for %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
   });
 
-  it('is the prompt for a stream that is ended for want of money before the first token', () => {
+  it('is the prompt for a stream that runs out of money before its first token', () => {
     const counted = { ...usage, outputTokens: 0, reasoningTokens: 0 };
     const bill = billOf({ ...complete, outcome: 'ended', isAtFault: true, usage: counted });
     expect(bill).toMatchObject({ usage: counted, costPicoUsd: costOf(counted, price), writtenOffPicoUsd: 0n });
@@ -64,7 +64,7 @@ describe('the bill of a request', () => {
     ['output', { promptTokens: 1000n, outputTokens: 3n }, { outputTokens: 3 }],
     ['prompt', { promptTokens: 70n, outputTokens: 1000n }, { inputTokens: 70 }],
     ['cached prompt', { promptTokens: 30n, outputTokens: 1000n }, { inputTokens: 30, cachedTokens: 30 }],
-  ])('leaves out what an engine counts of the %s beyond what is possible', (_, ceiling, believed) => {
+  ])('ignores a count of the %s beyond the ceiling', (_, ceiling, believed) => {
     const possible = { ...usage, ...believed };
     expect(billOf({ ...complete, ceiling })).toMatchObject({
       usage: possible,
@@ -79,7 +79,7 @@ describe('the bill of a request', () => {
     ['nobody waits for any more', { outcome: 'aborted' }],
     ['is no stream and was ended', { outcome: 'ended', isPartSent: false }],
     ['makes no tokens and was ended', { outcome: 'ended', isPartSent: false, generates: false }],
-  ])('writes off what was made of an answer that is given whole or not at all, and %s', (_, served) => {
+  ])('writes off a whole-or-nothing answer that %s', (_, served) => {
     const bill = billOf({ ...complete, ...served, isWholeOrFree: true });
     expect(bill).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
   });
@@ -88,16 +88,16 @@ describe('the bill of a request', () => {
     ['one that makes tokens', { outcome: 'failed', isPartSent: false }],
     ['an embedding', embedding],
     ['one that the stopping gateway ended', { outcome: 'ended', isPartSent: false }],
-  ])('writes off an answer that failed before the client had any of it: %s', (_, served) => {
+  ])('writes off an answer that failed before the client got any of it: %s', (_, served) => {
     expect(billOf({ ...complete, ...served })).toMatchObject({ usage, costPicoUsd: 0n, writtenOffPicoUsd: full });
   });
 
-  it('of an answer that is given whole or not at all is that of every other where it is whole', () => {
+  it('of a whole-or-nothing answer is the full cost when the answer is complete', () => {
     const bill = billOf({ ...complete, isPartSent: false, isWholeOrFree: true });
     expect(bill).toMatchObject({ usage, costPicoUsd: full, writtenOffPicoUsd: 0n });
   });
 
-  it('never passes the hold, and names what it writes off', () => {
+  it('never exceeds the hold, and includes the written-off amount', () => {
     const count = fc.nat({ max: 1_000_000 });
     const served = fc.record({
       outcome: fc.constantFrom<OutcomeKind>('completed', 'aborted', 'ended', 'failed'),

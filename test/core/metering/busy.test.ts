@@ -62,11 +62,11 @@ function busyOf(runs: readonly Run[], fromMs: number, toMs: number): number {
   }, 0);
 }
 
-describe('how long replicas had requests', () => {
+describe('the busy time of replicas', () => {
   const bench = useWallet();
   const historyOf = () => createHistory({ db: bench.db, wallet: bench.wallet, connections: 1, waitMsMax: 60_000 });
 
-  it('counts what overlaps once, by replica, whatever its models, within the window, of all organizations', async () => {
+  it('counts overlapping requests once per replica, within the window, across models and organizations', async () => {
     const organizations = [await bench.openWallet(1n), await bench.openWallet(1n)];
     const [fromMs, toMs] = [startMs - 30 * minute, startMs + 30 * minute];
     await fc.assert(
@@ -92,7 +92,7 @@ describe('how long replicas had requests', () => {
     );
   });
 
-  it('is read beside the sums of usage of all organizations', async () => {
+  it('is reported beside the usage of all organizations', async () => {
     const [one, other] = [await bench.openWallet(10n), await bench.openWallet(10n)];
     const id = () => uuidv7(startMs + 40 * 24 * 60 * minute);
     await bench.writer.write([chargeOf(one, 3n, { id: id(), model: 'shared' })]);

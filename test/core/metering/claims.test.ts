@@ -61,7 +61,7 @@ async function expectCharged(organization: Organization, requests: number): Prom
 }
 
 describe('a request with an Idempotency-Key', () => {
-  it('is charged and has its answer kept at once, and a repeated write changes neither', async () => {
+  it('is charged and stores its answer in one write, and a repeated write changes neither', async () => {
     const organization = await bench.openOrganization();
     const record = claiming(organization, 'a', Buffer.from('answer'));
     for (let round = 0; round < 2; round += 1) expect(await bench.books.metering.settle(record)).toBe('booked');
@@ -71,7 +71,7 @@ describe('a request with an Idempotency-Key', () => {
     await expectCharged(organization, 1);
   });
 
-  it('is not charged where another one of its key was, by this gateway or by another, and says so', async () => {
+  it('is not charged when another request of its key was, on any gateway, and records the reason', async () => {
     const organization = await bench.openOrganization();
     const [first, second, third] = ['1', '2', '3'].map((text) => claiming(organization, 'a', Buffer.from(text)));
     if (first === undefined || second === undefined || third === undefined) throw new Error('there are three');
@@ -84,7 +84,7 @@ describe('a request with an Idempotency-Key', () => {
     await expectCharged(organization, 1);
   });
 
-  it('is charged once of many that settle at the same moment on two gateways', async () => {
+  it('is charged once when many of its key settle at the same time on two gateways', async () => {
     const organization = await bench.openOrganization();
     const records = Array.from({ length: 40 }, (_, index) =>
       claiming(organization, String(index % 4), Buffer.from(String(index))),
@@ -99,7 +99,7 @@ describe('a request with an Idempotency-Key', () => {
     await expectCharged(organization, 4);
   });
 
-  it('that failed midway is not charged where another one of its key was answered', async () => {
+  it('is written off when it failed midway and another request of its key was answered', async () => {
     const organization = await bench.openOrganization();
     const [done, failed, alone] = ['a', 'a', 'b'].map((key) => claiming(organization, key, null));
     if (done?.claim === undefined || failed?.claim === undefined || alone?.claim === undefined) throw new Error('none');
@@ -116,7 +116,7 @@ describe('a request with an Idempotency-Key', () => {
     await expectCharged(organization, 2);
   });
 
-  it('is charged, and takes nothing away, where its key has expired meanwhile', async () => {
+  it('is charged when its key has expired, and does not replace the stored answer', async () => {
     const organization = await bench.openOrganization();
     const [first, late] = ['1', '2'].map((text) => claiming(organization, 'a', Buffer.from(text)));
     if (first?.claim === undefined || late?.claim === undefined) throw new Error('there are two');
@@ -126,7 +126,7 @@ describe('a request with an Idempotency-Key', () => {
     await expectCharged(organization, 2);
   });
 
-  it('is cut to what the wallet holds, and keeps its answer', async () => {
+  it('is charged at most the balance, and stores its answer', async () => {
     const organization = await bench.openOrganization();
     const record = claiming(organization, 'a', Buffer.from('x'), { costPicoUsd: creditPicoUsd + 5n });
     await bench.books.metering.settle(record);
@@ -135,12 +135,12 @@ describe('a request with an Idempotency-Key', () => {
   });
 });
 
-describe('what a wallet holds', () => {
+describe('a wallet balance', () => {
   const own = () => createWriter({ db: bench.db, clock: systemClock, wallet: bench.books.wallet });
   /** One after the other in the order of their ids. */
   const at = (index: number, picoUsd: bigint) => ({ id: uuidv7(Date.now() + index), costPicoUsd: picoUsd });
 
-  it("is not kept from others by a request whose Idempotency-Key is another one's", async () => {
+  it('stays available to others when a request is not charged because its Idempotency-Key was used', async () => {
     const organization = await bench.openOrganization();
     const done = claiming(organization, 'a', null);
     await bench.books.metering.settle(done);
@@ -166,7 +166,7 @@ describe('what a wallet holds', () => {
     expect((await verifyBooks(bench.db)).findings).toEqual([]);
   });
 
-  it('is not kept from others by one that failed, and whose key is answered by the same batch', async () => {
+  it('stays available to others when a request fails and its key is answered in the same batch', async () => {
     const organization = await bench.openOrganization();
     const failed = claiming(organization, 'a', null, { ...at(1, creditPicoUsd), outcome: 'failed', reason: 'timeout' });
     if (failed.claim === undefined) throw new Error('it has one');
@@ -186,7 +186,7 @@ describe('what a wallet holds', () => {
   });
 });
 
-describe('a request that is booked after its Idempotency-Key has expired', () => {
+describe('a request settled after its Idempotency-Key has expired', () => {
   const hourMs = 3_600_000;
   /** As `claiming`, of a key that stands for it until so many hours from now. */
   function claimingUntil(organization: Organization, hours: number, fields: Partial<UsageRecord> = {}) {
@@ -215,7 +215,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
   it.each([
     ['whole', true, repeated],
     ['broken off', false, [0n, costPicoUsd, 'upstream_error']],
-  ])('is not charged where another one was, of the same time (%s)', async (_what, keeps, expected) => {
+  ])('is not charged when another one of the same time was (%s)', async (_what, keeps, expected) => {
     const organization = await bench.openOrganization();
     const done = claimingUntil(organization, 24);
     await bench.books.metering.settle(done);
@@ -229,7 +229,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     await expectCharged(organization, 1);
   });
 
-  it('is not charged beside another one that is booked as late', async () => {
+  it('is not charged beside another late one', async () => {
     const organization = await bench.openOrganization();
     const records = [-30, -29, -28].map((hours) => claimingUntil(organization, hours));
     await Promise.all(records.map((record, index) => (index === 0 ? other : bench.books).metering.settle(record)));
@@ -242,7 +242,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     await expectCharged(organization, 1);
   });
 
-  it('is charged where the key has stood for another request since, and takes it from none that runs', async () => {
+  it('is charged when a later request uses the key, and leaves the key to a running one', async () => {
     const organization = await bench.openOrganization();
     const running = uuidv7();
     await bench.db.sql`insert into idempotency_keys
@@ -254,7 +254,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     await expectCharged(organization, 1);
   });
 
-  it('is charged beside one of another time that is written with it, which keeps its answer', async () => {
+  it('is charged beside one of another time in the same batch, which keeps its answer', async () => {
     const organization = await bench.openOrganization();
     const records = [-1, 23.5, -1.5, -50].map((hours, i) =>
       claimingUntil(organization, hours, { id: uuidv7(Date.now() + i) }),
@@ -266,7 +266,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
     await expectCharged(organization, 3);
   });
 
-  it('finds that for a week, and no row longer than that', async () => {
+  it('is compared with earlier ones for a week, after which the row is deleted', async () => {
     const organization = await bench.openOrganization();
     await bench.books.metering.settle(claimingUntil(organization, 24));
     await sweep();
@@ -286,7 +286,7 @@ describe('a request that is booked after its Idempotency-Key has expired', () =>
 });
 
 describe('an answer', () => {
-  it('of 8 MB is kept with its charge, and does not take that of another one', async () => {
+  it('of 8 MB is stored with its charge, and is not replaced by a later request of its key', async () => {
     const organization = await bench.openOrganization();
     const large = randomBytes(8_000_000);
     const [first, second] = [large, randomBytes(1_000_000)].map((answer) => claiming(organization, 'a', answer));

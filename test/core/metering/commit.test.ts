@@ -62,7 +62,7 @@ describe('the commit of a batch', () => {
     return row;
   }
 
-  it('writes neither record nor sum nor entry where Postgres refuses a part', async () => {
+  it('writes no record, sum or entry when PostgreSQL rejects a part', async () => {
     const organization = await openOrganization();
     const record: UsageRecord = { ...recordOf(organization, Date.now()), costPicoUsd: 10n ** 60n };
     await expect(metering.settle(record)).rejects.toThrow('numeric field overflow');
@@ -85,7 +85,7 @@ describe('the commit of a batch', () => {
     expect(await booksOf(organization.id)).toEqual({ records: 1, hourly: 1, daily: 1, charged: 0 });
   });
 
-  it('holds records, sums and entries of all that came together', async () => {
+  it('writes records, sums and entries of all concurrent requests', async () => {
     const organization = await openOrganization();
     const records = Array.from({ length: 40 }, (_, index) => ({
       ...recordOf(organization, Date.now()),
@@ -97,7 +97,7 @@ describe('the commit of a batch', () => {
     expect(await wallet.verify(organization.id)).toMatchObject({ balanced: true });
   });
 
-  it('keeps records under their own keys and models where the database has given their codes to others', async () => {
+  it('keeps records under their own keys and models when the database assigned their codes to others', async () => {
     const organization = await openOrganization();
     await metering.settle({ ...recordOf(organization, Date.now()), model: 'asked', fallbackFor: 'first' });
     const [strangerKey, strangerOrganization] = [uuidv7(), uuidv7()];
@@ -119,7 +119,7 @@ describe('the commit of a batch', () => {
     expect(ofStrangers).toHaveLength(0);
   });
 
-  it('locks no wallet while it still waits for the sums', async () => {
+  it('locks no wallet while it waits for the hourly sums', async () => {
     const organization = await openOrganization();
     await metering.settle(recordOf(organization, Date.now()));
     const blocker = connectDb(database.url, { poolMax: 1 });

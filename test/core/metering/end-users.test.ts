@@ -5,7 +5,7 @@ import { decodeRecord, encodeRecord } from '#core/metering/records/spooled-recor
 import { createSpendingReports } from '#core/metering/reports/spent.ts';
 import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
-describe('what end users spend', () => {
+describe('the spending of end users', () => {
   const bench = useWallet();
   const dayMs = 86_400_000;
   /** The day is over: records of ours are of its noon, whenever they are written. */
@@ -14,7 +14,7 @@ describe('what end users spend', () => {
   const ofToday = (organizationId: string, picoUsd: bigint, fields: Partial<UsageRecord> = {}): UsageRecord =>
     chargeOf(organizationId, picoUsd, { id: uuidv7(todayMs + dayMs / 2), ...fields });
 
-  it('is summed by the day of the request, once, beside requests of nobody, and the books stay right', async () => {
+  it('is summed once by the day of the request, beside requests without an end user, in valid books', async () => {
     const organizationId = await bench.openWallet(1_000n);
     const spending = createSpendingReports(bench.db);
     const records = [
@@ -48,7 +48,7 @@ describe('what end users spend', () => {
     expect(await spending.spentOf(organizationId, asked)).toEqual([12n, 12n, 2n, 0n]);
   });
 
-  it('is that of keys and projects by the sums that there are', async () => {
+  it('is read for keys and projects from the daily sums', async () => {
     const organizationId = await bench.openWallet(1_000n);
     const spending = createSpendingReports(bench.db);
     const one = ofToday(organizationId, 7n);
@@ -73,7 +73,7 @@ describe('what end users spend', () => {
     }
   });
 
-  it('goes through the spool', () => {
+  it('keeps its end user in the spool', () => {
     const record = chargeOf(uuidv7(), 7n, { endUser: 'anna' });
     expect(decodeRecord(encodeRecord(record, 0))).toMatchObject({ endUser: 'anna' });
     expect(decodeRecord(encodeRecord(chargeOf(uuidv7(), 7n), 0))).not.toHaveProperty('endUser');

@@ -31,7 +31,7 @@ function isAborted({ choices }: { readonly choices: readonly object[] }): boolea
 }
 
 describe('the meters of JSON answers', () => {
-  it('report an abort for choices[i].finish_reason only, wherever the text is cut', () => {
+  it('report an abort for choices[i].finish_reason only, in pieces of any length', () => {
     const usage = { prompt_tokens: 1, completion_tokens: 1 };
     const seen = new Set<boolean>();
     fc.assert(

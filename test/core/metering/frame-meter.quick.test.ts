@@ -93,8 +93,8 @@ function feedCut(text: string, cuts: readonly number[]): { out: string; failure:
   return { out, failure: meter.failure, done: meter.done };
 }
 
-describe('server-sent events of any form', () => {
-  it('reach clients as the standard reads them, wherever the reads are cut', () => {
+describe('server-sent events in any form', () => {
+  it('reach clients with the meaning that the standard defines, in reads of any length', () => {
     fc.assert(
       fc.property(stream, fc.array(fc.nat(), { maxLength: 12 }), (text, cuts) => {
         const { out, failure } = feedCut(text, cuts);
@@ -113,7 +113,7 @@ describe('server-sent events of any form', () => {
     );
   });
 
-  it('keep their bytes in the forms that have one line of data and ends of \\n or \\r\\n', () => {
+  it('keep their bytes in forms with one data line and line ends of \\n or \\r\\n', () => {
     const payload = '{"choices":[{"index":0,"delta":{"content":"x"}}]}';
     for (const end of ['\n', '\r\n']) {
       for (const lines of [
@@ -129,7 +129,7 @@ describe('server-sent events of any form', () => {
     }
   });
 
-  it('of which the last has no empty line are cut off, except for an end mark', () => {
+  it('are cut off when the last one has no empty line, except for an end mark', () => {
     const frame = 'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\r\r';
     const meter = createStreamMeter(silent);
     meter.feed(`${frame}data: {"choices":[]}\r`);
@@ -144,7 +144,7 @@ describe('server-sent events of any form', () => {
     }
   });
 
-  it('are read alike on /v1/responses and /v1/messages', () => {
+  it('are read the same way on /v1/responses and /v1/messages', () => {
     const delta = { type: 'response.output_text.delta', delta: 'Hi' };
     const [half, rest] = ['{"type":"response.output_text.delta",', '"delta":"Hi"}'];
     const responses = createResponsesMeter(silent);
@@ -158,7 +158,7 @@ describe('server-sent events of any form', () => {
     expect(messages.outputTokens).toBe(1);
   });
 
-  it('take time in proportion to their bytes', { timeout: 20_000 }, () => {
+  it('are processed in time linear in their bytes', { timeout: 20_000 }, () => {
     const long = `data: {"choices":[{"index":0,"delta":{"content":"${'x'.repeat(200_000)}"}}]}\r\n`;
     const text = `${': \r\n'.repeat(50_000)}${long}\r\n`;
     const { out, failure } = feedCut(

@@ -97,8 +97,8 @@ async function createStore(own: { batchMax?: number; spoolAfterMs?: number; stal
 const holding = (word: string, error: Error) => (items: readonly string[]) =>
   items.some((item) => item.includes(word)) ? error : null;
 
-describe('an item that the store refuses', () => {
-  it('is refused alone and kept in quarantine: all others of its batch are written', async () => {
+describe('an item that the store rejects', () => {
+  it('is put in quarantine, and the rest of its batch is written', async () => {
     const store = await createStore();
     store.fault = holding('poison', refusal('22P05'));
     store.holdTries = true;
@@ -116,7 +116,7 @@ describe('an item that the store refuses', () => {
     expect(store.commits.pending).toBe(0);
   });
 
-  it('is refused alone also when it was spooled, and nobody is told that it was booked', async () => {
+  it('is put in quarantine from the spool too, and is not reported as booked', async () => {
     const store = await createStore();
     store.fault = holding('poison', refusal('23514'));
     store.faults.push(failure('ECONNREFUSED'));
@@ -128,7 +128,7 @@ describe('an item that the store refuses', () => {
     expect(await readdir(folder)).toEqual([]);
   });
 
-  it('for a reason that nobody knows is found among others once others were written after it', async () => {
+  it('with an unknown error is put in quarantine once others were written after it', async () => {
     const store = await createStore({ batchMax: 4 });
     store.fault = holding('odd', refusal('XX000'));
     const items = ['a', 'b', 'odd', 'c', 'd', 'e', 'f', 'g', 'h'];
@@ -138,7 +138,7 @@ describe('an item that the store refuses', () => {
     expect(store.written.toSorted()).toEqual(items.filter((item) => item !== 'odd').toSorted());
   });
 
-  it('is not suspected while nothing else is written either', async () => {
+  it('is not put in quarantine while no other item can be written either', async () => {
     const store = await createStore({ batchMax: 2 });
     store.fault = () => refusal('25006');
     const items = ['a', 'b', 'c', 'd', 'e'];
@@ -150,7 +150,7 @@ describe('an item that the store refuses', () => {
     expect(store.written.toSorted()).toEqual(items);
   });
 
-  it('goes into quarantine when a later version cannot read it from the spool', async () => {
+  it('is put in quarantine when a later version cannot read it from the spool', async () => {
     const earlier = await createStore();
     earlier.fault = () => failure('ECONNREFUSED');
     await earlier.commits.add('unreadable');
@@ -164,7 +164,7 @@ describe('an item that the store refuses', () => {
   });
 });
 
-describe('a store that is away', () => {
+describe('an unavailable store', () => {
   it.each([
     failure('ECONNREFUSED'),
     failure('CONNECTION_CLOSED'),
@@ -181,7 +181,7 @@ describe('a store that is away', () => {
     refusal('42501'),
     refusal('XX000'),
     new Error('something that nobody thought of'),
-  ])('by %s loses nothing', async (fault) => {
+  ])('with %s loses no item', async (fault) => {
     const store = await createStore();
     store.faults.push(...Array.from({ length: 8 }, () => fault));
     expect(await store.commits.add('a')).toBe('spooled');
@@ -194,7 +194,7 @@ describe('a store that is away', () => {
     expect(await store.commits.add('b')).toBe('booked');
   });
 
-  it('keeps nobody waiting: items are durable in the spool, and written in order when it is back', async () => {
+  it('delays no caller: items go to the spool, and are written in order once the store is back', async () => {
     const store = await createStore({ batchMax: 3 });
     store.fault = () => failure('ECONNREFUSED');
     const items = Array.from({ length: 10 }, (_, index) => `item ${index}`);
@@ -207,7 +207,7 @@ describe('a store that is away', () => {
     expect(await readdir(folder)).toEqual([]);
   });
 
-  it('that is slow is not waited for', async () => {
+  it('that is slow delays no caller', async () => {
     const store = await createStore({ spoolAfterMs: 5 });
     store.holdTries = true;
     const first = store.commits.add('first');
@@ -219,7 +219,7 @@ describe('a store that is away', () => {
     expect([...new Set(store.written)].toSorted()).toEqual(['first', 'second']);
   });
 
-  it('and says nothing is given up, and asked again', async () => {
+  it('without an answer is abandoned, and asked again', async () => {
     const store = await createStore({ stallMs: 5, spoolAfterMs: 1 });
     store.holdTries = true;
     expect(await store.commits.add('a')).toBe('spooled');
@@ -229,7 +229,7 @@ describe('a store that is away', () => {
     expect(store.written).toContain('a');
   });
 
-  it('is written to as soon as it is back, also while new items come with every write to the disk', async () => {
+  it('gets items as soon as it is back, also while new items keep coming to the spool', async () => {
     const store = await createStore();
     const append = store.spool.append.bind(store.spool);
     let isOver = false;
@@ -250,7 +250,7 @@ describe('a store that is away', () => {
     expect(new Set(store.written).size).toBe(adding.length + 1);
   });
 
-  it('and refuses the only item there is does not count as away from all', async () => {
+  it('is no outage when it rejects only the one item', async () => {
     const store = await createStore();
     store.fault = holding('odd', refusal('XX001'));
     expect(await store.commits.add('odd')).toBe('spooled');
@@ -262,7 +262,7 @@ describe('a store that is away', () => {
     await expect.poll(() => store.commits.awayMs).toBe(0);
   });
 
-  it('gets what the process before this one left, once', async () => {
+  it('gets the items of the previous process, once', async () => {
     const earlier = await createStore();
     earlier.fault = () => failure('ECONNREFUSED');
     for (const item of ['a', 'b', 'c']) await earlier.commits.add(item);
@@ -277,8 +277,8 @@ describe('a store that is away', () => {
   });
 });
 
-describe('a spool that takes nothing', () => {
-  it('leaves items waiting, which is seen, and the store takes them when it is back', async () => {
+describe('a spool that cannot be written', () => {
+  it('leaves items pending and counted, until the store takes them', async () => {
     const store = await createStore();
     store.spool.append = () => Promise.reject(failure('ENOSPC'));
     store.fault = () => failure('ECONNREFUSED');
@@ -292,7 +292,7 @@ describe('a spool that takes nothing', () => {
     expect(store.commits.oldestPendingMs).toBe(0);
   });
 
-  it('takes items again when there is room', async () => {
+  it('takes items again once there is room', async () => {
     const store = await createStore();
     const append = store.spool.append.bind(store.spool);
     store.spool.append = () => Promise.reject(failure('ENOSPC'));
@@ -306,7 +306,7 @@ describe('a spool that takes nothing', () => {
     expect(store.written).toEqual(['a']);
   });
 
-  it('says what was not durable when everything is closed', async () => {
+  it('rejects items that were not stored when everything closes', async () => {
     const store = await createStore();
     store.spool.append = () => Promise.reject(failure('ENOSPC'));
     store.fault = () => failure('ECONNREFUSED');
@@ -321,8 +321,8 @@ describe('a spool that takes nothing', () => {
   });
 });
 
-describe('rows that somebody has locked', () => {
-  it('hold up their own group, and nobody else', async () => {
+describe('locked rows', () => {
+  it('delay their own group only', async () => {
     const store = await createStore();
     store.fault = holding('locked:', refusal('55P03'));
     const added = ['free:1', 'locked:1', 'other:1', 'locked:2', 'free:2'].map((item) => store.commits.add(item));
@@ -341,7 +341,7 @@ describe('rows that somebody has locked', () => {
 });
 
 describe('commits', () => {
-  it('start at once, and what arrives meanwhile is the next one, in order and bounded', async () => {
+  it('start at once, and items that arrive meanwhile form the next batch, in order and bounded', async () => {
     const store = await createStore({ batchMax: 3 });
     const items = ['a', 'b', 'c', 'd', 'e', 'f'].map((item) => store.commits.add(item));
     expect(store.commits.pending).toBe(6);
@@ -351,7 +351,7 @@ describe('commits', () => {
     await store.commits.idle();
   });
 
-  it('are written whenever they come, also in the moment in which the last one ends', async () => {
+  it('are written at any time, also at the moment when the last one ends', async () => {
     const store = await createStore();
     store.fault = holding('poison', refusal('22P05'));
     // How many turns of the loop lie between the end of one and the start of the next.
@@ -365,7 +365,7 @@ describe('commits', () => {
     expect(store.quarantined).toHaveLength(20);
   });
 
-  it('that conflict with others are repeated as they are', async () => {
+  it('are repeated unchanged after conflicts', async () => {
     const store = await createStore();
     store.faults.push(refusal('40P01'), refusal('40001'), refusal('23505'));
     expect(await store.commits.add('a')).toBe('booked');

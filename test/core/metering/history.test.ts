@@ -3,7 +3,7 @@ import { connectDb } from '#base/database/connect-database.ts';
 import { createHistory } from '#core/metering/metering.ts';
 import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 
-describe('history', () => {
+describe('usage history', () => {
   const bench = useWallet();
 
   const everything = (organizationId: string) => ({
@@ -17,7 +17,7 @@ describe('history', () => {
     before: null,
   });
 
-  it('refuses what takes longer than its connections allow, and answers again', async () => {
+  it('returns 503 overloaded for a query beyond the statement timeout, and answers again afterwards', async () => {
     const limits = { lockTimeoutMs: null, statementTimeoutMs: 50, idleInTransactionTimeoutMs: 1000 };
     const db = connectDb(bench.url, { poolMax: 1, limits });
     const history = createHistory({ db, wallet: bench.wallet, connections: 1, waitMsMax: 60_000 });
@@ -31,7 +31,7 @@ describe('history', () => {
     await db.close();
   });
 
-  it('is read by others while somebody has begun to read everything and does not go on', async () => {
+  it('is read by others while a client reads all records and pauses', async () => {
     const history = createHistory({ db: bench.db, wallet: bench.wallet, connections: 1, waitMsMax: 60_000 });
     const organizationId = await bench.openWallet(1n);
     for (let i = 0; i < 3; i += 1) {

@@ -38,7 +38,7 @@ describe('GET /v1/wallet/ledger', () => {
   }
 
   it.each(['1 x', '1 00000000-0000-0000-0000-000000000000 2', 'x', '-1'])(
-    'answers 400 to the cursor of "%s"',
+    'returns 400 for the cursor of "%s"',
     async (position) => {
       const organization = await bench.openOrganization();
       const cursor = Buffer.from(position).toString('base64url');
@@ -90,7 +90,7 @@ describe('GET /v1/wallet/ledger', () => {
     ]);
   });
 
-  it('ends where the records of a batch that was shown in part are gone', async () => {
+  it('ends when the records of a partly shown batch are deleted between two pages', async () => {
     const organization = await bench.openOrganization();
     await writer().write([1, 2, 3].map(() => recordOf(organization, Date.now())));
     const first: Body = await bench.ask('/v1/wallet/ledger?limit=2', organization.managementKey);

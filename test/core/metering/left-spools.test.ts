@@ -38,8 +38,8 @@ async function close(...places: readonly BooksPlace[]): Promise<void> {
 const readAll = async ({ spool }: BooksPlace): Promise<string[]> =>
   (await spool.read(10)).map(({ data }) => data.toString());
 
-describe('usage in the spool of another gateway of the data folder', () => {
-  it('stays there while that gateway lives, and is taken over from all its workers when it is gone', async () => {
+describe('usage in the spool of another gateway in the same data folder', () => {
+  it('stays there while that gateway lives, and is taken over from all its workers once it has died', async () => {
     const [root, below] = [lockGatewayDir(dataDir), lockGatewayDir(dataDir)];
     const workers = [await open(below.path, { slot: 0, slots: 2 }), await open(below.path, { slot: 1, slots: 2 })];
     for (const [index, { spool }] of workers.entries()) await spool.append([Buffer.from(`of worker ${index}`)]);
@@ -60,7 +60,7 @@ describe('usage in the spool of another gateway of the data folder', () => {
     for (const { release } of [root, again]) release();
   });
 
-  it('is taken over from the data folder itself by a gateway below it', async () => {
+  it('is taken over from the data folder itself by a gateway in a subfolder', async () => {
     const [root, below] = [lockGatewayDir(dataDir), lockGatewayDir(dataDir)];
     const left = await open(root.path);
     await left.takeOverLeft();

@@ -79,8 +79,8 @@ async function chargedOf({ id: organizationId }: Organization, records: readonly
 const kept = ({ keyId }: Organization) => gateway().kept(keyId, line);
 const conclude = ({ keyId }: Organization) => gateway().conclude(keyId, [line]);
 
-describe('an answer to a line that was charged', () => {
-  it('is kept for two days more than the day of its batch, and its charge for a week after that', async () => {
+describe('the answer to a charged batch line', () => {
+  it('is stored for two days after the day of its batch, and its charge for another week', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     const record = recordFor(organization, asked, Buffer.from('answer'));
@@ -98,7 +98,7 @@ describe('an answer to a line that was charged', () => {
     expect(await rowOf(organization)).toBeUndefined();
   });
 
-  it('is kept where it is booked from the spool as late', async () => {
+  it('is stored when it is booked from the spool late', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await pass(organization, 47);
@@ -108,7 +108,7 @@ describe('an answer to a line that was charged', () => {
     expect(await kept(organization)).toEqual({ requestId: asked.requestId, answer: Buffer.from('answer') });
   });
 
-  it('is found as long as nobody has swept it, whatever its age, as in a database that was restored', async () => {
+  it('is found at any age until it is swept, as in a restored database', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await bench.books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
@@ -117,7 +117,7 @@ describe('an answer to a line that was charged', () => {
     expect(await kept(organization)).toEqual({ requestId: asked.requestId, answer: Buffer.from('answer') });
   });
 
-  it('is dropped when it is not needed any more, and its line is not charged again', async () => {
+  it('is deleted when it is no longer needed, and its line is not charged again', async () => {
     const organization = await bench.openOrganization();
     const [former, next] = [await ask(organization), uuidv7()];
     const record = recordFor(organization, former, Buffer.from('answer'));
@@ -130,7 +130,7 @@ describe('an answer to a line that was charged', () => {
     expect(await rowOf(organization)).toMatchObject({ request_id: record.id, answer: null });
   });
 
-  it('is not dropped of a request that runs, nor of another line', async () => {
+  it('is not deleted while its request runs, nor with another line', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(Buffer.from('kept'));
@@ -141,7 +141,7 @@ describe('an answer to a line that was charged', () => {
     expect(await rowOf(organization)).toMatchObject({ state: 'done', answer: Buffer.from('kept') });
   });
 
-  it("goes after a day where it is a client's", async () => {
+  it('is deleted after a day for a key set by a client', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization, gateway(), 'batch_x/0');
     await bench.books.metering.settle(recordFor(organization, asked, Buffer.from('answer')));
@@ -151,8 +151,8 @@ describe('an answer to a line that was charged', () => {
   });
 });
 
-describe('a line', () => {
-  it('is charged once in all the time that its answer is kept, also where both are written at once', async () => {
+describe('a batch line', () => {
+  it('is charged once while its answer is stored, also when several requests are written at once', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     const records = [0, 30, 60].map((hours, at) =>
@@ -164,7 +164,7 @@ describe('a line', () => {
     expect(amounts.filter((amount) => amount === 0n)).toHaveLength(2);
   });
 
-  it('is not charged once its batch has ended, however late its gateway books it', async () => {
+  it('is not charged after its batch has ended, however late its gateway books it', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await pass(organization, 60);
@@ -177,10 +177,10 @@ describe('a line', () => {
   });
 });
 
-describe('an answer that is kept ahead of its charge', () => {
+describe('an answer stored before its charge', () => {
   const large = randomBytes(5_000_000);
 
-  it('is the one of its line once that is charged, and of no use before', async () => {
+  it('is unavailable until its line is charged', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);
@@ -189,7 +189,7 @@ describe('an answer that is kept ahead of its charge', () => {
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
-  it('is there where the charge waited on disk, which does not carry it', async () => {
+  it('is available after its charge came through the spool, which does not carry the answer', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);
@@ -200,7 +200,7 @@ describe('an answer that is kept ahead of its charge', () => {
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
-  it('stays with the line where another gateway has it, which fails, and the first one is charged late', async () => {
+  it('stays when another gateway retries the line and fails, and the first request is charged late', async () => {
     const organization = await bench.openOrganization();
     const former = await ask(organization);
     await former.turn.keep(large);
@@ -216,7 +216,7 @@ describe('an answer that is kept ahead of its charge', () => {
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
-  it('leaves its line to the next one where nothing was charged', async () => {
+  it('is replaced by the next request when nothing was charged', async () => {
     const organization = await bench.openOrganization();
     const one = gateway();
     const former = await ask(organization, one);
@@ -229,7 +229,7 @@ describe('an answer that is kept ahead of its charge', () => {
     expect(await kept(organization)).toEqual({ requestId: record.id, answer: Buffer.from('next') });
   });
 
-  it('is refused where another one was charged meanwhile, and that one has its own', async () => {
+  it('is rejected when another request of the line was charged meanwhile, which keeps its own answer', async () => {
     const organization = await bench.openOrganization();
     const former = await ask(organization);
     await former.turn.keep(large);
@@ -243,7 +243,7 @@ describe('an answer that is kept ahead of its charge', () => {
     expect((await kept(organization))?.answer.equals(large)).toBe(true);
   });
 
-  it('is refused once the batch has ended', async () => {
+  it('is rejected once the batch has ended', async () => {
     const organization = await bench.openOrganization();
     const asked = await ask(organization);
     await asked.turn.keep(large);

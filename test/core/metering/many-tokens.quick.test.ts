@@ -57,7 +57,7 @@ const forms = [
 ] as const;
 
 describe.each(forms)('%s', (_, create, event) => {
-  it('of events of one token each has as many tokens as events', () => {
+  it('with one token per event counts as many tokens as events', () => {
     const meter = create();
     for (const token of ['The', ' answer', ' is', ' "', 'f', 'orty', '-two', '\\', '"', '.', '\n', '']) {
       meter.feed(frame(event(token)));
@@ -70,13 +70,13 @@ describe.each(forms)('%s', (_, create, event) => {
     ['blanks', ['{', '\n                            ', '"', 'name', '":', ' []']],
     ['quotes', ['{"', 'city', '":"', 'Paris', '","', 'street', '":"\\"', 'x', '\\""}']],
     ['Chinese', ['国际', '组织', '承认', '了', '合作', '的', '必要性', '。']],
-  ])('of events of one token each is not held for by more of them, whatever they say: %s', (_words, tokens) => {
+  ])('with one token per event holds for no more tokens than events: %s', (_words, tokens) => {
     const meter = create();
     for (let turn = 0; turn < 50; turn += 1) for (const token of tokens) meter.feed(frame(event(token)));
     expect([meter.outputTokens, meter.likelyTokens]).toEqual([50 * tokens.length, 50 * tokens.length]);
   });
 
-  it('whose letters are escaped is not held for by more tokens', () => {
+  it('with escaped letters holds for no more tokens', () => {
     const meter = create();
     const escaped = (text: string): string =>
       text.replaceAll(/[^\n -~]/g, (c) => `\\u0${c.charCodeAt(0).toString(16)}`);
@@ -88,7 +88,7 @@ describe.each(forms)('%s', (_, create, event) => {
     expect([meter.outputTokens, meter.likelyTokens]).toEqual([250, 250]);
   });
 
-  it('of events of many tokens is held for by its text, and billed by that without a count', () => {
+  it('with many tokens per event holds by its text, and is billed by the text without a count', () => {
     const meter = create();
     for (let read = 0; read < 10; read += 1) meter.feed(frame(event(' "word"'.repeat(40))));
     const outputTokens = meter.likelyTokens;

@@ -17,11 +17,11 @@ const frame = (event: { readonly type: string }): string => `event: ${event.type
 const times = (count: number, run: (index: number) => string): string =>
   Array.from({ length: count }, (_, index) => run(index)).join('');
 
-describe('of a response', () => {
+describe('a response stream', () => {
   const opening = (type: string): string => frame({ response: { status: 'in_progress' }, type } as { type: string });
   const begin = opening('response.created') + opening('response.in_progress');
 
-  it('each event that opens it is held back once', () => {
+  it('holds back its opening event once', () => {
     const meter = createResponsesMeter(options);
     expect(meter.feed(begin)).toBe('');
     expect(meter.isOpening).toBe(true);
@@ -32,7 +32,7 @@ describe('of a response', () => {
     expect(meter.failure).toBeNull();
   });
 
-  it('one that is long is not held back, nor what opens it after that', () => {
+  it('holds back no second opening event after a long one', () => {
     const long = frame({ response: { instructions: 'x'.repeat(700_000) }, type: 'response.created' } as {
       type: string;
     });
@@ -48,7 +48,7 @@ describe('of a response', () => {
   });
 });
 
-describe('of a message', () => {
+describe('a message stream', () => {
   const usage = { input_tokens: 4, output_tokens: 0 };
   const start = frame({ type: 'message_start', message: { usage } } as { type: string });
   const delta = frame({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'x' } } as {
@@ -59,14 +59,14 @@ describe('of a message', () => {
   });
   const stop = frame({ type: 'message_stop' });
 
-  it('the event that opens it is held back once', () => {
+  it('holds back its opening event once', () => {
     const meter = createMessagesMeter(options);
     expect(meter.feed(start)).toBe('');
     expect(meter.feed(start)).toBe(start + start);
     expect(meter.isOpening).toBe(false);
   });
 
-  it('one that is long is not held back', () => {
+  it('does not hold back a long opening event', () => {
     const long = frame({ type: 'message_start', message: { usage, content: 'x'.repeat(1_100_000) } } as {
       type: string;
     });
@@ -75,7 +75,7 @@ describe('of a message', () => {
     expect(meter.isOpening).toBe(false);
   });
 
-  it('a text behind its count is one that nobody counts: the stream is no good', () => {
+  it('fails as garbage when text comes after its count', () => {
     const meter = createMessagesMeter(options);
     expect(meter.feed(start + delta + count)).toBe(start + delta);
     expect(meter.feed(delta)).toBe('');
@@ -83,7 +83,7 @@ describe('of a message', () => {
     expect(knownUsage(meter)).toMatchObject({ source: 'engine', usage: { outputTokens: 1 } });
   });
 
-  it('what comes between its count and its end is held back up to a bound', () => {
+  it('holds back a bounded number of frames between its count and its end', () => {
     const meter = createMessagesMeter(options);
     const ping = frame({ type: 'ping' });
     meter.feed(start + delta + count + ping);

@@ -58,7 +58,7 @@ const nameOf = (timeMs: number): string =>
   `usage_requests_${new Date(timeMs).toISOString().slice(0, 7).replace('-', '_')}`;
 
 describe('partitions of the records', () => {
-  it('are made for this month and the next two, once, by several gateways at the same moment', async () => {
+  it('are created once for this month and the next two by several gateways at the same time', async () => {
     await Promise.all(Array.from({ length: 5 }, () => books.metering.ensurePartitions()));
     const rows = await books.db
       .sql`SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'usage_requests'::regclass`;
@@ -68,7 +68,7 @@ describe('partitions of the records', () => {
     expect(await countByPartition()).toEqual({ [nameOf(Date.now())]: 1 });
   });
 
-  it('are made of three months in a row, also where one of them ends meanwhile', async () => {
+  it('are created for three consecutive months, also when a month ends meanwhile', async () => {
     const [year, month] = [2027, 10];
     let nowMs = Date.UTC(year, month + 1) - 3;
     const clock: Clock = { now: () => (nowMs += 1), monotonicMs: () => performance.now() };
@@ -81,7 +81,7 @@ describe('partitions of the records', () => {
     expect(rows.map(({ name }) => name)).toEqual([...months, 'usage_requests_default']);
   });
 
-  it('take in what was written while a clock was a year ahead, once that month comes', async () => {
+  it('include records written with a clock a year ahead, once that month comes', async () => {
     const organizationId = await openWallet();
     const farMs = Date.now() + 366 * dayMs;
     const charge = chargeOf(organizationId, 5n, { id: uuidv7(farMs) });
@@ -96,7 +96,7 @@ describe('partitions of the records', () => {
     expect((await verifyBooks(books.db)).findings).toEqual([]);
   });
 
-  it('are made while records of their month are written, and none is lost or refused', async () => {
+  it('are created while records of their month are written, without losing or rejecting any', async () => {
     const organizationId = await openWallet();
     let isWriting = true;
     let written = 0;
@@ -122,7 +122,7 @@ describe('partitions of the records', () => {
     expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: BigInt(written) });
   });
 
-  it('that take long to make fail no start, and are made later', async () => {
+  it('do not fail the start when their creation is slow, and are created later', async () => {
     const organizationId = await openWallet();
     await books.writer.write([chargeOf(organizationId, 1n)]);
     await books.db.sql.unsafe(`
@@ -138,7 +138,7 @@ describe('partitions of the records', () => {
     await hasty.close();
   });
 
-  it('keep nobody who writes waiting for somebody who reads', async () => {
+  it('delay no writer while a reader has the records open', async () => {
     const organizationId = await openWallet();
     await books.writer.write([chargeOf(organizationId, 1n)]);
     await books.db.sql.begin(async (tx) => {
@@ -151,13 +151,13 @@ describe('partitions of the records', () => {
   });
 });
 
-describe('indexes of months that have ended', () => {
+describe('indexes of past months', () => {
   const sizeOf = async (name: string): Promise<number> => {
     const [row] = await books.db.sql<{ bytes: string }[]>`SELECT pg_indexes_size(${name}::regclass) AS bytes`;
     return Number(row?.bytes);
   };
 
-  it('are built anew once, while records are read and written', async () => {
+  it('are rebuilt once, while records are read and written', async () => {
     const organizationIds = await Promise.all(Array.from({ length: 5 }, openWallet));
     await books.metering.ensurePartitions();
     const writeSome = async (): Promise<void> => {
@@ -189,7 +189,7 @@ describe('indexes of months that have ended', () => {
     expect((await verifyBooks(books.db)).findings).toEqual([]);
   });
 
-  it('are built anew after a try that was broken off', async () => {
+  it('are rebuilt after an interrupted attempt', async () => {
     const organizationId = await openWallet();
     await books.metering.ensurePartitions();
     await books.writer.write([chargeOf(organizationId, 1n)]);
@@ -221,7 +221,7 @@ describe('retention', () => {
     return ids;
   };
 
-  it('drops whole months, keeps sums and ledger, and leaves books that are proven', async () => {
+  it('drops whole months, keeps sums and ledger, and leaves books that verify', async () => {
     const organizationId = await openWallet();
     await writeMonths(organizationId, 6);
     await books.metering.ensurePartitions();
@@ -239,7 +239,7 @@ describe('retention', () => {
     expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: 36n });
   });
 
-  it('refuses to bill a record again whose month it has dropped, by an error of its own', async () => {
+  it('rejects a record of a dropped month with its own error', async () => {
     const organizationId = await openWallet();
     const ids = await writeMonths(organizationId, 6);
     await books.metering.ensurePartitions();
@@ -255,7 +255,7 @@ describe('retention', () => {
     expect(await books.wallet.balance(organizationId)).toBe(10n ** 9n - 36n);
   });
 
-  it('leaves a month to a proof that is under way, and takes it afterwards', async () => {
+  it('keeps a month while a proof runs, and drops it afterwards', async () => {
     const organizationId = await openWallet();
     await writeMonths(organizationId, 6);
     await books.metering.ensurePartitions();
@@ -275,7 +275,7 @@ describe('retention', () => {
     expect((await verifyBooks(books.db)).findings).toEqual([]);
   });
 
-  it('goes on from where it was, and takes nothing more without need', async () => {
+  it('continues from its last month, and drops no more than needed', async () => {
     const organizationId = await openWallet();
     await writeMonths(organizationId, 6);
     await books.metering.ensurePartitions();
@@ -289,7 +289,7 @@ describe('retention', () => {
     expect((await verifyBooks(books.db)).findings).toEqual([]);
   });
 
-  it('takes nothing for a clock that runs ahead', async () => {
+  it('drops nothing for a clock far ahead', async () => {
     const organizationId = await openWallet();
     await writeMonths(organizationId, 2);
     books.nowMs = Date.now() + 3650 * dayMs;

@@ -67,8 +67,8 @@ async function countRecords(organizationId: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-describe('a record that Postgres refuses', () => {
-  it('does not hold up the others of its batch, and charges nothing', async () => {
+describe('a record that PostgreSQL rejects', () => {
+  it('does not delay the others of its batch, and charges nothing', async () => {
     const organizationId = await openWallet();
     const { metering, wallet } = opened();
     const records = Array.from({ length: 40 }, (_, index) =>
@@ -84,7 +84,7 @@ describe('a record that Postgres refuses', () => {
 });
 
 describe('a record that is settled twice', () => {
-  it('counts and costs once, in the same batch or later', async () => {
+  it('is counted and charged once', async () => {
     const organizationId = await openWallet();
     const { metering, wallet, db } = opened();
     const record = recordOf(organizationId);

@@ -70,7 +70,7 @@ describe('a page of records', () => {
     return { organizationId, keys, records };
   }
 
-  it('is empty for names that usage was never kept by', async () => {
+  it('is empty for keys, projects, models and organizations without records', async () => {
     const { organizationId } = await openHistory();
     const filter = everything(organizationId);
     const empty = { records: [], more: false };
@@ -86,7 +86,7 @@ describe('a page of records', () => {
     expect(await reports().listRecords({ ...filter, model: 'rare', toMs: start })).toEqual(empty);
   });
 
-  it('has what matches, whatever the filter, its bounds, its limit and the page', async () => {
+  it('returns the matching records for any filter, bounds, limit and cursor', async () => {
     const { organizationId, keys, records } = await openHistory();
     const moment = fc.option(fc.integer({ min: start - dayMs, max: start + 210 * dayMs }));
     const filters = fc.record({
@@ -111,7 +111,7 @@ describe('a page of records', () => {
     );
   });
 
-  it('follows another without a gap until the end, also for a filter that matches little', async () => {
+  it('continues the previous one without a gap until the end, also with a rare match', async () => {
     const { organizationId, records } = await openHistory();
     for (const fields of [{}, { model: 'rare' }, { outcome: 'failed' as const }]) {
       const filter = { ...everything(organizationId), ...fields, limit: 3 };

@@ -16,7 +16,7 @@ afterAll(async () => {
   await database.drop();
 });
 
-it('a refusal counts in the minute in which it was, also where that ends meanwhile', async () => {
+it('counts a rejection in the minute in which it happened, also when that minute ends meanwhile', async () => {
   let nowMs = Date.UTC(2026, 4, 31, 23, 59, 59, 998);
   const clock = { now: () => (nowMs += 1), monotonicMs: () => performance.now() };
   const refusals = createRefusals({ db, clock, log: createLog('silent') });

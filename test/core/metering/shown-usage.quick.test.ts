@@ -33,7 +33,7 @@ const answers = ['forced-usage', 'usage-on-request', 'aborted-by-id', 'embedding
 const streams = answers.filter(({ text }) => /\[DONE\]|message_stop/.test(text));
 const jsons = answers.filter(({ text }) => text.startsWith('{'));
 
-describe('the usage of a vLLM', () => {
+describe('the usage of vLLM answers', () => {
   it('has recordings', () => {
     expect(streams.length).toBeGreaterThan(10);
     expect(jsons.length).toBeGreaterThan(20);

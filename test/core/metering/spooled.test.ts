@@ -42,9 +42,9 @@ async function expectBooked({ id: organizationId }: Organization, requests: numb
   expect(await bench.books.wallet.verify(organizationId)).toMatchObject({ balanced: true, entriesBroken: 0 });
 }
 
-describe('while the database is away', () => {
+describe('usage while the database is unavailable', () => {
   it.each(['refuse', 'reset', 'close', 'silence'] as const)(
-    'by %s, what is settled is durable, and booked once when it is back',
+    'by %s is kept in the spool, and booked once when the database is back',
     async (way) => {
       const organization = await bench.openOrganization();
       expect(await settle(organization)).toBe('booked');
@@ -62,7 +62,7 @@ describe('while the database is away', () => {
     },
   );
 
-  it('what is settled has kept which model was asked for, where another one answered', async () => {
+  it('keeps the requested model of a fallback', async () => {
     const organization = await bench.openOrganization();
     bench.proxy.refuse();
     const record = recordOf(organization, Date.now(), { fallbackFor: 'asked' });
@@ -74,7 +74,7 @@ describe('while the database is away', () => {
     expect(found?.record).toMatchObject({ model: 'small', fallbackFor: 'asked' });
   });
 
-  it('and the gateway is killed, the next one on its data folder books what it left', async () => {
+  it('is booked by the next gateway on the data folder after the gateway was killed', async () => {
     const organization = await bench.openOrganization();
     const folder = await mkdtemp(join(tmpdir(), 'hg-'));
     const first = await openTestBooks({ db: bench.db, databaseUrl: bench.proxy.url, dataDir: folder, spoolAfterMs });
@@ -97,8 +97,8 @@ describe('while the database is away', () => {
   });
 });
 
-describe('a commit whose answer is lost', () => {
-  it('is booked once, and taken for done', async () => {
+describe('a commit whose answer is lost or slow', () => {
+  it('is booked once when the answer is lost', async () => {
     const organization = await bench.openOrganization();
     bench.proxy.loseNextAnswer();
     expect(await settle(organization)).toBe('spooled');
@@ -107,7 +107,7 @@ describe('a commit whose answer is lost', () => {
     await expectBooked(organization, 1);
   });
 
-  it('or is slow keeps no answer waiting', async () => {
+  it('delays no request when the answer is slow', async () => {
     const organization = await bench.openOrganization();
     const release = bench.proxy.holdAnswers();
     const settled = await Promise.all(Array.from({ length: 10 }, () => settle(organization)));
@@ -118,8 +118,8 @@ describe('a commit whose answer is lost', () => {
   });
 });
 
-describe('a wallet that somebody has locked', () => {
-  it('holds up its own organization, whose answers leave all the same, and nobody else', async () => {
+describe('a locked wallet', () => {
+  it('delays only the booking of its own organization, whose requests are still answered', async () => {
     const [locked, free] = [await bench.openOrganization(), await bench.openOrganization()];
     const blocker = connectDb(bench.database.url, { poolMax: 1 });
     try {
@@ -142,7 +142,7 @@ describe('a wallet that somebody has locked', () => {
   });
 });
 
-describe('a record that an operator gave up while it was on disk', () => {
+describe('a record that an operator discarded while it was in the spool', () => {
   interface Told {
     readonly id: string;
     readonly isBooked: boolean;
@@ -189,7 +189,7 @@ describe('a record that an operator gave up while it was on disk', () => {
     expect(await review.discard(decision, 'again')).toBe('not_found');
   }
 
-  it('is not booked from there, and who waits for it is told so', async () => {
+  it('is not booked, and is reported as not booked', async () => {
     const { organization, given, other, told, replayed: ownReplayed } = await spoolTwo();
     await discard(given);
     bench.proxy.restore();
@@ -221,7 +221,7 @@ describe('a record that an operator gave up while it was on disk', () => {
     },
   );
 
-  it('has used nothing for who sweeps its hold, waiting or given up, until it is booked', async () => {
+  it('has used nothing in reports for its hold, waiting or discarded, until it is booked', async () => {
     const { organization, given, other, replayed: ownReplayed } = await spoolTwo();
     const { reports } = bench.books.metering;
     const nothing = new Map([[given.id, { chargedPicoUsd: 0n, tokens: 0 }]]);
@@ -236,7 +236,7 @@ describe('a record that an operator gave up while it was on disk', () => {
     );
   });
 
-  it('is not booked by who came to it in the same moment', async () => {
+  it('is not booked by a gateway that was waiting for its row', async () => {
     const { organization, given, replayed: ownReplayed } = await spoolTwo();
     await bench.db.sql.begin(async (sql) => {
       await sql`select 1 from usage_quarantine where id = ${given.id} for update`;
@@ -255,8 +255,8 @@ describe('a record that an operator gave up while it was on disk', () => {
   });
 });
 
-describe('a record that the books refuse', () => {
-  it('is kept in quarantine with its error, and charged to nobody', async () => {
+describe('a record that the books reject', () => {
+  it('is put in quarantine with its error, and charges nothing', async () => {
     const organization = await bench.openOrganization();
     const record = { ...recordOf(organization, Date.now()), clientRequestId: 'a\0b' };
     await expect(bench.books.metering.settle(record)).rejects.toThrow('unsupported Unicode escape sequence');
@@ -268,8 +268,8 @@ describe('a record that the books refuse', () => {
   });
 });
 
-describe('an entry of the spool that is no record', () => {
-  it('is one in quarantine, however many starts read it', async () => {
+describe('an entry of the spool that is not a record', () => {
+  it('is put in quarantine once, at any number of starts', async () => {
     const data = Buffer.from(`no record ${randomBytes(8).toString('hex')}`);
     const find = () => bench.db.sql<{ id: string }[]>`
       select id::text from usage_quarantine where record = ${data.toString('base64')}`;

@@ -61,12 +61,12 @@ function finalUsage(text: string): unknown {
   return objects(text).find((frame) => Array.isArray(frame['choices']) && frame['choices'].length === 0)?.['usage'];
 }
 
-describe('the meter of a stream', () => {
-  it('has recordings to be held against', () => {
+describe('the stream meter', () => {
+  it('has recordings', () => {
     expect(streams.length).toBeGreaterThan(8);
   });
 
-  it.each(streams)('shows no usage that was not asked for, and every other byte of $name', ({ text, body }) => {
+  it.each(streams)('removes usage that was not asked for from $name, and keeps every other byte', ({ text, body }) => {
     const meter = createStreamMeter({ ...silent, ...shapeOf(body) });
     const out = meter.feed(text);
     const expected = objects(text)
@@ -83,7 +83,7 @@ describe('the meter of a stream', () => {
     expect(meter.failure).toBeNull();
   });
 
-  it.each(streams)('says the same wherever the reads of $name are cut', ({ text, body }) => {
+  it.each(streams)('gives the same result for $name in reads of any length', ({ text, body }) => {
     const options = { ...silent, ...shapeOf(body), wantsUsage: true };
     const whole = createStreamMeter(options);
     const expected = whole.feed(text) + whole.lastFrames(null);
@@ -100,7 +100,7 @@ describe('the meter of a stream', () => {
   });
 
   it.each(streams)(
-    'counts what the engine counted in $name, and nearly that when its end is missing',
+    'counts what the engine counted in $name, and the same from an unfinished stream',
     ({ text, body }) => {
       const meter = createStreamMeter({ ...silent, ...shapeOf(body), wantsUsage: true });
       meter.feed(text);
@@ -119,7 +119,7 @@ describe('the meter of a stream', () => {
     },
   );
 
-  it('adds the cost to the final usage alone, and leaves the rest of the stream as asked for', () => {
+  it('adds the cost to the final usage only, and leaves the rest of the stream as asked for', () => {
     const [stream] = streams;
     if (stream === undefined) throw new Error('no recording');
     const meter = createStreamMeter({
@@ -135,14 +135,14 @@ describe('the meter of a stream', () => {
     expect(out.split('"cost":0.00042')).toHaveLength(2);
   });
 
-  it('puts the public name in the place of the engine’s own', () => {
+  it("replaces the engine's model name with the public name", () => {
     const [stream] = streams;
     if (stream === undefined) throw new Error('no recording');
     const meter = createStreamMeter({ ...silent, ...shapeOf(stream.body), rename: 'öffentlich/name' });
     for (const frame of objects(meter.feed(stream.text))) expect(frame['model']).toBe('öffentlich/name');
   });
 
-  it('is not misled by usage in the text, in nested objects or under escapes', () => {
+  it('ignores usage in the text and in nested objects, and reads escaped member names', () => {
     const content = ',"usage":{"completion_tokens":9}';
     const frame = {
       choices: [
@@ -163,7 +163,7 @@ describe('the meter of a stream', () => {
     expect(meter.outputTokens).toBe(5);
   });
 
-  it('lets nothing of an error frame, of garbage or of an abort that nobody asked for pass', () => {
+  it('passes no part of an error frame, of garbage or of an abort', () => {
     const bad = [
       ['error_frame', '{"error": {"message": "EngineCore died", "code": 500}}'],
       ['error_frame', '{"object":"error","error":{"message":"x"}}'],
@@ -185,7 +185,7 @@ describe('the meter of a stream', () => {
     }
   });
 
-  it('lets nothing pass that stands in no data line, and no second value on another one', () => {
+  it('passes no bytes outside data lines, and no second value on another data line', () => {
     const chunk = '{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}';
     const count = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}';
     for (const text of [
@@ -210,7 +210,7 @@ describe('the meter of a stream', () => {
     }
   });
 
-  it('takes an error finish for a failure, and an empty finish reason for none', () => {
+  it('treats the finish reason "error" as a failure, and an empty finish reason as none', () => {
     const failed = createStreamMeter(silent);
     const why = '{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"message":"at /srv/model.py"}}';
     expect(failed.feed(`data: ${why}\n\n`)).toBe('');
@@ -222,7 +222,7 @@ describe('the meter of a stream', () => {
     expect(meter.finished).toBe(true);
   });
 
-  it.each(['abort', 'error', 'stop'])('reads the finish reason %s of a choice only, not of values in it', (reason) => {
+  it.each(['abort', 'error', 'stop'])('reads the finish reason %s of a choice only, not of nested values', (reason) => {
     const nested = { arguments: { finish_reason: reason }, choices: [{ finish_reason: reason }] };
     const chunk = { choices: [{ index: 0, delta: { parsed: nested }, finish_reason: null }], nested };
     const meter = createStreamMeter(silent);
@@ -230,7 +230,7 @@ describe('the meter of a stream', () => {
     expect([meter.failure, meter.finished]).toEqual([null, false]);
   });
 
-  it('counts and cuts usage in frames of other shapes, and makes one usage chunk of it', () => {
+  it('counts and removes usage in frames of other shapes, and writes one usage chunk', () => {
     const usage = '{"prompt_tokens":3,"completion_tokens":4}';
     const spaced = `{"choices" :[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage" :${usage}}`;
     const [silently, asked] = [false, true].map((wantsUsage) => {
@@ -246,7 +246,7 @@ describe('the meter of a stream', () => {
     expect(objects(asked ?? '').at(-1)).toMatchObject({ choices: [], usage: shown });
   });
 
-  it('counts nothing for a choice that was not asked for, however high its index', { timeout: 10_000 }, () => {
+  it('counts nothing for a choice that was not asked for, with any index', { timeout: 10_000 }, () => {
     const meter = createStreamMeter({ ...silent, choices: 2 });
     const chunk = (index: number, output: number): string =>
       `data: {"choices":[{"index":${index},"delta":{"content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":${output}}}\n\n`;
@@ -271,7 +271,7 @@ describe('the meter of a stream', () => {
     expect(knownUsage(meter)).toMatchObject({ usage: { inputTokens: 3, outputTokens } });
   });
 
-  it.each([9e15, 1e20, 1_000_000_001, '9'.repeat(400)])('takes a count of %s for none', (tokens) => {
+  it.each([9e15, 1e20, 1_000_000_001, '9'.repeat(400)])('ignores a count of %s', (tokens) => {
     const usage = `{"prompt_tokens":3,"completion_tokens":${tokens}}`;
     const chunk = `data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":${usage}}\n\n`;
     const last = `data: {"choices":[],"usage":${usage}}\n\n`;
@@ -291,14 +291,14 @@ describe('the meter of a stream', () => {
     expect(metered.ok && metered.write(null)).toBe(json);
   });
 
-  it('falls back on what an engine had counted before it counted what cannot be', () => {
+  it('uses an earlier count of the engine after an impossible one', () => {
     const meter = createStreamMeter(silent);
     const chunk = '{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":3,"completion_tokens":5}}';
     meter.feed(`data: ${chunk}\n\ndata: {"choices":[],"usage":{"prompt_tokens":9e15,"completion_tokens":6}}\n\n`);
     expect(knownUsage(meter)).toMatchObject({ source: 'last_seen', usage: { inputTokens: 3, outputTokens: 6 } });
   });
 
-  it('takes an error under a status that says that all is well for none, whatever was counted', () => {
+  it('treats an error in a JSON answer with status 200 as an abort, with any usage', () => {
     const usage = { prompt_tokens: 3, completion_tokens: 2 };
     for (const error of [{ message: 'EngineCore died' }, 'it died']) {
       const text = JSON.stringify({ choices: [], error, usage });
@@ -315,7 +315,7 @@ describe('the meter of a stream', () => {
     expect(meterJson(fine, { rename: null })).toMatchObject({ ok: true, aborted: false });
   });
 
-  it('holds back a usage chunk, however early it comes, and ends with the last one', () => {
+  it('holds back early usage chunks, and ends with the last one', () => {
     const meter = createStreamMeter({ ...silent, wantsUsage: true });
     const count = (tokens: number): string =>
       `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":${tokens}}}\n\n`;
@@ -327,20 +327,20 @@ describe('the meter of a stream', () => {
     expect(meter.lastFrames({ usage: null, costText: '0.5' })).toBe(count(2).replace('2}', '2,"cost":0.5}'));
   });
 
-  it('puts the cost in the place of one that the engine has put there', () => {
+  it('replaces a cost set by the engine', () => {
     const meter = createStreamMeter({ ...silent, wantsUsage: true });
     meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
     const out = meter.lastFrames({ usage: null, costText: '0.5' });
     expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
   });
 
-  it('takes comments and frames of other events, without an empty line where there is no data', () => {
+  it('keeps comments and frames of other events, without an empty line when there is no data', () => {
     const meter = createStreamMeter(silent);
     const text = ': ping\n\nevent: note\ndata: {"choices":[]}\n\nid: 7\n\n';
     expect(meter.feed(text)).toBe(': ping\nevent: note\ndata: {"choices":[]}\n\nid: 7\n');
   });
 
-  it('takes a very long frame in many reads without searching all of it again each time', { timeout: 10_000 }, () => {
+  it('takes a very long frame in many reads without searching it again each time', { timeout: 10_000 }, () => {
     const meter = createStreamMeter(silent);
     const content = 'x'.repeat(48_000_000);
     const text = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: null }] })}\n\n`;

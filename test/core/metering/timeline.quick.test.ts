@@ -19,7 +19,7 @@ const committed = (value: number): Buffer => Buffer.from([value >> 16, (value >>
 const organization = { id: 'a', keyId: 'b', projectId: 'c' };
 
 describe('the facts of a request', () => {
-  it('are as they were, whatever they are', () => {
+  it('are unchanged after packing and unpacking', () => {
     fc.assert(
       fc.property(facts, fc.nat(16_777_215), (known, committedMs) => {
         const stored = unpackFacts(Buffer.concat([packFacts(known), committed(committedMs)]));
@@ -28,7 +28,7 @@ describe('the facts of a request', () => {
     );
   });
 
-  it('are nothing where the bytes are not theirs, and end with them', () => {
+  it('are null for bytes that are not facts, and unpack any bytes without an error', () => {
     expect(unpackFacts(Buffer.alloc(0))).toBeNull();
     expect(unpackFacts(Buffer.from([0, 0, 0]))).toBeNull();
     fc.assert(fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => void unpackFacts(Buffer.from(bytes))));
@@ -42,7 +42,7 @@ describe('the facts of a request', () => {
 });
 
 describe('a timeline', () => {
-  it('adds up to the whole time and the commit, with no part below zero', () => {
+  it('adds up to the total and commit times, with no negative part', () => {
     const times = fc.record({ queuedMs: ms, firstByteMs: fc.option(ms), totalMs: ms });
     fc.assert(
       fc.property(facts, times, fc.nat(100_000), (known, fields, committedMs) => {
@@ -54,7 +54,7 @@ describe('a timeline', () => {
     );
   });
 
-  it('says what each part was', () => {
+  it('names each part', () => {
     const record = recordOf(organization, 0, { queuedMs: 2100, firstByteMs: 2500, totalMs: 4000 });
     const remaining = { requests: null, tokens: null, monthTokens: null, concurrency: null };
     expect(timelineOf(record, { admittedMs: 12, coldMs: 2000, remaining, replica: null, committedMs: 7 })).toEqual({

@@ -65,8 +65,8 @@ const rows: readonly Row[] = [
   ['a last count of zeros before the first token', { last: count(0, 0) }, left, [0, 0, 'engine', null]],
 ];
 
-describe('what a request used, by', () => {
-  it.each(rows)('%s', (_, seen, isComplete, [inputTokens, outputTokens, usageSource, countFault]) => {
+describe('the usage of a request', () => {
+  it.each(rows)('follows from %s', (_, seen, isComplete, [inputTokens, outputTokens, usageSource, countFault]) => {
     const known = usageOf({ last: null, running: null, text: noText, ...seen }, terms, isComplete);
     expect(known).toMatchObject({ usage: { inputTokens, outputTokens }, usageSource, countFault });
   });
@@ -78,18 +78,21 @@ describe('what a request used, by', () => {
     ['none of one that was left', null, left, [0, 'none', null]],
     ['zeros', count(0, 0), complete, [30, 'counted', 'lower']],
     ['no figure', count(null, null), complete, [30, 'counted', 'absent']],
-  ])('of one that makes no tokens: %s', (_, last, isComplete, [inputTokens, usageSource, countFault]) => {
-    const known = usageOf({ last, running: null, text: noText }, { ...terms, generates: false }, isComplete);
-    expect(known).toMatchObject({ usage: { inputTokens, outputTokens: 0 }, usageSource, countFault });
-  });
+  ])(
+    'of an endpoint without output tokens follows from the prompt: %s',
+    (_, last, isComplete, [inputTokens, usageSource, countFault]) => {
+      const known = usageOf({ last, running: null, text: noText }, { ...terms, generates: false }, isComplete);
+      expect(known).toMatchObject({ usage: { inputTokens, outputTokens: 0 }, usageSource, countFault });
+    },
+  );
 
-  it('has the cached part that one of two equal counts tells', () => {
+  it('uses the cached part that one of two equal counts has', () => {
     const seen = { last: count(10, 5), running: count(10, 4, 8), text: noText };
     const known = usageOf(seen, terms, complete);
     expect(known).toMatchObject({ usage: { inputTokens: 10, cachedTokens: 8 }, usageSource: 'engine' });
   });
 
-  it('has the cached part of the count that its prompt is from', () => {
+  it('uses the cached part of the count that its prompt is from', () => {
     const seen = { last: count(10, 5, 3), running: count(12, 4, 8), text: noText };
     expect(usageOf(seen, terms, complete).usage).toMatchObject({ inputTokens: 12, cachedTokens: 8, outputTokens: 5 });
   });

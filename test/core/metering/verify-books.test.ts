@@ -43,7 +43,7 @@ describe('the proof of all books', () => {
 
   const kindsOf = (proof: BooksProof): string[] => proof.findings.map(({ kind }) => kind).toSorted();
 
-  it('holds for empty books, and for requests alone, in groups and without a price', async () => {
+  it('passes for empty books, and for single, grouped and free requests', async () => {
     expect(await verifyBooks(bench.db)).toMatchObject({ organizations: 0, entries: 0, findings: [] });
     for (let i = 0; i < 3; i += 1) await openBooks();
     expect(await verifyBooks(bench.db)).toEqual({
@@ -58,7 +58,7 @@ describe('the proof of all books', () => {
     });
   });
 
-  it('holds in the midst of writing', async () => {
+  it('passes while requests are written', async () => {
     const books = await openBooks();
     let isWriting = true;
     const writing = Promise.all(
@@ -71,7 +71,7 @@ describe('the proof of all books', () => {
     await writing;
   });
 
-  it('names the entry that was altered, among those of many', async () => {
+  it('names the altered entry among many', async () => {
     const books = [await openBooks(), await openBooks()];
     const [altered] = await bench.db.sql<{ id: string }[]>`
       SELECT id::text FROM ledger_entries WHERE organization_id = ${books[1]?.organizationId ?? ''} AND type = 'adjustment'`;
@@ -81,7 +81,7 @@ describe('the proof of all books', () => {
     ]);
   });
 
-  it('finds a wallet that was filled by hand', async () => {
+  it('reports a balance changed by hand', async () => {
     const { organizationId } = await openBooks();
     await asSuperuser(`UPDATE wallets SET balance = balance + 1 WHERE organization_id = '${organizationId}'`);
     expect((await verifyBooks(bench.db)).findings).toEqual([
@@ -89,7 +89,7 @@ describe('the proof of all books', () => {
     ]);
   });
 
-  it('finds a record of which nobody knows any more what model was asked for', async () => {
+  it('reports a record whose requested model has no name', async () => {
     const { organizationId, records } = await openBooks();
     const fallback = chargeOf(organizationId, 1n, { fallbackFor: 'asked' });
     await bench.writer.write([fallback]);
@@ -101,7 +101,7 @@ describe('the proof of all books', () => {
     ]);
   });
 
-  it('finds that records cost something else than was charged', async () => {
+  it('reports records whose cost differs from the charge', async () => {
     const { organizationId, records } = await openBooks();
     const [first, second] = records;
     // Sums stay as they are.
@@ -114,7 +114,7 @@ describe('the proof of all books', () => {
     expect(proof.findings.find(({ id }) => id === first?.id)).toMatchObject({ kind: 'entry_differs', organizationId });
   });
 
-  it('finds records that are gone, from a group and alone', async () => {
+  it('reports deleted records, from a group and single ones', async () => {
     const { records } = await openBooks();
     await asSuperuser(`DELETE FROM usage_requests WHERE id = '${records[1]?.id}' OR (group_id IS NULL AND cost > 0)`);
     const proof = await verifyBooks(bench.db);
@@ -122,7 +122,7 @@ describe('the proof of all books', () => {
     expect(proof.findings.find(({ id }) => id === records[0]?.id)?.problem).toBe('2 of 3 requests');
   });
 
-  it('finds records that were charged, but have no entry', async () => {
+  it('reports charged records without an entry', async () => {
     const { organizationId, records } = await openBooks();
     const forged = `INSERT INTO usage_requests SELECT (r).* FROM (
       SELECT jsonb_populate_record(r, jsonb_build_object('id', gen_random_uuid(), 'group_id', %)) AS r
@@ -138,13 +138,13 @@ describe('the proof of all books', () => {
     ['day', 'UPDATE usage_daily SET requests = requests + 1', ['day_differs']],
     ['hour that is gone', 'DELETE FROM usage_hourly', ['day_differs', 'hour_differs']],
     ['charge', 'UPDATE usage_daily SET cost = cost + 1', ['charges_differ', 'day_differs']],
-  ])('finds a %s that is not the sum', async (_what, statement, kinds) => {
+  ])('reports a %s that differs from the sum', async (_what, statement, kinds) => {
     await openBooks();
     await asSuperuser(statement);
     expect([...new Set(kindsOf(await verifyBooks(bench.db)))]).toEqual(kinds);
   });
 
-  it('keeps what it finds in bounds, and counts all of it', async () => {
+  it('limits the findings it returns, and counts all of them', async () => {
     const { organizationId } = await openBooks();
     await bench.writer.write(Array.from({ length: 30 }, () => chargeOf(organizationId, 0n, { keyId: uuidv7() })));
     await asSuperuser('DELETE FROM usage_requests WHERE cost = 0');
@@ -153,7 +153,7 @@ describe('the proof of all books', () => {
     expect(proof.findingsTotal).toBe(31);
   });
 
-  it('covers moments that no partition is for', async () => {
+  it('covers times outside every partition', async () => {
     const organizationId = await bench.openWallet(100n);
     const far = [0, Date.UTC(2150, 0), 253_402_300_799_000].map((ms) => uuidLowerBound(ms));
     await bench.writer.write(far.map((id) => chargeOf(organizationId, 1n, { id })));
