@@ -10,7 +10,7 @@ import { useWallet } from '#test/wallet/test-wallet.ts';
 
 const bench = useWallet();
 
-it('limits that are set again after gateways could not be told of them are told again', async () => {
+it('notifies the gateways when limits are set again after a notification failed', async () => {
   const { db } = bench;
   const book = createRateLimitBook({ db, log: createLog('silent') });
   let mayTell = false;
