@@ -6,10 +6,10 @@ import { LeaseContact } from '#core/requests/lease-contact.ts';
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-describe('questions to a store that says nothing', () => {
+describe('queries to a silent store', () => {
   const silent = (): Promise<string> => new Promise(() => undefined);
 
-  it('fail in time, and at once while earlier ones have no answer, but for one a second', async () => {
+  it('fail after 5 s, and at once while four have no answer, except for one per second', async () => {
     const asking = new BoundedAsking(5000);
     const outcomes = Array.from({ length: 4 }, () => asking.ask(silent, () => undefined));
     const failed = Promise.allSettled(outcomes);
@@ -30,7 +30,7 @@ describe('questions to a store that says nothing', () => {
     ).toBe('again');
   });
 
-  it('tell of an answer that comes late, and are asked as before then', async () => {
+  it('report an answer that comes late, and then run as before', async () => {
     const asking = new BoundedAsking(5000);
     const { promise, resolve } = Promise.withResolvers<string>();
     let late = 0;
@@ -55,14 +55,14 @@ describe('questions to a store that says nothing', () => {
   });
 });
 
-describe('questions to a store that refuses', () => {
+describe('queries to a store that refuses connections', () => {
   const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
   const nobody = (): void => undefined;
   const failing = async (): Promise<string> => {
     throw refused;
   };
 
-  it('fail at once after four, but for one a second, and are asked as before once one is answered', async () => {
+  it('fail at once after four failures, except for one per second, until one is answered', async () => {
     const asking = new BoundedAsking(5000);
     for (let time = 0; time < 5; time += 1) await expect(asking.ask(failing, nobody)).rejects.toBe(refused);
     await expect(asking.ask(failing, nobody)).rejects.toThrow('earlier queries');
@@ -71,7 +71,7 @@ describe('questions to a store that refuses', () => {
     for (let time = 0; time < 10; time += 1) expect(await asking.ask(async () => 'again', nobody)).toBe('again');
   });
 
-  it('are asked on where what fails is the question', async () => {
+  it('keep running when the query itself is wrong', async () => {
     const asking = new BoundedAsking(5000);
     const wrong = async (): Promise<string> => {
       throw new TypeError('wrong');
@@ -80,7 +80,7 @@ describe('questions to a store that refuses', () => {
   });
 });
 
-describe('a lease that is over', () => {
+describe('an expired lease', () => {
   const leaseMs = 6000;
   const open = (): { contact: LeaseContact; renew: (times: number) => Promise<void> } => {
     const contact = new LeaseContact({ ...systemClock, monotonicMs: () => Date.now() }, leaseMs);
@@ -95,7 +95,7 @@ describe('a lease that is over', () => {
     };
   };
 
-  it('says nothing before the database has answered here for as long as a lease', async () => {
+  it('can be taken over only after the database answered here for as long as a lease', async () => {
     const { contact, renew } = open();
     expect(contact.mayTakeOver).toBe(false);
     await renew(2);
@@ -104,7 +104,7 @@ describe('a lease that is over', () => {
     expect(contact.mayTakeOver).toBe(true);
   });
 
-  it('says nothing after an outage that was seen here, for as long as a lease', async () => {
+  it('cannot be taken over after an outage seen here, until a lease has passed again', async () => {
     const { contact, renew } = open();
     await renew(5);
     expect(contact.mayTakeOver).toBe(true);

@@ -33,8 +33,8 @@ async function contentOf(answer: Response, key: string): Promise<Body> {
   return found.json();
 }
 
-describe('what is not there', () => {
-  it('contents of a key without the toggle, also after it was turned off', async () => {
+describe('unavailable request content', () => {
+  it('returns 404 for a key without store_requests, also after it was turned off', async () => {
     const { chat, key, keyId, managementKey } = await openReuse(bench, {});
     const off = await chat(fresh());
     await off.text();
@@ -58,7 +58,7 @@ describe('what is not there', () => {
     expect((await ask(requestIdOf(on), key)).status).toBe(200);
   });
 
-  it('contents of another key for an inference key, and of another organization for anybody', async () => {
+  it('returns 404 for another inference key, and for another organization', async () => {
     const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
     const answer = await chat(fresh());
     await contentOf(answer, key);
@@ -75,14 +75,14 @@ describe('what is not there', () => {
     expect((await ask(requestIdOf(answer), managementKey)).status).toBe(200);
   });
 
-  it('contents of a refused request, of an unknown one, and of what is no id', async () => {
+  it('returns 404 for a rejected request, an unknown one and an invalid id', async () => {
     const { chat, key } = await openReuse(bench, { store_requests: true }, '0.000001');
     const refused = await chat(fresh());
     expect(refused.status).toBe(402);
     for (const id of [requestIdOf(refused), uuidv7(), 'nonsense']) expect((await ask(id, key)).status).toBe(404);
   });
 
-  it('any content in logs or in the books of a key that does not want it kept', async () => {
+  it('appears neither in logs nor in the database for a key without store_requests', async () => {
     const { chat, key, keyId } = await openReuse(bench, {});
     const secret = `zebra${Math.random()}`;
     await bench.recordOf(await chat(fresh(secret)), key);
@@ -93,8 +93,8 @@ describe('what is not there', () => {
   });
 });
 
-describe('what is kept', () => {
-  it('is a request and its plain answer, as they were sent', async () => {
+describe('the stored content', () => {
+  it('is a request and its JSON answer, as they were sent', async () => {
     const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
     const body = { ...fresh('Größe 🙂'), standin: { text: 'Antwort ✓' } };
     const answer = await chat(body);
@@ -117,7 +117,7 @@ describe('what is kept', () => {
     expect(await contentOf(answer, key)).toMatchObject({ response: text, truncated: false });
   });
 
-  it('is a failure as it was told, and what a client that left had got', async () => {
+  it('is an error as it was sent, and the part that a client got before it left', async () => {
     const { chat, key } = await openReuse(bench, { store_requests: true });
     const failed = await chat({ ...fresh(), standin: { status: 500 } });
     const error: Body = await failed.json();
@@ -135,7 +135,7 @@ describe('what is kept', () => {
     expect(content.response).not.toContain('[DONE]');
   });
 
-  it('is also what the cache answered', async () => {
+  it('includes answers from the cache', async () => {
     const { chat, key } = await openReuse(bench, { store_requests: true, cache_responses: true });
     const body = fresh();
     const first: Body = await (await chat(body)).json();
@@ -144,7 +144,7 @@ describe('what is kept', () => {
     expect((await contentOf(hit, key)).response).toEqual(first);
   });
 
-  it('is the beginning of a body that is too long, marked as such', async () => {
+  it('is the beginning of a body that is too long, marked as truncated', async () => {
     const { chat, key } = await openReuse(bench, { store_requests: true });
     const text = 'é'.repeat(5000);
     const answer = await chat({ ...fresh(text), stream: true, max_tokens: 100, standin: { output_tokens: 100 } });
@@ -167,7 +167,7 @@ describe('what is kept', () => {
     expect(row?.['bytes']).toBeLessThan(500);
   });
 
-  it('is gone once it is deleted, with an entry in the audit; its record stays', async () => {
+  it('is deleted on request, with an audit entry, and its usage record stays', async () => {
     const { chat, key, managementKey } = await openReuse(bench, { store_requests: true });
     for (const by of [key, managementKey]) {
       const answer = await chat(fresh());
@@ -184,7 +184,7 @@ describe('what is kept', () => {
   });
 });
 
-describe('the room', () => {
+describe('the content store', () => {
   const day = 86_400_000;
 
   /** Organizations whose turn it was to read. */
@@ -216,7 +216,7 @@ describe('the room', () => {
     responseTruncated: false,
   });
 
-  it('is read in the turn of its organization, on connections of reports', async () => {
+  it('reads through the connections and queue slots of reports', async () => {
     const contents = open(30 * day);
     const organizationId = uuidv7();
     const kept = contentAt(Date.now(), organizationId);
@@ -226,7 +226,7 @@ describe('the room', () => {
     expect(asked).toEqual([organizationId]);
   });
 
-  it('shows nothing that is too old, and deletes it, however much it is', async () => {
+  it('returns nothing older than the retention, and deletes it in any amount', async () => {
     const contents = open(30 * day);
     const organizationId = uuidv7();
     const now = Date.now();
@@ -242,7 +242,7 @@ describe('the room', () => {
     expect(rows.map((row) => row['request_id'])).toEqual([young.requestId]);
   });
 
-  it('is readable at once, though it writes behind the requests’ backs', async () => {
+  it('returns content at once, although it writes in the background', async () => {
     const contents = open(30 * day);
     const content = contentAt(Date.now(), uuidv7());
     contents.add(content);

@@ -64,29 +64,32 @@ async function obey(ask: () => Promise<Response>): Promise<Response> {
   });
 }
 
-describe('a request with an Idempotency-Key, while PostgreSQL is away', () => {
-  it.each(['refuse', 'silence'] as const)('that is new is 503 with Retry-After, and nothing runs: %s', async (way) => {
-    const reuse = await open();
-    const asked = await reuse.asked();
-    if (way === 'refuse') proxy?.refuse();
-    else proxy?.answerWith('silence');
-    const options = freshKey();
-    const body = fresh();
-    const answers = await Promise.all(Array.from({ length: 12 }, () => reuse.chat(body, options)));
-    for (const answer of answers) {
-      expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
-      expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'billing_unavailable' });
-    }
-    expect(await reuse.asked()).toBe(asked);
-    proxy?.restore();
-    const answer = await obey(() => reuse.chat(body, options));
-    expect([answer.status, replayed(answer)]).toEqual([200, null]);
-    await answer.text();
-    expect(await reuse.requests()).toBe(2);
-  });
+describe('a request with an Idempotency-Key while PostgreSQL is unavailable', () => {
+  it.each(['refuse', 'silence'] as const)(
+    'returns 503 with Retry-After when it is new, and does not run: %s',
+    async (way) => {
+      const reuse = await open();
+      const asked = await reuse.asked();
+      if (way === 'refuse') proxy?.refuse();
+      else proxy?.answerWith('silence');
+      const options = freshKey();
+      const body = fresh();
+      const answers = await Promise.all(Array.from({ length: 12 }, () => reuse.chat(body, options)));
+      for (const answer of answers) {
+        expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
+        expect(await errorOf(answer)).toMatchObject({ status: 503, code: 'billing_unavailable' });
+      }
+      expect(await reuse.asked()).toBe(asked);
+      proxy?.restore();
+      const answer = await obey(() => reuse.chat(body, options));
+      expect([answer.status, replayed(answer)]).toEqual([200, null]);
+      await answer.text();
+      expect(await reuse.requests()).toBe(2);
+    },
+  );
 
   it.each([[false], [true]])(
-    'when it is settled is answered, also again, by the same bytes, and billed once (stream: %s)',
+    'that settles is answered, replayed with the same bytes, and billed once (stream: %s)',
     async (stream) => {
       const reuse = await open();
       const options = freshKey();
@@ -109,7 +112,7 @@ describe('a request with an Idempotency-Key, while PostgreSQL is away', () => {
     },
   );
 
-  it('when it fails runs again once PostgreSQL is back', async () => {
+  it('that fails runs again once PostgreSQL is back', async () => {
     const reuse = await open();
     const options = freshKey();
     const body = fresh();
@@ -123,7 +126,7 @@ describe('a request with an Idempotency-Key, while PostgreSQL is away', () => {
     await answer.text();
   });
 
-  it('when its settlement is committed and nobody hears of it is billed once', async () => {
+  it('whose settlement is committed without an answer is billed once', async () => {
     const reuse = await open();
     const options = freshKey();
     const body = { ...fresh(), standin: { ttft_ms: 300 } };

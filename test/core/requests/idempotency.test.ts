@@ -33,8 +33,8 @@ async function recordsOf({ managementKey, keyId }: ReuseBench): Promise<Body[]> 
 const rowsOf = ({ keyId }: ReuseBench) =>
   bench.gateway.db.sql`select * from idempotency_keys where key_id = ${uuidOf('key', keyId)}`;
 
-describe('an Idempotency-Key is refused', () => {
-  it('when it is empty, too long or not printable', async () => {
+describe('an Idempotency-Key', () => {
+  it('returns 400 when it is empty, too long or not printable', async () => {
     const { chat } = await openReuse(bench, {});
     for (const value of ['', 'x'.repeat(256), 'é', 'a\tb']) {
       const answer = await chat(fresh(), { headers: { 'idempotency-key': value } });
@@ -46,7 +46,7 @@ describe('an Idempotency-Key is refused', () => {
     await longest.text();
   });
 
-  it('with another body or on another route, while it runs and when it is done', async () => {
+  it('returns 422 with another body or on another route, during the request and afterwards', async () => {
     const { chat, key } = await openReuse(bench, {});
     await (await chat(fresh())).text();
     const options = freshKey();
@@ -67,7 +67,7 @@ describe('an Idempotency-Key is refused', () => {
   });
 });
 
-describe('the same request again', () => {
+describe('a repeated request', () => {
   it.each([[false], [true]])('gets the same bytes, and is billed once (stream: %s)', async (stream) => {
     const reuse = await openReuse(bench, {});
     const { chat, key, asked } = reuse;
@@ -90,7 +90,7 @@ describe('the same request again', () => {
     expect(await recordsOf(reuse)).toHaveLength(1);
   });
 
-  it('under another Idempotency-Key, without one, or by another API key runs on its own', async () => {
+  it('with another Idempotency-Key, without one, or with another API key runs separately', async () => {
     const reuse = await openReuse(bench, {});
     const other = await makeKey(bench, reuse.managementKey, {});
     const options = freshKey();
@@ -102,7 +102,7 @@ describe('the same request again', () => {
     }
   });
 
-  it('joins the one that runs: twenty at once ask the engine once and are billed once', async () => {
+  it('joins the running one: twenty at once reach the engine once and are billed once', async () => {
     const reuse = await openReuse(bench, {});
     await (await reuse.chat(fresh())).text();
     for (const stream of [false, true]) {
@@ -122,7 +122,7 @@ describe('the same request again', () => {
     expect(await recordsOf(reuse)).toHaveLength(3);
   });
 
-  it('runs anew after a failure, which those who joined it share', async () => {
+  it('runs again after a failure, which the requests that joined share', async () => {
     const reuse = await openReuse(bench, {});
     await (await reuse.chat(fresh())).text();
     const options = freshKey();
@@ -145,7 +145,7 @@ describe('the same request again', () => {
     await good.text();
   });
 
-  it('is no failure of a limit either: a refusal is not kept', async () => {
+  it('runs again after a 429, which is not stored', async () => {
     const reuse = await openReuse(bench, { requests_per_minute: 1 });
     await (await reuse.chat(fresh())).text();
     const options = freshKey();
@@ -170,7 +170,7 @@ describe('the same request again', () => {
 });
 
 describe('a client that leaves', () => {
-  it.each([[false], [true]])('finds the answer when it comes back, billed as complete (stream: %s)', async (stream) => {
+  it.each([[false], [true]])('gets the answer when it comes back, billed as complete (stream: %s)', async (stream) => {
     const reuse = await openReuse(bench, {});
     await (await reuse.chat(fresh())).text();
     const options = freshKey();
@@ -195,7 +195,7 @@ describe('a client that leaves', () => {
     ]);
   });
 
-  it('ends its request when the key is revoked', async () => {
+  it('has its request ended when the key is revoked', async () => {
     const reuse = await openReuse(bench, {});
     await (await reuse.chat(fresh())).text();
     const body = { ...fresh(), stream: true, max_tokens: 2000, standin: { tpot_ms: 20, output_tokens: 2000 } };
@@ -211,7 +211,7 @@ describe('a client that leaves', () => {
   });
 });
 
-describe('rows that other gateways left', () => {
+describe('a row of another gateway', () => {
   /** A request whose row looks as if another gateway ran it. */
   async function openElsewhere(lease: string) {
     const reuse = await openReuse(bench, {});
@@ -225,7 +225,7 @@ describe('rows that other gateways left', () => {
     return { reuse, options, body };
   }
 
-  it('a running one is 409 with Retry-After, and 422 for another body', async () => {
+  it('that is running returns 409 with Retry-After, and 422 for another body', async () => {
     const { reuse, options, body } = await openElsewhere('20 seconds');
     const answer = await reuse.chat(body, options);
     expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
@@ -233,7 +233,7 @@ describe('rows that other gateways left', () => {
     expect((await reuse.chat({ ...body, seed: 1 }, options)).status).toBe(422);
   });
 
-  it('one whose lease is over is run again, when PostgreSQL has answered here for as long as a lease', async () => {
+  it('with an expired lease runs again, once PostgreSQL has answered here for as long as a lease', async () => {
     const { reuse, options, body } = await openElsewhere('-1 seconds');
     const answer = await eventually(async () => {
       const asked = await reuse.chat(body, options);
@@ -244,13 +244,13 @@ describe('rows that other gateways left', () => {
     expect(await recordsOf(reuse)).toHaveLength(2);
   });
 
-  it('one whose lease is over stands for its own body still', async () => {
+  it('with an expired lease still returns 422 for another body', async () => {
     const { reuse, options, body } = await openElsewhere('-1 hours');
     const answer = await reuse.chat({ ...body, seed: 1 }, options);
     expect(await errorOf(answer)).toMatchObject({ status: 422, code: 'unprocessable', param: 'Idempotency-Key' });
   });
 
-  it('one that was billed without room for its answer says so, and is not run again', async () => {
+  it('billed without a stored answer returns 409, and does not run again', async () => {
     const { reuse, options, body } = await openElsewhere('20 seconds');
     const id = uuidOf('key', reuse.keyId);
     await bench.gateway.db.sql`update idempotency_keys set state = 'done' where key_id = ${id}`;
@@ -260,7 +260,7 @@ describe('rows that other gateways left', () => {
     expect(await recordsOf(reuse)).toHaveLength(1);
   });
 
-  it('one that has expired counts no more, and is deleted', async () => {
+  it('that has expired is ignored', async () => {
     const { reuse, options, body } = await openElsewhere('20 seconds');
     const id = uuidOf('key', reuse.keyId);
     await bench.gateway.db

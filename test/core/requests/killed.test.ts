@@ -119,7 +119,7 @@ async function killSpooled(cluster: Cluster, { proxy, env: own }: Spooling, requ
 
 const slow = { standin: { ttft_ms: 3000 } };
 
-describe('two gateways, one of them killed', () => {
+describe('a gateway killed beside another one', () => {
   let redis: TestRedis;
   let cluster: Cluster;
   beforeAll(async () => {
@@ -132,7 +132,7 @@ describe('two gateways, one of them killed', () => {
     await redis.stop();
   });
 
-  it('the other one refuses its request while it may live, then runs it and bills it once', async () => {
+  it('has its request answered with 409 by the other one until the lease expires, then run and billed once', async () => {
     const request = await openRepeatable(cluster, slow);
     const killed = cluster.gateways.indexOf(await cluster.start());
     await killRunning(cluster, killed, request);
@@ -143,7 +143,7 @@ describe('two gateways, one of them killed', () => {
     await eventually(async () => (await request.held(1)) === '0');
   });
 
-  it('the other one has the answer that was complete, and does not bill it again', async () => {
+  it('has its complete answer replayed by the other one, and not billed again', async () => {
     const request = await openRepeatable(cluster, { stream: true });
     const killed = cluster.gateways.indexOf(await cluster.start());
     const text = await (await request.send(killed)).text();
@@ -157,7 +157,7 @@ describe('two gateways, one of them killed', () => {
   });
 });
 
-describe('a gateway that is killed when it has answered and PostgreSQL was away', () => {
+describe('a gateway killed after it answered without PostgreSQL', () => {
   let redis: TestRedis;
   let cluster: Cluster;
   let spooling: Spooling;
@@ -173,7 +173,7 @@ describe('a gateway that is killed when it has answered and PostgreSQL was away'
     await redis.stop();
   });
 
-  it('has its answer given by whoever starts on its data folder, and it is billed once', async () => {
+  it('has its answer replayed by the next gateway on its data folder, billed once', async () => {
     const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
     const text = await killSpooled(cluster, spooling, request);
     const next = cluster.gateways.indexOf(await cluster.start(spooling.env));
@@ -184,7 +184,7 @@ describe('a gateway that is killed when it has answered and PostgreSQL was away'
     await cluster.gateways[next]?.end();
   });
 
-  it('and whose request another one has run before it is started again is not billed for it', async () => {
+  it('does not bill a request that another gateway ran before the restart', async () => {
     const request = await openRepeatable(cluster, { standin: { ttft_ms: 500 } });
     await killSpooled(cluster, spooling, request);
     const { answer, refusals } = await request.obey(0);
@@ -206,7 +206,7 @@ describe('a gateway that is killed when it has answered and PostgreSQL was away'
   });
 });
 
-describe('a gateway alone, killed and started again', () => {
+describe('a single gateway, killed and restarted', () => {
   let redis: TestRedis;
   let cluster: Cluster;
   const dataDir = mkdtempSync(join(tmpdir(), 'hg-killed-'));
@@ -223,7 +223,7 @@ describe('a gateway alone, killed and started again', () => {
     rmSync(dataDir, { recursive: true, force: true });
   });
 
-  it('replays what was complete, runs again what was not, and bills each once', async () => {
+  it('replays what was complete, runs what was not, and bills each once', async () => {
     const [done, running] = [await openRepeatable(cluster, {}), await openRepeatable(cluster, slow)];
     const text = await (await done.send(0)).text();
     await killRunning(cluster, 0, running);
