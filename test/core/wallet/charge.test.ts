@@ -25,7 +25,7 @@ describe('a batch of charges', () => {
     return rows.map((row) => ({ id: row.id, cost: BigInt(row.cost), writtenOff: BigInt(row.written_off ?? 0) }));
   }
 
-  it('of nothing changes nothing', async () => {
+  it('without requests or costs changes nothing', async () => {
     const organizationId = await bench.openWallet(10n);
     await bench.writer.write([]);
     await bench.writer.write([chargeOf(organizationId, 0n)]);
@@ -36,7 +36,7 @@ describe('a batch of charges', () => {
     });
   });
 
-  it('books one entry for all requests of an organization, and each balance once', async () => {
+  it('posts one entry per organization, and updates each balance once', async () => {
     const [one, two] = [await bench.openWallet(100n), await bench.openWallet(100n)];
     const charges = [chargeOf(one, 1n), chargeOf(two, 5n), chargeOf(one, 10n), chargeOf(one, 20n)];
     await bench.writer.write(charges);
@@ -59,7 +59,7 @@ describe('a batch of charges', () => {
     for (const id of [one, two]) expect(await bench.wallet.verify(id)).toMatchObject({ balanced: true, entries: 2 });
   });
 
-  it('that is repeated, whole or in part, charges only what is new', async () => {
+  it('that is repeated, in full or in part, charges only new requests', async () => {
     const organizationId = await bench.openWallet(100n);
     const charges = [chargeOf(organizationId, 1n), chargeOf(organizationId, 2n)];
     await bench.writer.write(charges);
@@ -81,7 +81,7 @@ describe('a batch of charges', () => {
     expect(await bench.wallet.balance(organizationId)).toBe(99n);
   });
 
-  it('whose commit is answered to nobody is charged once when it is repeated', async () => {
+  it('whose commit answer is lost charges once when it is repeated', async () => {
     const organizationId = await bench.openWallet(1_000n);
     const proxy = await startDatabaseProxy(bench.url);
     const db = connectDb(proxy.url, { poolMax: 1 });
@@ -126,7 +126,7 @@ describe('a batch of charges', () => {
     expect(Object.values(accounts).reduce((sum, total) => sum + total, 0n)).toBe(0n);
   });
 
-  it('of four writers with overlapping batches in any order charges every request once', async () => {
+  it('from four writers with overlapping batches in any order charges every request once', async () => {
     const organizationIds = await Promise.all(Array.from({ length: 6 }, () => bench.openWallet(10n ** 9n)));
     const records = Array.from({ length: 400 }, (_, i) => chargeOf(organizationIds[i % 6] ?? '', BigInt(i + 1)));
     const writers = [bench.writer, bench.otherWriter, bench.writer, bench.otherWriter];
@@ -155,7 +155,7 @@ describe('a batch of charges', () => {
     }
   });
 
-  it('reads no table from end to end, also by a plan made while the books are empty', async () => {
+  it('scans no table in full, also with a plan made while the books were empty', async () => {
     const texts: string[] = [];
     const sql = new Proxy(bench.db.sql, {
       get(target, name, receiver) {
@@ -192,7 +192,7 @@ async function untilWritten<T>(write: () => Promise<T>): Promise<T> {
   }
 }
 
-describe('charges of more than a wallet holds', () => {
+describe('charges beyond the balance of a wallet', () => {
   const bench = useWallet();
 
   async function recordsOf(organizationId: string) {
@@ -221,7 +221,7 @@ describe('charges of more than a wallet holds', () => {
     expect(await bench.wallet.balance(rich)).toBe(993n);
   });
 
-  it('are booked once when they are repeated, also after a credit', async () => {
+  it('are posted once when they are repeated, also after a credit', async () => {
     const organizationId = await bench.openWallet(5n);
     const charges = [chargeOf(organizationId, 4n), chargeOf(organizationId, 4n)];
     await bench.writer.write(charges);
@@ -235,13 +235,13 @@ describe('charges of more than a wallet holds', () => {
     expect(await bench.wallet.balance(organizationId)).toBe(100n);
   });
 
-  it('add to what the record had written off itself', async () => {
+  it('add to the write-off of the record itself', async () => {
     const organizationId = await bench.openWallet(1n);
     await bench.writer.write([chargeOf(organizationId, 4n, { writtenOffPicoUsd: 2n })]);
     expect(await recordsOf(organizationId)).toEqual([['1', '5', null]]);
   });
 
-  it('are written off wholly for an organization that never had a wallet', async () => {
+  it('are written off in full for an organization without a wallet', async () => {
     const organizationId = uuidv7();
     const charge = chargeOf(organizationId, 7n);
     expect((await bench.writer.write([charge])).writtenOff).toEqual(new Map([[charge.id, 7n]]));
@@ -268,7 +268,7 @@ describe('charges of more than a wallet holds', () => {
     }
   });
 
-  it('by hand are refused by the database', async () => {
+  it('by hand are rejected by the database', async () => {
     const organizationId = await bench.openWallet(1n);
     await expect(
       bench.db.sql`UPDATE wallets SET balance = -1 WHERE organization_id = ${organizationId}`,

@@ -10,12 +10,12 @@ const usd = 10n ** 12n;
 describe('a credit', () => {
   const bench = useWallet();
 
-  it('is refused for an organization without a wallet', async () => {
+  it('is rejected for an organization without a wallet', async () => {
     const result = await bench.wallet.credit(bookingOf(uuidv7(), usd, 'invoice 1'));
     expect(result).toEqual({ kind: 'unknown_organization' });
   });
 
-  it('of zero or less is a broken invariant', async () => {
+  it('of zero or less throws a RangeError', async () => {
     const organizationId = await bench.openWallet();
     await expect(bench.wallet.credit(bookingOf(organizationId, 0n, 'nothing'))).rejects.toThrow(RangeError);
     await expect(bench.wallet.credit(bookingOf(organizationId, -1n, 'less'))).rejects.toThrow(RangeError);
@@ -31,7 +31,7 @@ describe('a credit', () => {
     expect(await bench.wallet.balance(organizationId)).toBe(usd);
   });
 
-  it('books one double entry, the balance and an audit row', async () => {
+  it('posts one double entry, the balance and an audit row', async () => {
     const organizationId = await bench.openWallet();
     const key = { id: uuidv7(), userId: uuidv7(), serviceAccountId: null };
     const author: Author = { actor: { kind: 'key', key }, requestId: uuidv7() };
@@ -62,7 +62,7 @@ describe('a credit', () => {
     ]);
   });
 
-  it('is booked once by forty parallel calls of two gateways under one reference', async () => {
+  it('is posted once by forty parallel calls of two gateways under one reference', async () => {
     const organizationId = await bench.openWallet();
     const wallets = [bench.wallet, bench.otherWallet];
     const results = await Promise.all(
@@ -76,19 +76,19 @@ describe('a credit', () => {
     expect(await bench.wallet.balance(organizationId)).toBe(usd);
   });
 
-  it('under the same reference counts for each organization by itself', async () => {
+  it('applies to each organization separately under the same reference', async () => {
     const [one, two] = [await bench.openWallet(), await bench.openWallet()];
     await bench.wallet.credit(bookingOf(one, usd, 'opening'));
     const result = await bench.wallet.credit(bookingOf(two, 2n * usd, 'opening'));
     expect(result.kind).toBe('created');
   });
 
-  it('goes past what a bigint column would hold', async () => {
+  it('can exceed the range of a bigint column', async () => {
     const organizationId = await bench.openWallet(10n ** 24n);
     expect(await bench.wallet.balance(organizationId)).toBe(10n ** 24n);
   });
 
-  it('is told to listeners once it is committed, a repetition is not', async () => {
+  it('notifies listeners after its commit, and not when it is repeated', async () => {
     const organizationId = await bench.openWallet();
     const told: [string, bigint][] = [];
     const stop = bench.wallet.onCredit((id, deltaPicoUsd) => void told.push([id, deltaPicoUsd]));
@@ -103,7 +103,7 @@ describe('a credit', () => {
     ]);
   });
 
-  it('is told to listeners before a balance that holds it is answered', async () => {
+  it('notifies listeners before a balance that includes it is returned', async () => {
     const organizationId = await bench.openWallet();
     const committed = Promise.withResolvers<void>();
     const answered = Promise.withResolvers<void>();
@@ -131,7 +131,7 @@ describe('a credit', () => {
     await credit;
   });
 
-  it('of a transaction that is rolled back leaves nothing', async () => {
+  it('in a rolled-back transaction leaves nothing', async () => {
     const organizationId = await bench.openWallet();
     const undone = bench.db.orm.transaction(async (tx) => {
       await bench.wallet.creditIn(tx, bookingOf(organizationId, usd, 'undone'));
@@ -145,21 +145,21 @@ describe('a credit', () => {
 describe('an adjustment', () => {
   const bench = useWallet();
 
-  it('is refused where it would take the balance below zero', async () => {
+  it('is rejected when it would take the balance below zero', async () => {
     const organizationId = await bench.openWallet(usd);
     const result = await bench.wallet.adjust(bookingOf(organizationId, -usd - 1n, 'too much'), nothingHeld);
     expect(result).toEqual({ kind: 'insufficient', balancePicoUsd: usd, heldPicoUsd: 0n });
     expect(await bench.wallet.balance(organizationId)).toBe(usd);
   });
 
-  it('of zero is a broken invariant', async () => {
+  it('of zero throws a RangeError', async () => {
     const organizationId = await bench.openWallet();
     await expect(bench.wallet.adjust(bookingOf(organizationId, 0n, 'nothing'), nothingHeld)).rejects.toThrow(
       RangeError,
     );
   });
 
-  it('goes both ways, once per reference', async () => {
+  it('is positive or negative, and posted once per reference', async () => {
     const organizationId = await bench.openWallet(usd);
     const down = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'), nothingHeld);
     const again = await bench.wallet.adjust(bookingOf(organizationId, -usd, 'down'), nothingHeld);
@@ -183,7 +183,7 @@ describe('an adjustment', () => {
 describe('the ledger', () => {
   const bench = useWallet();
 
-  it('refuses to be changed or shortened', async () => {
+  it('rejects updates and deletes', async () => {
     const organizationId = await bench.openWallet(usd);
     const { sql } = bench.db;
     await expect(sql`UPDATE ledger_entries SET amount = 1 WHERE organization_id = ${organizationId}`).rejects.toThrow(
@@ -209,7 +209,7 @@ describe('the ledger', () => {
     expect(seen).toEqual([7, 6, 5, 4, 3, 2, 1].map((i) => `credit ${i}`));
   });
 
-  it('lists one type alone, and nothing of another organization', async () => {
+  it('lists one type only, and nothing of another organization', async () => {
     const organizationId = await bench.openWallet(10n);
     const other = await bench.openWallet(10n);
     await bench.writer.write([chargeOf(organizationId, 4n)]);
@@ -219,7 +219,7 @@ describe('the ledger', () => {
     expect((await bench.wallet.ledger(other, { limit: 10, before: null })).entries).toHaveLength(1);
   });
 
-  it('shows a balance that somebody changed by hand', async () => {
+  it('reports a balance changed by hand', async () => {
     const organizationId = await bench.openWallet(10n);
     await bench.db.sql`UPDATE wallets SET balance = 11 WHERE organization_id = ${organizationId}`;
     expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: false, sumPicoUsd: 10n });

@@ -73,7 +73,7 @@ function isJsonHoldSound(input: HoldInput, outputTokensMax: bigint): boolean {
 }
 
 describe('a hold for a stream', () => {
-  it('is refused, naming prompt and one token per choice, when available does not pay for them', () => {
+  it('is rejected with the cost of the prompt and one token per choice when available is less', () => {
     const poor = { ...request, availableMicroUsd: 103n, choices: 2n, outputTokensMax: null };
     expect(holdForStream(poor)).toEqual({ refused: true, neededMicroUsd: 104n });
     expect(holdForStream({ ...poor, availableMicroUsd: 104n })).toEqual({
@@ -83,7 +83,7 @@ describe('a hold for a stream', () => {
     });
   });
 
-  it('is refused on a balance below zero, also for a model without a price', () => {
+  it('is rejected for a balance below zero, also with a free model', () => {
     const free = { ...request, price: priceOf(0n, 0n), outputTokensMax: null };
     expect(holdForStream({ ...free, availableMicroUsd: -1n })).toEqual({ refused: true, neededMicroUsd: 0n });
     expect(holdForStream({ ...free, availableMicroUsd: 0n })).toMatchObject({ refused: false, holdMicroUsd: 0n });
@@ -94,12 +94,12 @@ describe('a hold for a stream', () => {
     expect(hold).toEqual({ refused: false, holdMicroUsd: 100n + 3n * 1024n, outputTokens: 512n });
   });
 
-  it('covers fewer tokens where the request limits itself to fewer', () => {
+  it('covers fewer tokens when the request limits its output', () => {
     const hold = holdForStream({ ...request, outputTokensMax: 16n });
     expect(hold).toEqual({ refused: false, holdMicroUsd: 132n, outputTokens: 16n });
   });
 
-  it('takes all of available where that is less than wanted but pays for one token', () => {
+  it('takes all of available when that is less than wanted but pays for one token', () => {
     const hold = holdForStream({ ...request, availableMicroUsd: 201n, outputTokensMax: null });
     expect(hold).toEqual({ refused: false, holdMicroUsd: 201n, outputTokens: 50n });
   });
@@ -109,7 +109,7 @@ describe('a hold for a stream', () => {
     expect(hold).toEqual({ refused: false, holdMicroUsd: 1n, outputTokens: 1n });
   });
 
-  it('never passes available, never refuses what available pays for, and pays for what it grants', () => {
+  it('never exceeds available, is never rejected if available is enough, and pays for its tokens', () => {
     fc.assert(
       fc.property(requests, fc.option(limits), (input, outputTokensMax) => {
         expect(isStreamHoldSound(input, outputTokensMax)).toBe(true);
@@ -120,7 +120,7 @@ describe('a hold for a stream', () => {
 });
 
 describe('a hold for a JSON answer', () => {
-  it('is refused, naming prompt and one token per choice, when available does not pay for them', () => {
+  it('is rejected with the cost of the prompt and one token per choice when available is less', () => {
     const hold = holdForJson({ ...request, availableMicroUsd: 101n, outputTokensMax: 500n });
     expect(hold).toEqual({ refused: true, neededMicroUsd: 102n });
   });
@@ -130,12 +130,12 @@ describe('a hold for a JSON answer', () => {
     expect(hold).toEqual({ refused: false, holdMicroUsd: 2_900n, outputTokensMax: 700n, cut: false });
   });
 
-  it('cuts the limit down to what available pays for', () => {
+  it('reduces the output limit to what available pays for', () => {
     const hold = holdForJson({ ...request, availableMicroUsd: 505n, choices: 2n, outputTokensMax: 700n });
     expect(hold).toEqual({ refused: false, holdMicroUsd: 504n, outputTokensMax: 101n, cut: true });
   });
 
-  it('of an endpoint without output covers the prompt alone', () => {
+  it('covers only the prompt for an endpoint without output', () => {
     const hold = holdForJson({ ...request, availableMicroUsd: 100n, outputTokensMax: 0n });
     expect(hold).toEqual({ refused: false, holdMicroUsd: 100n, outputTokensMax: 0n, cut: false });
     expect(holdForJson({ ...request, availableMicroUsd: 99n, outputTokensMax: 0n })).toEqual({
@@ -144,7 +144,7 @@ describe('a hold for a JSON answer', () => {
     });
   });
 
-  it('never passes available, grants the most that available pays for, and pays for what it grants', () => {
+  it('never exceeds available, grants the most that available pays for, and pays for its tokens', () => {
     fc.assert(
       fc.property(requests, limits, (input, outputTokensMax) => {
         expect(isJsonHoldSound(input, outputTokensMax)).toBe(true);

@@ -80,14 +80,14 @@ async function insertPrice(db: Db, id: string): Promise<void> {
     VALUES (${id}, 'small', 'flex', 0, 0, ${(usd / 5n).toString()}, 'USD', now())`;
 }
 
-describe('books from before there was a chain', () => {
+describe('books from before the ledger chain', () => {
   afterAll(async () => {
     for (const db of opened) await db.close();
     const { url } = inject('testServer');
     for (const name of databases) await withServer(url, (sql) => sql`drop database ${sql(name)} with (force)`);
   });
 
-  it('go on as they were, in their order, and are proven', async () => {
+  it('are migrated unchanged, in their order, and verify', async () => {
     const { db, url } = await openOldBooks();
     const organizationId = uuidv7();
     const months = [Date.UTC(2026, 8, 3), Date.UTC(2026, 9, 3)];
@@ -147,7 +147,7 @@ describe('books from before there was a chain', () => {
     await close();
   });
 
-  it('hold a count that no integer holds as the largest, and what was charged for it', async () => {
+  it('store a count beyond integer as the largest integer, with its original charge', async () => {
     const { db } = await openOldBooks();
     const organizationId = uuidv7();
     await insertRecord(db, organizationId, uuidv7(), '9000000000000000');
@@ -156,7 +156,7 @@ describe('books from before there was a chain', () => {
     expect([...rows]).toEqual([{ input_tokens: 2_147_483_647, cost: usd.toString() }]);
   });
 
-  it('below zero are made good by an entry that says so', async () => {
+  it('get an adjustment with a note for a balance below zero', async () => {
     const { db } = await openOldBooks();
     const organizationId = uuidv7();
     await insertEntry(db, { organizationId, amount: usd, balanceAfter: usd, requestId: null });
@@ -171,7 +171,7 @@ describe('books from before there was a chain', () => {
     ]);
   });
 
-  it('are left alone while a gateway of the version before runs on them', async () => {
+  it('are not migrated while a gateway of the previous version runs', async () => {
     const { db, url } = await openOldBooks();
     const [id, place] = [uuidv7(), uuidv7()];
     await db.sql`INSERT INTO gateways VALUES (${id}, ${place}, now(), now(), false)`;

@@ -28,7 +28,7 @@ describe('the proof of a ledger', () => {
     return (number) => rows.find((row) => Number(row.number) === number)?.id ?? '';
   }
 
-  it('holds for credits, adjustments, and charges of one and of many', async () => {
+  it('passes for credits, adjustments, and charges of one and of many requests', async () => {
     expect(await bench.wallet.verify(await openLedger())).toMatchObject({
       balanced: true,
       entries: 5,
@@ -70,7 +70,7 @@ describe('the proof of a ledger', () => {
     expect((await bench.wallet.verify(organizationId)).altered).toEqual({ id: idOf(4), problem: 'head' });
   });
 
-  it('names the entry after one that was taken out, also where sums and numbers were mended', async () => {
+  it('names the entry after a deleted one, also when sums and numbers were adjusted to hide it', async () => {
     const [plain, mended] = [await openLedger(), await openLedger()];
     const plainIds = await alter(plain, 'DELETE FROM ledger_entries WHERE $org AND number = 2');
     expect((await bench.wallet.verify(plain)).altered).toEqual({ id: plainIds(3), problem: 'number' });
@@ -85,7 +85,7 @@ describe('the proof of a ledger', () => {
     expect((await bench.wallet.verify(mended)).altered).toEqual({ id: mendedIds(3), problem: 'head' });
   });
 
-  it('misses entries that were cut off at the end', async () => {
+  it('reports entries missing at the end', async () => {
     const organizationId = await openLedger();
     await alter(
       organizationId,
@@ -96,7 +96,7 @@ describe('the proof of a ledger', () => {
     expect(await bench.wallet.verify(organizationId)).toMatchObject({ balanced: false, wallet: 'head' });
   });
 
-  it('begins after entries from before there was a chain, and still covers what they come to', async () => {
+  it('begins after entries from before the chain, and still covers their sums', async () => {
     const organizationId = await openLedger();
     const old = `UPDATE ledger_entries SET head = NULL WHERE $org;
       UPDATE wallets SET head = sha256(convert_to(organization_id || E'\\n5\\n957\\n', 'UTF8')) WHERE $org`;
@@ -112,7 +112,7 @@ describe('the proof of a ledger', () => {
     expect(await bench.wallet.verify(organizationId)).toMatchObject({ altered: { problem: 'before_chain' } });
   });
 
-  it('refuses an entry without a head once the chain has begun', async () => {
+  it('reports an entry without a head after the chain has begun', async () => {
     const organizationId = await openLedger();
     const idOf = await alter(organizationId, 'UPDATE ledger_entries SET head = NULL WHERE $org AND number = 3');
     expect((await bench.wallet.verify(organizationId)).altered).toEqual({ id: idOf(3), problem: 'chain_broken_off' });
