@@ -28,7 +28,7 @@ async function withReceiver(run: (receiver: LocalReceiver) => Promise<void>): Pr
   }
 }
 
-it('an event that a killed gateway was sending, and one that it had not begun to send, come from the next one', () =>
+it('delivers the interrupted and the waiting event of a killed gateway from the next gateway', () =>
   withReceiver(async (receiver) => {
     const [home, databaseUrl] = [processes.home(), await processes.database()];
     const env = { HEADGATE_BOOTSTRAP_KEY: key, HEADGATE_WEBHOOK_HOSTS: receiver.host };

@@ -100,7 +100,7 @@ async function rowsOf(url: string): Promise<number> {
   }
 }
 
-it('what has not ended in a backup of a gateway that goes on ends there alone: no request and no alert comes twice', () =>
+it('ends pending work in a restored copy with --pending end, so that requests and alerts run only in the original', () =>
   withReceiver(async (receiver) => {
     const old = await oldWith(receiver);
     const [home, databaseUrl] = [processes.home({ chat }), await processes.database()];
@@ -140,7 +140,7 @@ it('what has not ended in a backup of a gateway that goes on ends there alone: n
     expect(new Set(receiver.got.map(idOf)).size).toBe(1);
   }));
 
-it('what has not ended goes on in the restored database where the other is given up, and nothing of it is in clear', () =>
+it('continues pending work in a restored copy with --pending resume; the backup has no secret in plain text', () =>
   withReceiver(async (receiver) => {
     const old = await oldWith(receiver);
     old.gateway.signal('SIGKILL', 'group');

@@ -45,7 +45,7 @@ const dumpAs = (database: string, name: string) =>
 const replacedDumps = (): string[] => script.dumps().filter((name) => name.startsWith('headgate-replaced-'));
 
 describe('backup.sh restore', { tags: 'postgresql' }, () => {
-  it('replaces what the database holds in place, and keeps a dump of that, which is not the latest', async () => {
+  it('replaces the database in place with --replace, and keeps a dump of the former content, not as "latest"', async () => {
     const { database, dump } = await dumped('in_place');
     const before = await oidOf(database);
     expect(await script.run(database, 'restore', 'latest')).toMatchObject({
@@ -71,7 +71,7 @@ describe('backup.sh restore', { tags: 'postgresql' }, () => {
     expect(replacedDumps()).toEqual([]);
   });
 
-  it('changes nothing where the dump is cut off, or PostgreSQL refuses what is in it', async () => {
+  it('changes nothing when the dump is truncated or PostgreSQL rejects its content', async () => {
     const { database, dump } = await dumped('unchanged');
     const whole = readFileSync(join(script.folder, dump));
     writeFileSync(join(script.folder, 'headgate-cut.dump'), whole.subarray(0, whole.length - 1000));
@@ -97,7 +97,7 @@ describe('backup.sh restore', { tags: 'postgresql' }, () => {
     }
   });
 
-  it('restores a dump where roles that it names do not exist, and reports each once', async () => {
+  it('restores a dump with roles that do not exist, and reports each role once', async () => {
     const database = await script.newDatabase('of_roles');
     await addOrganization(database, 'kept');
     await script.query(
@@ -142,7 +142,7 @@ describe('backup.sh restore', { tags: 'postgresql' }, () => {
     expect(await script.query(database, granted)).toEqual([{ wallets: true, users: false, later: true }]);
   });
 
-  it('says that the outcome is not known where PostgreSQL does not answer the commit, and succeeds the second time', async () => {
+  it('reports an unknown outcome when PostgreSQL does not answer the commit, and succeeds when repeated', async () => {
     const { database, dump } = await dumped('unanswered');
     // psql that is never told that the transaction is committed.
     const bin = join(script.folder, 'bin');
@@ -162,7 +162,7 @@ esac`;
     expect(await organizations(database)).toEqual([{ name: 'kept' }]);
   });
 
-  it('changes nothing and starts no gateway by the lines of the chapters, typed into a shell, where it is refused', async () => {
+  it('changes nothing and starts no gateway when a restore typed from compose/restore.md fails', async () => {
     const { database, dump } = await dumped('typed');
     const other = await script.newDatabase('other_installation');
     await script.query(other, `insert into fleet_secrets (purpose, secret) values ('replicas', repeat('b', 64))`);
@@ -206,7 +206,7 @@ esac`;
     }
   });
 
-  it('replaces nothing while a gateway is connected', async () => {
+  it('fails while a gateway is connected', async () => {
     const { database } = await dumped('in_use');
     const db = connectDb(script.server.url(database), { poolMax: 1 });
     await db.sql`select 1`;
@@ -219,7 +219,7 @@ esac`;
     expect(replacedDumps()).toEqual([]);
   });
 
-  it('replaces what cannot be dumped any more only where --discard says so', async () => {
+  it('replaces a database that cannot be dumped only with --discard', async () => {
     const { database } = await dumped('unreadable');
     const [found] = await script.query(
       database,
@@ -236,7 +236,7 @@ esac`;
     expect(await organizations(database)).toEqual([{ name: 'kept' }]);
   });
 
-  it('takes a dump on its input, and leaves no copy of it', async () => {
+  it('restores a dump from standard input, and leaves no copy of it', async () => {
     const { dump } = await dumped('on_input');
     const target = await script.emptyDatabase('from_input');
     const line = (bytes: string): string => `head -c ${bytes} "$BACKUP_FOLDER/${dump}" | sh "$0" restore -`;
@@ -253,7 +253,7 @@ esac`;
     expect(nowhere.text).toContain('Nothing was changed');
   });
 
-  it('restores a dump of before an upgrade, without the tables of after it, which migrations then make', async () => {
+  it('restores a dump from before an upgrade without later tables, which migrations then create', async () => {
     const database = await script.newDatabase('upgraded');
     const older = await script.newDatabase('before_upgrade');
     const db = connectDb(script.server.url(older), { poolMax: 1 });
@@ -272,7 +272,7 @@ esac`;
 });
 
 describe('a gateway after backup.sh restore', { tags: 'postgresql' }, () => {
-  it('books what its spool holds, and verify-books tells what was lost from what was altered', async () => {
+  it('books its spool, after verify-books --expect reported lost commits (3) and not an altered ledger (1)', async () => {
     const database = await script.newDatabase('spooled');
     const direct = script.server.url(database);
     const proxy = await startDatabaseProxy(direct);

@@ -62,7 +62,7 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     }
   });
 
-  it('prints and restores the latest dump, and refuses to choose between those of two installations', async () => {
+  it('prints and restores the latest dump, and fails when the dumps are of two installations', async () => {
     const [old, fresh] = [await script.newDatabase('old_machine'), await script.newDatabase('new_machine')];
     await install(old, 'a');
     await install(fresh, 'b');
@@ -95,7 +95,7 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     expect(await script.run(other, 'restore', 'headgate-2026-01-01T000000Z.dump')).toMatchObject({ code: 0 });
   });
 
-  it('refuses "latest" where the newest dump cannot be read, and names it', async () => {
+  it('rejects "latest" when the newest dump is unreadable, and names it', async () => {
     const database = await script.newDatabase('damaged');
     await install(database, 'a');
     await script.run(database, 'now');
@@ -120,7 +120,7 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     }
   });
 
-  it('passes over a dump that cannot be read where a newer one can', async () => {
+  it('ignores an unreadable dump when a newer one is readable', async () => {
     const database = await script.newDatabase('olddamaged');
     await install(database, 'a');
     writeFileSync(join(script.folder, 'headgate-2026-01-01T000000Z.dump'), 'damaged');
@@ -142,7 +142,7 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     }
   });
 
-  it('writes whole dumps where two are made in one second', async () => {
+  it('writes complete dumps when two run in one second', async () => {
     const database = await script.newDatabase('twice');
     const both = await script.shell(database, 'sh "$0" now & first=$!; sh "$0" now && wait "$first"');
     expect(both).toMatchObject({ code: 0 });
@@ -150,13 +150,13 @@ describe('backup.sh', { tags: 'postgresql' }, () => {
     for (const dump of script.dumps()) expect(await script.run(database, 'cat', dump)).toMatchObject({ code: 0 });
   });
 
-  it('writes dumps that only their owner may read', async () => {
+  it('writes dumps readable by their owner only', async () => {
     const database = await script.newDatabase('owned');
     expect(await script.shell(database, 'umask 022; sh "$0" now')).toMatchObject({ code: 0 });
     expect(statSync(join(script.folder, script.dumps()[0] ?? '')).mode & 0o777).toBe(0o600);
   });
 
-  it('warns of a platform key that the dump does not carry', async () => {
+  it('warns of a platform key that is not in the dump', async () => {
     const database = await script.newDatabase('uncarried');
     await script.query(database, `insert into platform_keys (id) values ('0123456789abcdef')`);
     expect((await script.run(database, 'now')).text).toContain(

@@ -119,7 +119,7 @@ async function madeBackup(): Promise<Made> {
 }
 
 describe('headgate backup and restore', () => {
-  it('refuses what is no whole backup before it changes anything', async () => {
+  it('rejects a file that is not a complete backup before changing anything', async () => {
     const { home, file } = await madeBackup();
     const target = await emptyDatabase();
     const bytes = readFileSync(file);
@@ -178,7 +178,7 @@ describe('headgate backup and restore', () => {
     expect(existsSync(join(home.dir, 'none'))).toBe(false);
   });
 
-  it('brings nobody’s session and no open link back, of a file that an older version has written neither', async () => {
+  it('restores no sessions and no open links, also from a file of an older version', async () => {
     const { home, databaseUrl: url } = await madeBackup();
     const db = connectDb(url, { poolMax: 1, purpose: 'test' });
     const old = join(home.dir, 'old.backup');
@@ -214,7 +214,7 @@ describe('headgate backup and restore', () => {
     }
   });
 
-  it('overwrites no file, and of a disk that is full it leaves nothing', async () => {
+  it('overwrites no file, and leaves none on a full disk', async () => {
     const { home, file, databaseUrl: url } = await madeBackup();
     const before = readFileSync(file);
     const again = await run(['backup', file], { DATABASE_URL: url });
@@ -241,7 +241,7 @@ describe('headgate backup and restore', () => {
     expect(readdirSync(disk)).toEqual([]);
   });
 
-  it('refuses a database that is not empty, that is somebody else’s, or that a gateway uses; --replace puts one back', async () => {
+  it("rejects a database that is not empty, has other programs' tables or is in use; --replace restores it", async () => {
     const { home, file, databaseUrl: url } = await madeBackup();
     const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
     const before = await contentOf(url);
@@ -272,7 +272,7 @@ describe('headgate backup and restore', () => {
     expect(await contentOf(url)).toEqual(before);
   });
 
-  it('moves the built-in PostgreSQL to one of one’s own: keys work, the balance is the same, the books hold', async () => {
+  it('moves the built-in PostgreSQL to an external one: keys work, the balance is the same, the books verify', async () => {
     const home = processes.home();
     const own = { HEADGATE_DATA_DIR: home.dataDir };
     const first = processes.run({ home, databaseUrl: null, env: given });
@@ -321,7 +321,7 @@ describe('headgate backup and restore', () => {
     await stop(third);
   });
 
-  it('moves to a PostgreSQL of one’s own by the lines of the chapter', { tags: 'postgresql' }, async () => {
+  it('moves to an external PostgreSQL with the commands of compose/operations.md', { tags: 'postgresql' }, async () => {
     const home = processes.home();
     const first = processes.run({ home, databaseUrl: null, env: given });
     const balance = await chats(await first.url(), 2);
@@ -348,7 +348,7 @@ describe('headgate backup and restore', () => {
     await stop(moved);
   });
 
-  it('does not forget usage on disk that the database had not taken', async () => {
+  it('requires --spool for usage that is not yet in the database, and moves it with --spool book', async () => {
     const { home, file, databaseUrl: url } = await madeBackup();
     const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
     const head: { origin: string } = JSON.parse(gunzipSync(readFileSync(file)).toString().split('\n', 1)[0] ?? '');

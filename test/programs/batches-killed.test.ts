@@ -121,7 +121,7 @@ const expire = (id: string) =>
   db.sql`update batches set expires_at = now(), turn_at = now() where id = ${parseId('batch', id)}::uuid`;
 
 describe('a batch whose gateway is killed', () => {
-  it('when it has just taken it, is read and run by the next one', async () => {
+  it('right after taking it is read and run by the next gateway', async () => {
     const client = await startGateway();
     const held = await holdTable(db, 'batch_lines');
     const id = await client.start(text);
@@ -131,12 +131,12 @@ describe('a batch whose gateway is killed', () => {
     expect(await requireEnd(id, 'completed')).toBe(count);
   });
 
-  it('when answers were charged and not noted, gives these very answers', async () => {
+  it('before recording charged answers has exactly these answers', async () => {
     const { id } = await killBeforeNotes();
     expect(await requireEnd(id, 'completed')).toBe(count);
   });
 
-  it('then, and is cancelled before anybody goes on, has all answers that were charged, and no other', async () => {
+  it('before recording charged answers, then cancelled, has all charged answers and no others', async () => {
     const { id, charged } = await killBeforeNotes();
     const idle = await startGateway({ HEADGATE_BATCH_CONCURRENCY: '0' });
     expect(await idle.ask(`/v1/batches/${id}/cancel`, {})).toMatchObject({ status: 'cancelling' });
@@ -144,20 +144,23 @@ describe('a batch whose gateway is killed', () => {
     expect(await requireEnd(id, 'cancelled')).toBe(charged);
   });
 
-  it('then, and expires before anybody goes on, has all answers that were charged, and no other', async () => {
+  it('before recording charged answers, then expired, has all charged answers and no others', async () => {
     const { id, charged } = await killBeforeNotes();
     await expire(id);
     expect(await requireEnd(id, 'expired')).toBe(charged);
   });
 
-  it.each([25, 70])('then, and nobody goes on for %d hours, has all answers that were charged', async (hours) => {
-    const { id, charged } = await killBeforeNotes();
-    await pass(hours);
-    expect(await requireEnd(id, 'expired')).toBe(charged);
-    await eventually(async () => (await keptAnswers()).length === 0);
-  });
+  it.each([25, 70])(
+    'before recording charged answers, and not resumed for %d hours, has all charged answers',
+    async (hours) => {
+      const { id, charged } = await killBeforeNotes();
+      await pass(hours);
+      expect(await requireEnd(id, 'expired')).toBe(charged);
+      await eventually(async () => (await keptAnswers()).length === 0);
+    },
+  );
 
-  it('with a large answer that was charged and not noted, gives this very answer', async () => {
+  it('before recording a large charged answer has exactly this answer', async () => {
     const engine = await startLargeEngine();
     home = processes.home({ chat: engine.file });
     const client = await startGateway();
@@ -180,7 +183,7 @@ describe('a batch whose gateway is killed', () => {
   });
 
   it.each(['files', 'file_chunks'])(
-    'while it finalizes, at the table %s, gets its files from the next one',
+    'while it finalizes, at the table %s, gets its files from the next gateway',
     async (table) => {
       const client = await startGateway();
       const id = await client.start(text);
@@ -194,7 +197,7 @@ describe('a batch whose gateway is killed', () => {
     },
   );
 
-  it('at the last moment, with all files written and not yet to be seen, has one pair of files', async () => {
+  it('after writing all files, before publishing them, has one pair of files', async () => {
     const client = await startGateway();
     const id = await client.start(text);
     await eventually(async () => (await client.read(id)).request_counts.completed > 1);
@@ -210,7 +213,7 @@ describe('a batch whose gateway is killed', () => {
     expect(seen).toHaveLength(1);
   });
 
-  it.each(['cancelled', 'expired'])('while it is being %s, ends so', async (how) => {
+  it.each(['cancelled', 'expired'])('while it is being %s ends with that status', async (how) => {
     const client = await startGateway();
     const id = await client.start(text);
     await eventually(async () => (await client.read(id)).request_counts.completed > 1);

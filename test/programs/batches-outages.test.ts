@@ -59,7 +59,7 @@ describe('a batch', () => {
   it.each([
     ['for a moment', 300],
     ['for longer than it is held', leaseSeconds * 2000],
-  ])('goes on after its database was gone %s', async (_how, ms) => {
+  ])('continues after its database was unavailable %s', async (_how, ms) => {
     const { client, id } = await startBatch();
     proxy.cut();
     await pause(ms);
@@ -67,7 +67,7 @@ describe('a batch', () => {
     expect(await completed(client, id)).toBe(count);
   });
 
-  it('goes on after its database took connections and said nothing', async () => {
+  it('continues after its database accepted connections and sent nothing', async () => {
     const { client, id } = await startBatch();
     proxy.answerWith('silence');
     await pause(leaseSeconds * 2000);
@@ -75,7 +75,7 @@ describe('a batch', () => {
     expect(await completed(client, id)).toBe(count);
   });
 
-  it('goes on after its database let statements wait for longer than it is held', async () => {
+  it('continues after its database blocked statements for longer than its lease', async () => {
     const { client, id } = await startBatch();
     const held = await holdTable(db, 'batches');
     await pause(leaseSeconds * 2000);
@@ -83,7 +83,7 @@ describe('a batch', () => {
     expect(await completed(client, id)).toBe(count);
   });
 
-  it('counts each line once, also where it did not hear that it was noted', async () => {
+  it('counts each line once, also when the answer to its recording is lost', async () => {
     const { client, id } = await startBatch();
     for (let times = 0; times < 4; times += 1) {
       proxy.loseNextAnswer();
@@ -93,7 +93,7 @@ describe('a batch', () => {
     expect(proxy.lost).toBeGreaterThan(0);
   });
 
-  it('ends where its database goes away while its files are written', async () => {
+  it('completes when its database fails while its files are written', async () => {
     const { client, id } = await startBatch();
     const held = await holdTable(db, 'file_chunks');
     await held.awaited();

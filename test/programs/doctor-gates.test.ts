@@ -31,7 +31,7 @@ async function gate(host: string, port: number, node: string, images: readonly s
   await new Promise((resolve) => server.once('listening', resolve));
 }
 
-it('a name without addresses is wrong, and so is one that nothing resolves in a hosts.yaml', async () => {
+it('reports swarm gates whose name has no address, also from hosts.yaml, as wrong', async () => {
   const code = (): Promise<never> => Promise.reject(Object.assign(new Error('queryA'), { code: 'ENOTFOUND' }));
   const [finding] = await checkGates({ host: 'tasks.none', port: 2375 }, image, code);
   expect(finding).toMatchObject({
@@ -58,7 +58,7 @@ it('a name without addresses is wrong, and so is one that nothing resolves in a 
   expect(await look({})).toMatchObject([{ state: 'note', message: 'swarm.gates tasks.no_such_gate:2375: not used' }]);
 });
 
-it('each node is asked: one that answers, one without the image, one that does not answer', async () => {
+it('reports each gate: one that answers, one without the image, one that does not answer', async () => {
   const port = await freePort();
   await gate('127.0.0.2', port, 'alpha', [image]);
   await gate('127.0.0.3', port, 'beta', []);

@@ -21,7 +21,7 @@ async function findings(name: string, env: Readonly<Record<string, string>>): Pr
   return checks.filter((one) => one.name === name);
 }
 
-it('finds the gateway that HEADGATE_URL names, and the gateway of the data folder, whatever PORT says', async () => {
+it('finds the gateway of HEADGATE_URL and the gateway of the data folder, with any PORT', async () => {
   const home = processes.home();
   const url = await processes.run({ home, databaseUrl: null }).url();
   const running = [{ state: 'ok', message: `runs at ${url}` }];
@@ -38,7 +38,7 @@ it('finds the gateway that HEADGATE_URL names, and the gateway of the data folde
   ]);
 });
 
-it('lists what the gateways that live differ in', async () => {
+it('lists the differences between live gateways', async () => {
   const database = await createTestDatabase();
   const db = connectDb(database.url);
   const env = { DATABASE_URL: database.url, HEADGATE_DATA_DIR: folders() };

@@ -31,7 +31,7 @@ async function examine(env: Record<string, string>) {
 }
 
 describe('headgate doctor', () => {
-  it('names each thing that is wrong, and tells no secret', async () => {
+  it('names each problem, and prints no secret', async () => {
     const enginesDir = folders();
     writeFileSync(join(enginesDir, 'a.yaml'), engineFile('a').replace('driver: process', 'driver: hamster'));
     const dataDir = folders();
@@ -54,7 +54,7 @@ describe('headgate doctor', () => {
     expect(found.stdout).not.toContain('hidden');
   });
 
-  it('finds engines whose program or Docker engine is not there', async () => {
+  it('reports engines whose program or Docker engine is missing', async () => {
     const enginesDir = folders();
     const process = engineFile('a').replace(/command: .*/, 'command: ["no-such-vllm", "--uds", "{socket}"]');
     writeFileSync(join(enginesDir, 'a.yaml'), process);
@@ -70,7 +70,7 @@ describe('headgate doctor', () => {
     });
   });
 
-  it('says what a Docker engine without the NVIDIA runtime lacks for engines that need GPUs', async () => {
+  it('reports a Docker engine without the NVIDIA runtime for engines that need GPUs', async () => {
     const [enginesDir, socket] = [folders(), join(folders(), 'docker.sock')];
     let runtimes: object = { runc: {} };
     const docker = createServer((_, response) => {
@@ -97,7 +97,7 @@ describe('headgate doctor', () => {
     docker.close();
   });
 
-  it('finds a folder that keeps PostgreSQL from its data', { tags: 'root' }, async () => {
+  it('reports a folder that PostgreSQL cannot enter', { tags: 'root' }, async () => {
     const closed = folders();
     chmodSync(closed, 0o700);
     const { wrong } = await examine({ HEADGATE_DATA_DIR: join(closed, 'data'), HEADGATE_ENGINES_DIR: folders() });
@@ -107,7 +107,7 @@ describe('headgate doctor', () => {
     expect(opened.wrong).toEqual({});
   });
 
-  it('tries what applies stacks and what holds it, and says what to do about each wall that is not there', async () => {
+  it('checks the program and limits of runs, and names the next step for each missing limit', async () => {
     const dataDir = folders();
     chmodSync(dataDir, 0o711);
     const look = async (env: Record<string, string>) => {
@@ -132,7 +132,7 @@ describe('headgate doctor', () => {
     ]);
   });
 
-  it('reports the age of the newest backup, and one that is overdue as wrong', async () => {
+  it('reports the age of the newest backup, and an overdue one as wrong', async () => {
     const database = await processes.database();
     const look = async () => {
       const { checks } = await examine({ DATABASE_URL: database, HEADGATE_ENGINES_DIR: folders() });
@@ -215,13 +215,13 @@ describe('headgate doctor', () => {
     await db.close();
   });
 
-  it('looks at the rest, where a setting is wrong, as far as that goes', async () => {
+  it('runs the other checks when a setting is invalid', async () => {
     const { wrong, checks } = await examine({ PORT: 'eighty' });
     expect(wrong).toEqual({ configuration: expect.stringContaining('PORT: must be a whole number') });
     expect(checks.length).toBeGreaterThan(10);
   });
 
-  it('finds nothing wrong before the first start and beside a gateway, and changes nothing', async () => {
+  it('finds no problems before the first start and beside a gateway, and changes nothing', async () => {
     const home = processes.home();
     const env = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_ENGINES_DIR: home.enginesDir, PORT: '20003' };
     const before = await runCli(['doctor'], { env });

@@ -16,7 +16,7 @@ const processes = useProcesses();
 const bootstrap = { HEADGATE_BOOTSTRAP_KEY: givenKey };
 
 describe('the queue for a cold engine', () => {
-  it('is bounded: who finds it full gets 503 with Retry-After, and who is in it is answered', async () => {
+  it('is bounded: returns 503 with Retry-After when it is full, and answers the requests in it', async () => {
     const home = processes.home({ chat: engineFile('chat', { flags: ['--start-delay-ms', '3000'] }) });
     const env = { ...bootstrap, HEADGATE_START_QUEUE_MAX: '3' };
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
@@ -33,8 +33,8 @@ describe('the queue for a cold engine', () => {
   });
 });
 
-describe('a start without any model', () => {
-  it('says so in one line that names the folder, and serves what is put there', async () => {
+describe('a start without models', () => {
+  it('prints one line with the engines folder, and serves a model added there after SIGHUP', async () => {
     const home = processes.home({});
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: bootstrap });
     const client = clientOf(await gateway.url());
@@ -47,7 +47,7 @@ describe('a start without any model', () => {
 });
 
 describe('an idle engine', () => {
-  it('is stopped after its idle_seconds, and the next request starts it cold', async () => {
+  it('stops after its idle_seconds, and the next request starts it cold', async () => {
     const home = processes.home({ chat: engineFile('chat', { lines: ['idle_seconds: 3'] }) });
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: bootstrap });
     const client = clientOf(await gateway.url());
@@ -65,7 +65,7 @@ describe('an idle engine', () => {
     expect(onlyEngine(home.dataDir).pid).not.toBe(first.pid);
   });
 
-  it('is not idle while a request runs for longer than that', async () => {
+  it('keeps running during a request longer than idle_seconds', async () => {
     const home = processes.home({ chat: engineFile('chat', { lines: ['idle_seconds: 1'] }) });
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: bootstrap });
     const client = clientOf(await gateway.url());
@@ -77,7 +77,7 @@ describe('an idle engine', () => {
 });
 
 describe('the environment of an engine', () => {
-  it('has what its file refers to and none of the gateway’s secrets', async () => {
+  it('contains the variables of its file, and no secrets of the gateway', async () => {
     const lines = ['env:', '  OWN_TOKEN: "${TOKEN_OF_THE_ENGINE}"', '  PLAIN: "as written"'];
     const home = processes.home({ chat: engineFile('chat', { lines }) });
     const redis = await startRedis();

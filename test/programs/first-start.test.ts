@@ -46,7 +46,7 @@ async function countAll(url: string): Promise<unknown> {
 }
 
 describe('the first start', () => {
-  it('on a bare machine prints a key once, with a curl line that works as it stands; later starts change nothing', async () => {
+  it('prints a key once, with a curl line that works; later starts change nothing', async () => {
     const home = processes.home();
     const first = processes.run({ home, databaseUrl: null, env: { LOG_LEVEL: 'trace' } });
     const url = await first.url();
@@ -71,7 +71,7 @@ describe('the first start', () => {
     expect(`${second.output.stdout}${second.output.stderr}`).not.toMatch(/sk-hg-|curl|Try it/);
   });
 
-  it('takes e-mail, password and key as they are set and prints none of them; later values change nothing', async () => {
+  it('uses the configured email, password and key without printing them; later values change nothing', async () => {
     const databaseUrl = await processes.database();
     // It looks like a key of ours but has no checksum.
     const key = 'sk-hg-chosen-by-hand-without-any-checksum';
@@ -123,7 +123,7 @@ describe('the first start', () => {
     await stop(gateway);
   });
 
-  it('without a chat model shows a request for another one, and none where there is no model', async () => {
+  it('prints a request for another model type without a chat model, and none without models', async () => {
     const embedding = engineFile('chat')
       .replace('task_type: chat', 'task_type: embedding')
       .replaceAll('chat', 'vectors');

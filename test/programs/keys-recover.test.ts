@@ -19,7 +19,7 @@ async function stop(gateway: GatewayProcess): Promise<void> {
 }
 
 describe('headgate keys recover', () => {
-  it('ends with 2 where there is nothing to recover, and makes nothing there', async () => {
+  it('exits with 2 when there is nothing to recover, and creates nothing', async () => {
     const none = await runCli(['keys', 'recover'], { env: { HEADGATE_DATA_DIR: folder() } });
     expect(none).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('contains no database of a') });
     const databaseUrl = await processes.database();
@@ -35,7 +35,7 @@ describe('headgate keys recover', () => {
     expect(await runCli(['keys', 'recover', 'now'])).toMatchObject({ code: 2 });
   });
 
-  it('makes a key of the built-in PostgreSQL beside the gateway that runs, and after it; others end only if asked', async () => {
+  it('creates a key with and without a running gateway; other keys are revoked only on request', async () => {
     const home = processes.home();
     const env = { HEADGATE_DATA_DIR: home.dataDir };
     const first = processes.run({ home, databaseUrl: null });
@@ -74,7 +74,7 @@ describe('headgate keys recover', () => {
     await stop(second);
   });
 
-  it('is noted in the audit log as nobody’s, and a changed first key says at the start that it has no effect', async () => {
+  it('writes an audit entry without an actor; a changed HEADGATE_BOOTSTRAP_KEY is reported as having no effect', async () => {
     const databaseUrl = await processes.database();
     const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, HEADGATE_METRICS_HOST: '127.0.0.1' };
     const first = processes.run({ home: processes.home(), databaseUrl, env });
@@ -116,7 +116,7 @@ describe('headgate keys recover', () => {
     await stop(second);
   });
 
-  it('leaves no other management key of a platform admin, however fast a stolen one makes more of them', async () => {
+  it('revokes every other management key of platform administrators, also while a stolen one creates more', async () => {
     const databaseUrl = await processes.database();
     const gateway = processes.run({
       home: processes.home(),
@@ -149,7 +149,7 @@ describe('headgate keys recover', () => {
     await stop(gateway);
   });
 
-  it('is heard of by gateways also where the clock of its machine is wrong', async () => {
+  it('takes effect in gateways at once, also when the clock of its machine is wrong', async () => {
     const databaseUrl = await processes.database();
     const gateway = processes.run({
       home: processes.home(),

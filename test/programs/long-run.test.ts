@@ -7,8 +7,8 @@ import { type Client, clientOf, givenKey, readFrames, useProcesses } from '#test
 const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };
 
-describe('the log at its finest level', () => {
-  it('has no secret, no prompt and no answer in it, whatever goes wrong', async () => {
+describe('the log at level trace', () => {
+  it('contains no secret, prompt or answer, also after errors', async () => {
     const databaseUrl = await processes.database();
     const home = processes.home();
     const settings = {
@@ -85,8 +85,8 @@ async function left(client: Client): Promise<void> {
   leaving.abort();
 }
 
-describe('a gateway that has served much', () => {
-  it('holds no more open files, and not much more memory, than one that has served little', async () => {
+describe('a gateway after thousands of requests', () => {
+  it('holds no more open files, and at most 100 MB more memory, than after a few hundred', async () => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
     const url = await gateway.url();

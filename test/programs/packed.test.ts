@@ -19,7 +19,7 @@ const npmSettings = Object.fromEntries(
 );
 
 describe('the packed package', () => {
-  it('is installed by npm i -g, and both the command and a gateway run from there', async () => {
+  it('installs with npm i -g, and runs both the command and a gateway', async () => {
     const checkout = folders();
     // Not here: for a moment JavaScript lies beside every file of the checkout.
     for (const name of ['src', 'engines', 'drizzle', 'package.json', 'README.md', '.npmrc']) {

@@ -32,8 +32,8 @@ async function stop(gateway: GatewayProcess): Promise<void> {
   expect(await gateway.exited).toEqual({ code: 0, signal: null });
 }
 
-describe('a built-in PostgreSQL that cannot come back', () => {
-  it('is tried again and again and said once, its folder stays locked, and a stop ends in order', async () => {
+describe('a built-in PostgreSQL that cannot restart', () => {
+  it('is retried and reported once, keeps its folder locked, and the gateway still stops cleanly', async () => {
     const home = processes.home();
     const gateway = run(home);
     const url = await gateway.url();
@@ -71,7 +71,7 @@ describe('a built-in PostgreSQL that cannot come back', () => {
 });
 
 describe('a built-in PostgreSQL that is killed under load', () => {
-  it('is started again, and what was seen complete is in the books once', async () => {
+  it('restarts, and every completed request is in the books once', async () => {
     const home = processes.home();
     const gateway = run(home);
     const { asked, complete } = await killPostgresUnderLoad(home, gateway);
@@ -81,7 +81,7 @@ describe('a built-in PostgreSQL that is killed under load', () => {
     expect(isAlive(last)).toBe(false);
   });
 
-  it('is started again also where it was taken over from a killed gateway', async () => {
+  it('restarts also after it was adopted from a killed gateway', async () => {
     const home = processes.home();
     const former = run(home);
     await former.url();

@@ -28,7 +28,7 @@ describe('the README', () => {
     expect(blocks[1]).toMatch(/^curl http/);
   });
 
-  it('has first steps that work as they are pasted, one line each, against a gateway that was just started', async () => {
+  it('has first steps of one line each that work when pasted for a new gateway', async () => {
     const id = 'standin-chat';
     const gateway = processes.run({ home: processes.home({ [id]: engineFile(id) }), databaseUrl: null });
     const url = await gateway.url();
@@ -56,7 +56,7 @@ describe('the README', () => {
     expect(lines.filter((line) => line.startsWith('usage,'))).toHaveLength(2);
   });
 
-  it('opens a second organization, with a key and credit of its own, and suspends it, line by line', async () => {
+  it('creates a second organization with its own key and credit, and suspends it, line by line', async () => {
     const id = 'standin-chat';
     const gateway = processes.run({ home: processes.home({ [id]: engineFile(id) }), databaseUrl: null });
     const url = await gateway.url();
@@ -84,7 +84,7 @@ describe('the README', () => {
     expect((await clientOf(url, secret).chat({ model: id })).status).toBe(403);
   });
 
-  it('names no setting of the command’s that stops a start', async () => {
+  it('uses settings of the command that a gateway ignores at its start', async () => {
     const env = { HEADGATE_API_KEY: 'not a key', HEADGATE_URL: 'nowhere' };
     const gateway = processes.run({ home: processes.home(), databaseUrl: await processes.database(), env });
     await gateway.url();
@@ -92,7 +92,7 @@ describe('the README', () => {
     expect(await gateway.exited).toEqual({ code: 0, signal: null });
   });
 
-  it('says the version by both programs, and refuses words that a gateway does not take', async () => {
+  it('belongs to programs that print --version, and a gateway that exits with 2 for an unknown argument', async () => {
     const { version }: { version: string } = JSON.parse(readFileSync(join(repository, 'package.json'), 'utf8'));
     const of = (...words: string[]) => run(process.execPath, words, { cwd: repository });
     for (const program of ['src/programs/headgate.js', 'src/programs/start.js'])

@@ -52,7 +52,7 @@ const swarmEngine = JSON.stringify({
   args: ['acme/chat', '--max-model-len', '8192'],
 });
 
-describe('a start is refused with one sentence that names the variable, and makes nothing:', () => {
+describe('a start with an invalid setting', () => {
   it.each([
     ['PORT', '65536', /^PORT: must be between 0 and 65535\.$/m],
     ['PORT', 'http', /^PORT: must be a whole number\.$/m],
@@ -82,13 +82,13 @@ describe('a start is refused with one sentence that names the variable, and make
     ['HEADGATE_OF_ANOTHER_PROGRAM', 'x', /^HEADGATE_OF_ANOTHER_PROGRAM: unknown setting\.$/m],
     ['HEADGATE_ENGINES_DIR', '/var/no-such-folder', /^HEADGATE_ENGINES_DIR: .*no-such-folder.*cannot be read/m],
     ['HOST', '203.0.113.1', /^HOST: cannot listen on 203\.0\.113\.1/m],
-  ])('%s=%s', async (name, value, sentence) => {
+  ])('rejects %s=%s with one sentence, and creates nothing', async (name, value, sentence) => {
     const home = processes.home();
     expect(await refusalOf({ home, databaseUrl: nowhere, env: { [name]: value } })).toMatch(sentence);
     expectNothingMade(home);
   });
 
-  it('PORT that is taken, before PostgreSQL is set up', async () => {
+  it('rejects a PORT in use before PostgreSQL is set up', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const address = other.address();
@@ -100,7 +100,7 @@ describe('a start is refused with one sentence that names the variable, and make
     expectNothingMade(home);
   });
 
-  it('PORT that was taken in the last moment: no key is made that nobody would be told', async () => {
+  it('rejects a PORT taken at the last moment, and creates no key', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const address = other.address();
@@ -129,7 +129,7 @@ describe('a start is refused with one sentence that names the variable, and make
     other.close();
   });
 
-  it('an engine file with a wrong field, by file, line and field', async () => {
+  it('names file, line and field of an invalid field in an engine file', async () => {
     const home = processes.home({ chat: engineFile('chat').replace('context_length: 8192', 'context_length: many') });
     expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(
       /^HEADGATE_ENGINES_DIR: engines\/chat\.yaml:6: context_length: \S/,
@@ -137,7 +137,7 @@ describe('a start is refused with one sentence that names the variable, and make
     expectNothingMade(home);
   });
 
-  it('runs in containers where there is a swarm, and nothing says which of its nodes take them', async () => {
+  it('rejects runs in containers on a swarm without swarm.gates', async () => {
     const env = { HEADGATE_RUNS_IMAGE: 'headgate-runs:1' };
     const sentence = /^HEADGATE_RUNS_IMAGE: .*cannot be services of a swarm\. Set swarm\.gates in hosts\.yaml to /;
     const home = processes.home();
@@ -161,7 +161,7 @@ describe('a start is refused with one sentence that names the variable, and make
     expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(/^DATABASE_URL: /);
   });
 
-  it('a data folder that cannot be made', async () => {
+  it('rejects a data folder that cannot be created', async () => {
     const home = processes.home();
     writeFileSync(join(home.dir, 'file'), '');
     const dataDir = join(home.dir, 'file', 'data');
@@ -172,7 +172,7 @@ describe('a start is refused with one sentence that names the variable, and make
 });
 
 describe('a PostgreSQL that cannot be set up', () => {
-  it('is refused with one sentence that holds its own reason', async () => {
+  it('fails with one sentence that includes the error of initdb', async () => {
     const home = processes.home();
     // No file of more than 200 blocks of half a kilobyte, which the gateway does without and PostgreSQL does not.
     const command = ['sh', '-c', `ulimit -f 200; exec "${process.execPath}" src/programs/start.js`];
@@ -182,8 +182,8 @@ describe('a PostgreSQL that cannot be set up', () => {
   });
 });
 
-describe('a database that cannot be used is refused with one sentence that does not tell the password:', () => {
-  it('a server that is not there, by address and by name', async () => {
+describe('a start with an unusable database', () => {
+  it('names the error of an unreachable server, by address and by name', async () => {
     const home = processes.home();
     expect(await refusalOf({ home, databaseUrl: nowhere })).toMatch(
       /^DATABASE_URL: the database cannot be used \(.*ECONNREFUSED/,
@@ -199,7 +199,7 @@ describe('a database that cannot be used is refused with one sentence that does 
     );
   });
 
-  it('a program that closes each connection without a word, as a proxy without a database does', async () => {
+  it('names a server that closes each connection, such as a proxy without a database', async () => {
     const other = createServer((socket) => {
       socket.on('error', () => undefined);
       socket.on('data', () => socket.end());
@@ -214,7 +214,7 @@ describe('a database that cannot be used is refused with one sentence that does 
     other.close();
   });
 
-  it('an IPv6 address, and the folder of a socket, are understood as they stand', async () => {
+  it('accepts an IPv6 address and a socket folder as they are written', async () => {
     const home = processes.home();
     expect(await refusalOf({ home, databaseUrl: nowhere.replace('127.0.0.1', '[::1]') })).toMatch(
       /^DATABASE_URL: the database cannot be used \(connect \w+ ::1:9/,
@@ -225,7 +225,7 @@ describe('a database that cannot be used is refused with one sentence that does 
     );
   });
 
-  it('a wrong password', async () => {
+  it('names a wrong password without printing it', async () => {
     const url = new URL(await processes.database());
     url.password = 'hidden-password';
     expect(await refusalOf({ home: processes.home(), databaseUrl: url.href })).toMatch(
@@ -233,14 +233,14 @@ describe('a database that cannot be used is refused with one sentence that does 
     );
   });
 
-  it('a database that is not there', async () => {
+  it('names a database that does not exist', async () => {
     const databaseUrl = otherDatabase(await processes.database(), 'no_such_database');
     expect(await refusalOf({ home: processes.home(), databaseUrl })).toMatch(
       /^DATABASE_URL: the database cannot be used \(database "no_such_database" does not exist/,
     );
   });
 
-  it('a database that a newer version has migrated, by both versions and the migration', async () => {
+  it('rejects a database migrated by a newer version, with that version and its migration', async () => {
     const databaseUrl = await processes.database();
     const db = connectDb(databaseUrl);
     await db.sql`insert into drizzle.__drizzle_migrations (hash, created_at, name, version)
@@ -253,7 +253,7 @@ describe('a database that cannot be used is refused with one sentence that does 
 });
 
 describe('a data folder', () => {
-  it('with the built-in PostgreSQL that another gateway uses is refused, by its process; that gateway is not disturbed', async () => {
+  it('of a running gateway with the built-in PostgreSQL is rejected with its process id, and that gateway continues', async () => {
     const home = processes.home();
     const first = processes.run({ home, databaseUrl: null });
     const url = await first.url();

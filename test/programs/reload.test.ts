@@ -6,7 +6,7 @@ const processes = useProcesses();
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };
 
 describe('SIGHUP', () => {
-  it('with a mistake in a file changes nothing and says where it is; mended, the files are gone by', async () => {
+  it('with an invalid file changes nothing and names the line; with the fixed file it applies all files', async () => {
     const home = processes.home({ chat: engineFile('chat') });
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
     const client = clientOf(await gateway.url());

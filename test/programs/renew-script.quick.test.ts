@@ -83,7 +83,7 @@ describe('renew.sh', () => {
     expect(containers()).toEqual(['new1', 'new2', 'new3']);
   });
 
-  it('makes the gateway that is missing when a renewal that failed is repeated', () => {
+  it('creates the missing gateway when a failed renewal is repeated', () => {
     have({ old1: true, old2: true, old3: true });
     // As where a file of a secret is missing: Compose makes no container, once one was removed.
     writeFileSync(join(folder, 'fails-without-old1'), '');
@@ -94,14 +94,14 @@ describe('renew.sh', () => {
     expect(containers()).toEqual(['new2', 'new3', 'new4']);
   });
 
-  it('renews a gateway that takes no requests before those that do, and names the new ones that it waits for', () => {
+  it('renews a gateway that is not ready first, and names the new ones that it waits for', () => {
     have({ old1: true, old2: false, old3: true });
     const { stopped, stdout } = renew();
     expect(stopped).toEqual(['stop old2', 'stop old1', 'stop old3']);
     expect(stdout).toContain('docker logs new1');
   });
 
-  it('refuses where no gateway of the files runs', () => {
+  it('fails when no gateway of the files runs', () => {
     const { status, stderr } = renew();
     expect(status).toBe(1);
     expect(stderr).toContain('No gateway of these files runs');
@@ -113,7 +113,7 @@ describe('renew.sh', () => {
     ['', { COMPOSE_FILE: 'compose/compose.yaml:compose/compose.gateways.yaml' }],
     ['', { COMPOSE_FILE: 'compose/compose.yaml;compose/compose.gateways.yaml', COMPOSE_PATH_SEPARATOR: ';' }],
   ] as const)(
-    'refuses "%s" with %o where the gateways were started with more files, and names them',
+    'rejects "%s" with %o when the gateways were started with more files, and names them',
     ([line, settings]) => {
       have({ old1: true, old2: true, old3: true });
       startedWith(
@@ -134,7 +134,7 @@ describe('renew.sh', () => {
     },
   );
 
-  it('reads each form in which Compose takes files, and passes over other arguments', () => {
+  it('reads files in every form that Compose accepts, and ignores other arguments', () => {
     have({ old1: true });
     startedWith('/srv/headgate/compose/one.yaml', '/srv/headgate/compose/two.yaml');
     const line = '--env-file compose/.env --file=compose/one.yaml --file two.yaml -p headgate';
@@ -142,7 +142,7 @@ describe('renew.sh', () => {
     expect(renew('--env-file two.yaml.env -f one.yaml -p two')).toMatchObject({ status: 1 });
   });
 
-  it('renews where the folder of the files has a blank, and where nothing names files', () => {
+  it('renews when the folder of the files has a blank, and when no files are named', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/my gate/compose/one.yaml', '/srv/my gate/compose/two.yaml');
     expect(renew()).toMatchObject({ status: 0 });
@@ -152,7 +152,7 @@ describe('renew.sh', () => {
     expect(renew('')).toMatchObject({ status: 0 });
   });
 
-  it('renews where the paths of the files have commas', () => {
+  it('renews when the paths of the files have commas', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/gate,eu/compose/one.yaml', '/srv/gate,eu/compose/two,more.yaml');
     expect(renew('-f one.yaml -f two,more.yaml')).toMatchObject({ status: 0 });
@@ -161,7 +161,7 @@ describe('renew.sh', () => {
     expect(stderr).toContain('A file is missing: /srv/gate,eu/compose/two,more.yaml.');
   });
 
-  it('renews with the files of a clone that was moved, and with a file more', () => {
+  it('renews with the files of a moved clone, and with an additional file', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/before/compose/one.yaml', '/srv/before/compose/two.yaml');
     expect(renew('-f /srv/after/compose/one.yaml -f /srv/after/compose/two.yaml -f own.yaml')).toMatchObject({

@@ -31,7 +31,7 @@ async function insertRuns(statuses: readonly string[]): Promise<void> {
 
 const runs = () => db.sql`select status, failure_code, ended_at is not null as ended from runs order by status`;
 
-it('runs that wait or go on are named, and end where that is asked, none that has ended', async () => {
+it('names pending and running runs, ends them with "end", and leaves ended ones', async () => {
   await insertRuns(['PENDING', 'PLANNING', 'APPLYING', 'CANCELING', 'APPLIED', 'FAILED']);
   const before = await runs();
   await expect(decidePending(db.sql, null)).rejects.toThrow('4 runs of stacks');
@@ -51,12 +51,12 @@ it('runs that wait or go on are named, and end where that is asked, none that ha
   await expect(decidePending(db.sql, null)).resolves.toBeUndefined();
 });
 
-it('a database that is older than what may be pending has none of it', async () => {
+it('finds no pending work in a database older than the tables for it', async () => {
   await db.sql`drop table batches, runs, alert_events cascade`;
   await expect(decidePending(db.sql, null)).resolves.toBeUndefined();
 });
 
-it('nothing that nobody would be told is pending', async () => {
+it('finds no pending alert without a recipient', async () => {
   const organization = randomUUID();
   await db.sql`
     insert into alert_events (id, organization_id, type, data, created_at)

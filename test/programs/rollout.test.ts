@@ -19,8 +19,8 @@ const env = { HEADGATE_BOOTSTRAP_KEY: givenKey, TEST_SECRET: secret };
 const chat = (...flags: string[]) =>
   engineFile('chat', { flags, lines: ['idle_seconds: 1', 'env: { HF_TOKEN: "${TEST_SECRET}" }'] });
 
-describe('a gateway that is started again after a rollout was refused', () => {
-  it('answers by the definition before, also once that was stopped for being idle, and keeps no secret', async () => {
+describe('a gateway restarted after a rejected rollout', () => {
+  it('answers with the previous definition, also after an idle stop, and stores no secret', async () => {
     const home = processes.home({ chat: chat() });
     const databaseUrl = await processes.database();
     const first = processes.run({ home, databaseUrl, env });

@@ -15,7 +15,7 @@ function program(dir: string, version = '1.9.9'): { readonly path: string; calls
   return { path, calls: () => (existsSync(notes) ? readFileSync(notes, 'utf8').trim().split('\n') : []) };
 }
 
-it('asks once what is named, and says with what stacks are applied and what holds them', async () => {
+it('runs the configured program once, and logs its version and the limits of runs', async () => {
   const home = processes.home();
   const { path, calls } = program(home.dir);
   const env = { HEADGATE_TERRAFORM_BIN: path, HEADGATE_BOOTSTRAP_KEY: givenKey };
@@ -29,7 +29,7 @@ it('asks once what is named, and says with what stacks are applied and what hold
   expect(calls()).toEqual(['version']);
 });
 
-it.each(['0.15.5', '1.3.10'])('applies nothing with Terraform %s, which is too old, and says so', async (version) => {
+it.each(['0.15.5', '1.3.10'])('applies no stacks with Terraform %s, and logs that it is too old', async (version) => {
   const home = processes.home();
   const { path } = program(home.dir, version);
   const env = { HEADGATE_TERRAFORM_BIN: path, HEADGATE_BOOTSTRAP_KEY: givenKey };
@@ -42,7 +42,7 @@ it.each(['0.15.5', '1.3.10'])('applies nothing with Terraform %s, which is too o
   expect(await asked.text()).toContain(problem);
 });
 
-it('starts no program while nobody applies stacks and no setting is about them', async () => {
+it('runs no program until stacks are used, when no setting is about them', async () => {
   const home = processes.home();
   const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };
   const gateway = processes.run({ home, databaseUrl: await processes.database(), env });

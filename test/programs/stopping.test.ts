@@ -54,8 +54,8 @@ function groupMembers(leader: number): number[] {
 
 const stopping = (gateway: GatewayProcess): Promise<unknown> => gateway.printed(/"msg":"stopping"/);
 
-describe('a gateway that has HEADGATE_DRAIN_SECONDS', () => {
-  it('says at /readyz that it stops, and answers with Connection: close, before it closes its port', async () => {
+describe('a gateway with HEADGATE_DRAIN_SECONDS', () => {
+  it('returns 503 draining at /readyz, and answers with Connection: close, before it closes its port', async () => {
     const home = processes.home();
     const drain = { HEADGATE_DRAIN_SECONDS: '600' };
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: { ...env, ...drain } });
@@ -82,7 +82,7 @@ describe('a gateway that has HEADGATE_DRAIN_SECONDS', () => {
     expect(await gateway.exited).toEqual(cleanExit);
   });
 
-  it('closes its port by itself after that time', async () => {
+  it('closes its port after that time', async () => {
     const drain = { HEADGATE_DRAIN_SECONDS: '1' };
     const gateway = processes.run({
       home: processes.home(),
@@ -97,11 +97,11 @@ describe('a gateway that has HEADGATE_DRAIN_SECONDS', () => {
   });
 });
 
-describe('Ctrl-C', () => {
+describe('a stop signal', () => {
   it.each([
     ['SIGINT to the process group, as a terminal does', 'SIGINT', 'group'],
     ['SIGTERM to the process alone', 'SIGTERM', 'process'],
-  ] as const)('%s: a running stream is finished, then engines and PostgreSQL end', async (_, name, target) => {
+  ] as const)('%s: finishes a running stream, then stops engines and PostgreSQL', async (_, name, target) => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: null, env });
     const url = await gateway.url();
@@ -122,7 +122,7 @@ describe('Ctrl-C', () => {
     expect(gateway.output.stderr).toBe('');
   });
 
-  it('finishes a running JSON request, and a client that sits on an idle connection does not hold it up', async () => {
+  it('finishes a running JSON request, and waits for no idle connection', async () => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
     const client = clientOf(await gateway.url());
@@ -140,7 +140,7 @@ describe('Ctrl-C', () => {
     expect(await gateway.exited).toEqual(cleanExit);
   });
 
-  it('ends what still runs after HEADGATE_SHUTDOWN_SECONDS with an error frame and [DONE], booked to the token', async () => {
+  it('ends requests after HEADGATE_SHUTDOWN_SECONDS with an error frame and [DONE], charged to the last token', async () => {
     const home = processes.home();
     const databaseUrl = await processes.database();
     const gateway = processes.run({ home, databaseUrl, env: { ...env, HEADGATE_SHUTDOWN_SECONDS: '1' } });
@@ -176,7 +176,7 @@ describe('Ctrl-C', () => {
     expect(pids.filter(isAlive)).toEqual([]);
   });
 
-  it('three times ends the process at once, whatever still runs; the next start takes that over', async () => {
+  it('three times ends the process at once; the next start adopts what still runs', async () => {
     const home = processes.home({ chat: engineFile('chat', { flags: ['--ignore-sigterm'] }) });
     const databaseUrl = await processes.database();
     const gateway = processes.run({ home, databaseUrl, env });
@@ -191,7 +191,7 @@ describe('Ctrl-C', () => {
     expect(onlyEngine(home.dataDir)).toEqual(engine);
   });
 
-  it('of "npm start", which passes it on a second time, is one wish and lets a running stream finish', async () => {
+  it('with "npm start", which forwards it again, counts once and lets a running stream finish', async () => {
     const home = processes.home();
     const command = ['npm', 'start', '--loglevel=error'];
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env, command, cwd: repository });
@@ -208,7 +208,7 @@ describe('Ctrl-C', () => {
     expect(gateway.output.stdout).not.toContain('at once');
   });
 
-  it('to npm alone, as supervisors send it, ends the gateway and not only npm', async () => {
+  it('sent only to npm, as supervisors do, stops the gateway too', async () => {
     const command = ['npm', 'start', '--loglevel=error'];
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env, command, cwd: repository });
@@ -222,7 +222,7 @@ describe('Ctrl-C', () => {
     expect(gateway.output.stdout).toContain('"msg":"stopping"');
   });
 
-  it('while an engine starts answers who waits for it, and ends that engine', async () => {
+  it('while an engine starts returns 503 to waiting requests, and stops that engine', async () => {
     const home = processes.home({ chat: engineFile('chat', { flags: ['--start-delay-ms', '600000'] }) });
     const hasty = { ...env, HEADGATE_SHUTDOWN_SECONDS: '1' };
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env: hasty });
@@ -235,7 +235,7 @@ describe('Ctrl-C', () => {
     expect(isAlive(engine.pid)).toBe(false);
   });
 
-  it('in the middle of the first start leaves nothing running, and the next start is a first start', async () => {
+  it('during the first start leaves nothing running, and the next start is a first start', async () => {
     const home = processes.home();
     mkdirSync(home.dataDir);
     const watcher = watch(home.dataDir);
@@ -250,7 +250,7 @@ describe('Ctrl-C', () => {
     await second.printed(/^ {2}sk-hg-\S+$/m);
   });
 
-  it('while PostgreSQL is being set up is no failure of PostgreSQL', async () => {
+  it('while PostgreSQL is being set up is not reported as a failure of PostgreSQL', async () => {
     const home = processes.home();
     const first = processes.run({ home, databaseUrl: null });
     const folder = join(home.dataDir, 'postgres');
@@ -266,7 +266,7 @@ describe('Ctrl-C', () => {
 });
 
 describe('a signal while a start waits for its database', () => {
-  it('ends it when that says nothing', async () => {
+  it('stops a start whose database does not answer', async () => {
     const silent = createServer((socket) => void socket.on('error', () => undefined));
     await once(silent.listen(0, '127.0.0.1'), 'listening');
     const { port } = silent.address() as AddressInfo;
@@ -279,7 +279,7 @@ describe('a signal while a start waits for its database', () => {
     silent.close();
   });
 
-  it('ends it when somebody else migrates that', async () => {
+  it('stops a start that waits for migrations of another process', async () => {
     const databaseUrl = await processes.database();
     const sql = postgres(databaseUrl, { max: 2, onnotice: () => undefined });
     const other = await sql.reserve();
@@ -299,8 +299,8 @@ describe('a signal while a start waits for its database', () => {
   });
 });
 
-describe('a start whose output nobody reads', () => {
-  it('serves all the same, and ends as always', async () => {
+describe('a start with a closed output', () => {
+  it('serves requests, and stops cleanly', async () => {
     const home = processes.home();
     const port = await freePort();
     const script = `{ "${process.execPath}" src/programs/start.js; echo "ended with $?" >&2; } | true`;

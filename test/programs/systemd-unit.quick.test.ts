@@ -24,8 +24,8 @@ function analyze(...args: readonly string[]): { readonly status: number | null; 
   }
 }
 
-describe('the unit for systemd', () => {
-  it('starts what npm start starts', () => {
+describe('the systemd unit', () => {
+  it('starts the same program as npm start', () => {
     const { scripts } = JSON.parse(readFileSync(`${root}package.json`, 'utf8')) as { scripts: Record<string, string> };
     const [, command = ''] = /^exec node (.*)$/.exec(scripts['start'] ?? '') ?? [];
     expect(command).not.toBe('');
@@ -41,17 +41,17 @@ describe('the unit for systemd', () => {
     expect(command).toContain(`-- ${valueOf('WorkingDirectory')}/node_modules/.bin/node src/programs/headgate.js "$@"`);
   });
 
-  it('may write its own folder alone, which is the one of its data', () => {
+  it('can write only its state folder, which is the data folder', () => {
     expect(valueOf('ProtectSystem')).toBe('strict');
     expect(valueOf('Environment')).toContain(`HEADGATE_DATA_DIR=/var/lib/${valueOf('StateDirectory')}`);
     expect(unit).not.toMatch(/^ReadWritePaths=/m);
   });
 
-  it('keeps the devices of GPUs and what Node and CUDA compile', () => {
+  it('allows GPU devices and code compiled by Node and CUDA', () => {
     for (const name of ['PrivateDevices', 'DevicePolicy', 'MemoryDenyWriteExecute']) expect(valueOf(name)).toBe('');
   });
 
-  it('is understood by systemd', { tags: 'systemd' }, () => {
+  it('passes systemd-analyze verify and security', { tags: 'systemd' }, () => {
     expect(analyze('verify')).toEqual({ status: 0, said: '' });
     expect(analyze('security', '--offline=true', '--threshold=40')).toMatchObject({ status: 0 });
   });

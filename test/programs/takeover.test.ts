@@ -27,8 +27,8 @@ async function stop(gateway: GatewayProcess): Promise<void> {
   expect(await gateway.exited).toEqual({ code: 0, signal: null });
 }
 
-describe('after a kill -9 of the gateway', () => {
-  it('the next start takes over engine and PostgreSQL, starts nothing twice, and stops both at its end', async () => {
+describe('a start after kill -9 of the gateway', () => {
+  it('adopts engine and PostgreSQL, starts nothing twice, and stops both at its end', async () => {
     const home = processes.home();
     const first = processes.run({ home, databaseUrl: null, env });
     const firstClient = clientOf(await first.url());
@@ -56,7 +56,7 @@ describe('after a kill -9 of the gateway', () => {
     expect([engine.pid, postgres].filter(isAlive)).toEqual([]);
   });
 
-  it('a start with another engine file ends the old engine, and one without it as well', async () => {
+  it('stops an engine whose file has changed, and one that is disabled', async () => {
     const home = processes.home({ chat: engineFile('chat'), other: engineFile('other') });
     const databaseUrl = await processes.database();
     const first = processes.run({ home, databaseUrl, env });
@@ -78,7 +78,7 @@ describe('after a kill -9 of the gateway', () => {
     await stop(second);
   });
 
-  it('in mid-stream the request that was cut is not billed, and its engine ends the work', async () => {
+  it('bills nothing for the stream that was cut, and the engine ends its work', async () => {
     const home = processes.home();
     const databaseUrl = await processes.database();
     const first = processes.run({ home, databaseUrl, env });
@@ -97,8 +97,8 @@ describe('after a kill -9 of the gateway', () => {
   });
 });
 
-describe('an engine that is killed', () => {
-  it('while it is idle is started again, and the next request is answered', async () => {
+describe('a killed engine', () => {
+  it('restarts when it was idle, and the next request is answered', async () => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
     const client = clientOf(await gateway.url());
@@ -112,7 +112,7 @@ describe('an engine that is killed', () => {
     await stop(gateway);
   });
 
-  it('in mid-stream ends the stream with an error frame and [DONE], billed; the next request is answered', async () => {
+  it('ends its stream with an error frame and [DONE], billed; the next request is answered', async () => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: await processes.database(), env });
     const client = clientOf(await gateway.url());

@@ -56,14 +56,14 @@ describe('headgate verify-books --expect', () => {
   const secondsBefore = (heads: string, seconds: number): string =>
     `'${JSON.parse(readFileSync(heads, 'utf8')).taken_at}'::timestamptz - interval '${seconds} s'`;
 
-  it('ends with 1 when heads were lost and no change of the history is noted since', async () => {
+  it('exits with 1 when entries are missing and no history change was recorded since the heads were taken', async () => {
     await noteChange(`now() - interval '1 hour'`);
     const { id, verify } = await loseLast();
     const result = await verify();
     expect(result).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
   });
 
-  it('ends with 1 when the history changed later, behind a moment that the heads were taken before', async () => {
+  it('exits with 1 when the history changed only after the heads were taken', async () => {
     const { id, verify } = await loseLast();
     await noteChange('now()', 'server');
     await noteChange('now()');
@@ -72,7 +72,7 @@ describe('headgate verify-books --expect', () => {
     expect(result.stdout).not.toContain("PostgreSQL's history changed");
   });
 
-  it('ends with 3 where nobody knows from which moment on commits were lost', async () => {
+  it('exits with 3 when the time of the lost commits is unknown', async () => {
     const { id, expecting, verify } = await loseLast();
     await noteChange(`'-infinity'`);
     expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('an unknown time') });
@@ -80,7 +80,7 @@ describe('headgate verify-books --expect', () => {
     expect(JSON.parse(json.stdout).history_changes).toMatchObject([{ change: 'rewound', known_at: null }]);
   });
 
-  it('ends with 3 and says DIFFERS when commits from before the heads were taken may be lost', async () => {
+  it('exits with 3 and DIFFERS when commits from before the heads were taken may be lost', async () => {
     const { id, expecting, verify } = await loseLast();
     await noteChange(secondsBefore(expecting, 2));
     const result = await verify();
@@ -102,14 +102,14 @@ describe('headgate verify-books --expect', () => {
     expect(heads).toMatchObject({ code: 3, stderr: expect.stringContaining('differ from the expected heads') });
   });
 
-  it('ends with 1 when something else is wrong beside', async () => {
+  it('exits with 1 when there is another problem beside the history change', async () => {
     const { id, expecting, verify } = await loseLast();
     await noteChange(secondsBefore(expecting, 2));
     await tamper(`update wallets set balance = balance + 1 where organization_id = '${parseId('org', id)}'`);
     expect(await verify()).toMatchObject({ code: 1, stdout: expect.stringContaining(`${id}  ALTERED`) });
   });
 
-  it('ends with 1 for heads that do not say when they were taken', async () => {
+  it('exits with 1 for heads without the time at which they were taken', async () => {
     const { expecting, verify } = await loseLast();
     await noteChange(secondsBefore(expecting, 2));
     const { taken_at: _takenAt, ...older } = JSON.parse(readFileSync(expecting, 'utf8')) as Record<string, unknown>;
@@ -118,7 +118,7 @@ describe('headgate verify-books --expect', () => {
     expect(await verify(path)).toMatchObject({ code: 1 });
   });
 
-  it('ends with 3 after the restore of a backup from before the heads were taken', async () => {
+  it('exits with 3 after the restore of a backup from before the heads were taken', async () => {
     const file = join(folder(), 'backup');
     const organizationId = await bench.openWallet(5n);
     expect(await run(['backup', file])).toMatchObject({ code: 0 });

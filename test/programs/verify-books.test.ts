@@ -50,7 +50,7 @@ describe('headgate verify-books', () => {
 
   const le = (id: string | undefined): string => formatId('le', id ?? '');
 
-  it('ends with 2 where it cannot read: no database, a strange one, an organization that is not there', async () => {
+  it('exits with 2 without a database, with a foreign one, and for an unknown organization', async () => {
     const away = await runCli(['verify-books'], { env: { DATABASE_URL: 'postgres://a:b@127.0.0.1:1/none' } });
     expect(away).toMatchObject({
       code: 2,
@@ -69,7 +69,7 @@ describe('headgate verify-books', () => {
     expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('contains no database of a gateway') });
   });
 
-  it('ends with 2 for an --expect that is not what --heads prints', async () => {
+  it('exits with 2 for an --expect file that is not the output of --heads', async () => {
     const path = join(folder(), 'heads.json');
     expect(await verify('--expect', path)).toMatchObject({
       code: 2,
@@ -82,7 +82,7 @@ describe('headgate verify-books', () => {
     });
   });
 
-  it('ends with 0 and has a line for an organization whose books hold', async () => {
+  it('exits with 0 and prints a line for an organization whose books verify', async () => {
     const { organizationId } = await openBooks();
     const result = await verifyOf(organizationId);
     expect(result).toMatchObject({ code: 0, stderr: '' });
@@ -188,7 +188,7 @@ describe('headgate verify-books', () => {
     ],
   ];
 
-  it.each(tamperings)('ends with 1 and names %s', async (_what, statements, line) => {
+  it.each(tamperings)('exits with 1 and names %s', async (_what, statements, line) => {
     const books = await openBooks();
     await tamper(statements(books));
     const result = await verifyOf(books.organizationId);
@@ -197,7 +197,7 @@ describe('headgate verify-books', () => {
     expect(result.code).toBe(1);
   });
 
-  it('shows a history that was taken back or written anew only beside heads that were kept', async () => {
+  it('reports a shortened or rewritten history only with --expect', async () => {
     const [cut, anew] = [await openBooks(), await bench.openWallet(5n)];
     const path = join(folder(), 'heads.json');
     const heads = await verify('--heads');
@@ -221,7 +221,7 @@ describe('headgate verify-books', () => {
     }
   });
 
-  it('reads the built-in PostgreSQL of a data folder, also while a gateway has it', async () => {
+  it('reads the built-in PostgreSQL of a data folder, also while a gateway uses it', async () => {
     const dataDir = folder();
     chmodSync(dataDir, 0o711);
     const log = createLog('silent');

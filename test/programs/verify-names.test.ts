@@ -47,12 +47,12 @@ async function afterTampering(statements: string, undo: string): Promise<CliResu
   }
 }
 
-describe('headgate verify-books', () => {
-  it('holds for what a gateway has booked, with a cache hit', async () => {
+describe('headgate verify-books for requests of a gateway', () => {
+  it('passes, with a cache hit among them', async () => {
     expect(await verify()).toMatchObject({ code: 0, stdout: expect.stringContaining('all hold') });
   });
 
-  it('names the record whose tokens were altered, with every sum of them', async () => {
+  it('names a record whose tokens and sums were altered together', async () => {
     const alter = (by: string): string =>
       `update usage_requests set output_tokens = output_tokens ${by} where id = '${ids[0]}';
        update usage_hourly set output_tokens = output_tokens ${by}; update usage_daily set output_tokens = output_tokens ${by}`;
@@ -81,13 +81,13 @@ describe('headgate verify-books', () => {
     ['usage_requests set choices =', '-3', 'null', /-3 answers to each prompt/],
     ['usage_requests set choices =', '1', 'null', /1 answers to each prompt/],
     ['usage_requests set choices =', '32767', 'null', /32767 answers to each prompt/],
-  ])('names the record of %s %s', async (column, altered, was, said) => {
+  ])('names the record after "update %s %s"', async (column, altered, was, said) => {
     const { code, stdout } = await afterTampering(`update ${column} ${altered}`, `update ${column} ${was}`);
     expect([code, stdout]).toEqual([1, expect.stringMatching(said)]);
     expect(stdout).toContain(ids[0]);
   });
 
-  it('finds usage whose key was exchanged for another one, and one whose price is gone', async () => {
+  it('reports usage whose key was replaced, and a record whose price is missing', async () => {
     const [used] = await gateway.db.sql<{ key: number; price_version: number; id: string; price: string }[]>`
       select r.key, r.price_version, k.id::text, p.id::text as price from usage_requests r
       join usage_ids k on k.code = r.key join usage_ids p on p.code = r.price_version where r.id = ${ids[0] ?? ''}`;

@@ -7,7 +7,7 @@ const processes = useProcesses();
 const folder = useFolders();
 
 describe('headgate welcome', () => {
-  it('ends with 2 where nobody can be signed in, and makes nothing there', async () => {
+  it('exits with 2 when there is no administrator to sign in, and creates nothing', async () => {
     const none = await runCli(['welcome'], { env: { HEADGATE_DATA_DIR: folder() } });
     expect(none).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('contains no database of a') });
     const empty = await runCli(['welcome'], { env: { DATABASE_URL: await processes.database() } });
@@ -19,7 +19,7 @@ describe('headgate welcome', () => {
     expect(await runCli(['welcome', 'me'])).toMatchObject({ code: 2 });
   });
 
-  it('makes a link that signs in to the gateway that runs; a first start alone prints one', async () => {
+  it('creates a link that signs in to the running gateway; only a first start prints one', async () => {
     const home = processes.home();
     const databaseUrl = await processes.database();
     const gateway = processes.run({ home, databaseUrl });

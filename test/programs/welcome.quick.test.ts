@@ -6,17 +6,14 @@ describe('the text of the first start', () => {
   it.each([
     ['http://0.0.0.0:8080', 'http://127.0.0.1:8080'],
     ['http://[::]:8080', 'http://127.0.0.1:8080'],
-  ])(
-    'of a gateway at %s has a request that works on its machine, and says what is otherwise elsewhere',
-    (url, here) => {
-      const text = firstStartText(url, 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
-      expect(text).toContain(`curl ${here}/v1/chat/completions`);
-      expect(text).toContain('elsewhere with the address of this machine');
-      expect(text).not.toContain(`curl ${url}`);
-    },
-  );
+  ])('has a local request for a gateway at %s, and a note for other machines', (url, here) => {
+    const text = firstStartText(url, 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
+    expect(text).toContain(`curl ${here}/v1/chat/completions`);
+    expect(text).toContain('elsewhere with the address of this machine');
+    expect(text).not.toContain(`curl ${url}`);
+  });
 
-  it('of a gateway at one address has that', () => {
+  it('has a request with the address of a gateway at one address', () => {
     const text = firstStartText('http://10.0.0.5:8080', 'sk-hg-x', [engineDefinition({}, { id: 'chat' })]);
     expect(text).toContain('Try it:\n\n  curl http://10.0.0.5:8080/v1/');
   });
