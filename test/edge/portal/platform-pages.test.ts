@@ -235,7 +235,7 @@ describe('a form with a file is refused', () => {
     const sent = await upload(admin, { file: new File(['no zip'], 'x.zip'), name: 'Not A Name' });
     expect(sent.status).toBe(400);
     expect(sent.text).toContain('value="Not A Name"');
-    expect((await upload(admin, { url: 'https://127.0.0.1/x.zip' })).text).toContain('not public');
+    expect((await upload(admin, { url: 'https://127.0.0.1/x.zip' })).text).toContain('must be a public address');
     expect((await upload(admin, {})).text).toContain('Choose a zip');
   });
 });

@@ -165,7 +165,7 @@ describe('headgate import llama-swap', () => {
     });
     for (const note of [
       'a: the volume /var/run/docker.sock:/var/run/docker.sock was left out: /var/run/docker.sock is a socket',
-      'a: the volume /:/host:ro was left out: / gives the machine away',
+      'a: the volume /:/host:ro was left out: / gives control over the machine',
       'a: the volume /srv/models is mounted without z',
       "a: docker's option --privileged was left out",
       "a: docker's option --cap-add was left out",
