@@ -4,7 +4,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
-import type { Audit, AuditEntry } from '#core/audit/audit.ts';
+import type { Audit, AuditEntry, Author } from '#core/audit/audit.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
 import { book, type Booking, type BookingResult, type BookingType, insertWallet, type ReadHeld } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
@@ -23,11 +23,48 @@ export {
   STREAM_OUTPUT_TOKENS_AHEAD,
   type TokenPrice,
 } from './hold-amounts.ts';
-export { createWalletOpening } from './opening.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
 export type { LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
+
+/** An organization that is being opened. */
+interface WalletOpening {
+  readonly organization: { readonly id: string };
+  /** True for the first organization of the installation. */
+  readonly isFirst: boolean;
+  readonly author: Author;
+}
+
+interface OpenedWallet {
+  open(tx: Transaction, organizationId: string): Promise<void>;
+  creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
+}
+
+/** Ledger reference of the first start's credit; prevents a second credit. */
+const firstCreditReference = 'bootstrap';
+
+/**
+ * Creates a wallet for each new organization, in the transaction that creates the organization. The first organization
+ * also gets credit, to pay for the first requests.
+ */
+export function createWalletOpening(
+  wallet: OpenedWallet,
+  firstCreditPicoUsd: bigint,
+): (tx: Transaction, opening: WalletOpening) => Promise<void> {
+  return async (tx, { organization, isFirst, author }) => {
+    await wallet.open(tx, organization.id);
+    if (!isFirst || firstCreditPicoUsd === 0n) return;
+    const booked = await wallet.creditIn(tx, {
+      organizationId: organization.id,
+      amountPicoUsd: firstCreditPicoUsd,
+      reference: firstCreditReference,
+      note: 'Initial credit',
+      author,
+    });
+    if (booked.kind !== 'created') throw new Error(`the initial credit was not applied: ${booked.kind}`);
+  };
+}
 
 /**
  * Tracks the organizations that have a booking in progress in this process. A balance read during a booking may or may
@@ -63,10 +100,7 @@ function createBookingTracker(): BookingTracker {
 }
 
 /** Reads balances in pico-dollars by organization; an organization without a wallet has no entry. */
-async function readBalances(
-  sql: ISql,
-  organizationIds: readonly string[],
-): Promise<ReadonlyMap<string, bigint>> {
+async function readBalances(sql: ISql, organizationIds: readonly string[]): Promise<ReadonlyMap<string, bigint>> {
   const rows = await sql<{ organization_id: string; balance: string }[]>`
     SELECT organization_id::text, balance::text FROM wallets
     WHERE organization_id = ANY(${`{${organizationIds.join(',')}}`}::uuid[]) AND currency = 'USD'`;
