@@ -92,7 +92,7 @@ describe('the README', () => {
     expect(await gateway.exited).toEqual({ code: 0, signal: null });
   });
 
-  it('belongs to programs that print --version, and a gateway that exits with 2 for an unknown argument', async () => {
+  it('has two programs that print --version; start.js exits with 2 for an unknown argument', async () => {
     const { version }: { version: string } = JSON.parse(readFileSync(join(repository, 'package.json'), 'utf8'));
     const of = (...words: string[]) => run(process.execPath, words, { cwd: repository });
     for (const program of ['src/programs/headgate.js', 'src/programs/start.js'])
