@@ -356,7 +356,7 @@ describe('GET /v1/keys', () => {
   });
 });
 
-describe('the audit entries and lists of keys', () => {
+describe('the audit entries of keys', () => {
   it('have actor and values before and after, one entry for each change', async () => {
     const { id, key } = await api().organization();
     const { body } = await ask('/v1/keys', { key, body: { name: 'first' } });
@@ -378,7 +378,7 @@ describe('the audit entries and lists of keys', () => {
   });
 });
 
-it('lists keys by project and by user, and returns 400 for a malformed id', async () => {
+it('lists keys by project and by user, with 400 for a malformed id', async () => {
   const { key } = await api().organization();
   const project = await ask('/v1/projects', { key, body: { name: 'Reports' } });
   const made = await ask('/v1/keys', { key, body: { name: 'reporter', project_id: project.body.id } });
