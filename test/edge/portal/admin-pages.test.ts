@@ -53,8 +53,8 @@ const ofPlatform = [
   '/portal/organizations',
 ];
 
-describe('who may not', () => {
-  it('operate the platform gets no page of it, no menu entry and no change', async () => {
+describe('a user without the right', () => {
+  it('to operate the platform gets none of its pages, menu entries or changes', async () => {
     for (const role of ['member', 'admin', 'owner'] as const) {
       await withRole(role, async (visitor) => {
         const overview = await visitor.get('/');
@@ -88,7 +88,7 @@ describe('who may not', () => {
     expect(await json('/v1/admin/engines/standin-chat')).not.toMatchObject({ state: 'held' });
   });
 
-  it('administer an organization sees himself alone among its users, and changes nothing', async () => {
+  it('to administer an organization sees only their own user, and cannot change it', async () => {
     await withRole('member', async (visitor) => {
       const users = await visitor.get('/portal/users');
       expect(users.status).toBe(200);
@@ -112,7 +112,7 @@ describe('who may not', () => {
     });
   });
 
-  it('give the role of an owner is not offered it, and refused it', async () => {
+  it('to give the owner role is not offered it, and is rejected with it', async () => {
     await withRole('admin', async (visitor) => {
       const form = await visitor.get('/portal/users/new');
       expect(form.text).toContain('value="admin"');
@@ -123,7 +123,7 @@ describe('who may not', () => {
   });
 });
 
-it('administrators say below which balance they are written to, or that they are not', async () => {
+it('lets administrators set and clear the balance below which they get alert emails', async () => {
   await withRole('admin', async (visitor) => {
     const { text } = await visitor.get('/portal/organization');
     const name = /name="name"[^>]*value="([^"]*)"/.exec(text)?.[1] ?? '';
@@ -138,7 +138,7 @@ it('administrators say below which balance they are written to, or that they are
 });
 
 describe('two organizations', () => {
-  it('never see each other: keys, users, projects and audit of the other are not there', async () => {
+  it("never see each other's keys, users, projects and audit entries", async () => {
     const other = await open('The Other One');
     const key = other.management_key;
     const [project, user, made] = await Promise.all([
@@ -175,7 +175,7 @@ describe('two organizations', () => {
   });
 });
 
-it('a page that removes a person tells of no other organization, neither by a word nor by a wrong one', async () => {
+it('mentions no other organization on the page that removes a user', async () => {
   const tenant = await open('One of two');
   const other = await open('The second of two');
   const person = { name: 'Both', email: 'both@example.com', password: passwordOf };
@@ -193,7 +193,7 @@ it('a page that removes a person tells of no other organization, neither by a wo
   expect(text).not.toContain('second of two');
 });
 
-describe('looking at another organization', () => {
+describe('viewing another organization', () => {
   /** The cookie that begins it, beside that of the session. */
   async function look(id: string): Promise<string> {
     const begun = await admin.post('/portal/view', { organization_id: id, to: '/portal/keys' });
@@ -203,7 +203,7 @@ describe('looking at another organization', () => {
     return `${admin.cookie}; ${set.split(';')[0]}`;
   }
 
-  it('shows its keys, wallet and audit, and sends what its pages send for it', async () => {
+  it('shows its keys, wallet and audit log, and applies forms to it', async () => {
     const tenant = await open('Tenant');
     const key = tenant.management_key;
     await json('/v1/keys', { key, body: { name: 'of the tenant' } });
@@ -231,7 +231,7 @@ describe('looking at another organization', () => {
     expect(await json('/v1/wallet', { key })).toMatchObject({ balance: '3' });
   });
 
-  it('refuses a form of a page that was about another one than is looked at now', async () => {
+  it('rejects a form of a page about another organization than the one viewed now', async () => {
     const [one, two] = [await open('One'), await open('Two')];
     const cookie = await look(two.id);
     const credit = { amount: '3', reference: 'wrong', note: '' };
@@ -246,7 +246,7 @@ describe('looking at another organization', () => {
     }
   });
 
-  it('is nothing that a planted cookie, another session or who is no platform administrator can begin', async () => {
+  it('cannot be started by a planted cookie, another session or a user who is not a platform admin', async () => {
     const tenant = await open('Planted');
     const cookie = await look(tenant.id);
     const [, view = ''] = cookie.split('; ');
@@ -264,7 +264,7 @@ describe('looking at another organization', () => {
   });
 });
 
-describe('service accounts of a project', () => {
+describe('the service account form of a project', () => {
   const project = async (): Promise<string> =>
     `/portal/projects/${(await json<{ id: string }>('/v1/projects', { body: { name: randomUUID() } })).id}`;
   const keysTaken = async (): Promise<string> => {
@@ -272,7 +272,7 @@ describe('service accounts of a project', () => {
     return /Active \(\d+ of \d+\)/.exec(text)?.[0] ?? text;
   };
 
-  it('are refused with what was typed, and with an expiry that there is not', async () => {
+  it('keeps the typed values when it is rejected, and rejects an unknown expiry', async () => {
     const path = `${await project()}/service-accounts`;
     for (const fields of [
       { name: '', expiry: '7d' },
@@ -287,7 +287,7 @@ describe('service accounts of a project', () => {
     expect((await admin.post(`${path}/svc_acct_1/delete`)).status).toBe(404);
   });
 
-  it('are made with the secret shown once, listed, and deleted after a word of warning', async () => {
+  it('creates accounts whose secret is shown once, lists them, and deletes them after a warning', async () => {
     const path = await project();
     const before = await keysTaken();
     const name = '<b onclick="x()">nightly</b>';
@@ -320,8 +320,8 @@ describe('service accounts of a project', () => {
   });
 });
 
-describe('pages of administrators', () => {
-  it('are sorted and paged by what the API knows, and answer what they do not know', async () => {
+describe('administrator pages', () => {
+  it('sort and page like the API, and accept unknown values', async () => {
     for (const sort of ['name', '-name', 'balance', '-spent_month', 'nonsense', '<script>']) {
       const { status, text } = await admin.get(`/portal/organizations?sort=${encodeURIComponent(sort)}`);
       expect([sort, status, text.includes('<script>')]).toEqual([sort, 200, false]);
@@ -337,7 +337,7 @@ describe('pages of administrators', () => {
     expect((await admin.get('/portal/organizations?page=99999')).text).toContain('No organizations found');
   });
 
-  it('say what is not there', async () => {
+  it('return 404 for unknown objects', async () => {
     const missing = [
       '/portal/engines/none',
       '/portal/engines/none/stop',
@@ -350,7 +350,7 @@ describe('pages of administrators', () => {
     expect(shown.status).toBe(404);
   });
 
-  it('keep what was typed when it is refused, but never a password', async () => {
+  it('keep the typed values of a rejected form, except passwords', async () => {
     const typed = { name: 'Kept', email: 'no address', password: 'a very secret word', role: 'member' };
     const { status, text } = await admin.post('/portal/users', typed);
     expect(status).toBe(400);
@@ -360,7 +360,7 @@ describe('pages of administrators', () => {
     expect(gateway.logLines.join('')).not.toContain('a very secret word');
   });
 
-  it('change the limits that new keys have, and how many there may be', async () => {
+  it('change the default limits and the number of keys', async () => {
     const tenant = await open('Limited');
     const fields = {
       name: 'Limited',

@@ -20,7 +20,7 @@ async function keyNames(): Promise<readonly string[]> {
 
 const newKey = { name: 'forged', expiry: 'never', scope: 'inference' };
 
-describe('a form is refused', () => {
+describe('a forged form', () => {
   it.each([
     ['without the address of its page', {}, { origin: null }],
     ['of another site', {}, { origin: 'https://evil.example' }],
@@ -30,13 +30,13 @@ describe('a form is refused', () => {
     ['of another site, by its browser', {}, { 'sec-fetch-site': 'cross-site' }],
     ['without its token', { form_token: '' }, {}],
     ['with the token of another session', { form_token: randomBytes(32).toString('base64url') }, {}],
-  ])('%s', async (_, fields, headers) => {
+  ])('is rejected: %s', async (_, fields, headers) => {
     const { status } = await admin.post('/portal/keys', { ...newKey, ...fields }, headers);
     expect(status).toBe(403);
     expect(await keyNames()).not.toContain('forged');
   });
 
-  it('of a page behind a proxy that the gateway was not told of, with what mends it', async () => {
+  it('is rejected behind an unconfigured proxy, with the setting to fix', async () => {
     const origin = gateway.url.replace('http:', 'https:');
     const told = await admin.post('/portal/keys', newKey, { origin });
     expect([told.status, told.text.includes('HEADGATE_TRUSTED_PROXIES')]).toEqual([403, true]);
@@ -45,7 +45,7 @@ describe('a form is refused', () => {
     expect(await keyNames()).not.toContain('forged');
   });
 
-  it('of another type than forms have, which other sites can send without asking', async () => {
+  it('is rejected with a content type that other sites can send without a preflight', async () => {
     for (const type of ['text/plain', 'application/json', 'multipart/form-data; boundary=x']) {
       const { status } = await admin.post('/portal/keys', newKey, { 'content-type': type });
       expect([type, status]).toEqual([type, 400]);
@@ -53,11 +53,11 @@ describe('a form is refused', () => {
     expect(await keyNames()).not.toContain('forged');
   });
 
-  it('of more than 64 KiB', async () => {
+  it('is rejected above 64 KiB', async () => {
     expect((await admin.post('/portal/keys', { ...newKey, name: 'x'.repeat(70_000) })).status).toBe(413);
   });
 
-  it('by GET: what changes something is no link', async () => {
+  it('is rejected by GET, because links change nothing', async () => {
     for (const path of ['/portal/sign-out', '/portal/sessions/end', '/portal/wallet/credits']) {
       expect([path, (await admin.get(path)).status]).toEqual([path, 404]);
     }
@@ -66,7 +66,7 @@ describe('a form is refused', () => {
 });
 
 describe('a session', () => {
-  it('is nobody’s to choose: a planted cookie is no session, and is not taken over', async () => {
+  it('ignores a planted cookie and does not adopt it', async () => {
     const [name = ''] = admin.cookie.split('=');
     const planted = `${name}=${randomBytes(32).toString('base64url')}`;
     const opened = await useLink(gateway.url, await makeLink(gateway), { cookie: planted });
@@ -76,20 +76,20 @@ describe('a session', () => {
     expect([withPlanted.status, withPlanted.headers.location]).toEqual([303, '/?next=%2Fportal%2Fkeys']);
   });
 
-  it('of before ends where another begins in the same browser', async () => {
+  it('ends when another session starts in the same browser', async () => {
     const before = await signInVisitor(gateway);
     const opened = await useLink(gateway.url, await makeLink(gateway), { cookie: before.cookie });
     expect(opened.status).toBe(303);
     expect((await before.get('/portal/keys')).status).toBe(303);
   });
 
-  it('has a cookie that no script, no other site and no other path gets', async () => {
+  it('has a cookie that is hidden from scripts, other sites and other paths', async () => {
     const opened = await useLink(gateway.url, await makeLink(gateway));
     const [set = ''] = opened.headers['set-cookie'] ?? [];
     expect(set).toMatch(/^headgate-\d+=[\w-]{43}; Max-Age=604800; Path=\/; HttpOnly; SameSite=Lax$/);
   });
 
-  it('is ended elsewhere, and its next page asks to sign in', async () => {
+  it('can be ended elsewhere, and its next page asks to sign in', async () => {
     const other = await signInVisitor(gateway);
     const list = await admin.get('/portal/sessions');
     expect(list.text.match(/name="which" value="session_/g)?.length).toBeGreaterThan(0);
@@ -101,13 +101,13 @@ describe('a session', () => {
     expect((await admin.get('/portal/wallet')).status).toBe(200);
   });
 
-  it('ends by signing out: its cookie is worthless afterwards', async () => {
+  it('ends by signing out, and its cookie is then invalid', async () => {
     const visitor = await signInVisitor(gateway);
     expect((await visitor.post('/portal/sign-out')).status).toBe(303);
     expect((await visitor.get('/portal/keys')).status).toBe(303);
   });
 
-  it('ends unused after 12 hours and used after 7 days; a page that asks by itself is no use', async () => {
+  it('ends after 12 hours without use and after 7 days; automatic refreshes do not count as use', async () => {
     const visitor = await signInVisitor(gateway);
     const { sql } = gateway.db;
     const age = (column: string, hours: number) =>
@@ -121,7 +121,7 @@ describe('a session', () => {
     expect((await used.get('/portal/keys')).status).toBe(303);
   });
 
-  it('is kept as a hash: the database holds no cookie and no link', async () => {
+  it('is stored as a hash: the database has no cookie and no link', async () => {
     const token = await makeLink(gateway);
     const kept = JSON.stringify([
       ...(await gateway.db.sql`select encode(token_hash, 'escape') as hash, s.* from sessions s`),
@@ -133,8 +133,8 @@ describe('a session', () => {
   });
 });
 
-describe('a link that signs in', () => {
-  it('is not used by being opened, works once, and then never again', async () => {
+describe('a sign-in link', () => {
+  it('stays valid when opened, works once, and never again', async () => {
     const token = await makeLink(gateway);
     for (let opened = 0; opened < 3; opened += 1) {
       const shown = await send(`${gateway.url}/welcome?token=${token}`, { headers: { accept: 'text/html' } });
@@ -145,20 +145,20 @@ describe('a link that signs in', () => {
     expect((await send(`${gateway.url}/welcome?token=${token}`)).status).toBe(404);
   });
 
-  it('ends after ten minutes', async () => {
+  it('expires after ten minutes', async () => {
     const token = await makeLink(gateway);
     await gateway.db.sql`update sign_in_links set expires_at = now() - interval '1 second' where used_at is null`;
     expect((await useLink(gateway.url, token)).status).toBe(404);
   });
 
-  it('cannot be sent by another site, which would sign its victim in as somebody else', async () => {
+  it('is rejected from another site, which could sign a victim in as another user', async () => {
     const token = await makeLink(gateway);
     expect((await useLink(gateway.url, token, { origin: 'https://evil.example' })).status).toBe(403);
     expect((await useLink(gateway.url, token)).status).toBe(303);
   });
 
   it.each([[''], ['x'], ['a'.repeat(43)], ["' or 1=1 --"], ['<script>alert(1)</script>'], ['\u0000']])(
-    'is not %j',
+    'is rejected when invalid: %j',
     async (token) => {
       const { status, text } = await useLink(gateway.url, token);
       expect(status).toBe(404);
@@ -166,7 +166,7 @@ describe('a link that signs in', () => {
     },
   );
 
-  it('signs nobody in over plain HTTP from elsewhere, where the cookie could be taken on the way', async () => {
+  it('signs in no user over plain HTTP from another host, where the cookie could be stolen', async () => {
     const token = await makeLink(gateway);
     const host = 'gateway.example:8080';
     const { status, headers } = await useLink(gateway.url, token, { host, origin: `http://${host}` });
@@ -176,7 +176,7 @@ describe('a link that signs in', () => {
   });
 });
 
-it('no address leads away: whatever is asked for, redirects stay here', async () => {
+it('redirects to this host only, for any requested address', async () => {
   const tempting = ['//evil.example', '/\\evil.example', '/portal//evil.example', '/?next=https://evil.example'];
   const signedOut = ['/portal/keys?next=//evil.example', '/portal?to=https://evil.example', ...tempting];
   for (const path of signedOut) {

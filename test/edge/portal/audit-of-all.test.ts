@@ -16,7 +16,7 @@ afterAll(() => gateway.stop());
 
 const path = '/portal/audit?organizations=all&action=';
 
-it('has what operators did to a tenant, whose own entries stand in no other log, and is theirs alone', async () => {
+it("shows changes of a tenant by operators to operators only, and the tenant's entries in no other log", async () => {
   const made = await gateway.request('/v1/organizations', { body: { name: 'Tenant <b>of all</b>' } });
   const { id, management_key: key } = (await made.json()) as { id: string; management_key: string };
   const person = await makePerson(gateway, { role: 'admin' }, key);
@@ -36,7 +36,7 @@ it('has what operators did to a tenant, whose own entries stand in no other log,
   }
 });
 
-it('goes on to older entries of all', async () => {
+it('pages to older entries of all organizations', async () => {
   for (let index = 0; index < 60; index += 1) await gateway.request('/v1/projects', { body: { name: `p${index}` } });
   const { text } = await admin.get(`${path}project.created`);
   const [, next = ''] =
@@ -45,7 +45,7 @@ it('goes on to older entries of all', async () => {
   expect([older.status, older.text.includes('Tenant')]).toEqual([200, true]);
 });
 
-it('names people and keys of other organizations to operators, and to nobody else', async () => {
+it('names users and keys of other organizations to operators only', async () => {
   const made = await gateway.request('/v1/organizations', { body: { name: 'Named tenant' } });
   const { id, management_key: key } = (await made.json()) as { id: string; management_key: string };
   const person = await makePerson(gateway, { role: 'admin' }, key);
@@ -65,7 +65,7 @@ it('names people and keys of other organizations to operators, and to nobody els
   expect(own).toMatch(/a user <code>user_\w+<\/code> suspended/);
 });
 
-it('shows days that are asked for whole, the last one too, in the zone that its filters say', async () => {
+it('shows the requested days completely, including the last one, in the selected time zone', async () => {
   const daysIn = (text: string): readonly string[] =>
     [...text.matchAll(/data-utc>(\S+) \d\d:\d\d:\d\d<\/time>/g)].map(([, day = '']) => day);
   const all = daysIn((await admin.get('/portal/audit')).text);
@@ -80,7 +80,7 @@ it('shows days that are asked for whole, the last one too, in the zone that its 
   expect((await admin.get('/portal/audit?until=tomorrow')).status).toBe(400);
 });
 
-it('leads from an organization to its budgets, batches and webhooks, which say where no mail is sent', async () => {
+it('links an organization to its budgets, batches and webhooks, which say when no email is configured', async () => {
   const made = await gateway.request('/v1/organizations', { body: { name: 'Looked at' } });
   const { id } = (await made.json()) as { id: string };
   const { text } = await admin.get(`/portal/organizations/${id}`);

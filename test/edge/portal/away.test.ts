@@ -81,10 +81,10 @@ function expectAway(path: string, shown: Shown): void {
   expect(shown.headers['set-cookie']).toBeUndefined();
 }
 
-describe.each(['cut', 'silence'] as const)('while PostgreSQL is away (%s)', (how) => {
+describe.each(['cut', 'silence'] as const)('the portal while PostgreSQL is unreachable (%s)', (how) => {
   const takeAway = (): void => (how === 'cut' ? proxy.cut() : proxy.answerWith('silence'));
 
-  it('every page says so and when to try again, and is there afterwards for the same session', async () => {
+  it('shows the outage with a retry time on every page, and keeps the session', async () => {
     takeAway();
     const shown = await Promise.all(pages.map(async (path) => ({ path, page: await admin.get(path) })));
     for (const { path, page } of shown) expectAway(path, page);
@@ -93,7 +93,7 @@ describe.each(['cut', 'silence'] as const)('while PostgreSQL is away (%s)', (how
     for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
   });
 
-  it('a form does nothing, and does it once when it is sent again', async () => {
+  it('rejects a form, and applies it once when it is sent again', async () => {
     takeAway();
     expectAway('/portal/keys', await admin.post('/portal/keys', newKey(`made ${how}`)));
     proxy.restore();
@@ -104,8 +104,8 @@ describe.each(['cut', 'silence'] as const)('while PostgreSQL is away (%s)', (how
   });
 });
 
-describe('while Redis is away', () => {
-  it('every page is there, but for a balance that nobody knows', async () => {
+describe('the portal while Redis is unreachable', () => {
+  it('shows every page, with an unknown balance', async () => {
     line.lead(null);
     await eventually(async () => (await gateway.request('/v1/wallet')).status === 503);
     for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
@@ -119,7 +119,7 @@ describe('while Redis is away', () => {
     }
   });
 
-  it('forms do what they do, once', async () => {
+  it('applies forms once', async () => {
     line.lead(null);
     await eventually(async () => (await gateway.request('/v1/wallet')).status === 503);
     expect((await admin.post('/portal/keys', newKey('made without Redis'))).status).toBe(200);

@@ -3,9 +3,9 @@ import { browserName } from '#edge/portal/sign-in/browser-name.ts';
 
 const webkit = 'AppleWebKit/537.36 (KHTML, like Gecko)';
 
-describe('a browser', () => {
+describe('the name of a browser', () => {
   it.each(['', 'curl/8.14.1', 'Mozilla/5.0', 'Safari/537.36', 'Firefox/', `Mozilla/5.0 (X11; Linux x86_64) ${webkit}`])(
-    'that is not known has no name: %j',
+    'is missing for an unknown browser: %j',
     (userAgent) => {
       expect(browserName(userAgent)).toBeNull();
     },
@@ -28,7 +28,7 @@ describe('a browser', () => {
       'Safari 26 on iOS',
       'Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Mobile/15E148 Safari/604.1',
     ],
-  ])('has the name that people know: %s', (name, userAgent) => {
+  ])('is the well-known one: %s', (name, userAgent) => {
     expect(browserName(userAgent)).toBe(name);
   });
 });

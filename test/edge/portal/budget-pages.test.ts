@@ -29,7 +29,7 @@ async function make(path: string, body: object): Promise<Made> {
 
 const fields = { period: 'monthly', amount: '5', mode: 'hard', alerts: '80' };
 
-it('refuses a name that nothing has, or several have, at its field', async () => {
+it('shows an error at the field for an unknown or ambiguous name', async () => {
   await make('/v1/keys', { name: 'twin' });
   await make('/v1/keys', { name: 'twin' });
   for (const id of ['nobody', 'twin']) {
@@ -38,7 +38,7 @@ it('refuses a name that nothing has, or several have, at its field', async () =>
   }
 });
 
-it('makes a budget by the name of a project or a key, offers these, and lists it by name', async () => {
+it('creates a budget by the name of a project or key, offers these names, and lists them', async () => {
   const project = await make('/v1/projects', { name: 'night <b>shift' });
   const key = await make('/v1/keys', { name: 'laptop' });
   const { text } = await admin.get('/portal/budgets/new');
@@ -57,7 +57,7 @@ it('makes a budget by the name of a project or a key, offers these, and lists it
   expect((await admin.get('/portal/audit?action=budget.created')).text).toContain('created the budget');
 });
 
-it('does not name to a member what he may not list', async () => {
+it('hides the names of projects and keys that a member may not list', async () => {
   const person = await makePerson(gateway, { role: 'member' });
   const member = await signInPerson(gateway, person.email);
   const { status, text } = await member.get('/portal/budgets');

@@ -18,7 +18,7 @@ const ended = 'You were signed out';
 const lapsed = 'Your session expired';
 const page = { accept: 'text/html' };
 
-it('a stranger is told nothing of sessions, and neither is a token of none', async () => {
+it('shows nothing about sessions to a visitor with no token or an unknown one', async () => {
   const name = admin.cookie.split('=')[0] ?? '';
   for (const cookie of ['', `${name}=`, `${name}=x`, `${name}=${'A'.repeat(43)}`]) {
     const { status, text } = await send(`${gateway.url}/`, { headers: { ...page, cookie } });
@@ -26,7 +26,7 @@ it('a stranger is told nothing of sessions, and neither is a token of none', asy
   }
 });
 
-it('a session that was ended elsewhere is told so, once, wherever its browser goes next', async () => {
+it('shows once that a session was ended elsewhere, on the next page', async () => {
   const here = await signInVisitor(gateway);
   await admin.post('/portal/sessions/end', { which: 'others' });
   const moved = await here.get('/portal/keys');
@@ -40,7 +40,7 @@ it('a session that was ended elsewhere is told so, once, wherever its browser go
   expect([sent.status, sent.headers.location]).toEqual([303, '/']);
 });
 
-it('another password and the end of a membership end sessions, which are told so', async () => {
+it('shows the reason after a password change or a removed membership', async () => {
   const person = await makePerson(gateway);
   const one = await signInPerson(gateway, person.email);
   const link = await gateway.request(`/v1/users/${person.id}`, { method: 'DELETE' });
@@ -48,7 +48,7 @@ it('another password and the end of a membership end sessions, which are told so
   expect((await one.get('/')).text).toContain(ended);
 });
 
-it('a session that lapsed is told that, not that somebody ended it', async () => {
+it('shows that a session expired, not that a user ended it', async () => {
   const here = await signInVisitor(gateway);
   await gateway.db
     .sql`update sessions set last_seen_at = now() - interval '13 hours' where id = (select max(id::text)::uuid from sessions)`;

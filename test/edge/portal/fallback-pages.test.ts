@@ -23,7 +23,7 @@ beforeAll(async () => {
 const textOf = async (path: string): Promise<string> =>
   (await admin.get(path)).text.replace(/<[^>]*>/g, ' ').replace(/\s+/g, ' ');
 
-it('the list of requests and the why of one say which model was asked for', async () => {
+it('shows the requested model in the request list and on the page of a request', async () => {
   expect(record).toMatchObject({ model: 'chat', fallback_for: 'gone' });
   expect(await textOf('/portal/usage')).toContain('chat in place of gone');
   const why = await textOf(`/portal/usage/${record.id}`);
@@ -31,7 +31,7 @@ it('the list of requests and the why of one say which model was asked for', asyn
   expect(why).toContain('Requested model gone (unavailable; the request allowed a fallback)');
 });
 
-it('a model says which answer in its place', async () => {
+it('shows the fallback models on the page of a model', async () => {
   expect(await textOf('/portal/models/gone')).toContain(
     'are answered by chat , at the price of the model that answers.',
   );
@@ -41,7 +41,7 @@ it('a model says which answer in its place', async () => {
 const cli = (...args: readonly string[]) =>
   runCli(args, { env: { HEADGATE_URL: bench.gateway.url, HEADGATE_API_KEY: bench.gateway.key } });
 
-it('the command lets another model answer only where it is told to, and says which has', async () => {
+it('lets headgate chat use a fallback with --allow-fallback only, and prints its name', async () => {
   const refused = await cli('chat', '-m', 'gone', 'Hello');
   expect(refused).toMatchObject({ code: 1, stdout: '' });
   const answered = await cli('chat', '-m', 'gone', '--allow-fallback', '--max-tokens', '8', 'Hello');
@@ -50,7 +50,7 @@ it('the command lets another model answer only where it is told to, and says whi
   expect(answered.stderr).toMatch(/\bchat: \d+ tokens? in/);
 });
 
-it('the command says which model was asked for', async () => {
+it('prints the requested model in headgate usage requests', async () => {
   const { code, stdout } = await cli('usage', 'requests');
   expect(code).toBe(0);
   expect(stdout).toMatch(/ chat +200 .*fallback for gone/);

@@ -49,8 +49,8 @@ const playgroundChat = (visitor: Visitor): Promise<Shown> =>
     },
   );
 
-describe('keys', () => {
-  it('that the gateway holds itself are counted nowhere, and said to be so', async () => {
+describe('the keys page', () => {
+  it('does not count keys that the gateway holds itself, and says so', async () => {
     const { owner, key } = await openOwned();
     // It makes the key, and refuses the body, which is none.
     await playgroundChat(owner);
@@ -66,7 +66,7 @@ describe('keys', () => {
     expect(projects.text).not.toMatch(/<td [^>]*class="number"[^>]*>2<\/td>/);
   });
 
-  it('are listed in the order in which they were made, the newest first, page by page', async () => {
+  it('lists keys newest first, page by page', async () => {
     const { owner, key } = await openOwned();
     const names = ['first', 'second', 'third', 'fourth'];
     for (const name of names) {
@@ -90,7 +90,7 @@ describe('keys', () => {
     );
   });
 
-  it('have no form for one more while all of them are taken, but the way to make room', async () => {
+  it('has no create form at the key limit, and shows how to free a place', async () => {
     const { owner } = await openOwned();
     for (const name of ['1', '2', '3', '4']) {
       await owner.post('/portal/keys', { name, once: randomUUID(), expiry: 'never', scope: 'inference' });
@@ -103,8 +103,8 @@ describe('keys', () => {
   });
 });
 
-describe('the lines to copy', () => {
-  it('name a model that can answer, not one whose engine failed', async () => {
+describe('the code samples', () => {
+  it('use a model that can answer, not one whose engine failed', async () => {
     expect((await bench.chat({ model: 'a-broken' })).status).toBe(503);
     await eventually(async () => (await admin.get('/portal/models')).text.includes('failed'));
     expect((await bench.chat({})).status).toBe(200);
@@ -123,7 +123,7 @@ describe('the lines to copy', () => {
 });
 
 describe('the overview', () => {
-  it('leads to the playground, and to a password where there is none yet', async () => {
+  it('links to the playground, and to the password form when no password is set', async () => {
     const overview = await admin.get('/');
     const steps = overview.text.slice(overview.text.indexOf('steps-title'));
     expect(steps).toContain('href="/portal/playground"');
@@ -133,7 +133,7 @@ describe('the overview', () => {
     expect(theirs.text.slice(theirs.text.indexOf('steps-title'))).not.toContain('Set a password');
   });
 
-  it('begins with the first steps for who has asked nothing yet, and with the numbers from then on', async () => {
+  it('starts with the first steps before the first request, and with the numbers afterwards', async () => {
     const { owner, key } = await openOwned();
     const isFirst = ({ text }: Shown): boolean => text.indexOf('steps-title') < text.indexOf('id="live"');
     const fresh = await owner.get('/');
@@ -148,14 +148,14 @@ describe('the overview', () => {
     expect((await owner.get('/')).text).toContain('href="/portal/playground"');
   });
 
-  it('says before the first steps that there is no credit for them', async () => {
+  it('says before the first steps that the balance is used up', async () => {
     const { owner } = await openOwned(null);
     const { text } = await owner.get('/');
     expect(text.indexOf('The balance is used up')).toBeGreaterThan(0);
     expect(text.indexOf('The balance is used up')).toBeLessThan(text.indexOf('steps-title'));
   });
 
-  it('has no message of a link read as HTML, and none that has no end', async () => {
+  it('passes a message from a link to the playground as text, with a limited length', async () => {
     const query = new URLSearchParams({ message: `</textarea><b id="planted">${'x'.repeat(5000)}` });
     const { text } = await admin.get(`/portal/playground?${query.toString()}`);
     expect(text).not.toContain('<b id="planted">');
@@ -164,8 +164,8 @@ describe('the overview', () => {
   });
 });
 
-describe('an account', () => {
-  it('that has no password is asked for none, and one that has is', async () => {
+describe('the account page', () => {
+  it('asks for the current password only when one is set', async () => {
     const without = await admin.get('/portal/account');
     expect(without.text).not.toContain('current-password');
     expect(textOf(without)).toContain('Set password');
@@ -176,8 +176,8 @@ describe('an account', () => {
   });
 });
 
-describe('what only administrators of the platform may see', () => {
-  it('is refused in words for people, who have no key', async () => {
+describe('a page for platform administrators only', () => {
+  it('is rejected with a message for people, without mentioning keys', async () => {
     const { owner } = await openOwned();
     for (const path of ['/portal/engines', '/portal/organizations']) {
       const page = await owner.get(path);
@@ -188,8 +188,8 @@ describe('what only administrators of the platform may see', () => {
   });
 });
 
-describe('the why of a request', () => {
-  it('that used nothing says so in a sentence', async () => {
+describe('the page of a request', () => {
+  it('says in a sentence that the request used nothing', async () => {
     const failed = await bench.chat({ model: 'a-broken' });
     const id = failed.headers.get('x-request-id') ?? '';
     await bench.record(id);
@@ -198,7 +198,7 @@ describe('the why of a request', () => {
     expect(text).not.toContain('The engine counted the tokens');
   });
 
-  it('says one time at its head and below it, and what the books took beside it', async () => {
+  it('shows the same duration in its heading and below, and the time of the ledger', async () => {
     const answer = await bench.chat({});
     await answer.text();
     const { id }: Body = await bench.recordOf(answer);
@@ -209,23 +209,23 @@ describe('the why of a request', () => {
   });
 });
 
-describe('an engine that failed', () => {
-  it('is not said to wait for somebody where it is tried again by itself', async () => {
+describe('a failed engine', () => {
+  it('is shown as retried automatically when the gateway retries it', async () => {
     const page = textOf(await admin.get('/portal/engines/a-broken'));
     expect(page).not.toMatch(/[Tt]here is no automatic retry/);
     expect(page).toContain('The last start failed. The gateway retries after a pause.');
     expect(textOf(await admin.get('/portal/models/a-broken'))).not.toMatch(/[Tt]here is no automatic retry/);
   });
 
-  it('has its page named to an operator in the playground, and to nobody else', async () => {
+  it('is linked from the playground for operators only', async () => {
     expect((await admin.get('/portal/playground')).text).toContain('data-engines="/portal/engines/"');
     const { owner } = await openOwned();
     expect((await owner.get('/portal/playground')).text).not.toContain('data-engines');
   });
 });
 
-describe('credit', () => {
-  it('is added without thinking up a reference: one stands there, another one in every form', async () => {
+describe('the credit form', () => {
+  it('has a new generated reference in every form', async () => {
     const referenceOf = ({ text }: Shown): string =>
       /id="credits-reference"[^>]*?value="([^"]*)"/s.exec(text)?.[1] ?? '';
     const [first, second] = [
@@ -236,7 +236,7 @@ describe('credit', () => {
     expect(second).not.toBe(first);
   });
 
-  it('has its form open where a page leads to it, and that form alone', async () => {
+  it('is the only open form when a page links to it', async () => {
     const openForms = async (path: string): Promise<(string | undefined)[]> =>
       [...(await admin.get(path)).text.matchAll(/<details class="fold"\s+open\s*>\s*<summary>([^<]*)/g)].map(
         ([, title]) => title,
@@ -248,8 +248,8 @@ describe('credit', () => {
   });
 });
 
-describe('an organization that is new', () => {
-  it('is led from to its credit and its invitations, and to no address that a form names', async () => {
+describe('a new organization', () => {
+  it('links to its credit and its invitations, and redirects to no other address', async () => {
     const made = await admin.post('/portal/organizations', { name: `Led ${randomUUID()}`, once: randomUUID() });
     const [id = ''] = /org_[0-9a-f]{32}/.exec(made.text) ?? [];
     const buttons = [...made.text.matchAll(/name="to" value="([^"]*)"/g)].map(([, to]) => to);
@@ -264,7 +264,7 @@ describe('an organization that is new', () => {
 });
 
 describe('the audit log', () => {
-  it('tells of invitations and links in sentences, and they can be chosen', async () => {
+  it('describes invitations and links in sentences, and can be filtered by them', async () => {
     const { owner } = await openOwned();
     const email = `${randomUUID()}@example.com`;
     expect((await owner.post('/portal/invitations', { email, role: 'member' })).status).toBe(200);
@@ -275,8 +275,8 @@ describe('the audit log', () => {
   });
 });
 
-describe('applying a stack', () => {
-  it('on a cluster without nodes says to add one, and has no button', async () => {
+describe('the apply page of a stack', () => {
+  it('says to add a node to an empty cluster, and has no button', async () => {
     const made = await bench.post('/v1/clusters', {
       name: 'bare',
       organization_id: ((await (await bench.gateway.request('/v1/organizations')).json()) as Body).data[0].id,
@@ -294,8 +294,8 @@ describe('applying a stack', () => {
   });
 });
 
-describe('a form that came twice', () => {
-  it('opens one organization, and says where it is', async () => {
+describe('a form sent twice', () => {
+  it('creates one organization, and links to it', async () => {
     const fields = { name: `Twice ${randomUUID()}`, once: randomUUID() };
     const first = await admin.post('/portal/organizations', fields);
     expect(first.status).toBe(200);
@@ -311,7 +311,7 @@ describe('a form that came twice', () => {
     expect((await admin.post('/portal/organizations', { ...fields, name: `Not ${fields.name}` })).status).toBe(200);
   });
 
-  it('opens one organization where both come at the same time', async () => {
+  it('creates one organization when both arrive at the same time', async () => {
     const headers = { 'idempotency-key': randomUUID() };
     const body = { name: 'At once' };
     const answers = await Promise.all(

@@ -50,8 +50,8 @@ async function ask(model = 'chat', status = 200): Promise<void> {
   await answer.text();
 }
 
-describe('the page of engines', () => {
-  it('has each GPU with its memory, and who holds it', async () => {
+describe('the engines page', () => {
+  it('shows each GPU with its memory and its user', async () => {
     await ask();
     const text = await show('/portal/engines');
     expect(text).toMatch(/GPUs in use 1 of 2 159 GiB in total/);
@@ -60,8 +60,8 @@ describe('the page of engines', () => {
   });
 });
 
-describe('a changed file', () => {
-  it('whose new version does not come up is refused on the pages, with why, and the old one goes on', async () => {
+describe('a changed engine file', () => {
+  it('shows the rejection with its reason when the new version does not start, and the old one continues', async () => {
     writeEngine(held(['--no-such-flag']));
     const read = await admin.post('/portal/engines-reload', { engine: 'chat' });
     expect(read.headers.location).toBe('/portal/engines/chat?notice=reloaded');
@@ -79,7 +79,7 @@ describe('a changed file', () => {
     await ask();
   });
 
-  it('whose new version answers takes over, and who had it read stands below', async () => {
+  it('takes effect when the new version answers, and the page shows who reloaded it', async () => {
     writeEngine(held(['--output-tokens', '2']));
     await admin.post('/portal/engines-reload', { engine: 'chat' });
     await eventually(async () => !/new version rejected|checking new version/.test(await show('/portal/engines/chat')));
@@ -89,7 +89,7 @@ describe('a changed file', () => {
   });
 });
 
-describe('an order', () => {
+describe('an engine command', () => {
   const post = async (path: string): Promise<readonly [number, string]> => {
     const { status, headers } = await admin.post(path);
     return [status, String(headers.location)];
@@ -97,7 +97,7 @@ describe('an order', () => {
   const engine = async (): Promise<{ state: string; replicas: { id: string }[] }> =>
     (await (await gateway.request('/v1/admin/engines/chat')).json()) as { state: string; replicas: { id: string }[] };
 
-  it('to restart is asked for, given, and replaces the replica', async () => {
+  it('asks to confirm a restart, and replaces the replica', async () => {
     await ask();
     const [before] = (await engine()).replicas;
     expect(await show('/portal/engines/chat/restart')).toContain('Each replica is replaced');
@@ -110,7 +110,7 @@ describe('an order', () => {
     expect(await show('/portal/engines/chat')).toContain('restarted the engine');
   });
 
-  it('to forget its failures stands beside the failure, and lets the next request try', async () => {
+  it('clears a failure on the page of the engine, and the next request starts it', async () => {
     await ask('broken', 503);
     const failed = await show('/portal/engines/broken');
     expect(failed).toContain('not-there.ts');

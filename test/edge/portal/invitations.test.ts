@@ -59,8 +59,8 @@ const openIds = async (key?: string): Promise<readonly string[]> => {
   return ((await list.json()) as { data: { id: string }[] }).data.map(({ id }) => id);
 };
 
-describe('an invitation is refused', () => {
-  it('to a role that the inviter may not give, by the API and on the page', async () => {
+describe('an invalid invitation', () => {
+  it('returns 403 for a role that the inviter may not give, by the API and on the page', async () => {
     const { email } = await makePerson(gateway, { role: 'admin' });
     const visitor = await signInPerson(gateway, email);
     const page = await visitor.get('/portal/invitations');
@@ -74,7 +74,7 @@ describe('an invitation is refused', () => {
     );
   });
 
-  it('to who is a member already, and to what is no address', async () => {
+  it('returns 409 for a member, and 400 for an invalid address', async () => {
     const { email } = await makePerson(gateway);
     const member = await gateway.request('/v1/invitations', { body: { email: email.toUpperCase() } });
     expect(member.status).toBe(409);
@@ -83,7 +83,7 @@ describe('an invitation is refused', () => {
     }
   });
 
-  it('of a member', async () => {
+  it('returns 403 to members', async () => {
     const { email } = await makePerson(gateway);
     const visitor = await signInPerson(gateway, email);
     expect((await visitor.get('/portal/invitations')).status).toBe(403);
@@ -91,7 +91,7 @@ describe('an invitation is refused', () => {
     expect((await visitor.get('/')).text).not.toContain('/portal/invitations');
   });
 
-  it('by another organization than its own: neither seen nor revoked', async () => {
+  it('returns 404 to other organizations, which cannot see or revoke it', async () => {
     const { id } = await invite(anybody());
     const { key } = await openOrganization('Others');
     expect(await openIds(key)).toEqual([]);
@@ -100,7 +100,7 @@ describe('an invitation is refused', () => {
   });
 
   it.each([[''], ['x'], ['a'.repeat(43)], ['<script>alert(1)</script>']])(
-    'by its link %j, which is none',
+    'returns 404 for the link %j',
     async (token) => {
       expect((await show(token)).status).toBe(404);
       expect((await accept(token)).status).toBe(404);
@@ -108,8 +108,8 @@ describe('an invitation is refused', () => {
   );
 });
 
-describe('whether an address has an account', () => {
-  it('shows neither in the answer to the inviter nor on the page of the link', async () => {
+describe('the existence of an account for an address', () => {
+  it('is shown neither to the inviter nor on the page of the link', async () => {
     const { key } = await openOrganization('Curious');
     const { email } = await makePerson(gateway);
     const told: unknown[] = [];
@@ -125,7 +125,7 @@ describe('whether an address has an account', () => {
 });
 
 describe('an invitation', () => {
-  it('makes an account for somebody new, once, with the role it has, and signs in', async () => {
+  it('creates an account once, with its role, and signs in', async () => {
     const email = anybody();
     const { id, token } = await invite(email, { role: 'admin' });
     for (let opened = 0; opened < 3; opened += 1) {
@@ -149,7 +149,7 @@ describe('an invitation', () => {
     expect(gateway.logLines.join('')).not.toContain(token);
   });
 
-  it('makes no second account: who has one signs in, comes back and joins', async () => {
+  it('creates no second account: an existing user signs in, returns and joins', async () => {
     const { key } = await openOrganization('Second home');
     const person = await makePerson(gateway);
     const { token } = await invite(person.email, { role: 'admin' }, key);
@@ -172,7 +172,7 @@ describe('an invitation', () => {
     expect((await visitor.get('/portal/models')).status).toBe(303);
   });
 
-  it('is for its address: who is signed in with another one does not join', async () => {
+  it('is bound to its address: a user with another address cannot join', async () => {
     const { key } = await openOrganization('Not yours');
     const { token } = await invite(anybody(), {}, key);
     const { email } = await makePerson(gateway);
@@ -182,14 +182,14 @@ describe('an invitation', () => {
     expect((await show(token)).status).toBe(200);
   });
 
-  it('that is asked for again takes the place of the one before', async () => {
+  it('replaces the earlier one for the same address', async () => {
     const email = anybody();
     const [first, second] = [await invite(email), await invite(email.toUpperCase())];
     expect((await show(first.token)).status).toBe(404);
     expect((await show(second.token)).status).toBe(200);
   });
 
-  it('ends by being revoked, after a week, with its inviter, and with its organization', async () => {
+  it('ends when revoked, after a week, with its inviter, and with its organization', async () => {
     const revoked = await invite(anybody());
     const shown = await admin.post(`/portal/invitations/${revoked.id}/revoke`);
     expect([shown.status, shown.headers.location]).toEqual([303, '/portal/invitations?notice=revoked']);
@@ -215,7 +215,7 @@ describe('an invitation', () => {
     }
   });
 
-  it('calls the role on all pages by the same word', async () => {
+  it('uses the same word for a role on all pages', async () => {
     const email = anybody();
     const { token } = await invite(email, { role: 'admin' });
     const list = (await admin.get('/portal/invitations')).text;
@@ -231,7 +231,7 @@ describe('an invitation', () => {
     expect(organization.slice(organization.indexOf(person.email))).toMatch(/^[^]*?<td [^>]*>Administrator<\/td>/);
   });
 
-  it('is shown to who made it where there is no mail, and is kept as a hash', async () => {
+  it('is shown to its inviter when no mail server is configured, and is stored as a hash', async () => {
     const email = anybody();
     const shown = await admin.post('/portal/invitations', { email, role: 'member' });
     const token = /\/invitation\?token=([\w-]{43})/.exec(shown.text)?.[1] ?? '';
@@ -245,7 +245,7 @@ describe('an invitation', () => {
   });
 });
 
-it('an invitation goes out by mail where there is a mail server, and its maker does not see the link', async () => {
+it('sends an invitation by email with a mail server, and hides the link from the inviter', async () => {
   const mail: MailServer = await startMailServer();
   const sending = await startGateway({ env: { HEADGATE_SMTP_URL: mail.url, HEADGATE_PUBLIC_URL: publicUrl } });
   try {
@@ -266,7 +266,7 @@ it('an invitation goes out by mail where there is a mail server, and its maker d
   }
 });
 
-describe('somebody of two organizations', () => {
+describe('a user in two organizations', () => {
   async function member(): Promise<{ visitor: Visitor; ids: readonly string[] }> {
     const { id, key } = await openOrganization('Water Works');
     const person = await makePerson(gateway, { role: 'admin' });
@@ -281,7 +281,7 @@ describe('somebody of two organizations', () => {
     };
   }
 
-  it('works in one at a time, changes by a form with a new token, and has the role of each', async () => {
+  it('works in one at a time, switches by a form with a new token, and has the role of each', async () => {
     const { visitor, ids } = await member();
     const [, home = ''] = ids;
     expect((await visitor.get('/portal/invitations')).status).toBe(403);
@@ -295,7 +295,7 @@ describe('somebody of two organizations', () => {
     expect((await visitor.get('/portal/models')).status).toBe(303);
   });
 
-  it('goes into no organization that is not the own, or is suspended', async () => {
+  it('cannot switch to a suspended organization or one without a membership', async () => {
     const { visitor } = await member();
     const other = await openOrganization('Not mine');
     for (const organization_id of [other.id, '', 'x', `org_${'0'.repeat(32)}`]) {
@@ -304,7 +304,7 @@ describe('somebody of two organizations', () => {
     expect((await visitor.get('/portal/models')).status).toBe(200);
   });
 
-  it('sees of each nothing of the other', async () => {
+  it('sees nothing of one organization in the other', async () => {
     const { visitor, ids } = await member();
     const [water = '', home = ''] = ids;
     const key = await gateway.request('/v1/keys', { body: { name: `only at home ${uuidv7()}`, expiry: 'never' } });
@@ -320,7 +320,7 @@ describe('somebody of two organizations', () => {
     expect((await again.get(`/portal/invitations?organization_id=${home}`)).text).not.toContain(invited);
   });
 
-  it('whose organization is suspended is told so, and signs in to the other', async () => {
+  it('learns that an organization is suspended, and signs in to the other', async () => {
     const { visitor, ids } = await member();
     const [water = ''] = ids;
     await gateway.request(`/v1/organizations/${water}`, { method: 'PATCH', body: { status: 'suspended' } });

@@ -81,8 +81,8 @@ function formsOn({ text }: Shown): readonly Form[] {
 
 const endsSomething = /delete|remove|revoke|archive|close|end$/;
 
-describe.each(roles)('to %s', (role) => {
-  it('every link of every page leads to a page', () => {
+describe.each(roles)('the links shown to %s', (role) => {
+  it('lead to an existing page, on every page', () => {
     const pages = [...(seen.get(role) ?? [])];
     expect(pages.length).toBeGreaterThan(25);
     const refused = pages.filter(([, { status }]) => status !== 200 && status !== 303);
@@ -90,7 +90,7 @@ describe.each(roles)('to %s', (role) => {
   });
 });
 
-it('every page that there is has a link to it', () => {
+it('has a link to every page', () => {
   const patterns = pagePaths.map((path) => ({ path, test: new RegExp(`^${path.replaceAll(/:\w+/g, '[^/]+')}$`) }));
   const visited = [...(seen.get('platform admin') ?? new Map<string, Shown>()).keys()];
   const reached = new Set(
@@ -106,7 +106,7 @@ it('every page that there is has a link to it', () => {
   expect(pagePaths.filter((path) => !reached.has(path) && !others.includes(path))).toEqual([]);
 });
 
-it.each(['member', 'admin', 'owner'] as const)('no form of a page is refused to %s, who was shown it', async (role) => {
+it.each(['member', 'admin', 'owner'] as const)('rejects no form that is shown to %s', async (role) => {
   const visitor = visitors.get(role);
   const forms = [...(seen.get(role)?.values() ?? [])].flatMap(formsOn);
   const byAction = new Map(forms.map((form) => [form.action, form]));

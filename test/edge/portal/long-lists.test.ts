@@ -22,8 +22,8 @@ async function make(path: string, body: object): Promise<{ id: string }> {
 /** Whether a list of a page offers one, by its id. */
 const offers = (text: string, { id }: { id: string }): boolean => text.includes(`<option value="${id}"`);
 
-describe('of more than a hundred', () => {
-  it('projects each is offered, for a new key and for usage', async () => {
+describe('a list of more than a hundred', () => {
+  it('projects is offered completely for a new key and for usage', async () => {
     let last = { id: '' };
     for (let made = 0; made < 101; made += 1) last = await make('/v1/projects', { name: `project ${made}` });
     for (const path of ['/portal/keys/new', '/portal/usage']) {
@@ -31,7 +31,7 @@ describe('of more than a hundred', () => {
     }
   });
 
-  it('organizations each is offered, for a new cluster and for costs', async () => {
+  it('organizations is offered completely for a new cluster and for costs', async () => {
     const first = await make('/v1/organizations', { name: 'The first of many' });
     for (let made = 0; made < 101; made += 1) await make('/v1/organizations', { name: `organization ${made}` });
     const { text } = await admin.get('/portal/clusters/new');
@@ -39,7 +39,7 @@ describe('of more than a hundred', () => {
     expect((await admin.get('/portal/costs')).text).toContain('The first of many');
   });
 
-  it('members each is offered, for a link to a new password', async () => {
+  it('members is offered completely for a password reset link', async () => {
     const { sql } = gateway.db;
     // By their names the others come first; a password of each would take a while.
     await sql`
@@ -55,8 +55,8 @@ describe('of more than a hundred', () => {
   });
 });
 
-describe('of more than fifty', () => {
-  it('conversion rates the page goes on, beside rate cards that go on by themselves', async () => {
+describe('a list of more than fifty', () => {
+  it('conversion rates has its own pages, beside those of rate cards', async () => {
     const of = (month: number, year: number): string => `${year}-${String(month).padStart(2, '0')}-01`;
     for (let made = 0; made < 51; made += 1) {
       const rate = {
@@ -74,8 +74,8 @@ describe('of more than fifty', () => {
   });
 });
 
-describe('of more than five hundred keys', () => {
-  it('each is counted, offered and known by its name, and the list goes on', async () => {
+describe('a list of more than five hundred', () => {
+  it('keys is counted, offered and named completely, and has pages', async () => {
     const { sql } = gateway.db;
     const [first] = await sql`select id, name from api_keys order by id limit 1`;
     await sql`
@@ -95,7 +95,7 @@ describe('of more than five hundred keys', () => {
   });
 });
 
-it('sessions stand on pages, each with the button that ends it', async () => {
+it('lists sessions in pages, with a button to end each session', async () => {
   const { sql } = gateway.db;
   await sql`
     insert into sessions (id, token_hash, user_id, organization_id, created_at, last_seen_at, expires_at, address, user_agent)

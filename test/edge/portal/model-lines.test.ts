@@ -44,14 +44,14 @@ async function paste(program: string, args: readonly string[]): Promise<string> 
 
 const script = (text: string): Promise<string> => paste(process.execPath, ['--input-type=module', '-e', text]);
 
-describe('the lines of a model’s page', () => {
+describe("the code samples of a model's page", () => {
   it.each([
     ['chat', 'choices'],
     ['acme/odd', 'choices'],
     ['plain', 'choices'],
     ['vectors', 'embedding'],
     ['rank', 'relevance_score'],
-  ])('ask it with curl: %s', async (model, part) => {
+  ])('work with curl: %s', async (model, part) => {
     const shown = await pageOf(model);
     expect(shown.status).toBe(200);
     const said = await paste('bash', ['-c', `${snippet(shown, 'curl')} -sS`]);
@@ -65,11 +65,11 @@ describe('the lines of a model’s page', () => {
     ['plain', /\S/],
     ['vectors', /^\d+\n$/],
     ['rank', /relevance_score/],
-  ])('ask it with the library of OpenAI in JavaScript: %s', async (model, answer) => {
+  ])("work with OpenAI's JavaScript library: %s", async (model, answer) => {
     expect(await script(snippet(await pageOf(model), 'javascript'))).toMatch(answer);
   });
 
-  it('ask a chat model with the AI SDK, and are settings that agents can read', async () => {
+  it('work with the AI SDK for a chat model, and are valid settings for coding agents', async () => {
     const shown = await pageOf('acme/odd');
     expect(await script(snippet(shown, 'ai-sdk'))).toContain('This text comes');
     const opencode = JSON.parse(snippet(shown, 'agents')) as {
@@ -95,20 +95,20 @@ describe('the lines of a model’s page', () => {
     }
   });
 
-  it('of what is no chat model name no library that only chats', async () => {
+  it('omit chat-only libraries for other models', async () => {
     const { text } = await pageOf('vectors');
     expect(text).toContain('id="snippet-python"');
     expect(text).not.toContain('id="snippet-langchain"');
   });
 });
 
-describe('the catalog', () => {
+describe('the models page', () => {
   const rowOf = ({ text }: Shown, model: string): string =>
     [...text.matchAll(/<tr role="row">[^]*?<\/tr>/g)].flatMap(([row]) =>
       row.includes(`>${model}</a`) ? [row] : [],
     )[0] ?? '';
 
-  it('says of each what it costs, how much it reads, how it is, and how long the first request may wait', async () => {
+  it('shows price, context length, state and expected start time of each model', async () => {
     const cold = rowOf(await admin.get('/portal/models'), 'slow');
     for (const part of ['within 40 s', '8,192', '$0.10', '$0.05', '$0.40', '>cold<']) expect(cold).toContain(part);
     expect((await pageOf('slow')).text).toMatch(/Expected start<\/dt>\s*<dd>within 40 s/);

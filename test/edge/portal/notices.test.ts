@@ -16,7 +16,7 @@ afterAll(() => gateway.stop());
 
 const isSaid = /class="notice good"/;
 
-it('is not said by a link that somebody wrote, whatever its word', async () => {
+it('shows no notice for a hand-written link, for any word', async () => {
   const paths = [
     'keys',
     'wallet',
@@ -46,7 +46,7 @@ it('is not said by a link that somebody wrote, whatever its word', async () => {
   }
 });
 
-it('is said once, to the session whose form led there, of that form alone', async () => {
+it('shows a notice once, to the session of the form, for that form only', async () => {
   const credit = (reference: string) => admin.post('/portal/wallet/credits', { amount: '1', reference, note: '' });
   const { location, 'set-cookie': cookies } = (await credit('notice-1')).headers;
   const [proof = ''] = (cookies?.[0] ?? '').split(';');

@@ -63,12 +63,12 @@ const signIn = (gateway: TestGateway, jar?: Map<string, string>, next = '/portal
 const identities = (gateway: TestGateway) =>
   gateway.db.sql`select subject, user_id from user_identities order by created_at`;
 
-describe('who comes from the provider is refused', () => {
+describe('an invalid OIDC sign-in', () => {
   beforeEach(() => {
     provider.person = { sub: uuidv7(), email: person.email, email_verified: true };
   });
 
-  it('with an address that it has not verified, though there is such an account', async () => {
+  it('returns 403 for an unverified address, even if an account with it exists', async () => {
     for (const claims of [{ email_verified: false }, {}]) {
       provider.person = { sub: uuidv7(), email: person.email, ...claims };
       const shown = await signIn(closed);
@@ -78,21 +78,21 @@ describe('who comes from the provider is refused', () => {
     expect(await identities(closed)).toHaveLength(0);
   });
 
-  it('without an account', async () => {
+  it('returns 403 without an account', async () => {
     provider.person = { sub: uuidv7(), email: `${uuidv7()}@example.com`, email_verified: true, name: 'New' };
     expect((await signIn(closed)).status).toBe(403);
     provider.person = { sub: uuidv7() };
     expect((await signIn(closed)).status).toBe(403);
   });
 
-  it('where the person or the provider says no', async () => {
+  it('returns 403 when the user or the provider denies it', async () => {
     provider.person = null;
     const shown = await signIn(closed);
     expect(shown.status).toBe(403);
     expect(shown.text).toContain('Water &amp; Co did not sign you in');
   });
 
-  it('in another browser than the attempt was begun in, with another state, and a second time', async () => {
+  it('is rejected in another browser, with another state, and a second time', async () => {
     const begun = await send(`${closed.url}/sign-in/oidc`, { headers: { accept: 'text/html' } });
     expect(begun.status).toBe(303);
     const asked = new URL(String(begun.headers.location));
@@ -120,7 +120,7 @@ describe('who comes from the provider is refused', () => {
     expect(await identities(closed)).toHaveLength(0);
   });
 
-  it('over plain HTTP from elsewhere: an attempt goes on where the pages are', async () => {
+  it('is redirected to the public address when started over plain HTTP on another host', async () => {
     const shown = await send(`${closed.url}/sign-in/oidc?next=//evil.example`, {
       headers: { accept: 'text/html', host: 'gateway.example' },
     });
@@ -132,8 +132,8 @@ describe('who comes from the provider is refused', () => {
   });
 });
 
-describe('who comes from the provider', () => {
-  it('finds the button, has the account of the verified address, and the same one when the address has changed', async () => {
+describe('an OIDC sign-in', () => {
+  it('uses the account of the verified address, and the same account after the address changes', async () => {
     const page = await send(`${closed.url}/?next=%2Fportal%2Fkeys`, { headers: { accept: 'text/html' } });
     expect(page.text).toContain('href="/sign-in/oidc?next=%2Fportal%2Fkeys"');
     expect(page.text).toContain('Sign in with Water &amp; Co');
@@ -150,7 +150,7 @@ describe('who comes from the provider', () => {
     expect(rows).toHaveLength(1);
   });
 
-  it('comes in by the same browser and the same identity as soon as somebody has made the account', async () => {
+  it('succeeds with the same browser and identity once an account exists', async () => {
     const jar = new Map<string, string>();
     const late = { email: `${uuidv7()}@example.com`, name: 'Late' };
     provider.person = { sub: uuidv7(), email: late.email, email_verified: true };
@@ -161,7 +161,7 @@ describe('who comes from the provider', () => {
     expect([shown.status, /<h1[^>]*>([^<]*)/.exec(shown.text)?.[1]?.trim()]).toEqual([200, 'Overview']);
   });
 
-  it('ends the session that the browser had, and leaves nothing of the attempt', async () => {
+  it("ends the browser's former session, and leaves nothing of the attempt", async () => {
     provider.person = { sub: uuidv7(), email: person.email, email_verified: true };
     const jar = new Map<string, string>();
     await signIn(closed, jar);
@@ -173,7 +173,7 @@ describe('who comes from the provider', () => {
     expect((await (await visitorWith(closed, before)).get('/portal/models')).status).toBe(303);
   });
 
-  it('gets an account that others made with nothing that opens it for them: password, links, sessions', async () => {
+  it('removes passwords, links and sessions from an account that others created', async () => {
     const made = await makePerson(closed);
     const before = await signInPerson(closed, made.email);
     const path = `/v1/users/${made.id}/reset-link`;
@@ -192,7 +192,7 @@ describe('who comes from the provider', () => {
     expect((await signIn(closed)).status).toBe(403);
   });
 
-  it('loses the link when somebody else changes the address, or sets a password by a link', async () => {
+  it('loses its link when another user changes the address or sets a password by a reset link', async () => {
     for (const change of ['address', 'reset link'] as const) {
       const made = await makePerson(closed);
       const stranger = { sub: uuidv7(), email: `${uuidv7()}@example.com`, email_verified: true };
@@ -219,7 +219,7 @@ describe('who comes from the provider', () => {
     }
   });
 
-  it('is listed under the account, and removed there with the token of the form', async () => {
+  it('is listed in the account, and removed there with the form token', async () => {
     const made = await makePerson(closed);
     const sub = uuidv7();
     provider.person = { sub, email: made.email, email_verified: true };
@@ -245,7 +245,7 @@ describe('who comes from the provider', () => {
     expect((await signIn(closed)).status).toBe(403);
   });
 
-  it('is told what to mend where the gateway does not see the TLS of its public address, and is sent in no circle', async () => {
+  it('names the setting to fix when the gateway does not see TLS, and does not loop', async () => {
     const { issuer, clientId, clientSecret } = provider;
     const hidden = await startGateway({
       env: {
@@ -265,7 +265,7 @@ describe('who comes from the provider', () => {
     await hidden.stop();
   });
 
-  it('comes into the organization that the operator says, with the role, where there is no account yet', async () => {
+  it('creates an account in the configured organization with the configured role', async () => {
     const port = Number(new URL(closed.url).port);
     await closed.stop();
     const { issuer, clientId, clientSecret } = provider;
@@ -295,7 +295,7 @@ describe('who comes from the provider', () => {
     expect(row).toEqual({ role: 'admin', password_hash: null });
   });
 
-  it('is told when the provider is away, and a password still opens', async () => {
+  it('shows that the provider is unreachable, and a password still works', async () => {
     await provider.stop();
     const jar = new Map<string, string>();
     const asked = await send(

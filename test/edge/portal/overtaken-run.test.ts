@@ -49,7 +49,7 @@ async function overtake(stack: string): Promise<{ readonly lost: string; readonl
 const kept = async (): Promise<number> => (await gateway.db.sql`select 1 from stack_states`).length;
 const shown = async (id: string): Promise<unknown> => (await gateway.request(`/v1/runs/${id}`)).json();
 
-it('a run that was overtaken says what forgetting it drops, which is not what the later one has made', async () => {
+it("shows for a superseded failed run what forgetting it drops, without the later run's resources", async () => {
   const { lost, later } = await overtake('queue');
   expect(await shown(lost)).toMatchObject({ failure_code: 'INTERRUPTED', overtaken: true });
   expect(await shown(later)).toMatchObject({ status: 'APPLIED', overtaken: false });

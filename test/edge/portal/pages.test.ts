@@ -23,8 +23,8 @@ const pages = [
   '/portal/sessions',
 ];
 
-describe('what is at / and below /portal', () => {
-  it('stays for programs what it was: the one envelope, and no page', async () => {
+describe('a page at / or below /portal', () => {
+  it("returns the API's JSON error to programs", async () => {
     for (const accept of ['*/*', 'application/json', null]) {
       const { status, text } = await send(`${gateway.url}/`, { headers: { accept } });
       expect([accept, status]).toEqual([accept, 404]);
@@ -32,14 +32,14 @@ describe('what is at / and below /portal', () => {
     }
   });
 
-  it('is a page for browsers, which says how to get in and nothing of what the gateway holds', async () => {
+  it("shows browsers how to sign in, and nothing of the gateway's data", async () => {
     const { status, text } = await send(`${gateway.url}/`, { headers: { accept: 'text/html,application/xhtml+xml' } });
     expect(status).toBe(200);
     expect(text).toContain('npx headgate welcome');
     expect(text).not.toContain('standin');
   });
 
-  it('is for who is signed in', async () => {
+  it('requires a session', async () => {
     for (const path of pages.slice(1)) {
       const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
       expect([path, status, headers.location]).toEqual([path, 303, `/?next=${encodeURIComponent(path)}`]);
@@ -47,14 +47,14 @@ describe('what is at / and below /portal', () => {
     for (const path of pages) expect([path, (await admin.get(path)).status]).toEqual([path, 200]);
   });
 
-  it('is no way into the JSON API: a cookie is no key', async () => {
+  it('gives no access to the JSON API by its cookie', async () => {
     const { cookie } = admin;
     for (const path of ['/v1/keys', '/v1/wallet', '/v1/projects']) {
       expect([path, (await send(`${gateway.url}${path}`, { headers: { cookie } })).status]).toEqual([path, 401]);
     }
   });
 
-  it('is refused as a page, with the status of what the API says', async () => {
+  it("is an error page with the API's status for unknown objects", async () => {
     const missing = [`/portal/keys/key_${'0'.repeat(32)}`, '/portal/usage/none', '/portal/models/none', '/portal/none'];
     for (const path of missing) {
       const { status, headers } = await admin.get(path);
@@ -66,7 +66,7 @@ describe('what is at / and below /portal', () => {
 describe('every page', () => {
   const ofPolicy = ({ headers }: Shown) => String(headers['content-security-policy']);
 
-  it('lets in only what comes from here, and is in no frame', async () => {
+  it('allows only its own resources, and no frames', async () => {
     for (const path of [...pages, '/portal/none', '/welcome?token=x']) {
       const shown = await admin.get(path);
       expect(ofPolicy(shown), path).toContain("default-src 'none'");
@@ -81,7 +81,7 @@ describe('every page', () => {
     }
   });
 
-  it('has its style and scripts by addresses that change with them, for good', async () => {
+  it('loads style and scripts by versioned URLs that are cached permanently', async () => {
     const { text } = await admin.get('/');
     const assets = [...text.matchAll(/(?:src|href)="(\/portal\/assets\/[^"]+)"/g)].flatMap(([, path]) => path ?? []);
     expect(new Set(assets).size).toBe(4);
@@ -93,7 +93,7 @@ describe('every page', () => {
     expect((await send(`${gateway.url}/portal/assets/aaaa/..%2f..%2fportal.ts`)).status).toBe(404);
   });
 
-  it('has its changes in the audit log, by who was signed in', async () => {
+  it('writes its changes to the audit log with the signed-in user', async () => {
     await admin.post('/portal/wallet/credits', { amount: '2.50', reference: 'pages-1', note: '' });
     const [row] = await gateway.db.sql`
       select actor_key_id, actor_user_id, request_id from audit_log where action = 'wallet.credited' order by id desc limit 1`;
@@ -106,7 +106,7 @@ describe('every page', () => {
     expect(other.status).toBe(422);
   });
 
-  it('shows a member of an organization what the API lets a member do, and hides the rest', async () => {
+  it('shows a member what the API allows a member, and hides the rest', async () => {
     const visitor = await signInVisitor(gateway);
     const { sql } = gateway.db;
     await sql`update users set platform_role = 'user'`;
@@ -138,7 +138,7 @@ describe('every page', () => {
   });
 });
 
-describe('another secret for a key', () => {
+describe('a form for keys and secrets', () => {
   async function makeKey(
     name: string,
   ): Promise<{ readonly id: string; readonly last4: string; readonly secret: string }> {
@@ -147,7 +147,7 @@ describe('another secret for a key', () => {
   const secretOn = ({ text }: Shown): string => /<pre id="secret"[^>]*>([^<]+)</.exec(text)?.[1] ?? '';
   const models = async (key: string): Promise<number> => (await gateway.request('/v1/models', { key })).status;
 
-  it('is not made for a time that there is none for, nor for a key that has ended', async () => {
+  it('rejects an invalid grace time, and an ended key', async () => {
     const { id, last4, secret } = await makeKey('refused');
     for (const grace of ['', '-1', 'soon', '2592001']) {
       const shown = await admin.post(`/portal/keys/${id}/rotate`, { last4, grace_seconds: grace });
@@ -160,7 +160,7 @@ describe('another secret for a key', () => {
     expect([ended.status, ended.text.includes('this key is revoked; create a new key instead')]).toEqual([409, true]);
   });
 
-  it('is shown once, while the former one works on for as long as was chosen', async () => {
+  it('shows a rotated secret once, and the former one works for the chosen time', async () => {
     const { id, last4, secret } = await makeKey('rotated');
     expect((await admin.get(`/portal/keys/${id}`)).text).toContain(`href="/portal/keys/${id}/rotate"`);
     expect((await admin.get(`/portal/keys/${id}/rotate`)).text).toContain(`name="last4" value="${last4}"`);
@@ -176,7 +176,7 @@ describe('another secret for a key', () => {
     expect([await models(secret), await models(next), await models(secretOn(last))]).toEqual([200, 401, 200]);
   });
 
-  it('of a key is made once by a form that is sent twice, whatever became of its answer', async () => {
+  it('creates a key once when it is sent twice at once', async () => {
     const once = /name="once" value="([^"]+)"/.exec((await admin.get('/portal/keys/new')).text)?.[1] ?? '';
     const fields = { name: 'form sent twice', scope: 'inference', expiry: 'never', once };
     const [first, second] = await Promise.all([admin.post('/portal/keys', fields), admin.post('/portal/keys', fields)]);
@@ -192,7 +192,7 @@ describe('another secret for a key', () => {
       expect((await gateway.request(`/v1/keys/${name}`, { method: 'DELETE' })).status).toBe(200);
   });
 
-  it('is made once by a form that is sent twice', async () => {
+  it('rotates a key once when it is sent twice', async () => {
     const { id, last4 } = await makeKey('sent twice');
     const fields = { last4, grace_seconds: '0' };
     const first = await admin.post(`/portal/keys/${id}/rotate`, fields);
@@ -201,7 +201,7 @@ describe('another secret for a key', () => {
     expect(await models(secretOn(first))).toBe(200);
   });
 
-  it('is made once by a form that comes twice at the same moment', async () => {
+  it('rotates a key once when it is sent several times at the same moment', async () => {
     const { id, last4 } = await makeKey('twice at once');
     const fields = { last4, grace_seconds: '0' };
     const shown = await Promise.all([1, 2, 3].map(() => admin.post(`/portal/keys/${id}/rotate`, fields)));
@@ -212,7 +212,7 @@ describe('another secret for a key', () => {
   });
 });
 
-it('a form for another secret of a webhook that comes twice makes one: that which the receiver has signs on', async () => {
+it("rotates a webhook's secret once when it is sent twice, and the receiver's secret stays valid", async () => {
   const made = await gateway.request('/v1/webhooks', { body: { url: 'https://example.com/twice' } });
   const { id } = (await made.json()) as { id: string };
   const path = `/portal/webhooks/${id}/rotate`;
@@ -226,7 +226,7 @@ it('a form for another secret of a webhook that comes twice makes one: that whic
   expect((await admin.post(path, { ...fields, secret_rotated_at: next })).status).toBe(200);
 });
 
-it('both forms of a key show and set whether it is confined to its project', async () => {
+it('shows and sets whether a key is confined to its project, in both forms', async () => {
   expect((await admin.get('/portal/keys/new')).text).toMatch(/name="confined" value="budget" checked/);
   await admin.post('/portal/keys', { name: 'held fast', confined: 'yes', scope: 'inference', expiry: 'never' });
   const list = (await (await gateway.request('/v1/keys?limit=100')).json()) as { data: { id: string; name: string }[] };
@@ -247,7 +247,7 @@ it('both forms of a key show and set whether it is confined to its project', asy
   await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
 });
 
-it('a limit is what was typed, or refused: a thousand that is written with a point is no limit of one', async () => {
+it('rejects an ambiguous number such as 1.000 for a limit', async () => {
   const made = await gateway.request('/v1/keys', { body: { name: 'limited' } });
   const { id } = (await made.json()) as { id: string };
   const limit = async (text: string): Promise<readonly unknown[]> => {
@@ -262,7 +262,7 @@ it('a limit is what was typed, or refused: a thousand that is written with a poi
   expect(await limit(' 1 000 ')).toEqual([' 1 000 ', 303, 1000]);
 });
 
-it('a page says nothing of changes that it does not know', async () => {
+it('shows no notice for an unknown word in the address', async () => {
   for (const word of ['constructor', '__proto__', 'toString', 'nope']) {
     for (const path of ['/portal/keys', '/portal/wallet', '/portal/account', '/portal/costs', '/portal/clusters']) {
       const { status, text } = await admin.get(`${path}?notice=${word}`);
@@ -271,7 +271,7 @@ it('a page says nothing of changes that it does not know', async () => {
   }
 });
 
-it('behind a proxy with TLS the cookie is bound to its host and to TLS', async () => {
+it('sets a cookie bound to its host and to TLS behind a TLS proxy', async () => {
   const proxied = { host: 'gateway.example', origin: 'https://gateway.example', 'x-forwarded-proto': 'https' };
   const opened = await useLink(gateway.url, await makeLink(gateway), proxied);
   expect(opened.status).toBe(303);

@@ -65,8 +65,8 @@ async function resetLinkFor(person: Person): Promise<string> {
   return tokenOf(((await made.json()) as { link: string }).link);
 }
 
-describe('a password is not changed', () => {
-  it('by who does not know it, wherever the session is from', async () => {
+describe('an invalid password change', () => {
+  it('is rejected without the current password, in any session', async () => {
     const { email } = await makePerson(silent);
     const visitor = await signInPerson(silent, email);
     for (const fields of [{ password: another }, { password: another, password_current_password: 'not it' }]) {
@@ -77,14 +77,14 @@ describe('a password is not changed', () => {
     expect((await signIn(silent, email, passwordOf)).status).toBe(303);
   });
 
-  it('by a platform admin whose browser was left open', async () => {
+  it("is rejected without the current password in a platform admin's open browser", async () => {
     const admin = await signInVisitor(silent);
     expect((await change(admin, { password: passwordOf })).status).toBe(303);
     expect((await change(admin, { password: another })).status).toBe(400);
     expect((await change(admin, { password: another, password_current_password: passwordOf })).status).toBe(303);
   });
 
-  it('to one that is too short', async () => {
+  it('is rejected when the new password is too short', async () => {
     const { email } = await makePerson(silent);
     const visitor = await signInPerson(silent, email);
     const shown = await change(visitor, { password: 'short', password_current_password: passwordOf });
@@ -92,7 +92,7 @@ describe('a password is not changed', () => {
     expect(shown.text).toContain('must have 8 to 128 characters');
   });
 
-  it('by a link for somebody whom the maker may not change', async () => {
+  it('is rejected by a reset link for a user whom the maker may not change', async () => {
     const opened = await silent.request('/v1/organizations', { body: { name: 'Others' } });
     const { management_key: key } = (await opened.json()) as { management_key: string };
     const person = await makePerson(silent);
@@ -107,7 +107,7 @@ describe('a password is not changed', () => {
     expect((await visitor.get(`/portal/users/${owner.id}`)).text).not.toContain('/portal/reset-links');
   });
 
-  it('by a link of somebody who is in another organization too', async () => {
+  it('is rejected by a reset link for a user who is also in another organization', async () => {
     const opened = await silent.request('/v1/organizations', { body: { name: 'Others' } });
     const { id, management_key: key } = (await opened.json()) as { id: string; management_key: string };
     const person = await makePerson(silent, {}, key);
@@ -120,8 +120,8 @@ describe('a password is not changed', () => {
   });
 });
 
-describe('who changes a password', () => {
-  it('stays signed in where it was changed, and nowhere else; open links to sign in and to reset are void', async () => {
+describe('a password change', () => {
+  it('keeps the session where it was made, ends the others, and voids sign-in and reset links', async () => {
     const person = await makePerson(silent);
     const [here, there] = [await signInPerson(silent, person.email), await signInPerson(silent, person.email)];
     const token = await resetLinkFor(person);
@@ -134,7 +134,7 @@ describe('who changes a password', () => {
     expect((await signIn(silent, person.email, another)).status).toBe(303);
   });
 
-  it('by the API, ends all sessions of the user', async () => {
+  it('by the API ends all sessions of the user', async () => {
     const person = await makePerson(silent);
     const visitor = await signInPerson(silent, person.email);
     const changed = await silent.request(`/v1/users/${person.id}`, { method: 'PUT', body: { password: another } });
@@ -142,7 +142,7 @@ describe('who changes a password', () => {
     expect((await visitor.get('/portal/models')).status).toBe(303);
   });
 
-  it('ends them in the same transaction: where one cannot be ended the password stays', async () => {
+  it('is rolled back when a session cannot be ended', async () => {
     const person = await makePerson(silent);
     const visitor = await signInPerson(silent, person.email);
     const { sql } = silent.db;
@@ -155,7 +155,7 @@ describe('who changes a password', () => {
     expect((await signIn(silent, person.email, passwordOf)).status).toBe(303);
   });
 
-  it('and a membership that was taken and given again brings no session back', async () => {
+  it('and a renewed membership revive no session', async () => {
     const person = await makePerson(silent);
     await makePerson(silent, { role: 'admin' });
     const opened = await silent.request('/v1/organizations', { body: { name: 'Second' } });
@@ -175,8 +175,8 @@ describe('who changes a password', () => {
   });
 });
 
-describe('a link to a new password', () => {
-  it('is asked for with one answer for all addresses, and comes by mail to those that have an account', async () => {
+describe('a password reset link', () => {
+  it('is requested with the same response for all addresses, and is sent to those with an account', async () => {
     const { email } = await makePerson(gateway);
     const known = await forget(` ${email.toUpperCase()} `);
     const unknown = await forget(`${uuidv7()}@example.com`);
@@ -196,7 +196,7 @@ describe('a link to a new password', () => {
     expect(gateway.logLines.join('')).not.toContain(tokenOf(link));
   });
 
-  it('leads to where the operator says the pages are, whatever host a request names', async () => {
+  it('uses the configured public URL, not the Host of the request', async () => {
     const { email } = await makePerson(gateway);
     const host = 'evil.example';
     const headers = { host, origin: `https://${host}`, 'x-forwarded-proto': 'https' };
@@ -206,7 +206,7 @@ describe('a link to a new password', () => {
     expect(text).not.toContain(host);
   });
 
-  it('is sent three times in an hour to one account, and asked for twenty times from one address', async () => {
+  it('is sent three times an hour to one account, and requested twenty times from one address', async () => {
     const { email } = await makePerson(gateway);
     const last = await makePerson(gateway);
     for (let index = 0; index < 5; index += 1) expect((await forget(email)).status).toBe(200);
@@ -225,7 +225,7 @@ describe('a link to a new password', () => {
     expect(await asked(20)).toBe(429);
   });
 
-  it('is used once, of several at once by one, within an hour', async () => {
+  it('works once, also for concurrent requests, within an hour', async () => {
     const person = await makePerson(silent);
     const token = await resetLinkFor(person);
     for (let opened = 0; opened < 3; opened += 1) {
@@ -242,7 +242,7 @@ describe('a link to a new password', () => {
     expect(page.status).toBe(404);
   });
 
-  it('ends every session and every other such link', async () => {
+  it('ends every session and every other reset link', async () => {
     const person = await makePerson(silent);
     const visitor = await signInPerson(silent, person.email);
     const [first, second] = [await resetLinkFor(person), await resetLinkFor(person)];
@@ -251,7 +251,7 @@ describe('a link to a new password', () => {
     expect((await use(silent, second, 'one more password')).status).toBe(404);
   });
 
-  it('is void once the address was changed', async () => {
+  it('is void after the address was changed', async () => {
     const person = await makePerson(silent);
     const token = await resetLinkFor(person);
     const body = { email: `${uuidv7()}@example.com` };
@@ -259,7 +259,7 @@ describe('a link to a new password', () => {
     expect((await use(silent, token, another)).status).toBe(404);
   });
 
-  it('is kept as a hash, noted in the audit log, and shown to who made it where there is no mail', async () => {
+  it('is stored as a hash, has an audit entry, and is shown to its maker when no mail server is set', async () => {
     const person = await makePerson(silent);
     const admin = await signInVisitor(silent);
     const page = (await admin.get(`/portal/users/${person.id}`)).text;
@@ -276,7 +276,7 @@ describe('a link to a new password', () => {
     expect(silent.logLines.join('')).not.toContain(token);
   });
 
-  it('is not sent, and says so, while the mail server is away; nothing is left of it', async () => {
+  it('is not created while the mail server is unreachable, which the page says', async () => {
     const away = await startGateway({
       env: { HEADGATE_SMTP_URL: 'smtp://127.0.0.1:1', HEADGATE_PUBLIC_URL: publicUrl },
     });
@@ -291,14 +291,14 @@ describe('a link to a new password', () => {
   });
 });
 
-it('without a mail server who has forgotten a password is told whom to ask', async () => {
+it('advises to ask an administrator when a password is forgotten and no mail server is set', async () => {
   const shown = await send(`${silent.url}/sign-in/forgot`, { headers: { accept: 'text/html' } });
   expect(shown.status).toBe(200);
   expect(shown.text).toContain('An administrator of your organization');
   expect(shown.text).not.toContain('<form');
 });
 
-it('name and address are changed by the person, the address with the password', async () => {
+it('changes name and address in the account, the address only with the password', async () => {
   const { email } = await makePerson(silent);
   const visitor = await signInPerson(silent, email);
   const account = (fields: Record<string, string>) => visitor.post('/portal/account', fields);

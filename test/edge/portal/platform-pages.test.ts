@@ -88,8 +88,8 @@ async function as(role: 'member' | 'admin', test: (visitor: Visitor) => Promise<
   }
 }
 
-describe('a page of the platform', () => {
-  it('is for who is signed in', async () => {
+describe('a platform page', () => {
+  it('requires a session', async () => {
     for (const path of pages()) {
       const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
       expect([path, status, headers.location]).toEqual([path, 303, `/?next=${encodeURIComponent(path)}`]);
@@ -97,7 +97,7 @@ describe('a page of the platform', () => {
     }
   });
 
-  it('has no script or style of its own, and nothing of another host', async () => {
+  it('has no inline script or style, and loads nothing from another host', async () => {
     for (const path of pages()) {
       const { text } = await admin.get(path);
       expect(text, path).not.toMatch(/ style=|<style|<script>| on[a-z]+=|javascript:/);
@@ -106,14 +106,14 @@ describe('a page of the platform', () => {
     }
   });
 
-  it('of what is not there is refused as the API refuses it', async () => {
+  it("returns the API's status for unknown objects", async () => {
     const missing = ['stacks/nothing', `runs/run_${'0'.repeat(32)}`, `clusters/cluster_${'0'.repeat(32)}`];
     for (const path of missing) expect([path, (await admin.get(`/portal/${path}`)).status]).toEqual([path, 404]);
     expect((await admin.get('/portal/costs?month=never')).status).toBe(400);
     expect((await admin.get('/portal/costs?month=never')).text).toContain('must be a month such as 2026-03');
   });
 
-  it('of costs is of what was chosen last, days or a month', async () => {
+  it('keeps the period of costs that was selected last, days or a month', async () => {
     const days = 'from=2026-03-03&to=2026-03-05';
     const shownOf = async (query: string): Promise<string | undefined> =>
       /\d{4}-\d\d-\d\d 00:00 until \d{4}-\d\d-\d\d/.exec(
@@ -124,14 +124,14 @@ describe('a page of the platform', () => {
     expect(await shownOf(`month=2026-02&${days}`)).toBe('2026-03-03 00:00 until 2026-03-05');
   });
 
-  it('says where hours begin, where there are none', async () => {
+  it('says where metering starts when there are no hours', async () => {
     const { text } = await admin.get('/portal/costs?month=2020-01');
     expect(text).toContain('No hours in this period');
     expect(text).toContain('Platform administrators allocate nodes on the page of their cluster');
     expect((await admin.get(`/portal/clusters/${clusterId}`)).text).toContain('Allocate node');
   });
 
-  it('has the times of a report in its zone, and says which it is, for readers of any other', async () => {
+  it("shows a report's times in its time zone, and names the zone", async () => {
     for (const [query, from, zone] of [
       ['', '2020-01-01T00:00:00.000Z', 'UTC'],
       ['&tz=Asia/Tokyo', '2019-12-31T15:00:00.000Z', 'Asia/Tokyo'],
@@ -145,15 +145,15 @@ describe('a page of the platform', () => {
     }
   });
 
-  it('says that no Terraform was found, and what mends it', async () => {
+  it('names the setting to fix when Terraform is missing', async () => {
     const { text } = await admin.get('/portal/stacks');
     expect(text).toContain('Stacks cannot be applied:');
     expect(text).toContain('HEADGATE_TERRAFORM_BIN');
   });
 });
 
-describe('who may not do something', () => {
-  it('does not see it, and is refused where he asks for it: members', async () => {
+describe('a user without platform rights', () => {
+  it('sees no forms and is rejected when sending them, as a member', async () => {
     await as('member', async (visitor) => {
       const texts = await Promise.all(
         [
@@ -200,7 +200,7 @@ describe('who may not do something', () => {
     });
   });
 
-  it('does not see it: administrators of an organization change no global stack, no cluster and no rate', async () => {
+  it("sees no forms for global stacks, clusters and rates, as an organization's administrator", async () => {
     await as('admin', async (visitor) => {
       const stack = (await visitor.get('/portal/stacks/scheduler')).text;
       expect(stack).toContain('/apply"');
@@ -215,23 +215,23 @@ describe('who may not do something', () => {
   });
 });
 
-describe('a form with a file is refused', () => {
+describe('an invalid upload form', () => {
   it.each([
     ['of another site', { origin: 'https://evil.example' }, {}],
     ['without its token', {}, { form_token: '' }],
-  ])('%s', async (_, headers, fields) => {
+  ])('returns 403: %s', async (_, headers, fields) => {
     const sent = await upload(admin, { file: zipOf({ 'main.tf': main }), name: 'forged', ...fields }, headers);
     expect(sent.status).toBe(403);
     expect((await gateway.request('/v1/stacks/forged')).status).toBe(404);
   });
 
-  it('of nobody who is signed in, before it is read', async () => {
+  it('redirects a visitor without a session before the body is read', async () => {
     const sent = await upload({ ...admin, cookie: '' }, { file: zipOf({ 'main.tf': main }), name: 'forged' });
     expect([sent.status, sent.location]).toEqual([303, '/']);
     expect((await gateway.request('/v1/stacks/forged')).status).toBe(404);
   });
 
-  it('with all that is wrong with its package', async () => {
+  it('shows all problems of the package', async () => {
     const sent = await upload(admin, { file: new File(['no zip'], 'x.zip'), name: 'Not A Name' });
     expect(sent.status).toBe(400);
     expect(sent.text).toContain('value="Not A Name"');
@@ -240,8 +240,8 @@ describe('a form with a file is refused', () => {
   });
 });
 
-describe('a stack', () => {
-  it('is uploaded, changed, downloaded and deleted by its pages; its texts stay texts', async () => {
+describe('the pages of a stack', () => {
+  it('upload, change, download and delete it, and show its texts as text', async () => {
     const sent = await upload(admin, {
       file: zipOf({ 'main.tf': main }),
       name: 'queue',
@@ -273,7 +273,7 @@ describe('a stack', () => {
     expect((await admin.get(path)).status).toBe(404);
   });
 
-  it('that is applied is asked for each input, and says beside each field what is wrong', async () => {
+  it('ask for each input when it is applied, and show errors at the fields', async () => {
     const sent = await upload(admin, { file: zipOf({ 'main.tf': main }), name: 'asked' });
     const path = `${sent.location.split('?')[0] ?? ''}/apply`;
     const form = (await admin.get(path)).text;
@@ -295,8 +295,8 @@ describe('a stack', () => {
   });
 });
 
-describe('a cluster', () => {
-  it('is made, changed and deleted by its pages, with its nodes and their hours', async () => {
+describe('the pages of a cluster', () => {
+  it('create, change and delete it, with its nodes and their hours', async () => {
     const [organization] = ((await (await gateway.request('/v1/organizations')).json()) as { data: { id: string }[] })
       .data;
     const given = { organization_id: organization?.id ?? '', public_domain: '', access: 'members' };
@@ -341,8 +341,8 @@ describe('a cluster', () => {
   });
 });
 
-describe('costs', () => {
-  it('come as CSV to who is signed in, and rates are added and ended by forms', async () => {
+describe('the cost pages', () => {
+  it('return CSV to a session, and add and end rates by forms', async () => {
     const csv = await admin.get('/portal/costs.csv?month=2026-03');
     expect(csv.headers['content-type']).toBe('text/csv; charset=utf-8');
     expect(csv.text.split('\n')[0]).toContain('BilledCost');

@@ -61,7 +61,7 @@ function keysAhead(aheadMs: number) {
 }
 
 describe('the playground', () => {
-  it('serves nobody but its own page in a session that lasts, and makes no key for others', async () => {
+  it('serves only its own page in a valid session, and creates no key for others', async () => {
     const refused = await Promise.all([
       chat({ headers: { cookie: null } }),
       chat({ headers: { cookie: 'headgate-1=nonsense' } }),
@@ -77,7 +77,7 @@ describe('the playground', () => {
     expect(await playgroundKeys()).toEqual([]);
   });
 
-  it('asks with one key of the person, however many ask at once; it is billed and recorded as every other', async () => {
+  it('uses one key for each user, also for concurrent requests, which are billed and recorded', async () => {
     const streamed = { stream: true, stream_options: { include_usage: true }, usage: { include: true } };
     const answers = await Promise.all([chat(), chat(), chat({ body: streamed })]);
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
@@ -96,13 +96,13 @@ describe('the playground', () => {
     expect(made).toMatchObject({ actor_key_id: null, actor_user_id: expect.stringMatching(/^[0-9a-f-]{36}$/) });
   });
 
-  it('has what the API refuses refused in its words, and an Authorization header of the page is nothing', async () => {
+  it("shows the API's errors, and ignores an Authorization header", async () => {
     const unknown = await chat({ body: { model: 'none' }, headers: { authorization: 'Bearer sk-hg-none' } });
     expect([unknown.status, errorIn(unknown).code]).toEqual([400, 'model_not_found']);
     expect((await chat({ headers: { authorization: 'Bearer sk-hg-none' } })).status).toBe(200);
   });
 
-  it('goes by the limits of its key', async () => {
+  it('uses the limits of its key', async () => {
     const [key] = await playgroundKeys();
     const limit = (requests_per_minute: number | null) =>
       bench.gateway.request(`/v1/keys/${key?.id}`, { method: 'PATCH', body: { requests_per_minute } });
@@ -125,7 +125,7 @@ describe('the playground', () => {
     });
   });
 
-  it('ends its stream when its key is revoked, and the next request makes another one', async () => {
+  it('ends its stream when its key is revoked, and the next request creates a new key', async () => {
     const streaming = chat({ body: long });
     await running();
     const [key] = await playgroundKeys();
@@ -135,7 +135,7 @@ describe('the playground', () => {
     expect((await playgroundKeys())[0]?.id).not.toBe(key?.id);
   });
 
-  it('takes no place among the keys of the organization, and is shown as managed by the gateway', async () => {
+  it('does not count its key against the limit, and shows it as managed by the gateway', async () => {
     const [key] = await playgroundKeys();
     await bench.gateway.request(`/v1/keys/${key?.id}`, { method: 'DELETE' });
     const { data } = (await (await bench.gateway.request('/v1/organizations')).json()) as { data: { id: string }[] };
@@ -157,7 +157,7 @@ describe('the playground', () => {
     await bench.gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
   });
 
-  it('has its key revoked when nobody used it for 30 days, and no other', async () => {
+  it('revokes its key after 30 days without use, and no other key', async () => {
     const { sql } = bench.gateway.db;
     await chat();
     const [held] = await playgroundKeys();
@@ -174,7 +174,7 @@ describe('the playground', () => {
     await bench.gateway.request(`/v1/keys/${other}`, { method: 'DELETE' });
   });
 
-  it('offers the models that its key may use alone', async () => {
+  it('offers only the models that its key may use', async () => {
     await chat();
     const [key] = await playgroundKeys();
     const scope = (models: readonly string[] | null) =>
@@ -189,7 +189,7 @@ describe('the playground', () => {
     await scope(null);
   });
 
-  it('asks in the project that is open now, and says in words when there is none', async () => {
+  it('uses the selected project, and explains when there is none', async () => {
     await chat();
     const projects = async () =>
       ((await (await bench.gateway.request('/v1/projects')).json()) as { data: { id: string; archived: boolean }[] })
@@ -212,7 +212,7 @@ describe('the playground', () => {
     expect(errorIn(refused).message).toMatch(/is archived.*An administrator of the organization can/);
   });
 
-  it('says of its models whether they see, what they cost and how long they may take to start', async () => {
+  it('shows for each model image input, price and expected start time', async () => {
     const { data } = JSON.parse((await admin.get('/portal/playground/models')).text) as { data: { id: string }[] };
     const asleep = data.find(({ id }) => id === 'asleep');
     expect(asleep).toMatchObject({ status: 'cold', sees: false, price: { output_per_million: expect.any(String) } });

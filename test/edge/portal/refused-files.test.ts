@@ -25,7 +25,7 @@ afterAll(async () => {
 
 const write = (text: string) => writeFileSync(join(enginesDir, 'chat.yaml'), text);
 
-it('files that were refused are said to be, with what is wrong and that the old ones hold, until others count', async () => {
+it('shows rejected engine files with the problems, and that the old ones stay in effect, until a valid reload', async () => {
   expect((await admin.get('/portal/engines')).text).toContain('No reloads yet');
   write(file.replace('context_length: 8192', 'context_length: "<b>many</b>"'));
   const refused = await admin.post('/portal/engines-reload');

@@ -117,8 +117,8 @@ const may = (role: Role, least: Role): boolean => roles.indexOf(role) >= roles.i
 const pathsOn = ({ text }: Shown): readonly string[] =>
   [...text.matchAll(/(?:href|action)="(\/[^"?#]*)/g)].flatMap(([, path]) => path ?? []);
 
-describe.each(roles)('to %s', (role) => {
-  it.each(pages)('$path is shown or refused, and linked where it is shown', async ({ path, least }) => {
+describe.each(roles)('the portal for the role %s', (role) => {
+  it.each(pages)('shows or rejects $path, and links only allowed pages and forms', async ({ path, least }) => {
     const shown = await visitorOf(role).get(path);
     expect(shown.status).toBe(may(role, least) ? 200 : 403);
     const isRefused = (linked: string): boolean =>
@@ -127,12 +127,12 @@ describe.each(roles)('to %s', (role) => {
     expect(pathsOn(shown).filter(isRefused)).toEqual([]);
   });
 
-  it.each(forms)('the form of $path is taken or refused', async ({ path, fields, least, status }) => {
+  it.each(forms)('accepts or rejects the form of $path', async ({ path, fields, least, status }) => {
     const shown = await visitorOf(role).post(path, fields);
     expect(shown.status).toBe(may(role, least) ? status : 403);
   });
 
-  it('what the menu names is there', async () => {
+  it('has a page for every menu entry', async () => {
     const { text } = await visitorOf(role).get('/');
     const menu = /<nav class="menu"[^]*?<\/nav>/.exec(text)?.[0] ?? '';
     const paths = [...menu.matchAll(/href="(\/(?:portal[^"]*)?)"/g)].flatMap(([, path]) => path ?? []);
@@ -141,13 +141,13 @@ describe.each(roles)('to %s', (role) => {
   });
 });
 
-describe('to who is not signed in', () => {
-  it.each(pages.slice(1))('$path asks to sign in, and shows nothing', async ({ path }) => {
+describe('the portal without a session', () => {
+  it.each(pages.slice(1))('redirects $path to sign in, and shows nothing', async ({ path }) => {
     const { status, headers, text } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
     expect([status, headers.location, text]).toEqual([303, `/?next=${encodeURIComponent(path)}`, '']);
   });
 
-  it.each(forms)('the form of $path changes nothing', async ({ path, fields }) => {
+  it.each(forms)('changes nothing by the form of $path', async ({ path, fields }) => {
     const [before] = await gateway.db.sql`select count(*)::int as rows from audit_log`;
     const body = new URLSearchParams({ form_token: 'x', ...fields }).toString();
     const headers = { accept: 'text/html', 'content-type': 'application/x-www-form-urlencoded', origin: gateway.url };

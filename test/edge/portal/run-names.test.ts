@@ -47,8 +47,8 @@ beforeAll(async () => {
 const person = async (role: string): Promise<Visitor> =>
   signInPerson(bench.gateway, (await makePerson(bench.gateway, { role }, mine.key)).email);
 
-describe('a run', () => {
-  it('is not of somebody by name to members, who may not know the keys of others', async () => {
+describe('the page of a run', () => {
+  it("shows members the key's id, not its name", async () => {
     const run = await applied();
     expect(run.created_by).toBe(key.id);
     const { text } = await (await person('member')).get(`/portal/runs/${run.id}`);
@@ -56,7 +56,7 @@ describe('a run', () => {
     expect(text).not.toContain(`the key ${key.name}`);
   });
 
-  it('names the key and the cluster to who administers the organization or the platform, with the ids on hover', async () => {
+  it('shows administrators the names of key and cluster, with the ids on hover', async () => {
     const run = await applied();
     for (const visitor of [await person('admin'), await signInVisitor(bench.gateway)]) {
       const { text } = await visitor.get(`/portal/runs/${run.id}`);
@@ -67,7 +67,7 @@ describe('a run', () => {
     }
   });
 
-  it('names its cluster in the list, and offers every one of more than a hundred', async () => {
+  it('names the cluster in the list, and offers more than a hundred clusters', async () => {
     const first = await applied();
     const nodes = [{ name: 'n-1', address: '10.9.8.6', hardware_profile: 'h100' }];
     const others = Array.from({ length: 101 }, (_, index) => ({

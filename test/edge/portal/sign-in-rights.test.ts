@@ -77,8 +77,8 @@ async function join(person: Person, { key }: Place, by?: Visitor): Promise<Visit
   return visitorWith(gateway, cookieOf(await visitor.post('/invitation', { token, as: 'member' })));
 }
 
-describe('a reset link that an administrator has is refused', () => {
-  it('once its user has joined another organization', async () => {
+describe('a reset link of an administrator', () => {
+  it('is rejected after its user has joined another organization', async () => {
     const [acme, beta] = [await openOrganization(), await openOrganization()];
     const [admin, person] = [await make(acme, 'admin'), await make(acme, 'member')];
     const token = await linkBy(await signInPerson(gateway, admin.email), person);
@@ -87,7 +87,7 @@ describe('a reset link that an administrator has is refused', () => {
     await signInPerson(gateway, person.email);
   });
 
-  it('once its user has another role', async () => {
+  it("is rejected after its user's role has changed", async () => {
     const acme = await openOrganization();
     const [admin, person] = [await make(acme, 'admin'), await make(acme, 'member')];
     const token = await linkBy(await signInPerson(gateway, admin.email), person);
@@ -95,7 +95,7 @@ describe('a reset link that an administrator has is refused', () => {
     expect((await use(token)).status).toBe(404);
   });
 
-  it('once its maker is no administrator any more, or is gone', async () => {
+  it('is rejected after its maker has lost the role or was deleted', async () => {
     const acme = await openOrganization();
     const [admin, other, person] = [await make(acme, 'admin'), await make(acme, 'admin'), await make(acme, 'member')];
     const tokens = [
@@ -109,7 +109,7 @@ describe('a reset link that an administrator has is refused', () => {
     await signInPerson(gateway, person.email);
   });
 
-  it('though it was made at the same moment: what counts is who may do it when it is used', async () => {
+  it("is checked again when used, even if its maker's rights changed at the same moment", async () => {
     const acme = await openOrganization();
     const [admin, person] = [await make(acme, 'admin'), await make(acme, 'member')];
     const token = await linkBy(await signInPerson(gateway, admin.email), person);
@@ -121,8 +121,8 @@ describe('a reset link that an administrator has is refused', () => {
   });
 });
 
-describe('an invitation is refused', () => {
-  it('to a role that its inviter may not give any more; a lower one stays', async () => {
+describe('an invitation to a role', () => {
+  it('is rejected when its inviter may no longer give the role; a lower one stays valid', async () => {
     const acme = await openOrganization();
     const owner = await make(acme, 'owner');
     const visitor = await signInPerson(gateway, owner.email);
@@ -138,7 +138,7 @@ describe('an invitation is refused', () => {
     for (const token of [asOwner, asMember]) expect((await accept(token)).status).toBe(404);
   });
 
-  it('though it was made at the same moment: what counts is what the inviter may give when it is taken', async () => {
+  it('is checked again when accepted, even if it was made at the same moment', async () => {
     const acme = await openOrganization();
     const owner = await make(acme, 'owner');
     const token = await inviteBy(await signInPerson(gateway, owner.email), `${uuidv7()}@example.com`, 'owner');
@@ -150,12 +150,12 @@ describe('an invitation is refused', () => {
   });
 });
 
-describe('changing the organization', () => {
+describe('switching the organization', () => {
   const rowsOf = ({ id }: Person) =>
     gateway.db.sql`select id, created_at, expires_at, ended_at from sessions
       where user_id = ${parseId('user', id) ?? ''} order by id`;
 
-  it('goes nowhere from where one is: the session stays as it is', async () => {
+  it('to the current one leaves the session unchanged', async () => {
     const acme = await openOrganization();
     const person = await make(acme, 'member');
     const visitor = await signInPerson(gateway, person.email);
@@ -166,7 +166,7 @@ describe('changing the organization', () => {
     expect((await visitor.get('/portal/models')).status).toBe(200);
   });
 
-  it('and joining one do not make a session last longer', async () => {
+  it('and joining one do not extend a session', async () => {
     const [acme, beta] = [await openOrganization(), await openOrganization()];
     const person = await make(acme, 'member');
     const visitor = await signInPerson(gateway, person.email);
@@ -183,7 +183,7 @@ describe('changing the organization', () => {
     }
   });
 
-  it('waits for a membership that ends at that moment, and finds it gone', async () => {
+  it('waits for a concurrent removal of the membership, and is then rejected', async () => {
     const [acme, beta] = [await openOrganization(), await openOrganization()];
     const person = await make(acme, 'member');
     await join(person, beta);

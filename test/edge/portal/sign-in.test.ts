@@ -33,20 +33,20 @@ function signIn(email: string, password: string, headers: SentOptions['headers']
 
 const session = (): Promise<readonly object[]> => gateway.db.sql`select id from sessions`;
 
-describe('signing in by address and password is refused', () => {
+describe('an invalid sign-in by password', () => {
   it.each([
     ['without the address of its page', { origin: null }],
     ['from another site', { origin: 'https://evil.example' }],
     ['from a neighbour on the same site', { 'sec-fetch-site': 'same-site' }],
     ['over plain HTTP from elsewhere', { host: 'gateway.example', origin: 'http://gateway.example' }],
-  ])('%s', async (_, headers) => {
+  ])('returns 403: %s', async (_, headers) => {
     const before = (await session()).length;
     const shown = await signIn(person.email, passwordOf, headers);
     expect([shown.status, shown.headers['set-cookie']]).toEqual([403, undefined]);
     expect(await session()).toHaveLength(before);
   });
 
-  it('with one and the same answer, whatever is wrong', async () => {
+  it('returns the same response for every reason', async () => {
     const { sql } = gateway.db;
     const opened = await gateway.request('/v1/organizations', { body: { name: 'Suspended' } });
     const suspended = (await opened.json()) as { id: string; management_key: string };
@@ -77,13 +77,13 @@ describe('signing in by address and password is refused', () => {
     expect(gateway.logLines.join('')).not.toContain('a wrong password');
   });
 
-  it('where nobody is signed in, and an address is no markup', async () => {
+  it('shows the address as text, not as HTML', async () => {
     const { text } = await signIn('"><script>alert(1)</script>', 'x');
     expect(text).not.toContain('<script>alert');
   });
 });
 
-describe('guesses', () => {
+describe('password guesses', () => {
   const from = (address: string) => ({ 'x-forwarded-for': address });
 
   async function guess(email: string, headers: (index: number) => SentOptions['headers'], count: number) {
@@ -93,7 +93,7 @@ describe('guesses', () => {
     return seen;
   }
 
-  it('for one account are slowed down after ten, wherever they come from, for addresses without an account too', async () => {
+  it('for one account return 429 after ten, from any address, also for unknown accounts', async () => {
     for (const email of [(await makePerson(gateway)).email, `${uuidv7()}@example.com`]) {
       const seen = await guess(email, (index) => from(`10.2.0.${index + 1}`), 11);
       expect(seen).toEqual([...Array.from({ length: 10 }, () => 403), 429]);
@@ -104,7 +104,7 @@ describe('guesses', () => {
     }
   });
 
-  it('by strangers keep nobody out from where the account was used lately', async () => {
+  it('by others do not lock out the address where the account was used recently', async () => {
     const { email } = await makePerson(gateway);
     expect((await signIn(email, passwordOf, from('10.3.1.1'))).status).toBe(303);
     await guess(email, (index) => from(`10.3.0.${index + 1}`), 11);
@@ -112,7 +112,7 @@ describe('guesses', () => {
     expect((await signIn(email, passwordOf, from('10.3.1.1'))).status).toBe(303);
   });
 
-  it('from one address are slowed down after thirty, whomever they are for; others go on', async () => {
+  it('from one address return 429 after thirty, for any account; other addresses continue', async () => {
     const seen: number[] = [];
     for (let index = 0; index < 31; index += 1) {
       seen.push((await signIn(`${index}-${uuidv7()}@example.com`, 'x', from('10.4.0.1'))).status);
@@ -122,28 +122,28 @@ describe('guesses', () => {
     expect((await signIn(person.email, passwordOf, from('10.4.0.2'))).status).toBe(303);
   });
 
-  it('that are right are not counted', async () => {
+  it('that are correct are not counted', async () => {
     const { email } = await makePerson(gateway);
     for (let index = 0; index < 12; index += 1) expect((await signIn(email, passwordOf)).status).toBe(303);
   });
 });
 
-describe('signing in', () => {
-  it('takes the address however it is written, and goes to the overview', async () => {
+describe('a sign-in by password', () => {
+  it('accepts the address in any spelling, and leads to the overview', async () => {
     const shown = await signIn(` ${person.email.toUpperCase()} `, passwordOf);
     expect([shown.status, shown.headers.location]).toEqual([303, '/']);
     const overview = await send(`${gateway.url}/`, { headers: { accept: 'text/html', cookie: cookieOf(shown) } });
     expect(overview.text).toContain(person.email);
   });
 
-  it('gives a token of its own, and ends the session that the browser had', async () => {
+  it("sets a new token, and ends the browser's former session", async () => {
     const before = await signInPerson(gateway, person.email);
     const shown = await signIn(person.email, passwordOf, { cookie: before.cookie });
     expect(cookieOf(shown)).not.toBe(before.cookie);
     expect((await before.get('/portal/models')).status).toBe(303);
   });
 
-  it('goes on to where somebody wanted to go, of this portal and nowhere else', async () => {
+  it('leads to the requested page, on this portal only', async () => {
     const asked = await send(`${gateway.url}/portal/usage?by=key&range=7d`, { headers: { accept: 'text/html' } });
     expect(asked.headers.location).toBe('/?next=%2Fportal%2Fusage%3Fby%3Dkey%26range%3D7d');
     const form = await send(`${gateway.url}${String(asked.headers.location)}`, { headers: { accept: 'text/html' } });
@@ -189,7 +189,7 @@ describe('signing in', () => {
     expect(formatId('org', organization)).toBe(id);
   });
 
-  it('is in the audit log, with where from', async () => {
+  it("has an audit entry with the client's address", async () => {
     await signIn(person.email, passwordOf, { 'x-forwarded-for': '10.9.9.9' });
     const [row] = await gateway.db.sql`select action, after from audit_log order by id desc limit 1`;
     expect(row).toMatchObject({ action: 'session.opened', after: { address: '10.9.9.9' } });

@@ -46,8 +46,8 @@ function fieldsOf(page: string, action: string): Record<string, string> {
   ]);
 }
 
-describe('an old page takes back nothing', () => {
-  it('of a key: a limit that was lowered and content that is not kept any more stay so when it is renamed', async () => {
+describe('an outdated form', () => {
+  it('of a key keeps a lower limit and disabled content storage when it renames the key', async () => {
     const key = await ask('/v1/keys', { body: { name: 'before', store_requests: true, monthly_token_limit: null } });
     const path = `/portal/keys/${key.id}`;
     const fields = fieldsOf((await admin.get(path)).text, path);
@@ -64,7 +64,7 @@ describe('an old page takes back nothing', () => {
     expect(await ask(`/v1/keys/${key.id}`)).toMatchObject({ monthly_token_limit: 2000, store_requests: false });
   });
 
-  it('of an organization: its models and limits, and where it is written to', async () => {
+  it('of an organization keeps its new models, limits and alert addresses', async () => {
     const { id } = await ask('/v1/organizations', { body: { name: 'Tenant' } });
     const path = `/portal/organizations/${id}`;
     const fields = fieldsOf((await admin.get(path)).text, path);
@@ -84,7 +84,7 @@ describe('an old page takes back nothing', () => {
     expect(await ask(`/v1/organizations/${ownId}`)).toMatchObject({ name: 'Ours', wallet_alert_below: '5' });
   });
 
-  it('of a project: it stays private', async () => {
+  it('of a project keeps it private', async () => {
     const { id } = await ask('/v1/projects', { body: { name: 'open', visibility: 'public' } });
     const path = `/portal/projects/${id}`;
     const fields = fieldsOf((await admin.get(path)).text, path);
@@ -94,7 +94,7 @@ describe('an old page takes back nothing', () => {
     expect(await ask(`/v1/projects/${id}`)).toMatchObject({ name: 'renamed', visibility: 'private' });
   });
 
-  it('of a cluster and its nodes: whose it is, and which host key is known', async () => {
+  it('of a cluster and its nodes keeps the new organization and host key', async () => {
     const [mine, other] = [
       await ask('/v1/organizations', { body: { name: 'Mine' } }),
       await ask('/v1/organizations', { body: { name: 'Other' } }),
@@ -126,7 +126,7 @@ describe('an old page takes back nothing', () => {
     expect((await admin.post(nodePath, { ...ofNode, began_with: '[' })).status).toBe(303);
   });
 
-  it('of a budget: an amount that was lowered, and what is told of it, stay so', async () => {
+  it('of a budget keeps a lower amount and its new alerts', async () => {
     const project = await ask('/v1/projects', { body: { name: 'bounded' } });
     const scope = { type: 'project', id: project.id };
     const { id } = await ask('/v1/budgets', { body: { scope, period: 'monthly', amount: '100', mode: 'soft' } });
@@ -143,7 +143,7 @@ describe('an old page takes back nothing', () => {
     expect(Number(changed.amount)).toBe(5);
   });
 
-  it('of mails: a kind that was switched elsewhere stays so', async () => {
+  it('of alert emails keeps a kind that was switched elsewhere', async () => {
     const own = /\/portal\/organizations\/(org_[0-9a-f]{32})/.exec((await admin.get('/portal/organization')).text)?.[1];
     const path = '/portal/webhooks/mail';
     const fields = fieldsOf((await admin.get('/portal/webhooks')).text, path);
@@ -153,7 +153,7 @@ describe('an old page takes back nothing', () => {
     expect((await ask(`/v1/organizations/${own}`)).alert_emails).toEqual(['api_key.created']);
   });
 
-  it('of a user: who has another role by now keeps it, where nobody has chosen one', async () => {
+  it('of a user keeps a new role unless a role is selected', async () => {
     const body = { name: 'Eve', email: 'eve@example.com', password: 'a sentence does well', role: 'owner' };
     const { id } = await ask('/v1/users', { body });
     const path = `/portal/users/${id}`;

@@ -32,8 +32,8 @@ const csv = (visitor: Visitor, query: string): Promise<Shown> => visitor.get(`/p
 const idsIn = ({ text }: Shown): string[] =>
   [...text.matchAll(/\/portal\/usage\/([0-9a-f-]{36})"/g)].map(([, id]) => id ?? '');
 
-describe('usage', () => {
-  it('says how many requests were refused', async () => {
+describe('the usage page', () => {
+  it('shows the number of rejected requests', async () => {
     const { id, secret: key } = await makeKey({ name: 'refused' });
     for (let index = 0; index < 2; index += 1) {
       expect((await bench.chat({ model: 'nothing', max_tokens: 20 }, { key })).status).toBe(400);
@@ -41,7 +41,7 @@ describe('usage', () => {
     await eventually(async () => (await admin.get(`/portal/usage?key=${id}`)).text.includes('2 more rejected'));
   });
 
-  it('is shown to a member as far as his own keys go: page, sums, single requests and CSV', async () => {
+  it('shows a member only their own keys: page, sums, single requests and CSV', async () => {
     const member = await signInVisitor(bench.gateway);
     const others = await ask();
     const { sql } = bench.gateway.db;
@@ -92,7 +92,7 @@ describe('usage', () => {
     }
   });
 
-  it('draws the five keys of the most spend and all others together, lists each of them, and sums what the filters leave', async () => {
+  it('draws the five keys with the highest spend and the sum of the others, and lists each key', async () => {
     const names = Array.from({ length: 7 }, (_, index) => `drawn ${index}`);
     const keys: Body[] = [];
     for (const name of names) {
@@ -114,7 +114,7 @@ describe('usage', () => {
     expect((await admin.get(`/portal/usage?range=7&key=${keys[0].id}&model=none`)).text).toContain('No requests in');
   });
 
-  it('has every bar of its chart as a number in a table: each part of it, by day and by what it is drawn by', async () => {
+  it('has a table with the number of every bar, in all parts', async () => {
     const { secret: key } = await makeKey({ name: 'drawn <b>too</b>' });
     await ask(key);
     await ask();
@@ -130,7 +130,7 @@ describe('usage', () => {
     }
   });
 
-  it('is downloaded as the API exports it, by the filters of the page', async () => {
+  it("downloads the API's export with the filters of the page", async () => {
     const key = await makeKey({ name: 'for the export' });
     const record = await ask(key.secret);
     await ask();
@@ -151,7 +151,7 @@ describe('usage', () => {
     expect(signedOut.status).toBe(303);
   });
 
-  it('is of the days that are named, whole, and of the last 30 where they make no sense', async () => {
+  it('covers the given days completely, and the last 30 days when they are invalid', async () => {
     const { id } = await ask();
     const day = new Date(uuidTimeMs(id)).toISOString().slice(0, 10);
     const ofDay = await admin.get(`/portal/usage?range=dates&from=${day}&until=${day}&by=key_id`);
@@ -173,7 +173,7 @@ describe('usage', () => {
     }
   });
 
-  it('is of days that are typed beside the range that the form began with, and of another range that is chosen', async () => {
+  it('uses typed days over the former range, and a newly selected range over the days', async () => {
     const { id } = await ask();
     const january = 'from=2026-01-01&until=2026-01-02';
     const typed = await admin.get(`/portal/usage?range=30&shown=30&${january}`);
@@ -184,7 +184,7 @@ describe('usage', () => {
     expect(chosen.text).not.toContain('2026-01-01');
   });
 
-  it('has no bars of days to come, nor thousands of empty ones: no span that is asked for stops the gateway', async () => {
+  it('draws no future days and no thousands of empty ones, for any period', async () => {
     await ask();
     for (const days of ['from=1970-01-01&until=9999-12-30', 'from=1970-01-01']) {
       const { status, text } = await admin.get(`/portal/usage?range=dates&${days}`);
@@ -194,7 +194,7 @@ describe('usage', () => {
     }
   });
 
-  it('says of a request how tokens times price come to its cost, to the pico-dollar', async () => {
+  it("shows how tokens times price add up to a request's cost, to the pico-dollar", async () => {
     const { id, cost } = await ask();
     const { text } = await admin.get(`/portal/usage/${id}`);
     const table = text.slice(text.indexOf('id="cost-title"'));
@@ -211,7 +211,7 @@ describe('usage', () => {
     expect(rows.reduce((sum, [, , , amount]) => sum + pico(amount), 0n)).toBe(pico(cost));
   });
 
-  it('shows what a request asked and got where its key keeps that, as text, and deletes it', async () => {
+  it('shows the stored prompt and answer of a request as text, and deletes them', async () => {
     const key = await makeKey({ name: 'keeps', store_requests: true });
     const content = '<script>alert(1)</script>';
     const answer = await bench.chat(
@@ -233,11 +233,11 @@ describe('usage', () => {
   });
 });
 
-describe('the wallet', () => {
+describe('the wallet page', () => {
   const balanceOf = async (id: string): Promise<string> =>
     ((await (await bench.gateway.request(`/v1/wallet?organization_id=${id}`)).json()) as Body).balance;
 
-  it('is corrected up and down for another organization, once for each reference, and never below zero', async () => {
+  it("adjusts another organization's balance up and down, once for each reference, and never below zero", async () => {
     const { id } = await openOrganization(bench.gateway, '5');
     const correct = (amount: string, reference: string, reason = 'counted twice') =>
       admin.post('/portal/wallet/adjustments', { amount, reference, reason, organization_id: id });
@@ -266,7 +266,7 @@ describe('the wallet', () => {
     expect(shown.text).toContain(`You are viewing the organization <code>${id}</code>`);
   });
 
-  it('warns, on the overview too, before the pace of the last seven days has used it up', async () => {
+  it('warns, also on the overview, before the spend of the last seven days uses up the balance', async () => {
     await ask();
     expect((await admin.get('/portal/wallet')).text).toMatch(/at the rate of the last 7 days/);
     expect((await admin.get('/')).text).not.toContain('The balance is low');

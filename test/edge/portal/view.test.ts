@@ -44,10 +44,10 @@ interface Operation {
   readonly parameters?: readonly { readonly name: string; readonly in: string }[];
 }
 
-describe('the tables of what a path means under a view', () => {
+describe('the path tables of the organization view', () => {
   const viewed = { id: 'org_1', name: 'One' };
 
-  it('refuse a path that is in neither, and say nothing without a view', () => {
+  it('reject a path in neither table, and change no path without a view', () => {
     expect(() => pathFor(viewed, '/v1/new?x=1')).toThrow('/v1/new is missing from the path tables');
     expect(() => pathFor(viewed, '/v1/keysmith')).toThrow('missing from the path tables');
     expect(pathFor(null, '/v1/new?x=1')).toBe('/v1/new?x=1');
@@ -55,7 +55,7 @@ describe('the tables of what a path means under a view', () => {
     expect(pathFor(viewed, '/v1/invitations/inv_1')).toBe('/v1/invitations/inv_1?organization_id=org_1');
   });
 
-  it('are those of the OpenAPI document: every path once, by whether it takes organization_id', async () => {
+  it('match the OpenAPI document: every path once, by whether it accepts organization_id', async () => {
     const { paths } = await read<{ paths: Record<string, Record<string, Operation>> }>('/openapi.json');
     const takes = ({ parameters = [] }: Operation): boolean =>
       parameters.some((one) => one.in === 'query' && one.name === 'organization_id');
@@ -75,8 +75,8 @@ describe('the tables of what a path means under a view', () => {
   });
 });
 
-describe('under a view', () => {
-  it('every page of the menu can be made', async () => {
+describe('the view of another organization', () => {
+  it('renders every page of the menu', async () => {
     const { cookie } = await openTenant('Walked');
     const { text } = await admin.get('/', { cookie });
     const links = [...text.matchAll(/href="(\/portal\/[a-z/-]+)"/g)].map(([, path = '']) => path);
@@ -97,7 +97,7 @@ describe('under a view', () => {
     for (const path of pages) expect([path, (await admin.get(path, { cookie })).status]).toEqual([path, 200]);
   });
 
-  it('every form that names no organization is for the one that is looked at', async () => {
+  it('applies every form without an organization field to the viewed organization', async () => {
     const { id, key, cookie } = await openTenant('Acted for');
     const sent = async (path: string, fields: Readonly<Record<string, string>>): Promise<void> => {
       const { status } = await admin.post(path, { ...fields, viewed: id }, { cookie });
@@ -119,7 +119,7 @@ describe('under a view', () => {
     expect(await emailsAt('/v1/invitations', key)).toEqual([]);
   });
 
-  it('a booking says whom it is for, keeps all of what was typed when it is refused, and is for nobody else', async () => {
+  it('posts credit to the organization that the form names, and keeps the typed values when rejected', async () => {
     const [looked, other] = [await openTenant('Looked at'), await openTenant('Named')];
     const { cookie } = looked;
     const path = `/portal/wallet?organization_id=${other.id}`;
@@ -145,7 +145,7 @@ describe('under a view', () => {
     expect((await admin.get(path)).text).toMatch(/Applies to <strong>Named<\/strong>/);
   });
 
-  it('a page that is left open gets no part of another organization, and of no other session: it is loaded again', async () => {
+  it('reloads an open page instead of mixing in another organization or session', async () => {
     const { cookie } = await openTenant('In another tab');
     const [looked, own] = [{ cookie }, { cookie: admin.cookie }];
     const stranger = await signInVisitor(gateway);
@@ -172,7 +172,7 @@ describe('under a view', () => {
     }
   });
 
-  it('the CSV of a page is of the organization that the page shows, whatever is looked at by then', async () => {
+  it('downloads the CSV of the organization that the page shows', async () => {
     const { id, key, cookie } = await openTenant('Downloaded');
     await gateway.request('/v1/wallet/credits', {
       body: { organization_id: id, amount: '1', reference: randomUUID() },
@@ -193,7 +193,7 @@ describe('under a view', () => {
     expect((await person.get(linkIn(ofTenant))).status).toBe(404);
   });
 
-  it('the usage is filtered by the models of the one that is looked at', async () => {
+  it('filters usage by the models of the viewed organization', async () => {
     const { id, cookie } = await openTenant('Of one model');
     const optionsIn = ({ text }: Shown): string =>
       /<select[^>]* name="model"[\s\S]*?<\/select>|<select[^>]*id="model"[\s\S]*?<\/select>/.exec(text)?.[0] ?? '';
@@ -205,7 +205,7 @@ describe('under a view', () => {
   });
 });
 
-describe('an organization that is looked at', () => {
+describe('a viewed organization that cannot be read', () => {
   /** From now on reading it is refused with this SQLSTATE, and nothing else is. */
   async function refuseReading(id: string, state: string): Promise<() => Promise<void>> {
     const { sql } = gateway.db;
@@ -222,7 +222,7 @@ describe('an organization that is looked at', () => {
     };
   }
 
-  it('and cannot be read just now gives the page of that error, and never the own pages in its place', async () => {
+  it("shows that error's page, and never the user's own pages instead", async () => {
     const { id, cookie } = await openTenant('Not to be read');
     expect((await admin.get('/portal/keys', { cookie })).text).toContain(
       'You are viewing <strong>Not to be read</strong>',
@@ -252,7 +252,7 @@ describe('an organization that is looked at', () => {
     expect(JSON.stringify(await read('/v1/keys'))).not.toContain('for the wrong one');
   });
 
-  it('and cannot be read just now keeps nobody from signing out', async () => {
+  it('does not prevent signing out', async () => {
     const { id } = await openTenant('Left');
     const other = await signInVisitor(gateway);
     const begun = await other.post('/portal/view', { organization_id: id });
@@ -268,7 +268,7 @@ describe('an organization that is looked at', () => {
 });
 
 describe('a member', () => {
-  it('gets 403 for every page with a form that is not for members', async () => {
+  it('gets 403 for every page with a form that members may not use', async () => {
     const member = await signInPerson(gateway, (await makePerson(gateway)).email);
     const { data } = await read<{ data: { id: string }[] }>('/v1/projects');
     for (const path of [
