@@ -1,7 +1,5 @@
 import { posix } from 'node:path';
 
-const { dirname, join, normalize } = posix;
-
 /**
  * Rules for imports between rooms, for the linter and the room tests. Paths are relative to the repository.
  *
@@ -58,7 +56,7 @@ export function wingOf(room, wings) {
 export function targetOf(path, specifier) {
   if (specifier.startsWith('#test/')) return `test/support/${specifier.slice(6)}`;
   if (specifier.startsWith('#')) return `src/${specifier.slice(1)}`;
-  return specifier.startsWith('.') ? normalize(join(dirname(path), specifier)) : null;
+  return specifier.startsWith('.') ? posix.normalize(posix.join(posix.dirname(path), specifier)) : null;
 }
 
 /**
@@ -76,7 +74,8 @@ export function checkImport(path, specifier, house) {
   const target = targetOf(path, specifier);
   if (target === null) return specifier.startsWith('/') ? breach('a path of one machine') : [];
   if (target.startsWith('test/')) return breach('src may not know test');
-  if (dirname(target) === dirname(path)) return specifier.startsWith('#') ? breach('inside a room "./" is used') : [];
+  if (posix.dirname(target) === posix.dirname(path))
+    return specifier.startsWith('#') ? breach('inside a room "./" is used') : [];
   if (specifier.startsWith('./')) return breach('"./" stays inside a room');
   return checkWall(path, target, house).flatMap(breach);
 }

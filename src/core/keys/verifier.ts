@@ -162,23 +162,27 @@ function rejectionOf(known: KnownKey | null, name: string, nowMs: number): KeyRe
 /** Hides the secret hash, so that rotating the user's secret does not end keys the gateway uses itself. */
 const heldKey = (key: ApiKey | null): ApiKey | null => (key === null ? null : { ...key, secretHash: null });
 
-/** Finds the key for a secret, on the hot path of every request. */
-export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
-  let imported = new Set<string>();
-  let taken = 0;
-
+/** Returns the bounded lookup of a key by the name of its hash. @throws AppError overloaded, database_unavailable */
+function createLookUp(parts: Pick<VerifierOptions, 'db' | 'accounts'>): (name: string) => Promise<KnownKey | null> {
   const turns = new ConcurrencyLimit(lookUpBounds);
   const store = new BoundedStore();
-  const lookUp = (name: string): Promise<KnownKey | null> => readKnownKey({ db, accounts }, name);
-  const load = async (name: string): Promise<KnownKey | null> => {
+  return async (name) => {
     try {
-      return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => lookUp(name)));
+      return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => readKnownKey(parts, name)));
     } catch (error) {
       if (error instanceof TooManyWaitError) throw new AppError('overloaded');
       // A failed lookup says nothing about the key.
       throw new AppError('database_unavailable', { cause: error });
     }
   };
+}
+
+/** Finds the key for a secret, on the hot path of every request. */
+export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
+  let imported = new Set<string>();
+  let taken = 0;
+
+  const load = createLookUp({ db, accounts });
   const cache = createRefreshingCache<KnownKey>({
     clock,
     entriesMax: cacheEntriesMax,
