@@ -50,8 +50,8 @@ const chat = (model: string, key?: string): Promise<Response> => {
   return gateway.request('/v1/chat/completions', key === undefined ? { body } : { body, key });
 };
 
-describe('an engine', () => {
-  it('that failed says why, and starts by the button once its file is mended', async () => {
+describe('the engine pages', () => {
+  it('show why an engine failed, and start it by the button once its file is fixed', async () => {
     const { page } = person;
     expect((await chat('broken')).status).toBe(503);
     await goto('/');
@@ -72,7 +72,7 @@ describe('an engine', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('shows its log as it is written, and its replicas with it', async () => {
+  it('show the log while it is written, and the replicas', async () => {
     const { page } = person;
     expect((await chat('chat')).status).toBe(200);
     await goto('/portal/engines/chat');
@@ -88,7 +88,7 @@ describe('an engine', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('is stopped after a question that says what runs, and started again', async () => {
+  it('stop an engine after a question with the running requests, and start it again', async () => {
     const { page } = person;
     await goto('/portal/engines/chat');
     await page.getByRole('link', { name: 'Stop' }).click();
@@ -103,7 +103,7 @@ describe('an engine', () => {
     expect((await chat('chat')).status).toBe(200);
   });
 
-  it('of a file with a mistake is told by file and field, and everything stays', async () => {
+  it('show file and field of a mistake on reload, and change nothing', async () => {
     const { page } = person;
     writeFileSync(join(folder, 'wrong.yaml'), standinFile('wrong').replace('driver: process', 'driver: hamster'));
     await goto('/portal/engines');
@@ -117,8 +117,8 @@ describe('an engine', () => {
   });
 });
 
-describe('a key that is deleted on its page', () => {
-  it('ends the stream that an OpenAI client reads with it', async () => {
+describe('deleting a key on its page', () => {
+  it('ends the stream that an OpenAI client reads with the key', async () => {
     const { page } = person;
     await goto('/portal/keys/new');
     await page.getByLabel('Name').fill('streaming');
@@ -144,8 +144,8 @@ describe('a key that is deleted on its page', () => {
   });
 });
 
-describe('organizations', () => {
-  it('are listed by what they spend, changed, suspended, taken up again and closed', async () => {
+describe('the organization pages', () => {
+  it('sort by spend, and change, suspend, reactivate and close an organization', async () => {
     const { page } = person;
     const tenant = await openOrganization('Blue Tenant');
     await goto('/portal/organizations');
@@ -187,7 +187,7 @@ describe('organizations', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('are looked at with their own pages: keys, wallet and users are theirs, and forms book for them', async () => {
+  it('view an organization with its keys, wallet and users, and apply forms to it', async () => {
     const { page } = person;
     const tenant = await openOrganization('Looked At');
     await goto(`/portal/organizations/${tenant.id}`);
@@ -216,8 +216,8 @@ describe('organizations', () => {
   });
 });
 
-describe('people, projects and what they did', () => {
-  it('users are made, changed and removed; what is wrong stands beside the field', async () => {
+describe('the pages for users, projects and the audit log', () => {
+  it('create, change and remove users, and show errors at the fields', async () => {
     const { page } = person;
     await show('/portal/users', 'users');
     await page.getByRole('link', { name: 'New user' }).click();
@@ -244,7 +244,7 @@ describe('people, projects and what they did', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('projects are made, changed, archived and taken up again', async () => {
+  it('create, change, archive and unarchive projects', async () => {
     const { page } = person;
     await goto('/portal/projects');
     await page.getByRole('link', { name: 'New project' }).click();
@@ -266,7 +266,7 @@ describe('people, projects and what they did', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('the audit log says in words who did what, and is narrowed', async () => {
+  it('describe changes in the audit log, with filters', async () => {
     const { page } = person;
     await show('/portal/audit', 'audit');
     await page.getByText('created the project').first().waitFor();

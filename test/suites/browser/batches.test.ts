@@ -21,8 +21,8 @@ const show = async (path: string, name: string): Promise<void> => {
   await expectPresentable(person.page, name);
 };
 
-describe('the pages of batches', () => {
-  it('show how far one is, and hand its output out', async () => {
+describe('the batch pages', () => {
+  it('show the progress of a batch, and download its output', async () => {
     const { page } = person;
     const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key });
     const messages = [{ role: 'user', content: 'Hello' }];

@@ -14,7 +14,7 @@ beforeAll(async () => {
 
 afterAll(() => gateway.stop());
 
-it('the pages of budgets make one, say what is wrong with it, change and delete it', async () => {
+it('creates, changes and deletes a budget on its pages, and shows errors', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/budgets', gateway.url).href);
   await expectPresentable(page, 'budgets-empty');
@@ -48,7 +48,7 @@ it('the pages of budgets make one, say what is wrong with it, change and delete 
   await page.getByText('Budget deleted.').waitFor();
 });
 
-it('the limits of a project for a model are shown, refused where they are none, and changed', async () => {
+it('shows, rejects and changes the limits of a project for a model', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/projects', gateway.url).href);
   await page.locator('main tbody a').first().click();

@@ -54,7 +54,7 @@ async function useSdk({ url, apiKey }: { url: string; apiKey: string }): Promise
   }
 }
 
-it('reaches a gateway that names its origin, and no other', async () => {
+it('reaches the gateway from a configured origin, and from no other', async () => {
   const { page } = await browsers.open();
   // On a busy machine one of the SDK's many files may come too late for the browser: nothing of the page runs then.
   await expect

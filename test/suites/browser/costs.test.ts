@@ -39,7 +39,7 @@ async function openAllocation(node: string) {
   return { moment: form.getByLabel('Allocation time'), button: form.getByRole('button', { name: 'Allocate' }) };
 }
 
-it('a node is taken at a moment that is typed; what is no moment is told beside it', async () => {
+it('allocates a node at a typed time, and shows an error for an invalid time', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/clusters', gateway.url).href);
   await page.getByRole('link', { name: 'research' }).click();
@@ -56,7 +56,7 @@ it('a node is taken at a moment that is typed; what is no moment is told beside 
   expect(person.complaints).toEqual([]);
 });
 
-it('a rate card that begins in the past is added only by who says that it may', async () => {
+it('adds a rate card that starts in the past only with the checkbox for it', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/costs/rates', gateway.url).href);
   await page.getByText('Add a rate card').click();
@@ -75,7 +75,7 @@ it('a rate card that begins in the past is added only by who says that it may', 
   expect(person.complaints).toEqual([]);
 });
 
-it('the report shows what it costs by organization, cluster and line, and what was not converted, and is downloaded', async () => {
+it('shows costs by organization, cluster and line item with unconverted amounts, and downloads them', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/costs', gateway.url).href);
   await page.getByLabel('Currency', { exact: true }).selectOption('EUR');
@@ -111,7 +111,7 @@ it('the report shows what it costs by organization, cluster and line, and what w
   expect(person.complaints).toEqual([]);
 });
 
-it('the margins have a line for each model that was used', async () => {
+it('shows the margins with a line for each used model', async () => {
   const { page } = person;
   const messages = [{ role: 'user', content: 'Hello' }];
   await (await gateway.request('/v1/chat/completions', { body: { model: 'standin-chat', messages } })).text();

@@ -119,7 +119,7 @@ beforeAll(async () => {
 
 afterAll(() => gateway.stop());
 
-it('every page that there is has its pictures here or elsewhere', () => {
+it('has screenshots of every page, in this test or in another', () => {
   const patterns = [...Object.keys(elsewhere), ...noPages, ...Object.values(here(furnished)).map(([one]) => one)];
   expect(patterns.toSorted()).toEqual(pagePaths.toSorted());
   const tests = readdirSync(import.meta.dirname).filter(
@@ -129,7 +129,7 @@ it('every page that there is has its pictures here or elsewhere', () => {
   for (const picture of Object.values(elsewhere)) expect(texts).toContain(`'${picture}'`);
 });
 
-it('forms and questions that no other test looks at are presentable, light and dark, at 1280 and at 360 pixels', async () => {
+it('shows the remaining forms and questions without faults, light and dark, at 1280 and 360 pixels', async () => {
   for (const [name, [, path]] of Object.entries(here(furnished))) {
     const answer = await person.page.goto(`${gateway.url}${path}`);
     expect([name, answer?.status()]).toEqual([name, 200]);
@@ -138,7 +138,7 @@ it('forms and questions that no other test looks at are presentable, light and d
   expect(person.complaints).toEqual([]);
 });
 
-it('links that somebody is handed, a run that failed and another organization’s usage are presentable, too', async () => {
+it("shows handed-out links, a failed run and another organization's usage without faults", async () => {
   const { page } = person;
   await page.goto(`${gateway.url}/portal/invitations`);
   await page.getByLabel('Email address').fill('somebody@example.com');

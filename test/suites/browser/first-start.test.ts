@@ -8,7 +8,7 @@ const run = promisify(execFile);
 const processes = useProcesses();
 const browsers = useBrowsers();
 
-it('first start → the link → a key → the copied curl works → its request stands in the log with its cost', async () => {
+it('leads from the first start by link, key and copied curl command to the logged request with its cost', async () => {
   const home = processes.home();
   const gateway = processes.run({ home, databaseUrl: await processes.database() });
   const [link = ''] = await gateway.printed(/http:\S+\/welcome\?token=\S+/);

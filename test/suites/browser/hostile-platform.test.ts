@@ -87,7 +87,7 @@ async function expectHarmless(path: string): Promise<void> {
   expect(complaints, path).toEqual([]);
 }
 
-it('names of clusters, nodes and profiles that are no names are refused, and shown in the refusal as texts', async () => {
+it('rejects invalid names of clusters, nodes and profiles, and shows them as text', async () => {
   const { page } = person;
   const { data } = (await (await gateway.request('/v1/organizations')).json()) as { data: { id: string }[] };
   const node = { name: 'gpu-1', address: '10.0.0.7', hardware_profile: 'plain' };
@@ -110,7 +110,7 @@ it('names of clusters, nodes and profiles that are no names are refused, and sho
   expect(person.complaints).toEqual([]);
 });
 
-it('texts of stacks, of their inputs, of logs, outputs and failures do nothing, and fit a window of 360 px', async () => {
+it('shows hostile texts of stacks, inputs, logs, outputs and failures as text, within 360 px', async () => {
   const { page } = person;
   const foreign: string[] = [];
   page.on('request', (request) => {

@@ -37,7 +37,7 @@ async function expectHarmless(path: string): Promise<void> {
   expect(complaints, path).toEqual([]);
 }
 
-it('a hostile corpus through every field is shown as it was written, and does nothing', async () => {
+it('shows hostile text in every field as text', async () => {
   const { page } = person;
   const foreign: string[] = [];
   page.on('request', (request) => {
@@ -135,7 +135,7 @@ it('a hostile corpus through every field is shown as it was written, and does no
   expect(foreign).toEqual([]);
 });
 
-it('the same typed into the forms, and sent back by refusals', async () => {
+it('shows hostile text as text when it is typed into forms and rejected', async () => {
   const { page, complaints } = person;
   for (const text of corpus) {
     await page.goto(`${gateway.url}/portal/keys/new`);
@@ -177,7 +177,7 @@ async function batchFile(): Promise<string> {
   return ((await sent.json()) as { id: string }).id;
 }
 
-it('in webhooks, budgets, service accounts, corrections, batches and what a key keeps of its requests', async () => {
+it('shows hostile text as text in webhooks, budgets, service accounts, adjustments, batches and contents', async () => {
   const { page } = person;
   const foreign: string[] = [];
   page.on('request', (request) => {

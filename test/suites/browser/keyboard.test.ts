@@ -58,7 +58,7 @@ async function tabTo(page: Page, wanted: string): Promise<void> {
   throw new Error(`${wanted} was never reached: ${passed.join(', ')}`);
 }
 
-it('signs in, goes past the menu, makes a key and deletes it', async () => {
+it('signs in, skips the menu, creates a key and deletes it by keyboard', async () => {
   const { page, complaints } = await browsers.open();
   await page.goto(await welcomeLink(gateway));
   await tabTo(page, 'Sign in');
@@ -90,7 +90,7 @@ it('signs in, goes past the menu, makes a key and deletes it', async () => {
   expect(complaints).toEqual([]);
 });
 
-it('a button that is pressed twice sends its form once', async () => {
+it('sends a form once when its button is pressed twice', async () => {
   const { page } = await browsers.open();
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/keys/new`);
@@ -101,7 +101,7 @@ it('a button that is pressed twice sends its form once', async () => {
   expect(data.filter(({ name }) => name === 'pressed twice')).toHaveLength(1);
 });
 
-it('the focus stays where it is when a part of the page comes anew', async () => {
+it('keeps the focus when a part of the page is refreshed', async () => {
   const { page } = await browsers.open();
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/engines`);
@@ -117,7 +117,7 @@ it('the focus stays where it is when a part of the page comes anew', async () =>
   expect((await focused(page)).name).not.toBe(before.name);
 });
 
-it('the menu of a narrow window opens, and closes by Escape with the focus on its button', async () => {
+it('opens the menu of a narrow window, and closes it by Escape with the focus on its button', async () => {
   const { page } = await browsers.open({ viewport: { width: 360, height: 740 } });
   await signIn(page, gateway);
   await tabTo(page, 'Menu');
@@ -128,7 +128,7 @@ it('the menu of a narrow window opens, and closes by Escape with the focus on it
   expect((await focused(page)).text).toBe('Menu');
 });
 
-it('the menu has its pages under headings, and marks the one that is shown', async () => {
+it('groups the pages of the menu under headings, and marks the current page', async () => {
   const { page } = await browsers.open();
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/costs/rates`);

@@ -51,14 +51,14 @@ async function deleteKey(name: string): Promise<void> {
 
 const models = (secret: string) => gateway.request('/v1/models', { key: secret });
 
-describe('keys, by hand', () => {
+describe('the key pages', () => {
   it.each([
     ['Never', null],
     ['7 days', 7],
     ['30 days', 30],
     ['90 days', 90],
     ['1 year', 365],
-  ])('one that expires after: %s', async (expiry, days) => {
+  ])('create a key with the expiry %s', async (expiry, days) => {
     const name = `lasts ${expiry}`;
     const secret = await makeKey(name, expiry);
     expect((await models(secret)).status).toBe(200);
@@ -69,7 +69,7 @@ describe('keys, by hand', () => {
     expect((await models(secret)).status).toBe(401);
   });
 
-  it('the secret is shown once: loading the page again, going on and coming back do not show it', async () => {
+  it('show the secret once: not after a reload, another page or the back button', async () => {
     const { page } = person;
     const secret = await makeKey('once');
     expect(secret).toMatch(/^sk-hg-/);
@@ -84,7 +84,7 @@ describe('keys, by hand', () => {
     await deleteKey('once');
   });
 
-  it('limits and toggles are changed, and what is wrong with them stands beside the field', async () => {
+  it('change limits and toggles, and show errors at the fields', async () => {
     const { page } = person;
     await makeKey('limited');
     await goto('/portal/keys');
@@ -108,7 +108,7 @@ describe('keys, by hand', () => {
     await deleteKey('limited');
   });
 
-  it('a delete names the key and the requests of the last hour, and ends it', async () => {
+  it('name the key and the requests of the last hour before a delete, which ends the key', async () => {
     const { page } = person;
     const secret = await makeKey('busy');
     for (let sent = 0; sent < 2; sent += 1) {
@@ -132,7 +132,7 @@ describe('keys, by hand', () => {
     expect((await models(secret)).status).toBe(401);
   });
 
-  it('a delete says of a key that its first request runs, and never that nothing uses it', async () => {
+  it("say before a delete that the key's first request is running, not that the key is unused", async () => {
     const { page } = person;
     const secret = await makeKey('streams');
     const messages = [{ role: 'user', content: 'Hi' }];
@@ -152,7 +152,7 @@ describe('keys, by hand', () => {
     expect(await keyNamed('busy')).toMatchObject({ status: 'revoked' });
   });
 
-  it('the sixth key: said before it bites, refused where it does, and mended by a delete', async () => {
+  it('warn at the key limit, reject the sixth key, and allow it after a delete', async () => {
     const { page } = person;
     const first = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: unknown[] };
     for (let made = first.data.length; made < 5; made += 1) await makeKey(`number ${made + 1}`);

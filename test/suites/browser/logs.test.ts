@@ -28,13 +28,13 @@ async function openPage(): Promise<Page> {
   return page;
 }
 
-describe('the log of an engine', () => {
+describe('the engine log', () => {
   const ask = async (): Promise<void> => {
     const body = { model: 'chat', messages: [{ role: 'user', content: 'Hello!' }], max_tokens: 1 };
     expect((await gateway.request('/v1/chat/completions', { body })).status).toBe(200);
   };
 
-  it('is asked for again after 503, 429 and a cut connection, says so, and goes on', async () => {
+  it('reconnects after 503, 429 and a cut connection, and says so', async () => {
     await ask();
     const page = await openPage();
     const failures: (number | 'cut')[] = [503, 'cut', 429];
@@ -54,7 +54,7 @@ describe('the log of an engine', () => {
     await expect.poll(() => log.textContent()).not.toBe(before);
   });
 
-  it('ends for who is signed out, says what to do, and keeps what it showed', async () => {
+  it('stops after the session ends, says what to do, and keeps its lines', async () => {
     const page = await openPage();
     // The state above the log is asked for too, and would lead to the page to sign in.
     await page.route('**/portal/engines/chat', (route) =>
@@ -70,7 +70,7 @@ describe('the log of an engine', () => {
   });
 });
 
-describe('the log of a run', () => {
+describe('the run log', () => {
   /** A run that has ended, whose last lines the page does not have yet. */
   async function insertRun(): Promise<{ readonly id: string; readonly addLine: (seq: number) => Promise<void> }> {
     const organizations = await gateway.request('/v1/organizations');
@@ -96,7 +96,7 @@ describe('the log of a run', () => {
     return { id: `run_${id.replaceAll('-', '')}`, addLine };
   }
 
-  it('is followed again from its last line after a cut connection, 503 and 429, and says so', async () => {
+  it('continues from its last line after a cut connection, 503 and 429, and says so', async () => {
     const { id, addLine } = await insertRun();
     await addLine(1);
     await addLine(2);

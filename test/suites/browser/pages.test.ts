@@ -36,8 +36,8 @@ async function ask(model: string, count: number): Promise<void> {
   }
 }
 
-describe('every page is presentable: no fault that axe knows, light and dark, at 1280 and at 360 pixels', () => {
-  it('before anybody is signed in', async () => {
+describe('the accessibility of every page, light and dark, at 1280 and 360 pixels', () => {
+  it('has no axe violation before sign-in', async () => {
     await show('/', 'signed-out');
     await person.page.goto(await welcomeLink(gateway));
     await expectPresentable(person.page, 'welcome');
@@ -45,7 +45,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     expect(person.complaints).toEqual([]);
   });
 
-  it('with nothing there yet', async () => {
+  it('has no axe violation without data', async () => {
     await signIn(person.page, gateway);
     await expectPresentable(person.page, 'overview-first');
     await show('/portal/usage', 'usage-empty');
@@ -55,7 +55,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
     expect(person.complaints).toEqual([]);
   });
 
-  it('with what a day brings', async () => {
+  it("has no axe violation with a day's data", async () => {
     const { page } = person;
     const body = { name: 'nightly reports', tokens_per_minute: 50_000, monthly_token_limit: 2_000_000, expiry: '30d' };
     expect((await gateway.request('/v1/keys', { body })).status).toBe(201);
@@ -101,7 +101,7 @@ describe('every page is presentable: no fault that axe knows, light and dark, at
 });
 
 describe('the menu', () => {
-  it('is one line on a narrow screen, opens without a script, and leads on', async () => {
+  it('is one line on a narrow screen, and opens and works without JavaScript', async () => {
     const { page } = person;
     await page.setViewportSize({ width: 360, height: 800 });
     await page.goto(new URL('/portal/models', gateway.url).href);

@@ -82,8 +82,8 @@ async function letGo(): Promise<void> {
   for await (const file of glob(join(runsDir, '**', 'main.tf'))) await writeFile(join(dirname(file), 'go'), '');
 }
 
-describe('the platform', () => {
-  it('says what to do where there is nothing yet', async () => {
+describe('the platform pages', () => {
+  it('say what to do when there is no data', async () => {
     await show('/portal/stacks', 'stacks');
     await show('/portal/stacks/notebook/apply', 'apply-no-cluster');
     await show('/portal/runs', 'runs-empty');
@@ -94,7 +94,7 @@ describe('the platform', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('makes a cluster with a node, whose hours count, and shows the key for it', async () => {
+  it('create a cluster with a node, count its hours, and show its public key', async () => {
     const { page } = person;
     await page.goto(new URL('/portal/clusters', gateway.url).href);
     await page.getByRole('link', { name: 'Create cluster' }).click();
@@ -126,7 +126,7 @@ describe('the platform', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('takes a stack, asks for its inputs, follows its run, and takes it back', async () => {
+  it('upload a stack, ask for its inputs, follow its run, and destroy it', async () => {
     const { page } = person;
     await page.goto(new URL('/portal/stacks', gateway.url).href);
     await page.getByRole('link', { name: 'Upload a stack' }).click();

@@ -70,8 +70,8 @@ async function booked(): Promise<Booked> {
 const costShown = async (): Promise<string> =>
   /cost \$([0-9.]+)/.exec((await answers().last().locator('.answer-numbers').textContent()) ?? '')?.[1] ?? '';
 
-describe('the playground in a browser', () => {
-  it('shows a stopped model’s start with what is expected, then the answer, and its exact cost', async () => {
+describe('the playground', () => {
+  it('shows the expected start time of a stopped model, then the answer with its exact cost', async () => {
     await open('asleep');
     await ask('Wake up');
     await answers()
@@ -87,7 +87,7 @@ describe('the playground in a browser', () => {
     expect(await answers().locator('.answer-numbers').textContent()).toMatch(/first token after .* tokens\/s/);
   });
 
-  it('goes on with the conversation, and sends the system prompt and the numbers', async () => {
+  it('continues the conversation, and sends the system prompt and the parameters', async () => {
     const { page } = person;
     await open('other');
     await page.getByText('System prompt, limits, tools').click();
@@ -121,7 +121,7 @@ describe('the playground in a browser', () => {
     await expectPresentable(page, 'playground');
   });
 
-  it('shows what an answer costs as it grows, and stops when it is told to: what was made is billed', async () => {
+  it('shows the cost while the answer grows, and bills the part before a stop', async () => {
     await open('slow');
     await ask('Talk');
     const soFar = async (): Promise<number> => {
@@ -143,7 +143,7 @@ describe('the playground in a browser', () => {
     expect(Number(record.cost)).toBeGreaterThan(first);
   });
 
-  it('shows what a model says as text, whatever it says', async () => {
+  it('shows any answer as text', async () => {
     await open('hostile');
     await ask(hostile);
     await ended('complete').waitFor();
@@ -154,7 +154,7 @@ describe('the playground in a browser', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('keeps reasoning apart, and shows calls of tools as what they are', async () => {
+  it('separates reasoning from the answer, and shows tool calls as such', async () => {
     const { page } = person;
     await open('thinker');
     await ask('Think');
@@ -177,7 +177,7 @@ describe('the playground in a browser', () => {
     await page.locator('.turn:nth-child(2) .answer[data-ended="complete"]').waitFor();
   });
 
-  it('sends an image to a model that sees, and offers none to one that does not', async () => {
+  it('sends an image to a vision model, and offers no upload for other models', async () => {
     const { page } = person;
     await open('other');
     expect(await page.getByLabel('Image').isVisible()).toBe(false);
@@ -197,7 +197,7 @@ describe('the playground in a browser', () => {
     expect(await answers().locator('.answer-numbers').textContent()).toMatch(/[0-9a-f-]{36}/);
   });
 
-  it('ends its answer when its key is revoked, and when the session is ended elsewhere', async () => {
+  it('ends its answer when its key is revoked and when the session is ended elsewhere', async () => {
     await open('slow');
     await ask('Talk');
     await answers()
@@ -218,7 +218,7 @@ describe('the playground in a browser', () => {
     expect(person.complaints).toEqual([]);
   });
 
-  it('says without JavaScript that it needs it', async () => {
+  it('says without JavaScript that it requires JavaScript', async () => {
     const { context, page } = await browsers.open({ javaScriptEnabled: false });
     await signIn(page, gateway);
     await page.goto(new URL('/portal/playground', gateway.url).href);

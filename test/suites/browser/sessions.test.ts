@@ -12,7 +12,7 @@ beforeAll(async () => {
 
 afterAll(() => gateway.stop());
 
-it('a session that is ended elsewhere ends: the next click there asks to sign in', async () => {
+it('asks to sign in at the next click after the session was ended elsewhere', async () => {
   const here = await browsers.open();
   const there = await browsers.open();
   await signIn(here.page, gateway);
@@ -32,7 +32,7 @@ it('a session that is ended elsewhere ends: the next click there asks to sign in
   expect([...here.complaints, ...there.complaints]).toEqual([]);
 });
 
-it('a tab that was left open shows nothing of the organization that another one looks at under its own name', async () => {
+it('hides the organization that another tab views from an outdated tab', async () => {
   const made = await gateway.request('/v1/organizations', { body: { name: 'Looked at meanwhile' } });
   const { id } = (await made.json()) as { id: string };
   const { context, page: own, complaints } = await browsers.open();
@@ -54,7 +54,7 @@ it('a tab that was left open shows nothing of the organization that another one 
   expect(complaints).toEqual([]);
 });
 
-it('all of it works without a script', async () => {
+it('works without JavaScript', async () => {
   const { page } = await browsers.open({ javaScriptEnabled: false });
   await signIn(page, gateway);
   await page.getByRole('link', { name: 'Keys', exact: true }).click();
@@ -82,7 +82,7 @@ it('all of it works without a script', async () => {
   expect(Number(wallet.balance)).toBeCloseTo(22.34, 2);
 });
 
-it('times are in the zone of the reader, UTC on hover; a keyboard gets everywhere', async () => {
+it("shows times in the reader's time zone, with UTC on hover, and is usable by keyboard", async () => {
   const { page } = await browsers.open({ timezoneId: 'Asia/Tokyo' });
   await signIn(page, gateway);
   await page.goto(new URL('/portal/sessions', gateway.url).href);
@@ -104,7 +104,7 @@ it('times are in the zone of the reader, UTC on hover; a keyboard gets everywher
   await page.waitForURL(({ hash }) => hash === '#main');
 });
 
-it('sessions and the inputs of a stack are read at 360 pixels without scrolling sideways', async () => {
+it('shows sessions and the inputs of a stack at 360 pixels without horizontal scrolling', async () => {
   const { page, complaints } = await browsers.open();
   await signIn(page, gateway);
   const module = `
@@ -134,7 +134,7 @@ it('sessions and the inputs of a stack are read at 360 pixels without scrolling 
   expect(complaints).toEqual([]);
 });
 
-it('the page of usage narrows in place, and its address says how', async () => {
+it('filters the usage page in place, with the filters in its address', async () => {
   const { page, complaints } = await browsers.open();
   await signIn(page, gateway);
   await page.goto(`${gateway.url}/portal/usage`);
@@ -146,7 +146,7 @@ it('the page of usage narrows in place, and its address says how', async () => {
   expect(complaints).toEqual([]);
 });
 
-it('the overview shows what happens elsewhere by itself, until its session ends', async () => {
+it('refreshes the overview automatically until its session ends', async () => {
   const { page, complaints } = await browsers.open();
   await signIn(page, gateway);
   const rows = page.getByRole('region', { name: 'Requests, newest first' }).locator('tbody tr');

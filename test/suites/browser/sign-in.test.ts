@@ -33,7 +33,7 @@ async function enter({ page }: Person, email: string, password: string): Promise
 
 const overview = ({ page }: Person) => page.getByRole('heading', { name: 'Overview' }).waitFor();
 
-it('signing in: a wrong password is told, the right one leads to where one wanted to go', async () => {
+it('shows an error for a wrong password, and leads to the requested page with the right one', async () => {
   const { email } = await makePerson(gateway);
   const person = await browsers.open();
   const { page } = person;
@@ -52,7 +52,7 @@ it('signing in: a wrong password is told, the right one leads to where one wante
   expect(person.complaints).toEqual([]);
 });
 
-it('a forgotten password: the link comes by mail, sets a new one, and ends the session elsewhere', async () => {
+it('sets a new password by an emailed link, and ends the session elsewhere', async () => {
   const { email } = await makePerson(gateway);
   const elsewhere = await browsers.open();
   await enter(elsewhere, email, passwordOf);
@@ -83,7 +83,7 @@ it('a forgotten password: the link comes by mail, sets a new one, and ends the s
   expect([...person.complaints, ...elsewhere.complaints]).toEqual([]);
 });
 
-it('an invitation: by mail, accepted by somebody new, then to a second organization, and the switch between the two', async () => {
+it('invites a new user by email, then to a second organization, and switches between the two', async () => {
   const email = `${randomUUID()}@example.com`;
   const admin = await browsers.open();
   await signIn(admin.page, gateway);
@@ -124,7 +124,7 @@ it('an invitation: by mail, accepted by somebody new, then to a second organizat
   expect([...admin.complaints, ...person.complaints]).toEqual([]);
 });
 
-it('a provider: its button, who has no account here, and comes in once there is one', async () => {
+it('signs in by an OIDC provider once the user has an account', async () => {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const provider = await startOidcServer(`${url}/sign-in/oidc/callback`);

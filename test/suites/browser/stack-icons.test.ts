@@ -87,7 +87,7 @@ function measure(): { readonly beyond: number; readonly distorted: boolean }[] {
   });
 }
 
-it('stay within their square, undistorted, in the catalog and on the page of a stack', async () => {
+it("shows stack icons within their square, undistorted, in the catalog and on the stack's page", async () => {
   const main = 'output "said" { value = "hello" }';
   for (const [name, icon] of Object.entries(icons)) {
     const manifest = JSON.stringify({ name: `icon-${name}`, title: name, category: 'Icons', ...(icon && { icon }) });

@@ -66,7 +66,7 @@ async function work({ person: { page }, own }: Tenant, colour: string): Promise<
   own.push(new URL(page.url()).pathname);
 }
 
-it('two organizations never see each other: on no page of the menu, and by no address of the other', async () => {
+it('hides two organizations from each other, on every page of the menu and every address', async () => {
   const red = await openTenant('Red Works');
   const blue = await openTenant('Blue Works');
   await work(red, 'red');
@@ -103,7 +103,7 @@ it('two organizations never see each other: on no page of the menu, and by no ad
   }
 });
 
-it('a member sees nothing of what a member may not, and is told so where its address is known', async () => {
+it('hides pages from a member, and says so at a known address', async () => {
   const { email } = await makePerson(gateway, { role: 'member' });
   const { page, complaints } = await enter(email);
   const menu = page.getByRole('navigation', { name: 'Pages' });

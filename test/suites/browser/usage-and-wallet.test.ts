@@ -29,8 +29,8 @@ async function ask(name: string): Promise<string> {
   return answer.headers.get('x-request-id') ?? '';
 }
 
-describe('usage and wallet, by hand', () => {
-  it('finds requests by filters, and downloads what it shows', async () => {
+describe('the usage and wallet pages', () => {
+  it('filter requests, and download what they show', async () => {
     const { page } = person;
     const ids = [await ask('nightly'), await ask('daily')];
     await goto('/portal/usage');
@@ -53,7 +53,7 @@ describe('usage and wallet, by hand', () => {
     await page.getByText('No matching requests').waitFor();
   });
 
-  it('shows the days that are typed, whatever range was chosen before, and a range that is chosen after them', async () => {
+  it('use typed days over a former range, and a newly selected range over the days', async () => {
     const { page } = person;
     const messages = [{ role: 'user', content: 'Hi' }];
     const body = { model: 'standin-chat', max_tokens: 8, messages };
@@ -69,7 +69,7 @@ describe('usage and wallet, by hand', () => {
     expect(await page.getByLabel('From (UTC)').inputValue()).toBe('');
   });
 
-  it('has what each request cost in sight on a narrow screen, without scrolling sideways', async () => {
+  it("show each request's cost on a narrow screen without horizontal scrolling", async () => {
     const id = await ask('on the phone');
     const narrow = await browsers.open({ viewport: { width: 360, height: 740 } });
     await signIn(narrow.page, gateway);
@@ -86,7 +86,7 @@ describe('usage and wallet, by hand', () => {
     }
   });
 
-  it('shows what a request asked and cost, and deletes what is stored of it', async () => {
+  it('show what a request asked and cost, and delete its stored content', async () => {
     const { page } = person;
     const id = await ask('storing');
     await goto(`/portal/usage/${id}`);
@@ -98,7 +98,7 @@ describe('usage and wallet, by hand', () => {
     expect(await page.getByText('I am storing').count()).toBe(0);
   });
 
-  it('corrects the wallet of another organization, and shows what is wrong first', async () => {
+  it("adjust another organization's wallet, and show errors first", async () => {
     const { page } = person;
     const { id } = await openOrganization(gateway, '5');
     await goto(`/portal/wallet?organization_id=${id}`);

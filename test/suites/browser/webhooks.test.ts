@@ -25,8 +25,8 @@ const show = async (path: string, name: string): Promise<void> => {
   await expectPresentable(person.page, name);
 };
 
-describe('the pages of webhooks', () => {
-  it('make one, show its secret once, and what was sent, and have it sent again', async () => {
+describe('the webhook pages', () => {
+  it('create a webhook, show its secret once and its deliveries, and resend one', async () => {
     const { page } = person;
     await show('/portal/webhooks', 'webhooks-empty');
     await page.getByRole('link', { name: 'New webhook' }).click();

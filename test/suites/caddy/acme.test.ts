@@ -11,26 +11,22 @@ afterEach(async () => {
 });
 
 // Ports 80 and 443, at which an authority asks, are for root.
-it(
-  'an authority is asked for a certificate for an address that there is, and for no other name, though it would give one',
-  { tags: 'root' },
-  async () => {
-    const authority = await AcmeAuthority.start();
-    cleanups.push(() => authority.close());
-    const { caddy, cluster, application, ready } = await newPlace({ authority });
-    const [host, other] = [`web--${cluster.name}.apps.test`, `other--${cluster.name}.apps.test`];
-    for (const name of [host, other]) authority.knows(name);
-    await expect(caddy.tls(host)).rejects.toThrow('alert');
-    expect(caddy.certified).toEqual([]);
+it('requests an ACME certificate for an existing web address, and for no other name', { tags: 'root' }, async () => {
+  const authority = await AcmeAuthority.start();
+  cleanups.push(() => authority.close());
+  const { caddy, cluster, application, ready } = await newPlace({ authority });
+  const [host, other] = [`web--${cluster.name}.apps.test`, `other--${cluster.name}.apps.test`];
+  for (const name of [host, other]) authority.knows(name);
+  await expect(caddy.tls(host)).rejects.toThrow('alert');
+  expect(caddy.certified).toEqual([]);
 
-    const { port } = await application('behind a real certificate');
-    const run = await ready('web', { port });
-    expect(await caddy.text(run.url)).toMatchObject({ status: 200 });
-    const socket = await caddy.tls(host);
-    expect(socket.authorized).toBe(true);
-    expect(socket.getPeerCertificate().subjectaltname).toBe(`DNS:${host}`);
-    socket.destroy();
-    await expect(caddy.tls(other)).rejects.toThrow('alert');
-    expect(caddy.certified).toEqual([host]);
-  },
-);
+  const { port } = await application('behind a real certificate');
+  const run = await ready('web', { port });
+  expect(await caddy.text(run.url)).toMatchObject({ status: 200 });
+  const socket = await caddy.tls(host);
+  expect(socket.authorized).toBe(true);
+  expect(socket.getPeerCertificate().subjectaltname).toBe(`DNS:${host}`);
+  socket.destroy();
+  await expect(caddy.tls(other)).rejects.toThrow('alert');
+  expect(caddy.certified).toEqual([host]);
+});

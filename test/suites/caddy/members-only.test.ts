@@ -24,8 +24,8 @@ async function enter({ caddy }: WebPlace, link: string): Promise<string> {
   return cookie.split(';')[0] ?? '';
 }
 
-describe('an address for members', () => {
-  it('refuses who has no cookie, links that were used, and cookies of another host', async () => {
+describe('a web address for members', () => {
+  it('rejects requests without a cookie, used links, and cookies of another host', async () => {
     const web = await newPlace();
     const { gateway, caddy, organization, application, ready, place } = web;
     await gateway.upload('other', webStack);
@@ -68,7 +68,7 @@ describe('an address for members', () => {
     expect(JSON.stringify(gateway.process.output)).not.toContain(new URL(link).searchParams.get('link'));
   });
 
-  it('refuses what a page of another address asks for, a neighbour below the same domain included', async () => {
+  it('rejects requests from pages of other addresses, also of the same domain', async () => {
     const web = await newPlace({ cluster: { access: 'members' } });
     const { caddy, organization, application, ready } = web;
     const app = await application();
@@ -95,7 +95,7 @@ describe('an address for members', () => {
     await opened(caddy.websocket(run.url, '/', { cookie, origin }));
   });
 
-  it('ends with the key that opened it, its open websockets too, and with the run', async () => {
+  it('closes, with its open websockets, when its key or its run ends', async () => {
     const web = await newPlace();
     const { gateway, caddy, organization, application, ready, place } = web;
     const app = await application();
@@ -124,8 +124,8 @@ describe('an address for members', () => {
   });
 });
 
-describe('what goes to an application', () => {
-  it('has no API key of the gateway in it, and nothing of a connection that is not its own', async () => {
+describe('a request to an application', () => {
+  it('contains no API key of the gateway, and no header of another connection', async () => {
     const { caddy, organization, application, ready, webUrl } = await newPlace();
     const app = await application();
     const run = await ready('web', { port: app.port });
@@ -164,7 +164,7 @@ describe('what goes to an application', () => {
     expect(asked).toMatch(/^HTTP\/1.1 404 [^]*There is no application/);
   });
 
-  it('is one request, whatever a client sends', async () => {
+  it('stays one request, for any bytes that a client sends', async () => {
     const { application, ready, caddy, webUrl } = await newPlace();
     const app = await application();
     const run = await ready('web', { port: app.port });

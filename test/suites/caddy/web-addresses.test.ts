@@ -7,8 +7,8 @@ import { closed, echo, opened, useWebPlace, webStack } from './web-place.ts';
 
 const newPlace = useWebPlace();
 
-describe('a web address is refused', () => {
-  it('a certificate while nobody has it, and when what it led to is destroyed', async () => {
+describe('an invalid web address', () => {
+  it('gets no certificate before it exists, and none after its run is destroyed', async () => {
     const { caddy, gateway, cluster, application, ready } = await newPlace();
     const host = `web--${cluster.name}.apps.test`;
     await expect(caddy.tls(host)).rejects.toThrow('alert');
@@ -26,7 +26,7 @@ describe('a web address is refused', () => {
     expect([gone.status, gone.text]).toEqual([404, expect.stringContaining('no application at this address')]);
   });
 
-  it('for ports and nodes that are none, with the reason on the run', async () => {
+  it('is rejected for an invalid port or node, with the reason on the run', async () => {
     const { place, applied } = await newPlace();
     const port = place.server.port;
     const cases: readonly [object, string][] = [
@@ -53,7 +53,7 @@ describe('a web address is refused', () => {
 });
 
 describe('a web address', () => {
-  it('leads to the port of the node, says so on the run, and keeps its name over another apply', async () => {
+  it('leads to the port of the node, is shown on the run, and keeps its name after another apply', async () => {
     const { caddy, application, ready, applied, readyOf } = await newPlace();
     const first = await application('first');
     const run = await ready('web', { port: first.port });
@@ -85,7 +85,7 @@ describe('a web address', () => {
     expect((await (await caddy.get(run.url)).json()) as Body).toMatchObject({ name: 'second' });
   });
 
-  it('keeps websockets and event streams open while other runs come and go, and ends its own when it is destroyed', async () => {
+  it('keeps websockets and event streams open during other runs, and closes its own on destroy', async () => {
     const { caddy, gateway, application, ready } = await newPlace();
     await gateway.upload('other', webStack);
     const [mine, others] = [await application('mine'), await application('other')];
@@ -114,7 +114,7 @@ describe('a web address', () => {
     await expect(opened(caddy.websocket(run.url, '/socket'))).rejects.toThrow('the websocket was');
   });
 
-  it('goes through SSH where the port is open on the node alone', async () => {
+  it('uses SSH when the port is open on the node only', async () => {
     const { caddy, gateway, place, organization, application, readyOf } = await newPlace();
     const relay = await Relay.start('127.0.0.2', place.server.port);
     const node = { name: 'far', address: '127.0.0.2', ssh_port: relay.port, hardware_profile: 'plain' };

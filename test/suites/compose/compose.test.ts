@@ -52,7 +52,7 @@ const callGate = (path: string, body: object): Promise<string> =>
       body: ${JSON.stringify(JSON.stringify(body))}}).then(async (answer) => console.log(answer.status, await answer.text()))`);
 
 describe('the compose files on a real Docker engine', () => {
-  it('refuse the gateway a container that could reach the machine', async () => {
+  it('reject a privileged container from the gateway', async () => {
     const body = {
       Image: 'headgate:headgate-test',
       Labels: { 'headgate.managed': 'true' },
@@ -61,12 +61,12 @@ describe('the compose files on a real Docker engine', () => {
     expect(await callGate('/containers/create?name=headgate-x', body)).toMatch(/^403 /);
   });
 
-  it('refuse the gateway what is not its own', async () => {
+  it('reject access of the gateway to other containers', async () => {
     expect(await callGate(`/containers/${await serviceId('postgres')}/stop`, {})).toMatch(/^403 /);
     expect(await callGate('/containers/none/stop', {})).toMatch(/^404 /);
   });
 
-  it('run the gateway without root, and its files cannot be written', async () => {
+  it('run the gateway without root, with read-only files', async () => {
     const printed = await inGateway(`
       const write = () => { try { require('fs').writeFileSync('/app/src/x', ''); return 'written'; } catch ({code}) { return code; } };
       console.log(process.getuid(), write())`);
@@ -77,7 +77,7 @@ describe('the compose files on a real Docker engine', () => {
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
   });
 
-  it('answer a chat request by a container that publishes nothing, and bill it', async () => {
+  it('answer a chat request by a container without published ports, and bill it', async () => {
     const { status, text, requestId } = await chat('container-chat');
     expect(text).toContain('"usage"');
     expect(status).toBe(200);
@@ -89,7 +89,7 @@ describe('the compose files on a real Docker engine', () => {
     expect(JSON.stringify(engine?.Ports)).not.toContain('PublicPort');
   });
 
-  it('find the engine again when the gateway was restarted', async () => {
+  it('reuse the engine after a restart of the gateway', async () => {
     const before = await containers('headgate.engine=container-chat');
     await stack.compose('restart', 'gateway');
     await stack.ready();
@@ -98,7 +98,7 @@ describe('the compose files on a real Docker engine', () => {
     expect(after.map(({ Id: id }) => id)).toEqual(before.map(({ Id: id }) => id));
   });
 
-  it('answer the lines of the quick start as they are pasted', async () => {
+  it('answer the commands of the quick start as pasted', async () => {
     expect(firstAnswer).toContain('"chat.completion"');
     const [lines = ''] = readmeBlocks(stack.folder, 'Engines');
     const printed = await stack.shell(lines);
@@ -106,7 +106,7 @@ describe('the compose files on a real Docker engine', () => {
     expect(printed).toContain('standin-chat');
   });
 
-  it('show no secret to who may look at containers', async () => {
+  it('hide secrets from users who can inspect containers', async () => {
     const folder = join(stack.folder, 'compose/secrets');
     const secrets = readdirSync(folder).map((name) => readFileSync(join(folder, name), 'utf8').trim());
     expect(secrets.filter((secret) => secret.length > 20)).toHaveLength(3);
@@ -124,7 +124,7 @@ describe('the compose files on a real Docker engine', () => {
     expect(await stack.compose('logs')).not.toMatch(new RegExp(secrets.join('|')));
   });
 
-  it('bound the log, the memory, the processor and the processes of every service', async () => {
+  it('limit the log, the memory, the CPU and the processes of every service', async () => {
     for (const { Id: id } of await containers('com.docker.compose.project=headgate')) {
       const { HostConfig: config } = (await stack.docker.call('GET', `/containers/${id}/json`)) as Inspected;
       expect(config.LogConfig).toEqual({ Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '5' } });
@@ -132,7 +132,7 @@ describe('the compose files on a real Docker engine', () => {
     }
   });
 
-  it('pass the engines’ own metrics on, labelled, on the port for metrics', async () => {
+  it("expose the engines' own metrics with labels on the metrics port", async () => {
     expect(await chat('container-chat')).toMatchObject({ status: 200 });
     const text = await inGateway(
       `fetch('http://127.0.0.1:9464/metrics/engines').then((answer) => answer.text()).then(console.log)`,
@@ -143,7 +143,7 @@ describe('the compose files on a real Docker engine', () => {
 });
 
 describe.concurrent('the services of the compose files', () => {
-  it('open the Docker socket by its group, whatever that is, keep nothing of root, and say what to do where they cannot', async ({
+  it('open the Docker socket by its group, keep no root rights, and say what to do when that fails', async ({
     expect,
   }) => {
     expect(await gateStatus()).toEqual({ user: '10001', groups: String(oddGroup), capabilities: [] });
@@ -163,7 +163,7 @@ describe.concurrent('the services of the compose files', () => {
     await expect.poll(() => gateHealth()).toMatchObject({ Status: 'healthy' });
   });
 
-  it('serve on where Redis is full, and say so', async ({ expect }) => {
+  it('serve requests when Redis is full, and report it', async ({ expect }) => {
     await stack.compose('exec', '-T', 'redis', 'redis-cli', 'config', 'set', 'maxmemory', '1');
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
     expect(await stack.compose('logs', 'gateway')).toMatch(/OOM.*Redis rejects commands.*REDIS_MAXMEMORY/);
@@ -176,7 +176,7 @@ describe.concurrent('the services of the compose files', () => {
     expect(await chat('standin-chat')).toMatchObject({ status: 200 });
   });
 
-  it('say that the last good backup is too old, make one by themselves, and remove the old one', async ({ expect }) => {
+  it('report an outdated backup, create backups automatically, and remove old ones', async ({ expect }) => {
     const inBackup = (line: string): Promise<string> => stack.compose('exec', '-T', 'backup', 'sh', '-c', line);
     const listed = async (): Promise<string[]> => (await inBackup('ls /backups')).match(/headgate-\S+\.dump/g) ?? [];
     await expect.poll(listed).toHaveLength(1);
@@ -197,7 +197,7 @@ describe.concurrent('the services of the compose files', () => {
 });
 
 describe('the backups of the compose files', () => {
-  it('bring balances and keys back from a backup by the lines of the chapters', async () => {
+  it('restore balances and keys by the commands of the chapters', async () => {
     const kept = await newKey();
     await chat('standin-chat');
     const before = await balance();
@@ -214,7 +214,7 @@ describe('the backups of the compose files', () => {
     expect([await statusOf(kept), await statusOf(lost)]).toEqual([200, 401]);
   });
 
-  it('leave the books as they are where the lines of the chapter restore nothing, and start no gateway', async () => {
+  it('leave the database unchanged when a restore fails, and start no gateway', async () => {
     const restore = restoreLines();
     const inBackup = (lines: string): Promise<string> =>
       stack.compose(
@@ -247,7 +247,7 @@ describe('the backups of the compose files', () => {
     await inBackup('rm "$(ls /backups/headgate-[0-9]*.dump | tail -n 1)" /backups/headgate-cut.dump; dropdb other');
   });
 
-  it('bring the state of before an upgrade back by the lines of the chapter', async () => {
+  it('restore the state before an upgrade by the commands of the chapter', async () => {
     const chapter = join(stack.folder, 'compose/upgrade.md');
     const [keep = ''] = chapterLines(chapter, 'Upgrade');
     const [goBack = ''] = chapterLines(chapter, 'Go back');

@@ -109,7 +109,7 @@ function renewLines(): string {
 const runningOn = (id: string): Promise<number> => figureOf(id, 'headgate_requests_in_flight');
 
 describe('three gateways on one volume', () => {
-  it('run side by side, each in a folder of its own', async () => {
+  it('run side by side, each in its own folder', async () => {
     const ids = await gatewayIds();
     expect(ids).toHaveLength(3);
     await expect.poll(() => docker(`exec ${ids[0]} ls /var/lib/headgate/gateways`)).toBe('1\n2\n');
@@ -119,7 +119,7 @@ describe('three gateways on one volume', () => {
     }
   });
 
-  it('use a new PostgreSQL password without a restart, and the old one again', async () => {
+  it('switch to a new PostgreSQL password and back without a restart', async () => {
     const [change = '', check = '', goBack = ''] = rotation('PostgreSQL password');
     const endConnections = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'headgate' and pid <> pg_backend_pid()`;
     const spent = async (): Promise<string> => (await read('/v1/wallet')).balance;
@@ -141,7 +141,7 @@ describe('three gateways on one volume', () => {
     await books(goBack);
   });
 
-  it('are behind a proxy that shows a new certificate without a restart', async () => {
+  it('get a new certificate of their proxy without a restart', async () => {
     const [before, proxy] = [await shownSerial(tlsPort), await containerIds('com.docker.compose.service=proxy')];
     writeFileSync(join(stack.folder, 'compose/secrets/proxy.pem'), newCertificate());
     const [reload = ''] = rotation('TLS certificates');
@@ -151,14 +151,14 @@ describe('three gateways on one volume', () => {
     expect(await chat(false, 5)).toBe('whole');
   });
 
-  it('are not renewed with fewer files than they were started with', async () => {
+  it('are not updated with fewer compose files than they were started with', async () => {
     const before = await gatewayIds();
     const printed = await stack.type(renewLines().replace(' -f compose/own.yaml', ''));
     expect(printed).toMatch(/A file is missing: (?:\S+\/)?compose\/own\.yaml\./);
     expect(await gatewayIds()).toEqual(before);
   });
 
-  it('lose none of 500 requests and more while they are renewed one after the other, with new secrets', async () => {
+  it('lose none of more than 500 requests during a rolling update with new secrets', async () => {
     // Something that the platform key encrypts, and an engine that has the token.
     const organization = (await read('/v1/organizations')).data[0].id;
     await read('/v1/clusters', { name: 'one', organization_id: organization });
@@ -194,7 +194,7 @@ describe('three gateways on one volume', () => {
     expect(await chat(false, 5, 'container-chat')).toBe('whole');
   });
 
-  it('lose what one of them runs when it is killed, and nothing else', async () => {
+  it('lose only the requests of a gateway that is killed', async () => {
     const [victim = ''] = await gatewayIds();
     const streams = Array.from({ length: 9 }, () => lossOf(chat(true, 1000)));
     await expect.poll(() => runningOn(victim)).toBeGreaterThan(0);
@@ -208,7 +208,7 @@ describe('three gateways on one volume', () => {
 });
 
 describe('an empty machine', () => {
-  it('gets keys, balances and encrypted secrets back by the lines of the chapter', async () => {
+  it('restores keys, balances and encrypted secrets by the commands of the chapter', async () => {
     const { secret } = await read('/v1/keys', { name: 'kept' });
     const [cluster] = (await read('/v1/clusters')).data;
     const balance = (): Promise<string> => read('/v1/wallet').then((wallet) => wallet.balance);

@@ -39,7 +39,7 @@ async function read(path: string): Promise<Json> {
 
 type Json = ReturnType<JSON['parse']>;
 
-describe('the lines that move to PostgreSQL and Redis of one’s own', () => {
+describe('the commands that move to external PostgreSQL and Redis', () => {
   it('keep the keys, the records and the balance', async () => {
     await expect.poll(async () => (await read('/v1/usage/requests')).data.length).toBe(1);
     const { balance } = await read('/v1/wallet');
@@ -56,14 +56,14 @@ describe('the lines that move to PostgreSQL and Redis of one’s own', () => {
     expect((await read('/v1/usage/requests')).data).toHaveLength(1);
   });
 
-  it('take the services away, and keep their volumes', async () => {
+  it('remove the services and keep their volumes', async () => {
     const listed = await docker(`ps --all --format '{{.Label "com.docker.compose.service"}}'`);
     expect(listed.split('\n').filter(Boolean).toSorted()).toEqual(['docker-gate', 'gateway']);
     const volumes = (await docker('volume ls -q')).split('\n');
     expect(volumes).toEqual(expect.arrayContaining(['headgate_backups', 'headgate_postgres']));
   });
 
-  it('leave a gateway that answers, and writes into these stores', async () => {
+  it('leave a working gateway that writes into the new stores', async () => {
     const printed = await stack.compose('exec', '-T', 'gateway', 'node', 'src/programs/headgate.js', 'doctor');
     expect(printed).toMatch(/^✓ postgresql .*answers/m);
     expect(printed).toMatch(/^✓ redis/m);

@@ -80,8 +80,8 @@ async function begin(gateway: RunGateway, name: string, main: string, inputs: ob
   return gateway.apply(name, cluster.id, inputs);
 }
 
-describe('a run in containers is refused', () => {
-  it('where no host has the image and nothing else can run it, and says so', async () => {
+describe('a rejected run in containers', () => {
+  it('returns an error that names the image when no host has it and no other runner exists', async () => {
     const place = await newPlace();
     const env = {
       ...floor.env,
@@ -100,8 +100,8 @@ describe('a run in containers is refused', () => {
   });
 });
 
-describe('a stack that is applied in containers', () => {
-  it('puts its software onto two nodes, takes it away, and leaves nothing on the host', async () => {
+describe('a stack applied in containers', () => {
+  it('installs its software on two nodes, removes it, and leaves nothing on the host', async () => {
     const place = await newPlace();
     const gateway = await place.start({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
@@ -117,7 +117,7 @@ describe('a stack that is applied in containers', () => {
     expect(floor.refused).toEqual([]);
   });
 
-  it('finds no secret, no socket, no stranger and nothing to write to', async () => {
+  it('can reach no secret, no Docker socket, no other host and no writable folder', async () => {
     const place = await newPlace();
     const secret = 'a-secret-of-the-gateway-0001';
     const env = { ...floor.env, HEADGATE_BOOTSTRAP_PASSWORD: secret };
@@ -187,8 +187,8 @@ describe('a stack that is applied in containers', () => {
   });
 });
 
-describe('a run that takes too much', () => {
-  it('of memory fails and says so, of processes harms nobody, each in a network of its own', async () => {
+describe('a run above its limits', () => {
+  it('fails with the reason above its memory limit, and when it starts too many processes', async () => {
     const place = await newPlace();
     const env = { ...floor.env, HEADGATE_RUNS_AT_ONCE: '3', HEADGATE_RUNS_MEMORY_MIB: '160' };
     const own = Object.fromEntries(Object.entries(env).filter(([name]) => name !== 'HEADGATE_RUNS_NETWORK'));
@@ -211,8 +211,8 @@ describe('a run that takes too much', () => {
   });
 });
 
-describe('a cancel in mid-apply', () => {
-  it('ends what runs on the node, and keeps what was made for a destroy', async () => {
+describe('a cancel during apply', () => {
+  it('stops the processes on the node, and keeps the created resources for a destroy', async () => {
     const place = await newPlace();
     const gateway = await place.start({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
@@ -227,8 +227,8 @@ describe('a cancel in mid-apply', () => {
   });
 });
 
-describe('kill -9 of the gateway in mid-apply', () => {
-  it('leaves a run that another one ends APPLIED, with its whole log', async () => {
+describe('kill -9 of the gateway during apply', () => {
+  it('leaves a run that another gateway ends APPLIED, with its complete log', async () => {
     const place = await newPlace();
     const first = await place.start({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
@@ -247,7 +247,7 @@ describe('kill -9 of the gateway in mid-apply', () => {
 });
 
 describe('two gateways and two hosts', () => {
-  it('share runs evenly, run none twice, and fail what a dead host had, whose state is kept when it is back', async () => {
+  it('share runs evenly, run none twice, and fail the runs of a dead host, whose state is kept', async () => {
     const place = await newPlace();
     const env = { ...floor.env, REDIS_URL: redis.url, HEADGATE_RUNS_AT_ONCE: '2' };
     const gateways = [await place.start({ home: floor.home(2), env }), await place.start({ home: floor.home(2), env })];

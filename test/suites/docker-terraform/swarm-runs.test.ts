@@ -155,7 +155,7 @@ resource "terraform_data" "program" {
 `;
 
 describe('runs on the nodes of a swarm', () => {
-  it('are refused while no gate is there, and not made on the machine of the gateway', async () => {
+  it("are rejected while no gate runs, and not run on the gateway's own machine", async () => {
     const { client } = all();
     const cluster = await newCluster();
     const answer = await client.ask('/v1/stacks/scheduler/apply', { body: { cluster_id: cluster.id } });
@@ -163,7 +163,7 @@ describe('runs on the nodes of a swarm', () => {
     expect(answer.body.error.message).toContain('swarm: tasks.headgate_gate has no address');
   });
 
-  it('go to all of them evenly, through the gate that each has', async () => {
+  it('are spread evenly over all nodes, through the gate on each', async () => {
     const { client, gateway } = all();
     deployGates();
     await eventually(async () => (await gateTasks()).length === 2);
@@ -186,7 +186,7 @@ describe('runs on the nodes of a swarm', () => {
     await leavesNothing();
   });
 
-  it('go on when the gates are started again at other addresses', async () => {
+  it('continue when the gates are restarted at other addresses', async () => {
     const { client } = all();
     const folder = join(site, 'waiting');
     mkdirSync(folder, { mode: 0o777 });

@@ -45,7 +45,7 @@ function volumes(): string[] {
   return [...system, ...apart.map((path) => `${path}:${path}${path === folder ? '' : ':ro'}`)];
 }
 
-it('starts in a container for the first request, is billed by its own count, and ends when idle', async (test) => {
+it("starts vLLM in a container for the first request, bills by vLLM's count, and stops it when idle", async (test) => {
   const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--max-num-seqs', '8', '--enforce-eager'];
   const fields = {
     image,

@@ -7,8 +7,8 @@ import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 const floor = createFloor();
 const stream = { stream: true, stream_options: { include_usage: true } };
 
-describe('an engine that nobody asked for yet', () => {
-  it('is started once for 200 who come at once; all are answered, and the books say the same', async (test) => {
+describe('an engine without requests so far', () => {
+  it('is started once for 200 concurrent requests, which are all answered and billed', async (test) => {
     const { gateway, chat } = await floor.open({ engines: { crowd: dockerFile('crowd') } });
     expect(await floor.containers('crowd')).toEqual([]);
     const answers = await Promise.all(Array.from({ length: 200 }, () => chat('crowd', stream)));
@@ -30,7 +30,7 @@ describe('an engine that nobody asked for yet', () => {
     await figure(test, '200 clients: ms to the first token, median', median(answers.map((a) => a.firstTokenMs ?? 0)));
   });
 
-  it('is started for one, stopped when nobody asks any more, and started anew', async (test) => {
+  it('is started for one request, stopped when idle, and started again', async (test) => {
     const { chat, engine } = await floor.open({
       engines: { idle: dockerFile('idle', { fields: { idle_seconds: 1 } }) },
     });
@@ -58,7 +58,7 @@ describe('an engine that nobody asked for yet', () => {
     await figure(test, `one client: ms from request to first token, warm`, warm.firstTokenMs ?? NaN);
   });
 
-  it('answers who comes just as it is stopped for being idle', async () => {
+  it('answers a request that arrives while it is stopped for being idle', async () => {
     const { chat } = await floor.open({ engines: { edge: dockerFile('edge', { fields: { idle_seconds: 1 } }) } });
     const answers = [await chat('edge', stream)];
     // Around the moment at which it is stopped.

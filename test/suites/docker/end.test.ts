@@ -25,7 +25,7 @@ describe.concurrent('a container that ends', () => {
       'token',
     ],
     ['a signal that nobody sent', 'process.kill(process.pid, "SIGSEGV")', { exitCode: 139 }, 'crashed'],
-  ])('with code %s is a crash with its cause', async (_, script, exit, kind) => {
+  ])('is a crash with its cause: code %s', async (_, script, exit, kind) => {
     const engine = scriptEngine(script);
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const id = await test.start(engine);
@@ -37,7 +37,7 @@ describe.concurrent('a container that ends', () => {
   it.each([
     ['a program that is not there', '/usr/bin/vllm', 127, 'program_not_found'],
     ['a file that is no program', '/app/package.json', 126, 'not_executable'],
-  ])('because its image has %s is a crash with its cause', async (_, program, exitCode, kind) => {
+  ])('is a crash with its cause: its image has %s', async (_, program, exitCode, kind) => {
     const engine = containerEngine({ entrypoint: [program] });
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
@@ -45,7 +45,7 @@ describe.concurrent('a container that ends', () => {
     expect(exit === null ? null : explainExit(exit).kind).toBe(kind);
   });
 
-  it('on an argument that vLLM does not know is a crash with its cause', async () => {
+  it('is a crash with its cause for an argument unknown to vLLM', async () => {
     const engine = containerEngine({ args: ['acme/chat', '--no-such-flag'] });
     const test = await lab.open([localHost(lab.docker())], [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
@@ -53,7 +53,7 @@ describe.concurrent('a container that ends', () => {
     expect(exit?.logTail).toContain('unrecognized arguments: --no-such-flag');
   });
 
-  it('for want of memory is told from others', async () => {
+  it('is reported as out of memory', async () => {
     const hog = 'const all = []; for (;;) all.push(Buffer.alloc(8_000_000, 1))';
     const engine = scriptEngine(hog, { memoryBytesMax: 128 * 2 ** 20 });
     const test = await lab.open([localHost(lab.docker())], [engine]);
@@ -61,7 +61,7 @@ describe.concurrent('a container that ends', () => {
     expect(exit).toMatchObject({ stopRequested: false, exitCode: 137, oomKilled: true });
   });
 
-  it('because it was asked to is no crash, for the gateway that comes after as well', async () => {
+  it('is no crash when it was stopped on request, also for the next gateway', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
@@ -85,7 +85,7 @@ describe.concurrent('a container that ends', () => {
     expect(exit).toMatchObject({ stopRequested: true, exitCode: 137, oomKilled: false });
   });
 
-  it('is not stopped, nor cleaned away, where the fence does not hold', async () => {
+  it('is neither stopped nor removed without a valid fence', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);
@@ -95,14 +95,14 @@ describe.concurrent('a container that ends', () => {
     expect(await statusOf(replica, '/health')).toBe(200);
   });
 
-  it('is not cleaned away while it runs', async () => {
+  it('is not removed while it runs', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
     await expect(test.driver.forget(id, holding)).rejects.toThrow(/running container/);
   });
 
-  it('because somebody removed it by hand is gone at once', async () => {
+  it('is lost at once when it was removed manually', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
@@ -115,8 +115,8 @@ describe.concurrent('a container that ends', () => {
   });
 });
 
-describe.concurrent('a gateway that comes after another', () => {
-  it('finds what runs by its labels alone and uses it with the same key', async () => {
+describe.concurrent('a gateway that replaces another', () => {
+  it('adopts running containers by their labels, with the same key', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     const before = await test.untilReady(id);
@@ -129,14 +129,14 @@ describe.concurrent('a gateway that comes after another', () => {
     expect(await statusOf(replica, '/v1/models')).toBe(200);
   });
 
-  it('sees nothing of another installation', async () => {
+  it('sees no containers of another installation', async () => {
     const test = await lab.open();
     await test.untilIs(await test.start(containerEngine()), 'running');
     const other = await lab.open();
     expect(await other.driver.observe()).toMatchObject({ replicas: [], orphans: [] });
   });
 
-  it('names containers of engines that no file has, and lets them be', async () => {
+  it('reports orphaned containers of engines without a file, and leaves them running', async () => {
     const test = await lab.open();
     const gpuIds = ['GPU-1', 'GPU-2'];
     const id = await test.start(containerEngine(), { placement: { host: 'local', gpuIds } });
@@ -154,7 +154,7 @@ describe.concurrent('a gateway that comes after another', () => {
     await next.until(({ orphans: left }) => left.every((one) => one.gpuIds.length === 0));
   });
 
-  it('cleans away what an earlier leader made and did not start', async () => {
+  it('removes containers that an earlier leader created and did not start', async () => {
     const test = await lab.open();
     let asked = 0;
     const fence = { epoch: 4n, holds: () => Promise.resolve((asked += 1) <= 3) };
@@ -204,7 +204,7 @@ describe.concurrent('the output of a container', () => {
     expect(await collect(test.driver.logs(newId(), tail))).toEqual([]);
   });
 
-  it('ends quietly for a reader that leaves', async () => {
+  it('ends without an error when its reader leaves', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);

@@ -38,12 +38,12 @@ function there(): Scene {
 const direct = () => wayTo({ socketPath: lab.docker().socketPath });
 const gated = () => wayTo({ port: gate?.port ?? 0 });
 
-it('an engine’s network and container are made through the door, and run as they do without it', async () => {
+it("creates an engine's network and container through the Docker gate, which run as without it", async () => {
   expect((await gated()('POST', '/v1.41/networks/create', networkBody(planned('').network))).status).toBe(201);
   for (const way of [gated(), direct()]) expect(await runScript(way, `console.log('it ran')`)).toContain('it ran');
 });
 
-it('of a gateway the door shows where it is, and joins it to an engine’s network and to nothing else', async () => {
+it("shows a gateway's networks through the Docker gate, and joins it to an engine's network only", async () => {
   const {
     otherGateway,
     networks: [foreign],
@@ -66,13 +66,10 @@ it('of a gateway the door shows where it is, and joins it to an engine’s netwo
 const escapes = { mounts, privileges, creations, namespaces, networks, calls };
 
 // Of what follows nothing uses the same thing as another one of its kind.
-describe.each(Object.entries(escapes))('the door to the Docker socket: %s', (_kind, all) => {
-  it.concurrent.each(all.map((escape) => [escape.name, escape] as const))(
-    'keeps to itself %s',
-    async (_name, { attempt }) => {
-      const throughDoor = await attempt(gated(), there());
-      const withoutIt = await attempt(direct(), there());
-      expect({ throughDoor, withoutIt }).toEqual({ throughDoor: false, withoutIt: true });
-    },
-  );
+describe.each(Object.entries(escapes))('the Docker gate: %s', (_kind, all) => {
+  it.concurrent.each(all.map((escape) => [escape.name, escape] as const))('blocks %s', async (_name, { attempt }) => {
+    const throughDoor = await attempt(gated(), there());
+    const withoutIt = await attempt(direct(), there());
+    expect({ throughDoor, withoutIt }).toEqual({ throughDoor: false, withoutIt: true });
+  });
 });

@@ -9,8 +9,8 @@ const gpus = { gpus: { count: 1 } };
 const starts = (id: string) => floor.events(id).filter(({ action }) => action === 'start');
 const ends = (id: string) => floor.events(id).filter(({ action }) => action === 'die');
 
-describe('a container whose engine has no file any more', () => {
-  it('keeps its GPU after a new start, is named with what ends it, and lets go of it then', async () => {
+describe('a container whose engine file was removed', () => {
+  it('keeps its GPU after a restart, is reported with the command to end it, and then frees the GPU', async () => {
     const database = await createTestDatabase();
     try {
       const gpuIds = ['GPU-left'];
@@ -39,8 +39,8 @@ describe('a container whose engine has no file any more', () => {
   });
 });
 
-describe('two models and one GPU', () => {
-  it('that may make room at once both serve those who asked for them at once', async () => {
+describe('two models on one GPU', () => {
+  it('both answer concurrent requests by replacing each other', async () => {
     const { load, chat } = await floor.open({
       engines: { tick: dockerFile('tick', { fields: gpus }), tock: dockerFile('tock', { fields: gpus }) },
       gpuIds: ['GPU-both'],
@@ -54,7 +54,7 @@ describe('two models and one GPU', () => {
     expect(floor.sharedDevices()).toEqual([]);
   });
 
-  it('of which one is pinned: the other is refused in plain words once its time is over', async () => {
+  it('reject a request in plain words after the start timeout when the other one is pinned', async () => {
     const { chat, engine } = await floor.open({
       engines: {
         pinned: dockerFile('pinned', { fields: { ...gpus, pinned: true } }),
@@ -75,7 +75,7 @@ describe('two models and one GPU', () => {
     expect(await engine('pinned')).toMatchObject({ state: 'ready', gpus: ['GPU-pin'] });
   });
 
-  it('make room for each other when idle, each time after the other has let go', async () => {
+  it('replace each other when idle, and start only after the other has freed the GPU', async () => {
     const { chat } = await floor.open({
       engines: { first: dockerFile('first', { fields: gpus }), second: dockerFile('second', { fields: gpus }) },
       gpuIds: ['GPU-room'],
@@ -91,7 +91,7 @@ describe('two models and one GPU', () => {
     expect(floor.sharedDevices()).toEqual([]);
   });
 
-  it('both go on under load, none before its minimum time up, and every request is answered', async (test) => {
+  it('both progress under load, respect min_up_seconds, and answer every request', async (test) => {
     const upSeconds = 3;
     const fields = { ...gpus, min_up_seconds: upSeconds };
     const { load, engine } = await floor.open({

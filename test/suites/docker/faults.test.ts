@@ -8,40 +8,43 @@ const count = (id: string, action: string): number => floor.events(id).filter((o
 const long = { stream: true, standin: { output_tokens: 60, tpot_ms: 50, finish: 'stop' } };
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 10, finish: 'stop' } };
 
-describe('under load', () => {
+describe('an engine under load', () => {
   it.for([
     { what: 'is killed with -9', id: 'killed', method: 'POST', path: '/kill?signal=KILL' },
     { what: 'is removed by hand', id: 'drifted', method: 'DELETE', path: '?force=1' },
-  ])('a container that $what is replaced; only what ran in it is lost', async ({ what, id, method, path }, test) => {
-    const workers = 12;
-    const { load, engine } = await floor.open({ engines: { [id]: dockerFile(id) } });
-    const running = load(id, workers, steady);
-    await running.more(workers);
-    const [before] = await floor.containers(id);
-    const faultMs = Date.now();
-    await floor.docker().call(method, `/containers/${before?.Id}${path}`);
-    await until('another container', () => count(id, 'start') >= 2);
-    await running.more(2 * workers);
-    const answers = await running.stop();
-    const lost = answers.filter(({ ok }) => !ok);
-    expect(lost.length, lostOf(answers).join('\n')).toBeLessThanOrEqual(workers);
-    expect(count(id, 'start')).toBe(2);
-    const [after] = await floor.containers(id);
-    expect(after?.Id).not.toBe(before?.Id);
-    expect(await engine(id)).toMatchObject({ state: 'ready', last_failure: null });
-    const back = Math.min(
-      ...answers
-        .filter(({ ok, sentAtMs }) => ok && sentAtMs > faultMs)
-        .map((one) => one.sentAtMs + (one.firstTokenMs ?? 0)),
-    );
-    await figure(
-      test,
-      `container that ${what}, ${workers} workers`,
-      `${lost.length} requests lost, first token again after ${Math.round(back - faultMs)} ms`,
-    );
-  });
+  ])(
+    'is replaced when its container $what, and only its own requests are lost',
+    async ({ what, id, method, path }, test) => {
+      const workers = 12;
+      const { load, engine } = await floor.open({ engines: { [id]: dockerFile(id) } });
+      const running = load(id, workers, steady);
+      await running.more(workers);
+      const [before] = await floor.containers(id);
+      const faultMs = Date.now();
+      await floor.docker().call(method, `/containers/${before?.Id}${path}`);
+      await until('another container', () => count(id, 'start') >= 2);
+      await running.more(2 * workers);
+      const answers = await running.stop();
+      const lost = answers.filter(({ ok }) => !ok);
+      expect(lost.length, lostOf(answers).join('\n')).toBeLessThanOrEqual(workers);
+      expect(count(id, 'start')).toBe(2);
+      const [after] = await floor.containers(id);
+      expect(after?.Id).not.toBe(before?.Id);
+      expect(await engine(id)).toMatchObject({ state: 'ready', last_failure: null });
+      const back = Math.min(
+        ...answers
+          .filter(({ ok, sentAtMs }) => ok && sentAtMs > faultMs)
+          .map((one) => one.sentAtMs + (one.firstTokenMs ?? 0)),
+      );
+      await figure(
+        test,
+        `container that ${what}, ${workers} workers`,
+        `${lost.length} requests lost, first token again after ${Math.round(back - faultMs)} ms`,
+      );
+    },
+  );
 
-  it('20 streams run to their last token when an operator stops their engine; then it ends', async () => {
+  it("completes 20 streams to the last token before an operator's stop ends it", async () => {
     const { begin, chat, admin, engine } = await floor.open({ engines: { drained: dockerFile('drained') } });
     expect(lostOf([await chat('drained')])).toEqual([]);
     const streams = Array.from({ length: 20 }, () => begin('drained', long));
@@ -67,8 +70,8 @@ describe('under load', () => {
   });
 });
 
-describe.concurrent('an engine', () => {
-  it('that fails to start says why, to clients in plain words and to operators in detail', async () => {
+describe.concurrent('a faulty engine', () => {
+  it('reports why its start failed, to clients in plain words and to operators in detail', async () => {
     const { chat, engine } = await floor.open({
       engines: { failing: dockerFile('failing', { flags: ['--fail-start', 'oom'] }) },
     });
@@ -83,7 +86,7 @@ describe.concurrent('an engine', () => {
     });
   });
 
-  it('whose image is nowhere says so', async () => {
+  it('reports a missing image', async () => {
     const fields = { image: 'headgate-test/absent:v1' };
     const { chat, engine } = await floor.open({ engines: { absent: dockerFile('absent', { fields }) } });
     const refused = await chat('absent');
@@ -94,7 +97,7 @@ describe.concurrent('an engine', () => {
     expect(floor.events('absent')).toEqual([]);
   });
 
-  it('that crashes again and again stays failed, until it is reset', async () => {
+  it('stays failed after repeated crashes until it is reset', async () => {
     const { chat, engine, admin } = await floor.open({ engines: { crashing: dockerFile('crashing') } });
     expect(lostOf([await chat('crashing')])).toEqual([]);
     for (let starts = 1; starts <= 5; starts += 1) {
@@ -120,7 +123,7 @@ describe.concurrent('an engine', () => {
     expect(count('crashing', 'create')).toBe(6);
   });
 
-  it('that ends with code 0 in mid-stream is started again unasked; the stream says that it broke', async () => {
+  it('is restarted automatically after an exit with code 0, and its streams report the break', async () => {
     const flags = ['--exit-after-ms', '12000', '--exit-code', '0'];
     const { begin, engine } = await floor.open({ engines: { leaving: dockerFile('leaving', { flags }) } });
     const { begun, ended } = begin('leaving', { standin: { output_tokens: 400, tpot_ms: 50 } });
@@ -133,7 +136,7 @@ describe.concurrent('an engine', () => {
     expect((await engine('leaving')).held).toBe(false);
   });
 
-  it('that hangs on SIGTERM is killed when its grace is over; the next starts only then', async (test) => {
+  it('is killed after its grace time when it hangs on SIGTERM, and restarted only then', async (test) => {
     const flags = ['--ignore-sigterm'];
     const { chat, admin } = await floor.open({ engines: { hanging: dockerFile('hanging', { flags }) } });
     expect(lostOf([await chat('hanging')])).toEqual([]);

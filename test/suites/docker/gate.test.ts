@@ -6,7 +6,7 @@ import { collect, containerEngine, createLab, holding, image, localHost } from '
 
 const lab = createLab();
 
-it('the door to the Docker socket lets a replica through its whole life', async () => {
+it("passes a replica's whole life through the Docker gate", async () => {
   const written = new PassThrough();
   const log = pino({ level: 'warn' }, written);
   const policy = {

@@ -51,7 +51,7 @@ function tlsHost(over: Partial<DockerHostSettings> = {}): DockerHostSettings {
 }
 
 describe('the GPUs of a host', () => {
-  it('are those of the file, or those that nvidia-smi names in an engine’s own image', async () => {
+  it("come from the file, or from nvidia-smi in an engine's own image", async () => {
     const byHand = { id: 'GPU-cccc', memoryBytes: 1, profile: 'H100' };
     const test = await lab.open([localHost(lab.docker(), { name: 'asked', gpus: null })]);
     const asked = await test.until(({ hosts: [host] }) => host?.gpus.length === 2 && host);
@@ -65,7 +65,7 @@ describe('the GPUs of a host', () => {
     expect((await listed.driver.observe()).hosts[0]?.gpus).toEqual([byHand]);
   });
 
-  it('say how much of them is in use, and by whom', async () => {
+  it('report their used memory and the processes that use them', async () => {
     const test = await lab.open();
     expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toEqual([
       { gpuId: 'GPU-bbbb', usedBytes: 4 * 2 ** 30, totalBytes: 80 * 2 ** 30, processes: ['python3 (pid 4711)'] },
@@ -75,15 +75,15 @@ describe('the GPUs of a host', () => {
     await expect.poll(() => lab.containersOf(test.fleetId)).toEqual([]);
   });
 
-  it('cannot be asked where no container gets them', async () => {
+  it('cannot be probed when containers get no GPUs', async () => {
     const test = await lab.open([localHost(lab.docker(), { gpuAccess: 'nvidia', gpus: null })]);
     expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toBeNull();
     expect((await test.driver.observe()).hosts[0]).toMatchObject({ reachable: true, gpus: [] });
   });
 });
 
-describe('a host that is reached over TLS', () => {
-  it('is not asked without a key that it knows, and its containers are believed to run on', async () => {
+describe('a host over TLS', () => {
+  it('is not called with an untrusted key, and its containers are assumed to run', async () => {
     const alien = makeKeys();
     try {
       const stranger = { ca: tls.ca, cert: `${alien}/client.pem`, key: `${alien}/client.key` };
@@ -97,7 +97,7 @@ describe('a host that is reached over TLS', () => {
     }
   });
 
-  it('publishes replicas on its address alone, without development routes', async () => {
+  it('publishes replicas on its own address only, without development routes', async () => {
     const engine = containerEngine({ env: { VLLM_SERVER_DEV_MODE: '1' } });
     const test = await lab.open([tlsHost()], [engine]);
     const replica = await test.untilReady(await test.start(engine));
@@ -113,8 +113,8 @@ describe('a host that is reached over TLS', () => {
   });
 });
 
-describe('a host that is reached through SSH', () => {
-  it('is not trusted with another key than the one that is known', async () => {
+describe('a host over SSH', () => {
+  it('is rejected when its host key differs from the known one', async () => {
     const ssh = await startSshServer();
     const test = await lab.open([sshHost(ssh, { hostKey: `SHA256:${'A'.repeat(43)}` })]);
     expect((await test.driver.observe()).hosts).toMatchObject([{ name: 'far', reachable: false }]);
@@ -122,7 +122,7 @@ describe('a host that is reached through SSH', () => {
     ssh.close();
   });
 
-  it('forwards to replicas through a socket of this user alone, development routes included', async () => {
+  it('forwards to replicas through a socket private to this user, with development routes', async () => {
     const ssh = await startSshServer();
     const test = await lab.open([sshHost(ssh)]);
     const id = await test.start(containerEngine());
@@ -141,10 +141,10 @@ describe('a host that is reached through SSH', () => {
   });
 });
 
-describe('a machine that is named twice', () => {
+describe('a machine listed twice', () => {
   const twice = /^it has the same Docker engine as near \(ID \S+\): hosts\.yaml lists a machine twice/;
 
-  it('is used by its first name alone; the second is said to be unreachable, and why', async () => {
+  it('is used under its first name only; the second is unreachable, with the reason', async () => {
     const written = new PassThrough();
     const near = localHost(lab.docker(), {
       name: 'near',
@@ -169,7 +169,7 @@ describe('a machine that is named twice', () => {
     expect(seen).toMatchObject([{ replica: { id }, placement: { host: 'near' } }]);
   });
 
-  it('gives what runs to its first name as soon as that answers', async () => {
+  it('assigns its replicas to its first name once that is reachable', async () => {
     const keyless = mkdtempSync(join(tmpdir(), 'headgate-docker-keys-'));
     const docker = { type: 'tcp' as const, host: '127.0.0.1', port, tls: { ...tls, key: `${keyless}/client.key` } };
     const test = await lab.open([tlsHost({ name: 'near', docker }), localHost(lab.docker(), { name: 'far' })]);
@@ -184,8 +184,8 @@ describe('a machine that is named twice', () => {
   });
 });
 
-describe('a host that is away', () => {
-  it('is said to be, and keeps what was seen there', async () => {
+describe('an unreachable host', () => {
+  it('is reported, and keeps its last known state', async () => {
     const test = await lab.open([tlsHost()]);
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);
@@ -200,7 +200,7 @@ describe('a host that is away', () => {
     await test.until(({ hosts: [host] }) => host?.reachable === true);
   });
 
-  it('takes its containers with it when its engine is killed, which is no stop that anybody asked for', async () => {
+  it('loses its containers when its Docker engine is killed, which is not a requested stop', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     await test.untilReady(id);
@@ -216,7 +216,7 @@ describe('a host that is away', () => {
     await test.driver.forget(id, holding);
   });
 
-  it('finds its containers again when its engine restores them', async () => {
+  it('adopts its containers when its Docker engine restores them', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);

@@ -102,8 +102,8 @@ async function expectBooked(sql: postgres.Sql, answers: readonly Answer[]): Prom
   );
 }
 
-describe('a gateway that is killed with -9 under load', () => {
-  it('is followed by one that takes its container over; every whole answer is in the books', async (test) => {
+describe('a gateway killed with -9 under load', () => {
+  it('is replaced by one that adopts its container, and every complete answer is billed', async (test) => {
     const { sql, join: another, members } = await openHouse(1, { adopted: dockerFile('adopted') });
     const [first] = members;
     if (first === undefined) throw new Error('there is no gateway');
@@ -136,7 +136,7 @@ describe('a gateway that is killed with -9 under load', () => {
 });
 
 describe('the leader of three gateways', () => {
-  it('that is killed with -9 is replaced; streams of the others run on, and cold starts work again', async (test) => {
+  it('is replaced after kill -9: streams on the others continue, and cold starts work again', async (test) => {
     const { sql, members, leader } = await openHouse(3, { kept: dockerFile('kept'), later: dockerFile('later') });
     const dead = await leader();
     const others = members.filter((one) => one !== dead);
@@ -163,7 +163,7 @@ describe('the leader of three gateways', () => {
     await expectBooked(sql, [...answers, ...streamed, ...cold]);
   });
 
-  it('that is frozen and thawed changes nothing any more', async (test) => {
+  it('changes nothing after it was frozen and thawed', async (test) => {
     const brief = { idle_seconds: 4 };
     const { members, leader } = await openHouse(3, {
       held: dockerFile('held', { fields: brief }),
@@ -209,7 +209,7 @@ describe('the leader of three gateways', () => {
   it.for([
     { signal: 'SIGKILL' as const, id: 'orphan', what: 'killed' },
     { signal: 'SIGSTOP' as const, id: 'halfway', what: 'frozen and thawed' },
-  ])('that is $what when it has made a container and not started it leaves one that serves', async ({ signal, id }) => {
+  ])('leaves a working container after it is $what between create and start', async ({ signal, id }) => {
     const { members, leader } = await openHouse(2, { [id]: dockerFile(id) });
     const lost = await leader();
     const other = members.find((one) => one !== lost);

@@ -5,11 +5,11 @@ import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
 const steady = { stream: true, standin: { output_tokens: 20, tpot_ms: 10, finish: 'stop' } };
 const workers = 6;
 
-describe('a Docker engine that is killed with -9 under load', () => {
-  describe('and lets containers live', () => {
+describe('a Docker engine killed with -9 under load', () => {
+  describe('with containers that survive', () => {
     const floor = createFloor(() => ['--live-restore']);
 
-    it('is not missed: everything is answered by the same container, before and after it is back', async (test) => {
+    it('interrupts no request: the same container answers before and after its return', async (test) => {
       const { load, chat, engine, admin } = await floor.open({
         engines: { lives: dockerFile('lives'), other: dockerFile('other') },
       });
@@ -49,10 +49,10 @@ describe('a Docker engine that is killed with -9 under load', () => {
     });
   });
 
-  describe('and ends containers when it comes back', () => {
+  describe('with containers that end when it returns', () => {
     const floor = createFloor(() => []);
 
-    it('is not missed while it is away; what ran when it came back is lost, and the engine is started anew', async (test) => {
+    it('interrupts no request while it is down; its return ends them, and the engine restarts', async (test) => {
       const { load, engine } = await floor.open({ engines: { ends: dockerFile('ends') } });
       const running = load('ends', workers, steady);
       await running.more(workers);

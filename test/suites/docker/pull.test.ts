@@ -4,8 +4,8 @@ import { startRegistry } from './registry.ts';
 
 const lab = createLab();
 
-describe('an image that is not there', () => {
-  it('is said not to exist where its registry does not know it', async () => {
+describe('a missing image', () => {
+  it('is reported as nonexistent when its registry does not have it', async () => {
     const registry = await startRegistry();
     const engine = containerEngine({ image: registry.image.replace('engine:v1', 'other:v1') });
     const test = await lab.open(undefined, [engine]);
@@ -14,7 +14,7 @@ describe('an image that is not there', () => {
     registry.close();
   });
 
-  it('is said not to be loaded where its registry does not answer', async () => {
+  it('is reported as not pulled when its registry is unreachable', async () => {
     const registry = await startRegistry();
     registry.close();
     const engine = containerEngine({ image: registry.image });
@@ -23,7 +23,7 @@ describe('an image that is not there', () => {
     expect(exit).toMatchObject({ stopRequested: false, startErrorCode: 'IMAGE_PULL_FAILED' });
   });
 
-  it('is not pulled any more once the replica is to be stopped', async () => {
+  it('is no longer pulled after the replica was asked to stop', async () => {
     const registry = await startRegistry();
     const engine = containerEngine({ image: registry.image });
     const test = await lab.open(undefined, [engine]);
@@ -40,7 +40,7 @@ describe('an image that is not there', () => {
     registry.close();
   });
 
-  it('is pulled once for all who need it, and says how far it is', async () => {
+  it('is pulled once for all replicas, with its progress', async () => {
     const registry = await startRegistry();
     const engine = containerEngine({ image: registry.image, entrypoint: ['/weights'] });
     const test = await lab.open(undefined, [engine]);

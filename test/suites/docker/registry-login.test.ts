@@ -67,8 +67,8 @@ function hostOf({ image }: TestRegistry): string {
   return image.slice(0, image.indexOf('/'));
 }
 
-describe('an image of a registry that wants a login', () => {
-  it('is not pulled without one, and the cause says that there is none', async () => {
+describe('an image in a registry with a login', () => {
+  it('is not pulled without a login, and the cause says that there is none', async () => {
     const registry = await startRegistry(access);
     const pulled = await pull(registry, null);
     expect(causeOf(pulled)).toMatch(
@@ -81,7 +81,7 @@ describe('an image of a registry that wants a login', () => {
     registry.close();
   });
 
-  it('is not pulled where a credential helper has the login, and the cause says so', async () => {
+  it('is not pulled with a login in a credential helper, and the cause says so', async () => {
     const registry = await startRegistry(access);
     const auths = { [hostOf(registry)]: {} };
     for (const config of [{ auths, credsStore: 'desktop' }, { credHelpers: { [hostOf(registry)]: 'desktop' } }]) {
@@ -92,7 +92,7 @@ describe('an image of a registry that wants a login', () => {
     registry.close();
   });
 
-  it('is not pulled with a wrong one, which is told to nobody', async () => {
+  it('is not pulled with a wrong login, which no message shows', async () => {
     const registry = await startRegistry(access);
     const pulled = await pull(registry, { auths: { [hostOf(registry)]: { auth: base64('ada:wrong-word') } } });
     expect(causeOf(pulled)).toMatch(/^image_denied: Pulled with the login for 127\.0\.0\.1:\d+ in /);
@@ -107,7 +107,7 @@ describe('an image of a registry that wants a login', () => {
     tokens.close();
   });
 
-  it('is pulled with its user and password', async () => {
+  it('is pulled with user and password', async () => {
     const registry = await startRegistry(access);
     registry.release();
     const pulled = await pull(registry, { auths: { [hostOf(registry)]: { auth: base64('ada:pass/word+1') } } });
@@ -120,7 +120,7 @@ describe('an image of a registry that wants a login', () => {
     registry.close();
   });
 
-  it('is pulled through the door to the Docker socket, which tells nobody', async () => {
+  it('is pulled through the Docker gate, which logs no login', async () => {
     const registry = await startRegistry(access);
     registry.release();
     const written = new PassThrough();

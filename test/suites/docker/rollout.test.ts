@@ -7,7 +7,7 @@ const steady = { stream: true, standin: { output_tokens: 10, tpot_ms: 10, finish
 const isStart = ({ action }: { readonly action: string }): boolean => action === 'start';
 const canary = { route: 'chat/completions', body: { messages: [{ role: 'user', content: 'Paris?' }], max_tokens: 4 } };
 
-describe('a changed file under load', () => {
+describe('a changed engine file under load', () => {
   it.each([
     [
       'an argument that vLLM does not know',
@@ -23,7 +23,7 @@ describe('a changed file under load', () => {
       /canary/i,
     ],
     ['an engine that answers nonsense', 'bad-answers', { flags: ['--status', '500'] }, /probe|status 500/i],
-  ])('with %s meets no request: the old replica serves on, and the rollout says why', async (_, id, file, why) => {
+  ])('gets no request with %s: the old replica serves on, and the rollout has the reason', async (_, id, file, why) => {
     const { load, change, engine } = await floor.open({ engines: { [id]: dockerFile(id) } });
     const running = load(id, 4, steady);
     await running.more(4);
@@ -41,7 +41,7 @@ describe('a changed file under load', () => {
     expect(await engine(id)).toMatchObject({ state: 'ready', last_failure: null, replicas: [{ state: 'ready' }] });
   });
 
-  it('that is good takes over without a lost request; the old one ends', async (test) => {
+  it('takes over without a lost request, and the old replica ends', async (test) => {
     const { load, change, engine } = await floor.open({ engines: { good: dockerFile('good') } });
     const running = load('good', 8, steady);
     await running.more(8);
@@ -68,7 +68,7 @@ describe('a changed file under load', () => {
     );
   });
 
-  it('without room beside the old one: requests wait, and a bad one is replaced by what served before', async (test) => {
+  it('queues requests when both do not fit, and a failed version is replaced by the old one', async (test) => {
     const fields = { gpus: { count: 1 } };
     const { load, change, engine } = await floor.open({
       engines: { tight: dockerFile('tight', { fields }) },

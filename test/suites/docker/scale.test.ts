@@ -9,7 +9,7 @@ const starts = (id: string) => floor.events(id).filter(({ action }) => action ==
 const ends = (id: string) => floor.events(id).filter(({ action }) => action === 'die');
 
 describe.concurrent('an engine', () => {
-  it('gets a second replica when requests queue inside the first, both serve, and none is left in the end', async (test) => {
+  it('gets a second replica when requests queue in the first, uses both, and ends without replicas', async (test) => {
     const fields = { replicas: { min: 0, max: 2 }, idle_seconds: 3 };
     const { load, engine } = await floor.open({
       engines: { scaled: dockerFile('scaled', { flags: ['--max-num-seqs', '2'], fields }) },
@@ -37,7 +37,7 @@ describe.concurrent('an engine', () => {
     expect(await engine('scaled')).toMatchObject({ state: 'stopped', last_failure: null });
   });
 
-  it('keeps its smallest number without anybody asking, and goes back to it', async () => {
+  it('keeps its minimum of replicas without requests, and returns to it', async () => {
     const fields = { replicas: { min: 1, max: 2 }, idle_seconds: 3 };
     const { load, engine } = await floor.open({
       engines: { smallest: dockerFile('smallest', { flags: ['--max-num-seqs', '1'], fields }) },
@@ -56,7 +56,7 @@ describe.concurrent('an engine', () => {
   });
 
   it.for([1, 2])(
-    'sleeps at level %i when idle, and is awake for the next request in the same container',
+    'sleeps at level %i when idle, and wakes in the same container for the next request',
     async (level, test) => {
       const id = `sleeper-${level}`;
       const { chat, engine, load, admin } = await floor.open({
@@ -91,7 +91,7 @@ describe.concurrent('an engine', () => {
     },
   );
 
-  it('that sleeps is woken in its container by a gateway that comes later', async () => {
+  it('is woken in its container by a later gateway', async () => {
     const fields = { sleep_level: 1, idle_seconds: 1, gpus: { count: 1 } };
     const database = await createTestDatabase();
     const engines = { dozing: dockerFile('dozing', { flags: ['--enable-sleep-mode'], fields }) };

@@ -29,8 +29,8 @@ async function openGate(
   return { address: { type: 'tcp', host: '127.0.0.1', port: gate.port, tls: null }, close: () => gate.close() };
 }
 
-describe.concurrent('a container that cannot be started', () => {
-  it('is not made where the fence does not hold', async () => {
+describe.concurrent('a container that cannot start', () => {
+  it('is not created without a valid fence', async () => {
     const test = await lab.open();
     const fence = { epoch: 1n, holds: () => Promise.resolve(false) };
     await expect(test.start(containerEngine(), { fence })).rejects.toThrow(FenceLostError);
@@ -38,7 +38,7 @@ describe.concurrent('a container that cannot be started', () => {
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
   });
 
-  it('is not made, or not started, where the fence falls on the way', async () => {
+  it('is not created, or not started, when the fence is lost meanwhile', async () => {
     for (const yes of [1, 2, 3]) {
       const test = await lab.open();
       let asked = 0;
@@ -53,7 +53,7 @@ describe.concurrent('a container that cannot be started', () => {
     }
   });
 
-  it('says that its host is not known', async () => {
+  it('reports that its host is unknown', async () => {
     const test = await lab.open();
     const placement = { host: 'elsewhere', gpuIds: [] };
     const id = await test.start(containerEngine(), { placement });
@@ -72,7 +72,7 @@ describe.concurrent('a container that cannot be started', () => {
     ['an image whose name is wrong', { image: 'Not/An Image' }, /^IMAGE_NOT_FOUND$/],
     ['a folder of the host that is not there', { volumes: [volume('/no/such/folder')] }, /^MOUNT$/],
     ['a variable that refers to one that is not set', { env: { HF_TOKEN: '${NO_SUCH}' } }, /^MISSING_VARIABLE$/],
-  ] as const)('because of %s says so', async (_, driver, code) => {
+  ] as const)('reports %s', async (_, driver, code) => {
     const test = await lab.open();
     const id = await test.start(containerEngine(driver));
     const { exit } = await test.untilIs(id, 'exited');
@@ -84,7 +84,7 @@ describe.concurrent('a container that cannot be started', () => {
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
   });
 
-  it('because there is no such GPU says so, to the gateway that comes after as well', async () => {
+  it('reports a missing GPU, also to the next gateway', async () => {
     const hosts = [localHost(lab.docker(), { gpuAccess: 'nvidia' })];
     const test = await lab.open(hosts);
     const placement = { host: 'local', gpuIds: ['GPU-aaaa'] };
@@ -102,8 +102,8 @@ function volume(source: string) {
   return { source, target: '/data', readOnly: true };
 }
 
-describe.concurrent('a container that runs', () => {
-  it('answers on its network alone, to the gateway alone, as vLLM with its added arguments', async () => {
+describe.concurrent('a running container', () => {
+  it('answers on its own network and to the gateway only, as vLLM with the added arguments', async () => {
     const test = await lab.open();
     const id = await test.start(containerEngine());
     const replica = await test.untilReady(id);
@@ -134,7 +134,7 @@ describe.concurrent('a container that runs', () => {
     expect(detail.Config.Env).toContain('VLLM_NO_USAGE_STATS=1');
   });
 
-  it('is started once, however often its start is requested and by whom', async () => {
+  it('is started once for repeated and concurrent starts', async () => {
     const test = await lab.open();
     const replicaId = newId();
     await Promise.all([1, 2, 3].map(() => test.start(containerEngine(), { replicaId })));
@@ -146,7 +146,7 @@ describe.concurrent('a container that runs', () => {
     expect((await other.until(({ replicas }) => replicas[0]?.state === 'running' && replicas)).length).toBe(1);
   });
 
-  it('is started when Docker lists it and does not know it yet', async () => {
+  it('is started when Docker lists it but cannot find it yet', async () => {
     // Docker fills a new volume from the image first, which takes a while with all of its programs.
     const engine = containerEngine({ volumes: [{ source: `filled-${newId()}`, target: '/usr', readOnly: false }] });
     const test = await lab.open();
@@ -161,7 +161,7 @@ describe.concurrent('a container that runs', () => {
     expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
   });
 
-  it('is started where its network was made twice, which Docker lets two calls at once do', async () => {
+  it('is started when its network exists twice, which Docker allows for concurrent calls', async () => {
     const test = await lab.open();
     const name = networkName(test.fleetId, 'chat');
     const marks = { 'headgate.managed': 'true', 'headgate.fleet': test.fleetId, 'headgate.engine': 'chat' };
@@ -179,7 +179,7 @@ describe.concurrent('a container that runs', () => {
     expect(await statusOf(first, '/health')).toBe(200);
   });
 
-  it('gets its name when Docker gives that back', async () => {
+  it('gets its name once Docker frees it', async () => {
     const test = await lab.open();
     const replicaId = newId();
     const name = containerName(test.fleetId, containerEngine().id, replicaId);
@@ -196,7 +196,7 @@ describe.concurrent('a container that runs', () => {
     expect(await lab.containersOf(test.fleetId)).toHaveLength(1);
   });
 
-  it('has a key and an address of its own beside another of its engine', async () => {
+  it('has its own key and address beside another replica of its engine', async () => {
     const test = await lab.open();
     const [a, b] = await Promise.all([test.start(containerEngine()), test.start(containerEngine())]);
     const [first, second] = await Promise.all([test.untilReady(a), test.untilReady(b)]);
@@ -237,7 +237,7 @@ describe.concurrent('a container that runs', () => {
     expect(other.driver.specOf(engine).hash).not.toBe(test.driver.specOf(engine).hash);
   });
 
-  it('is joined by the gateway that runs in a container itself', async () => {
+  it('shares a network with a gateway that runs in a container', async () => {
     const gateway = await lab.open();
     const own = await gateway.start(scriptEngine('setInterval(() => {}, 1000)'));
     await gateway.untilIs(own, 'running');
@@ -263,7 +263,7 @@ describe.concurrent('a container that runs', () => {
   it.each([
     ['of a gateway on the Docker socket', false],
     ['of a gateway behind docker-gate', true],
-  ])('is left by the stopped container %s, which can be started again', async (_, gated) => {
+  ])('takes its network from the stopped container %s, which can be started again', async (_, gated) => {
     const gate = gated ? await openGate(lab.docker().socketPath) : null;
     const host = localHost(lab.docker(), gate === null ? {} : { docker: gate.address });
     const test = await lab.open([host]);

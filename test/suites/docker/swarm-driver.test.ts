@@ -92,8 +92,8 @@ function script(text: string, driver: Partial<ContainerDriverSettings> = {}): En
 
 const nothing: Observation = { replicas: [], hosts: [], orphans: [] };
 
-describe.concurrent('a service that cannot be started', () => {
-  it('is not made where the fence does not hold', async () => {
+describe.concurrent('a service that cannot start', () => {
+  it('is not created without a valid fence', async () => {
     for (const yes of [0, 1, 2, 3]) {
       const test = await open([engine()]);
       let asked = 0;
@@ -109,7 +109,7 @@ describe.concurrent('a service that cannot be started', () => {
     ['a variable that refers to one that is not set', { env: { HF_TOKEN: '${NO_SUCH}' } }, 'MISSING_VARIABLE'],
     ['a node that there is none of', { constraints: ['node.labels.gpu==h100'] }, 'NO_SUITABLE_NODE'],
     ['more GPUs than any node has', { gpus: { count: 2, memoryBytesMin: null, profile: null } }, 'NO_SUCH_DEVICE'],
-  ] as const)('because of %s says so', async (_, driver, code) => {
+  ] as const)('reports %s', async (_, driver, code) => {
     const test = await open([engine()]);
     const id = await test.start(engine(driver));
     const { exit } = await test.untilIs(id, 'exited');
@@ -119,7 +119,7 @@ describe.concurrent('a service that cannot be started', () => {
     expect(await test.services()).toBe(0);
   });
 
-  it('says what is wrong with a Docker engine that is no manager', async () => {
+  it('reports an unreachable Docker engine as an unreachable host', async () => {
     const test = await open([engine()], { socketPath: '/no/such/docker.sock' });
     expect(await test.driver.observe()).toMatchObject({ hosts: [{ name: 'swarm', reachable: false }] });
   });
@@ -130,7 +130,7 @@ describe.concurrent('a start that loses its fence', () => {
     readonly Spec: { readonly Labels: Readonly<Record<string, string>> };
   }
 
-  it('leaves no secret behind once the engine is started again', async () => {
+  it('leaves no secret once the engine is started again', async () => {
     const definition = engine({ env: { ONE: '${NAME}', TWO: 'a ${NAME}' } });
     const test = await open([definition]);
     const owners = async (): Promise<readonly (string | undefined)[]> => {
@@ -152,7 +152,7 @@ describe.concurrent('a start that loses its fence', () => {
   });
 });
 
-describe.concurrent('an image of a registry that wants a login', () => {
+describe.concurrent('an image in a registry with a login', () => {
   const password = 'pass/word+1';
 
   async function pull(given: string) {
@@ -177,7 +177,7 @@ describe.concurrent('an image of a registry that wants a login', () => {
     }
   }
 
-  it('is not pulled by the nodes without one, or with a wrong one, and the cause says which', async () => {
+  it('is not pulled by the nodes without a login or with a wrong one, and the cause says which', async () => {
     const { exit, pulls } = await pull('');
     expect({ code: exit?.startErrorCode, pulls }).toEqual({ code: 'IMAGE_NOT_FOUND', pulls: 0 });
     expect(exit?.logTail).toMatch(/^Pulled without a login: .* has no login for .*No such image/);
@@ -187,7 +187,7 @@ describe.concurrent('an image of a registry that wants a login', () => {
     expect(wrong.shown).not.toContain('wrong-word');
   });
 
-  it('is pulled by the nodes with the login of its registry, which no manager shows', async () => {
+  it("is pulled by the nodes with its registry's login, which no manager shows", async () => {
     const { exit, pulls, shown } = await pull(password);
     expect(pulls).toBe(1);
     expect(exit?.startErrorCode).not.toBe('IMAGE_NOT_FOUND');
@@ -200,8 +200,8 @@ function volume(source: string) {
   return { source, target: '/data', readOnly: true };
 }
 
-describe.concurrent('a service that runs', () => {
-  it('answers on a port of its node, to the gateway alone, without the routes of developers', async () => {
+describe.concurrent('a running service', () => {
+  it('answers on a port of its node, to the gateway only, without development routes', async () => {
     const test = await open([engine()]);
     const id = await test.start(engine());
     const { replica } = await test.untilIs(id, 'running');
@@ -217,7 +217,7 @@ describe.concurrent('a service that runs', () => {
     expect(await test.services()).toBe(0);
   });
 
-  it('reads its secrets as they are, and its log can be read', async () => {
+  it('gets its secrets unchanged, and its log can be read', async () => {
     const text = `console.log(JSON.stringify([process.env.ONE, process.env.TWO, process.env.PLAIN])); setInterval(() => {}, 1e6)`;
     const env = { ONE: '${MANY}', TWO: 'a ${NAME}', PLAIN: 'plain' };
     const test = await open([script(text)]);
@@ -234,7 +234,7 @@ describe.concurrent('a service that runs', () => {
     expect(inspected).toContain('PLAIN=plain');
   });
 
-  it('ends with its exit code and last words, and is started by nobody again', async () => {
+  it('ends with its exit code and last lines, and is not restarted', async () => {
     const text = `console.error('ValidationError: 1 validation error'); process.exit(3)`;
     const test = await open([script(text)]);
     const id = await test.start(script(text));
@@ -243,7 +243,7 @@ describe.concurrent('a service that runs', () => {
     expect(exit?.logTail).toContain('1 validation error');
   });
 
-  it('is another gateway’s to adopt, and a stranger to one that does not know its engine', async () => {
+  it('is adopted by another gateway, and is an orphan to one without its engine', async () => {
     const test = await open([engine()]);
     const id = await test.start(engine());
     const { replica } = await test.untilIs(id, 'running');
@@ -253,7 +253,7 @@ describe.concurrent('a service that runs', () => {
     expect(await other.driver.observe()).toMatchObject({ replicas: [], orphans: [{ engineId: 'chat' }] });
   });
 
-  it('is asked for by nobody whose files have none', async () => {
+  it('is not queried without an engine of that driver', async () => {
     const test = await open([]);
     expect(await test.driver.observe()).toEqual(nothing);
   });

@@ -75,8 +75,8 @@ async function make(way: Way, spec: object): Promise<Answer> {
   return made;
 }
 
-describe('the door to a manager', () => {
-  it('lets a service of the driver’s pass', async () => {
+describe('the Docker gate on a manager', () => {
+  it('allows a service of the driver', async () => {
     expect((await make(throughDoor, body())).status).toBe(201);
   });
 
@@ -148,7 +148,7 @@ describe('the door to a manager', () => {
     ],
   ];
 
-  it.each(services)('makes no service with %s, which the manager would make', async (_name, spec) => {
+  it.each(services)('blocks a service with %s, which the manager allows', async (_name, spec) => {
     const refused = await make(throughDoor, spec());
     const taken = await make(withoutIt, spec());
     expect([refused.status, taken.status], refused.text + taken.text).toEqual([403, 201]);
@@ -175,7 +175,7 @@ describe('the door to a manager', () => {
     ['the end of a service', 'DELETE', () => `/services/${foreign.service}`, undefined],
   ];
 
-  it.each(calls)('keeps to itself %s, which the manager would give', async (_name, method, path, sent) => {
+  it.each(calls)('blocks %s, which the manager allows', async (_name, method, path, sent) => {
     const refused = await throughDoor(method, `/v1.41${path()}`, sent);
     const given = await withoutIt(method, `/v1.41${path()}`, sent);
     expect(refused.status, refused.text).toBe(403);

@@ -64,8 +64,8 @@ async function count(path: string, fleetId: string): Promise<number> {
   return ((await lab().call('GET', `${path}?filters=${filters}`)) as unknown[]).length;
 }
 
-describe('the door to a manager', () => {
-  it('neither shows what is not ours nor lets it be touched', async () => {
+describe('the Docker gate on a manager', () => {
+  it('hides other services and secrets, and blocks changes to them', async () => {
     const data = Buffer.from(secret).toString('base64');
     const made = (await lab().call('POST', '/secrets/create', { Name: 'prod', Data: data })) as { ID: string };
     const idle = { Image: image, Command: ['/usr/bin/node', '--eval', 'setInterval(() => {}, 1e6)'] };
@@ -90,7 +90,7 @@ describe('the door to a manager', () => {
     await lab().call('DELETE', `/secrets/${made.ID}`);
   });
 
-  it('keeps a template from leading a mount out of an allowed folder, as the swarm would', async () => {
+  it('blocks a template that leads a mount out of an allowed folder', async () => {
     const dots = String.raw`{{"\x2e\x2e"}}`;
     const mount = { Type: 'bind', Source: `${allowed}/${dots}/keys`, Target: '/x', ReadOnly: true };
     const driver = createDriver(newId());
@@ -115,7 +115,7 @@ describe('the door to a manager', () => {
     await lab().call('DELETE', `/services/${id}`);
   });
 
-  it('lets the driver start, read, end and remove a service with secrets and a port', async () => {
+  it('allows the driver to start, read, stop and remove a service with secrets and a port', async () => {
     const fleetId = newId();
     const driver = createDriver(fleetId);
     const engine = containerEngine({ type: 'swarm', env: { TOKEN: '${NAME}' }, shmBytes: 2 ** 26 });
@@ -168,8 +168,8 @@ describe('the door to a manager', () => {
   }
 });
 
-describe('a gateway behind the door to a manager', () => {
-  it('starts an engine, renews its image under load without a lost request, and leaves nothing behind', async () => {
+describe('a gateway behind the Docker gate on a manager', () => {
+  it('starts an engine, updates its image under load without a lost request, and cleans up', async () => {
     const dir = lab().folder({ shop: engineFile({}) });
     const gateway = await lab().open(dir);
     expect(await gateway.chat('shop')).toMatchObject({ ok: true });

@@ -70,7 +70,7 @@ async function untilReady(engineId: string, count: number): Promise<void> {
 }
 
 describe('engines as services of a swarm', () => {
-  it('answer, task by task on each node, over a network that the gateway has joined', async () => {
+  it('answer task by task on each node, over a network that the gateway has joined', async () => {
     const { gateway } = all();
     // A manager that is busy electing refuses for a moment; clients come again, as Retry-After says.
     await until('the first answer', async () => (await gateway.chat('chat')).ok);
@@ -89,7 +89,7 @@ describe('engines as services of a swarm', () => {
     expect(replicas).toHaveLength(2);
   });
 
-  it('keep their secrets: services show none, and those of the swarm belong to one service each', async () => {
+  it('hide their secrets: services show none, and each Swarm secret belongs to one service', async () => {
     const { swarm } = all();
     const services = await servicesOf('chat');
     const text = JSON.stringify(services);
@@ -105,7 +105,7 @@ describe('engines as services of a swarm', () => {
       .toEqual(services.flatMap((service) => [replicaOf(service), replicaOf(service)]).toSorted());
   });
 
-  it('are found again by a gateway that comes after', async () => {
+  it('are adopted by the next gateway', async () => {
     const { gateway } = all();
     const before = (await servicesOf('chat')).map(({ ID: id }) => id).toSorted();
     await gateway.restart();
@@ -114,7 +114,7 @@ describe('engines as services of a swarm', () => {
     expect((await servicesOf('chat')).map(({ ID: id }) => id).toSorted()).toEqual(before);
   });
 
-  it('renew themselves under load without a lost request', async (test) => {
+  it('are updated under load without a lost request', async (test) => {
     const { gateway, dir } = all();
     const load = gateway.load('chat', 4, steady);
     await load.more(10);
@@ -130,7 +130,7 @@ describe('engines as services of a swarm', () => {
     await figure(test, 'swarm, rolling update of the image: requests, lost', `${answers.length}, 0`);
   });
 
-  it('wait for a GPU that another one has, which makes room', async (test) => {
+  it('wait for a GPU of another engine, which is stopped', async (test) => {
     const { swarm, gateway } = all();
     const [chat] = await servicesOf('chat');
     const fleetId = chat?.Spec.Labels['headgate.fleet'] ?? '';
@@ -145,7 +145,7 @@ describe('engines as services of a swarm', () => {
     expect(await nodesOf('left')).toHaveLength(0);
   });
 
-  it('renew themselves one by one where there is no room beside', async () => {
+  it('are updated one by one when two do not fit', async () => {
     const { gateway, dir } = all();
     writeFileSync(join(dir, 'right.yaml'), swarmFile('right', { fields: { ...one, image: newImage } }));
     gateway.reload();
@@ -158,7 +158,7 @@ describe('engines as services of a swarm', () => {
     expect(await gateway.engine('right')).toMatchObject({ rollout: null });
   });
 
-  it('say so when no node could ever hold them', async () => {
+  it('report that no node can ever hold them', async () => {
     const { gateway } = all();
     const answer = await gateway.chat('huge');
     expect(answer).toMatchObject({ ok: false, status: 503 });
@@ -166,7 +166,7 @@ describe('engines as services of a swarm', () => {
     expect(await nodesOf('right')).toHaveLength(1);
   });
 
-  it('come back on another node when theirs is gone, and answer meanwhile', async (test) => {
+  it('move to another node when theirs is lost, and answer meanwhile', async (test) => {
     const { swarm, gateway } = all();
     const [, worker] = swarm.nodes;
     if (worker === undefined) throw new Error('The swarm has one node.');
@@ -192,7 +192,7 @@ describe('engines as services of a swarm', () => {
     expect(await gateway.chat('chat')).toMatchObject({ ok: true });
   });
 
-  it('leave nothing behind when their files are gone', async () => {
+  it('are removed completely with their files', async () => {
     const { swarm, gateway, dir } = all();
     for (const id of ['chat', 'left', 'right', 'huge']) {
       writeFileSync(join(dir, `${id}.yaml`), swarmFile(id, { fields: { enabled: false } }));

@@ -10,7 +10,7 @@ function checkMetrics(text: string): { readonly status: number | null; readonly 
   return { status, complaints: stderr };
 }
 
-it('promtool reads whatever labels, help texts and values there are, and finds nothing wrong with what is ours', async () => {
+it('writes metrics that promtool accepts, for any labels, help texts and values', async () => {
   const metrics = createMetrics();
   const odd = ['"', '\\', '\n', '\\n', '}', '{a="b"}', ' ', '', 'ä', '\u{1f600}', '\t', '#'];
   const things = metrics.counter({ name: 'hg_things_total', help: odd.join(''), labelNames: ['one', 'two'] });
@@ -80,7 +80,7 @@ const known = fc.constantFrom('gauge', 'counter', 'histogram', 'summary');
 const said = fc.tuple(known, known, type).map((types) => types.map((one, index) => `# TYPE hg_${'abc'[index]} ${one}`));
 const target = fc.tuple(said, fc.array(line, { minLength: 20, maxLength: 60 })).map((parts) => parts.flat().join('\n'));
 
-it('promtool reads the metrics of several engines, whatever each of them writes', () => {
+it('merges the metrics of several engines into output that promtool accepts, for any input', () => {
   let samples = 0;
   const check = fc.property(fc.array(target, { minLength: 1, maxLength: 8 }), (targets) => {
     const merged = mergeMetrics({ takes: (family) => family.startsWith('hg_'), charsMax: 1e6 });

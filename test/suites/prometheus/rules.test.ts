@@ -11,13 +11,13 @@ function check(...args: readonly string[]): string {
 }
 
 describe('promtool', () => {
-  it('finds nothing wrong with the alert rules', () => {
+  it('accepts the alert rules', () => {
     const rules = globSync('prometheus/rules/*.yml', { cwd: compose });
     expect(rules).not.toEqual([]);
     for (const rule of rules) expect(check('rules', `${compose}${rule}`)).toContain('SUCCESS');
   });
 
-  it('finds nothing wrong with the configuration', () => {
+  it('accepts the configuration', () => {
     expect(check('config', '--syntax-only', `${compose}prometheus/prometheus.yml`)).toContain('SUCCESS');
   });
 });
@@ -52,8 +52,8 @@ tests:
               description: The replica answers its probes, so the gateway does not restart it.
 `;
 
-describe('the alert of an engine that is stuck', () => {
-  it('fires for a copy that has requests and makes no token, and for no other', () => {
+describe('the alert for a stuck engine', () => {
+  it('fires for a replica with requests and without new tokens, and for no other', () => {
     const folder = mkdtempSync(join(tmpdir(), 'hg-rules-'));
     try {
       writeFileSync(join(folder, 'stuck.yml'), stuckTest);

@@ -68,8 +68,8 @@ const balanceOf = (which: number, key: string): Promise<number> =>
     return answer.ok && Number(body.balance);
   });
 
-describe('of two gateways the one that works at a batch', () => {
-  it('is killed with -9: the other one goes on, each request is answered and charged once', async () => {
+describe('the gateway that works on a batch', () => {
+  it('is replaced after kill -9: each request is answered and charged once', async () => {
     const { key } = await cluster.organization('50');
     const keys: Body = await (await cluster.ask(0, '/v1/keys', { key })).json();
     const { id: keyId } = keys.data[0];
@@ -112,7 +112,7 @@ describe('of two gateways the one that works at a batch', () => {
     expect(Number(balance)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 
-  it('sleeps, and another one has the batch when it wakes: it ends what it asked, and charges nothing of that', async () => {
+  it('is replaced while frozen, and then ends its own requests without a charge', async () => {
     const [frozen, other] = [1, 2];
     const key = await openCustomer(frozen);
     const slow = { max_tokens: 2000, standin: { output_tokens: 2000, tpot_ms: 20 } };
@@ -148,7 +148,7 @@ describe('of two gateways the one that works at a batch', () => {
     await eventually(async () => (await running()) === 0);
   });
 
-  it('sleeps until the batch is cancelled and has ended: what was answered meanwhile is not charged', async () => {
+  it('charges nothing for answers from after the batch was canceled while it was frozen', async () => {
     const [frozen, other] = [1, 2];
     // It alone works at batches, until it sleeps.
     cluster.gateways[other]?.child.kill('SIGSTOP');
@@ -181,7 +181,7 @@ describe('of two gateways the one that works at a batch', () => {
     expect(await balanceOf(other, key)).toBeCloseTo(50 - Number(totals.cost), 9);
   });
 
-  it('sleeps again and again: each line has one answer, and is charged once', async () => {
+  it('is frozen again and again, and each line has one answer and one charge', async () => {
     const [first, second] = [1, 2];
     const key = await openCustomer(first);
     const lines = 1200;
@@ -217,7 +217,7 @@ describe('of two gateways the one that works at a batch', () => {
 });
 
 describe('a batch', () => {
-  it('goes on while Redis is silent, and after it has forgotten everything', async () => {
+  it('continues while Redis is unresponsive, and after Redis has lost its data', async () => {
     const key = await openCustomer(1);
     const lines = 600;
     const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 20 } };

@@ -44,7 +44,7 @@ async function ask({ admission }: TestGateway, organizationId: string, microUsd 
   return result.ok ? 'ok' : result.code;
 }
 
-it('a balance that is to be read again serves on while that fails, and not what was lost', async () => {
+it('keeps using a balance while its refresh fails, but not a balance that was lost', async () => {
   const gateway = await bench.open();
   const [known, lost] = [await open(gateway), await open(gateway)];
   bench.books.state = 'refusing';
@@ -61,7 +61,7 @@ it('a balance that is to be read again serves on while that fails, and not what 
   expect(await ask(gateway, lost)).toBe('ok');
 });
 
-it('a question that nobody answers is waited for once, not by everybody', async () => {
+it('waits once for an unanswered balance query, not for every request', async () => {
   const gateway = await bench.open();
   const organizationId = await open(gateway);
   bench.books.state = 'silent';
@@ -70,7 +70,7 @@ it('a question that nobody answers is waited for once, not by everybody', async 
   expect(bench.books.reads - before).toBe(1);
 });
 
-it('serves no longer than the operator allows', async () => {
+it('rejects requests after the allowed age of a balance', async () => {
   const gateway = await bench.open({ staleMs: 700 });
   const organizationId = await open(gateway);
   bench.books.state = 'refusing';

@@ -77,8 +77,8 @@ async function expectExact(place: Place): Promise<void> {
 
 const ten = { max_tokens: 10, ignore_eos: true };
 
-describe('a hard budget of several gateways', () => {
-  it('is never passed, also when Redis is flushed in mid-traffic, and holds nothing in the end', async () => {
+describe('a hard budget on several gateways', () => {
+  it('is never exceeded, even if Redis is flushed under load, and leaves no hold', async () => {
     const amount = '0.002';
     const place = await openPlace(amount);
     const flushing = (async () => {
@@ -101,7 +101,7 @@ describe('a hard budget of several gateways', () => {
     await expectExact(place);
   });
 
-  it('is gone by on every gateway once its change is answered', async () => {
+  it('applies on every gateway once its change is answered', async () => {
     const place = await openPlace('0.000001');
     const change = (body: object | null): Promise<Response> =>
       cluster.ask(1, `/v1/budgets/${place.id}`, {
@@ -123,7 +123,7 @@ describe('a hard budget of several gateways', () => {
     expect(await statuses()).toEqual([200, 200]);
   });
 
-  it('is found by a gateway that nobody told of it', async () => {
+  it('is found by a gateway that was not notified of it', async () => {
     const place = await openPlace('1');
     await cluster.sql`update budgets set amount = 1000000 where id = ${place.id.replace(/^budget_(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')}`;
     for (const which of [0, 1]) {
@@ -133,7 +133,7 @@ describe('a hard budget of several gateways', () => {
     }
   });
 
-  it('counts what ran while Redis was frozen once, and each gateway gave no more than its part', async () => {
+  it('counts requests from a Redis freeze once, and each gateway stays within its share', async () => {
     const amount = '0.0008';
     const place = await openPlace(amount);
     for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, place.secret, ten))).toBe(200);
@@ -157,7 +157,7 @@ describe('a hard budget of several gateways', () => {
     await expectExact(place);
   });
 
-  it('is not passed by a stream that grows while Redis is frozen', async () => {
+  it('is not exceeded by a stream that grows while Redis is frozen', async () => {
     const amount = '0.002';
     const place = await openPlace(amount);
     const endless = { stream: true, max_tokens: 8000, ignore_eos: true, standin: { tpot_ms: 1 } };
@@ -175,8 +175,8 @@ describe('a hard budget of several gateways', () => {
   });
 });
 
-describe('a gateway that is killed', () => {
-  it('between the books and Redis is counted by the books, once, and its hold is given back', async () => {
+describe('a killed gateway with a budget', () => {
+  it('leaves a charge without its Redis update, which is counted once, and its hold is released', async () => {
     const place = await openPlace('1');
     const which = cluster.gateways.indexOf(await cluster.start());
     expect(await statusOf(cluster.chat(which, place.secret, ten))).toBe(200);
@@ -195,7 +195,7 @@ describe('a gateway that is killed', () => {
     await expectExact(place);
   });
 
-  it('in mid-stream gives its holds back by the books, and a new one knows what was spent', async () => {
+  it('leaves holds of running streams, which are released by the ledger, and a new gateway knows the spend', async () => {
     const place = await openPlace('0.002');
     const third = await cluster.start();
     const which = cluster.gateways.indexOf(third);

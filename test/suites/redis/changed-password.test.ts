@@ -25,7 +25,7 @@ function cloneWith(url: string): { readonly clone: string; readonly file: string
   return { clone, file };
 }
 
-it('serves by the old and the new password of Redis while they change, by the lines of the chapter', async () => {
+it("accepts the old and the new Redis password during the change by the chapter's commands", async () => {
   const redis = await startRedis();
   const { port } = new URL(redis.url);
   const admin = new Redis(redis.url);
@@ -58,7 +58,7 @@ it('serves by the old and the new password of Redis while they change, by the li
   rmSync(clone, { recursive: true });
 });
 
-it('keeps the URL in use, and its only copy, where Redis does not accept the change', async () => {
+it('keeps the current Redis URL, and its only copy, when Redis rejects the change', async () => {
   const redis = await startRedis();
   const admin = new Redis(redis.url);
   const { port } = new URL(redis.url);

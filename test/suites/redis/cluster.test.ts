@@ -38,7 +38,7 @@ async function decided(ask: () => Promise<Response>): Promise<number> {
 }
 
 describe('two gateways on a Redis cluster of three', () => {
-  it('share limits of organizations on all of its nodes', async () => {
+  it('share the limits of organizations on all nodes', async () => {
     for (let time = 0; time < 6; time += 1) {
       const statuses = await cluster.undisturbed(async () => {
         const owner = await cluster.organization('1');
@@ -53,14 +53,14 @@ describe('two gateways on a Redis cluster of three', () => {
     }
   });
 
-  it('hear each other of a revocation', async () => {
+  it('notify each other of a revocation', async () => {
     const { id, secret } = await cluster.key();
     expect(await decided(() => cluster.chat(1, secret))).toBe(200);
     await cluster.ask(0, `/v1/keys/${id}`, { method: 'DELETE' });
     expect(await decided(() => cluster.chat(1, secret))).toBe(401);
   });
 
-  it('know balances again when all nodes have forgotten them', async () => {
+  it('restore balances when all nodes have lost their data', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
     expect(await decided(() => cluster.chat(0, secret))).toBe(200);

@@ -42,7 +42,7 @@ const isSettled = (key: string) =>
     return now.held === '0' ? now : null;
   });
 
-it.each([[true], [false]])('is not raised to what the wallet does not have, stream %s', async (stream) => {
+it.each([[true], [false]])('rejects a fallback that the wallet does not cover, stream %s', async (stream) => {
   const { key } = await openOrganization(gateway, '0.0001');
   const answer = await ask(key, { stream, max_tokens: 100 });
   expect(answer.headers.get('x-headgate-fallback')).toBeNull();
@@ -51,7 +51,7 @@ it.each([[true], [false]])('is not raised to what the wallet does not have, stre
 });
 
 it.each([[true], [false]])(
-  'is raised to the price of what answers, and given back but for its cost, stream %s',
+  "raises the hold to the fallback's price, and releases it except the cost, stream %s",
   async (stream) => {
     const { key } = await openOrganization(gateway, '1');
     const answer = await ask(key, { stream });
@@ -69,7 +69,7 @@ it.each([[true], [false]])(
   },
 );
 
-it('is raised to what there is where that pays for a part, and the output is cut to it', async () => {
+it('raises the hold to the balance when it covers a part, and shortens the output', async () => {
   const { key } = await openOrganization(gateway, '0.0007');
   const answer = await ask(key, { max_tokens: 100 });
   expect(answer.headers.get('x-headgate-fallback')).toBe('spare');
@@ -80,7 +80,7 @@ it('is raised to what there is where that pays for a part, and the output is cut
   expect(Number((await isSettled(key)).balance)).toBeGreaterThanOrEqual(0);
 });
 
-it('counts once against the limits of its key', async () => {
+it('counts a fallback once against the limits of its key', async () => {
   const { key } = await openOrganization(gateway, '1');
   const body = { name: 'app', requests_per_minute: 10, max_concurrency: 1 };
   const { secret } = (await (await gateway.request('/v1/keys', { key, body })).json()) as Body;

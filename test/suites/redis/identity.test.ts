@@ -69,8 +69,8 @@ async function decided({ admission }: TestGateway, request: AdmitRequest): Promi
   });
 }
 
-describe('Redis that comes back with less than it was told', () => {
-  it('from an old snapshot: neither money nor a month is spent twice, and a revoked key stays so', async () => {
+describe('Redis with lost writes', () => {
+  it('restored from an old snapshot spends no money or month twice, and keeps a key revoked', async () => {
     const folder = makeFolder();
     const redis = await startRedis(folder);
     const bench = openBench(redis.url);
@@ -102,7 +102,7 @@ describe('Redis that comes back with less than it was told', () => {
     });
   });
 
-  it('as a replica that was promoted without the last writes', async () => {
+  it('promoted from a replica without the last writes spends no money twice', async () => {
     const [first, second] = [await startRedis(), await startRedis()];
     const line = await openLine(portOf(first));
     endings.push(() => line.close());
@@ -125,7 +125,7 @@ describe('Redis that comes back with less than it was told', () => {
     });
   });
 
-  it('as a server that was another one’s replica meanwhile, under the same connection', async () => {
+  it("that was another server's replica meanwhile spends no money twice", async () => {
     const redis = await startRedis();
     const bench = openBench(redis.url);
     const gateway = await bench.open();
@@ -142,7 +142,7 @@ describe('Redis that comes back with less than it was told', () => {
   });
 });
 
-describe('Redis that is flushed while a gateway is stopped', () => {
+describe('Redis flushed while a gateway is stopped', () => {
   async function open(leaseMs?: number) {
     const redis = await startRedis();
     const bench = openBench(redis.url);
@@ -156,7 +156,7 @@ describe('Redis that is flushed while a gateway is stopped', () => {
     return { bench, awake, stopped, organizationId, held };
   }
 
-  it('admits nobody until that one has said what it holds', async () => {
+  it('admits no requests until the stopped gateway has reported its holds', async () => {
     const { awake, stopped, organizationId } = await open();
     const request = requestOf(organizationId, { microUsd: 50n });
     for (let time = 0; time < 3; time += 1) {
@@ -167,7 +167,7 @@ describe('Redis that is flushed while a gateway is stopped', () => {
     expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 40n }))).toMatchObject({ ok: true });
   });
 
-  it('goes by the books when that one is gone, and by them again when it wakes and charges', async () => {
+  it('uses the ledger once the stopped gateway is gone, and again after it wakes and charges', async () => {
     const { bench, awake, stopped, organizationId, held } = await open();
     const request = requestOf(organizationId, { microUsd: 100n });
     expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });
@@ -182,7 +182,7 @@ describe('Redis that is flushed while a gateway is stopped', () => {
     });
   });
 
-  it('waits for it no longer than its leases last', async () => {
+  it('waits for the stopped gateway only until its leases expire', async () => {
     const { awake, organizationId } = await open(1000);
     const request = requestOf(organizationId, { microUsd: 40n });
     expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });
@@ -190,8 +190,8 @@ describe('Redis that is flushed while a gateway is stopped', () => {
   });
 });
 
-describe('a gateway that slept until its hold was swept', () => {
-  it('charges by the books alone, and the balance is read again', async () => {
+describe('a gateway frozen until its hold has expired', () => {
+  it('charges by the ledger only, and the balance is read again', async () => {
     const redis = await startRedis();
     const bench = openBench(redis.url);
     const [awake, sleeper] = [await bench.open({ leaseMs: 300 }), await bench.open({ leaseMs: 300 })];

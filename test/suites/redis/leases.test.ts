@@ -70,8 +70,8 @@ const used: Settlement = { chargedPicoUsd: 7_000_000n, tokens: 20 };
 const balanceOf = async (organizationId: string): Promise<string | null> =>
   client.hget(`hg:leases:{${organizationId}}:wallet`, 'b');
 
-describe('a hold', () => {
-  it('that is settled while it is registered does not come back, though the registration is sent twice', async () => {
+describe('a wallet hold', () => {
+  it('that is settled during its registration stays settled, even if the registration is sent twice', async () => {
     const admission = open();
     await client.script('FLUSH');
     // Admission and settlement are known to Redis then, registration is not.
@@ -89,7 +89,7 @@ describe('a hold', () => {
     expect(await admission.view(request)).toMatchObject({ tokens: { remaining: 980 } });
   });
 
-  it('whose settlement Redis did not answer is given back as soon as Redis answers, not when leases are renewed', async () => {
+  it('whose settlement Redis did not answer is released once Redis answers, before leases are renewed', async () => {
     const admission = open({ leaseMs: 3_600_000 });
     const { organizationId, requestId } = await admit(admission);
     const pid = redis.pid ?? 0;
@@ -109,7 +109,7 @@ describe('a hold', () => {
     await admission.close();
   });
 
-  it('that its own gateway has lost track of is settled by the books once its lease is over', async () => {
+  it('that its own gateway has lost is settled by the ledger once its lease expires', async () => {
     const gatewayId = randomUUID();
     const before = open({ gatewayId, leaseMs: 600 });
     const { organizationId, requestId } = await admit(before);

@@ -48,7 +48,7 @@ async function isSpooled(url: string, requestId: string): Promise<boolean> {
   }
 }
 
-it('a hold whose spool is lost is listed and released, but not while its gateway lives, nor when it is booked', async () => {
+it('lists and releases a hold with a lost spool, but not while its gateway lives or after its charge', async () => {
   const redis = await startRedis();
   undo.push(() => redis.stop());
   const databaseUrl = await processes.database();

@@ -29,7 +29,7 @@ async function wallet(key: string): Promise<Body> {
 }
 
 describe('four gateways', () => {
-  it('admit exactly 100 of 1,000 requests at once, and count none of the 900 others', async () => {
+  it('admit exactly 100 of 1,000 concurrent requests, and do not count the other 900', async () => {
     const { id, secret, statuses } = await cluster.undisturbed(async () => {
       const key = await cluster.key({ requests_per_minute: 100 });
       const asked = Array.from({ length: 1000 }, (_, index) => statusOf(cluster.chat(index % 4, key.secret)));
@@ -46,7 +46,7 @@ describe('four gateways', () => {
     expect(await statusOf(cluster.chat(2, secret))).toBe(429);
   });
 
-  it('never spend a wallet for ten twice, with 500 requests at once', async () => {
+  it('never spend the balance for ten requests twice, for 500 concurrent requests', async () => {
     const owner = await cluster.organization('1');
     const probe = await cluster.key({}, owner.key);
     const fields = { max_tokens: 64, ignore_eos: true };
@@ -78,7 +78,7 @@ describe('four gateways', () => {
     expect(row).toEqual({ records: served, exact: true });
   });
 
-  it('end the streams of a revoked key everywhere within a second, and know it before DELETE answers', async () => {
+  it('end the streams of a revoked key within a second, and reject the key before DELETE answers', async () => {
     const { id, secret } = await cluster.key();
     const fields = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
     const answers = await Promise.all([0, 1, 2].map((which) => cluster.chat(which, secret, fields)));
@@ -95,7 +95,7 @@ describe('four gateways', () => {
     }
   });
 
-  it('end the keys and streams of a service account everywhere, before DELETE and the archiving of its project answer', async () => {
+  it("end a service account's keys and streams before DELETE or archiving its project answers", async () => {
     const ends = [
       ['DELETE', (projectId: string, id: string) => `/v1/organization/projects/${projectId}/service_accounts/${id}`],
       ['POST', (projectId: string) => `/v1/projects/${projectId}/archive`],
@@ -119,7 +119,7 @@ describe('four gateways', () => {
     }
   });
 
-  it('suspend an organization everywhere before PATCH answers, and end its streams within a second', async () => {
+  it('suspend an organization before PATCH answers, and end its streams within a second', async () => {
     const { id, key } = await cluster.organization('5');
     const { secret } = await cluster.key({}, key);
     const fields = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
@@ -143,7 +143,7 @@ describe('four gateways', () => {
     expect(await everywhere()).toEqual([401, 401, 401, 401]);
   });
 
-  it('take the models of an organization and of a key everywhere before PATCH answers', async () => {
+  it('remove models from an organization and a key before PATCH answers', async () => {
     const owner = await cluster.organization('5');
     const { id, secret } = await cluster.key({}, owner.key);
     const found: number[][] = [];
@@ -184,7 +184,7 @@ describe('four gateways', () => {
     expect(found).toEqual([all, none, all, none, all].flat());
   });
 
-  it('take an edited limit everywhere within a second', async () => {
+  it('apply an edited limit within a second', async () => {
     const statuses = await cluster.undisturbed(async () => {
       const { id, secret } = await cluster.key({ requests_per_minute: 4 });
       const found: number[] = [];
@@ -196,7 +196,7 @@ describe('four gateways', () => {
     expect(statuses).toEqual([200, 200, 200, 200, 429, 200, 200, 200, 200, 429]);
   });
 
-  it('see a credit that another one booked at once', async () => {
+  it('use a credit from another gateway at once', async () => {
     const statuses = await cluster.undisturbed(async () => {
       const owner = await cluster.organization('0.000001');
       const { secret } = await cluster.key({}, owner.key);
@@ -208,7 +208,7 @@ describe('four gateways', () => {
     expect(statuses).toEqual([402, 200]);
   });
 
-  it('see an adjustment that another one booked at once', async () => {
+  it('use an adjustment from another gateway at once', async () => {
     const statuses = await cluster.undisturbed(async () => {
       const owner = await cluster.organization('1');
       const { secret } = await cluster.key({}, owner.key);
@@ -225,7 +225,7 @@ describe('four gateways', () => {
     expect(statuses).toEqual([200, 402, 200]);
   });
 
-  it('refuse a fifth one without REDIS_URL, naming it', async () => {
+  it('reject a fifth gateway without REDIS_URL, with an error that names it', async () => {
     await expect(cluster.start({ REDIS_URL: '' })).rejects.toThrow(/ended with 1: .*REDIS_URL/s);
   });
 });

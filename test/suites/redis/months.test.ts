@@ -18,7 +18,7 @@ afterAll(async () => {
   await redis.stop();
 });
 
-it('a monthly limit that is set while requests run counts them, of every gateway', async () => {
+it('counts running requests of every gateway against a monthly limit that is set meanwhile', async () => {
   const gateways = [await bench.open(), await bench.open()];
   const [first] = gateways;
   const organizationId = bench.books.open(1000n);
@@ -44,7 +44,7 @@ it('a monthly limit that is set while requests run counts them, of every gateway
   expect([await ask(0, 1801, 2300), await ask(1, 1800, 2300)]).toEqual(['monthly_quota_exceeded', 'ok']);
 });
 
-it('what was accepted in another month is none of the tokens of this one, though it runs', async () => {
+it('does not count tokens of a request admitted in another month, even if it is still running', async () => {
   const { admission } = await bench.open();
   const organizationId = bench.books.open(1000n);
   const of = { keyId: 'across', limits: { monthlyTokenLimit: 1000 } };

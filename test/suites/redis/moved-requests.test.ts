@@ -67,8 +67,8 @@ async function move(id: string, to: 'a' | 'b', isForced = false): Promise<boolea
 
 const limits: readonly Partial<ModelLimits>[] = [{ requestsPerMinute: 3 }, { requestsPerDay: 3 }];
 
-describe.each(limits)('a request that moves while Redis is silent, with %j', (limit) => {
-  it('is given back where it moves on to a model without limits, whoever admitted it', async () => {
+describe.each(limits)('a request that moves to another model while Redis is unresponsive, with %j', (limit) => {
+  it('is released when it moves to a model without limits, on any gateway', async () => {
     const earlier = await admitted('a');
     scene.limit('b', limit);
     await admitted('b');
@@ -83,7 +83,7 @@ describe.each(limits)('a request that moves while Redis is silent, with %j', (li
     expect(await ask(admission, scene.request('b', 1))).toContain('rate_limit_exceeded');
   });
 
-  it('counts where it is answered when Redis is back, with what has ended meanwhile', async () => {
+  it('counts for its last model once Redis is back, together with requests that ended meanwhile', async () => {
     scene.limit('a', limit);
     scene.limit('b', limit);
     freeze();
@@ -105,8 +105,8 @@ describe.each(limits)('a request that moves while Redis is silent, with %j', (li
   });
 });
 
-describe('a day', () => {
-  it('has what a gateway let in while Redis was silent that is gone before it could tell of it', async () => {
+describe('a daily limit', () => {
+  it('counts requests that a gateway admitted without Redis and did not report before it died', async () => {
     scene.limit('a', { requestsPerDay: 4 });
     const otherStore = await connectRedis(redis.url, createLog('silent'));
     const other = scene.redis(otherStore, 'other');

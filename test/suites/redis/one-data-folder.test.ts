@@ -32,7 +32,7 @@ async function spooledFiles(): Promise<string[]> {
 }
 
 describe('three gateways on one data folder', () => {
-  it('start side by side, each in a folder of its own, and take that again after a restart', async () => {
+  it('start side by side, each in its own folder, and reuse it after a restart', async () => {
     for (let index = 0; index < 2; index += 1) await cluster.start(own);
     await cluster.start({ ...own, DATABASE_URL: proxy.url, HEADGATE_SPOOL_AFTER_MS: '100' });
     for (const which of [0, 1, 2]) expect((await cluster.chat(which, adminKey)).status).toBe(200);
@@ -52,7 +52,7 @@ describe('three gateways on one data folder', () => {
     expect(readdirSync(join(dataDir, 'gateways/2'))).not.toContain('platform.key');
   });
 
-  it('book usage that a killed one left in its spool once, and only after it is gone', async () => {
+  it("post usage from a killed gateway's spool once, and only after it is gone", async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
     expect((await cluster.chat(2, secret)).status).toBe(200);

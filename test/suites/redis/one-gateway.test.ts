@@ -9,7 +9,7 @@ const processes = useProcesses();
 /** A request of long ago. */
 const id = '00000000-0001-7000-8000-000000000000';
 
-it('a gateway that is killed while it deletes old contents leaves that to the other one', async () => {
+it('leaves the deletion of old contents to the other gateway when a gateway is killed during it', async () => {
   const redis = await startRedis();
   const databaseUrl = await processes.database();
   const sql = postgres(databaseUrl, { max: 3, onnotice: () => undefined });

@@ -69,8 +69,8 @@ async function balanceInRedis(organizationId: string): Promise<string | null> {
   return b === undefined ? null : formatUsd(BigInt(b) * 1_000_000n + BigInt(r ?? '0'));
 }
 
-describe('Redis that forgets', () => {
-  it('is told again what runs and what the books say, before anything is admitted', async () => {
+describe('Redis that has lost its data', () => {
+  it('gets running requests and ledger sums again before any request is admitted', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({ max_concurrency: 2, monthly_token_limit: 100_000 }, owner.key);
     expect(await statusOf(cluster.chat(0, secret))).toBe(200);
@@ -88,7 +88,7 @@ describe('Redis that forgets', () => {
     expect(await balanceInRedis(owner.id)).toBe(left.balance);
   });
 
-  it('knows revocations and months again', async () => {
+  it('gets revocations and monthly sums again', async () => {
     const { id, secret } = await cluster.key({ monthly_token_limit: 60 });
     await eventually(async () => {
       const answer = await cluster.chat(0, secret);
@@ -102,7 +102,7 @@ describe('Redis that forgets', () => {
     for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(401);
   });
 
-  it('loses no money and admits nothing twice when it is flushed in mid-traffic', async () => {
+  it('loses no money and admits no request twice when it is flushed under load', async () => {
     const owner = await cluster.organization('0.01');
     const { secret } = await cluster.key({}, owner.key);
     const flushing = (async () => {
@@ -124,8 +124,8 @@ describe('Redis that forgets', () => {
   });
 });
 
-describe('Redis that is frozen', () => {
-  it('leaves each gateway its part of limits and wallets, and knows of each request once when it thaws', async () => {
+describe('frozen Redis', () => {
+  it('leaves each gateway its share of limits and wallets, and counts each request once when thawed', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({ requests_per_minute: 30 }, owner.key);
     for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(200);
@@ -161,8 +161,8 @@ describe('Redis that is frozen', () => {
   });
 });
 
-describe('the wallet', () => {
-  it('says that it does not know while Redis does not answer, never a number that is wrong', async () => {
+describe('the wallet without Redis', () => {
+  it('returns an error, never a wrong balance', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
     const stream = await startStream(0, secret);
@@ -186,8 +186,8 @@ describe('the wallet', () => {
   });
 });
 
-describe('a gateway that is killed', () => {
-  it('between the books and Redis is charged by the books, once, and its hold is given back', async () => {
+describe('a killed gateway', () => {
+  it('leaves a charge without its Redis update, which is posted once, and its hold is released', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({ tokens_per_minute: 100_000 }, owner.key);
     const which = cluster.gateways.indexOf(await cluster.start());
@@ -218,7 +218,7 @@ describe('a gateway that is killed', () => {
     expect(await statusOf(cluster.chat(0, secret))).toBe(200);
   });
 
-  it('gives its slots back by the clock, and its holds by the books', async () => {
+  it('frees its concurrency by time, and its holds by the ledger', async () => {
     const owner = await cluster.organization('0.001');
     const { secret } = await cluster.key({ max_concurrency: 2 }, owner.key);
     const third = await cluster.start();

@@ -74,16 +74,16 @@ const untilBack = (place: Place): Promise<boolean> =>
 const returns = (): number =>
   cluster.gateways.reduce((sum, gateway) => sum + gateway.output().split('Redis outage ended').length - 1, 0);
 
-describe('a limit of a project, of several gateways', () => {
+describe('a project limit on several gateways', () => {
   it.each([['max_requests_per_1_minute'], ['max_requests_per_1_day']])(
-    'lets exactly as many in as it has: %s',
+    'admits exactly as many requests as it allows: %s',
     async (name) => {
       const total = await cluster.undisturbed(async () => answered(await openPlace({ [name]: 20 }), 60));
       expect(total).toBe(20);
     },
   );
 
-  it('is gone by on every gateway once its change is answered', async () => {
+  it('applies on every gateway once its change is answered', async () => {
     const place = await openPlace({ max_requests_per_1_day: 1 });
     expect(await answered(place, 6)).toBe(1);
     const statuses = (): Promise<number[]> => Promise.all([0, 1].map((which) => askOne(which, place)));
@@ -95,7 +95,7 @@ describe('a limit of a project, of several gateways', () => {
     expect(await statuses()).toEqual([200, 200]);
   });
 
-  it('is found by a gateway that nobody told of it', async () => {
+  it('is found by a gateway that was not notified of it', async () => {
     const place = await openPlace({ max_requests_per_1_day: 1000 });
     expect(await answered(place, 4)).toBe(4);
     const uuid = place.projectId.replace(/^proj_(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
@@ -105,7 +105,7 @@ describe('a limit of a project, of several gateways', () => {
     }
   });
 
-  it('of a day is never passed, also when Redis is flushed in mid-traffic', async () => {
+  it('for a day is never exceeded, even if Redis is flushed under load', async () => {
     const place = await openPlace({ max_requests_per_1_day: 40 });
     const flushing = (async () => {
       for (let time = 0; time < 5; time += 1) {
@@ -124,7 +124,7 @@ describe('a limit of a project, of several gateways', () => {
   });
 
   it.each([['max_requests_per_1_minute'], ['max_requests_per_1_day']])(
-    'is divided while Redis is frozen, and what was admitted then counts once it is back: %s',
+    'is divided while Redis is frozen, and requests from then count once: %s',
     async (name) => {
       const place = await openPlace({ [name]: 12 });
       let total = await answered(place, 2);

@@ -32,7 +32,7 @@ const signIn = (which: number, { email, password = 'a wrong one', from }: Guess)
   sendForm(urlOf(which), '/sign-in', { email, password }, { 'x-forwarded-for': from });
 
 describe('two gateways', () => {
-  it('count wrong passwords of an account together, wherever they come from, and say when to try again', async () => {
+  it('count wrong passwords of an account together, from any address, and say when to try again', async () => {
     const { email, seen } = await gateways.undisturbed(async () => {
       const person = await makePerson();
       const statuses: number[] = [];
@@ -49,7 +49,7 @@ describe('two gateways', () => {
     }
   });
 
-  it('let one address guess thirty times, at both at once, whoever it is for', async () => {
+  it('allow one address thirty guesses in total, for any account', async () => {
     let tries = 0;
     const { from, statuses } = await gateways.undisturbed(async () => {
       tries += 1;
@@ -67,7 +67,7 @@ describe('two gateways', () => {
     }
   });
 
-  it('have one idea of who is signed in: what ends at one has ended at the other', async () => {
+  it('share sessions: one that ends on one gateway has ended on the other', async () => {
     const { id, email } = await makePerson();
     const sessionOf = async (which: number): Promise<string> =>
       cookieOf(await signIn(which, { email, password: passwordOf, from: '10.3.0.1' }));

@@ -12,8 +12,8 @@ const frozen = useFrozenRedis();
 const { freeze, thaw, openTwo } = frozen;
 const [always, never] = [() => true, () => false];
 
-describe('when Redis is back', () => {
-  it('and another gateway is not heard of, each goes on alone, and with Redis when that one is gone', async () => {
+describe('the return of Redis', () => {
+  it('keeps each gateway on its share while the other is silent, and on Redis once that one is gone', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
     freeze();
@@ -31,7 +31,7 @@ describe('when Redis is back', () => {
     expect(await first.admission.admit(make({ microUsd: 90n }))).toMatchObject({ ok: true });
   });
 
-  it('for one gateway before the other, no more is given than there is', async () => {
+  it('for one gateway before the other overspends nothing', async () => {
     const line = await openLine(Number(new URL(frozen.redis.url).port));
     const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
     const [cut, other] = gateways;
@@ -49,7 +49,7 @@ describe('when Redis is back', () => {
     line.close();
   });
 
-  it('for one gateway that has only just said what it holds, no more is given than there is', async () => {
+  it('for one gateway that has only just reported its holds overspends nothing', async () => {
     const line = await openLine(Number(new URL(frozen.redis.url).port));
     const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
     const [cut, other] = gateways;
@@ -66,7 +66,7 @@ describe('when Redis is back', () => {
     line.close();
   });
 
-  it('for one gateway, nothing is given by another one that does not know it yet', async () => {
+  it('for one gateway makes another one wait until it has noticed the return', async () => {
     const { gateways, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
     const [first, late] = gateways;
     freeze();
@@ -80,7 +80,7 @@ describe('when Redis is back', () => {
     await eventually(async () => wordOf(await late.admission.admit(make())) === 'insufficient_funds');
   });
 
-  it('for one gateway, nothing is given by another one that loses it for a moment', async () => {
+  it('for one gateway makes another one wait that loses Redis for a moment', async () => {
     const port = Number(new URL(frozen.redis.url).port);
     const line = await openLine(port);
     const gateways = [await frozen.bench.open({ url: line.url }), await frozen.bench.open()] as const;
@@ -104,7 +104,7 @@ describe('when Redis is back', () => {
     line.close();
   });
 
-  it('a month counts what a gateway had booked meanwhile that is not there any more', async () => {
+  it('counts in the month what a dead gateway had charged meanwhile', async () => {
     const limits = { monthlyTokenLimit: 1000, requestsPerMinute: 100 };
     const { gateways, make } = await openTwo(1000n, { limits });
     const [killed, left] = gateways;
@@ -127,7 +127,7 @@ describe('when Redis is back', () => {
     expect(await said(290)).toBe('ok');
   });
 
-  it('in the middle of traffic nothing is lost and nothing is given twice', async () => {
+  it('under load loses nothing and spends nothing twice', async () => {
     const { gateways, organizationId, make } = await openTwo(3000n, { limits: { requestsPerMinute: 10_000 } });
     let admitted = 0;
     let isOver = false;

@@ -12,8 +12,8 @@ beforeEach(enoughOfTheDay);
 const frozen = useFrozenRedis();
 const { freeze, thaw, openTwo } = frozen;
 
-describe('while Redis is frozen', () => {
-  it('limits are divided by the gateways, at least one each, and what was used before counts', async () => {
+describe('admission while Redis is frozen', () => {
+  it('divides limits among the gateways, at least one request each, and counts earlier use', async () => {
     const { gateways, make } = await openTwo(1000n, { limits: { requestsPerMinute: 10 } });
     expect(count((await ask(gateways[0], 2, () => make())).said)).toBe(2);
     const single = { keyId: 'single', limits: { maxConcurrency: 1 } };
@@ -33,7 +33,7 @@ describe('while Redis is frozen', () => {
     expect(said).toMatchObject({ code: 'rate_limit_exceeded', limits: { requests: { limit: 10, remaining: 0 } } });
   });
 
-  it('no more than one is admitted beside as many as may run at once, where that was heard of', async () => {
+  it('allows one request above a full concurrency limit of another gateway', async () => {
     const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 4 } });
     const [busy, other] = gateways;
     expect(count((await ask(busy, 4, () => make())).said)).toBe(4);
@@ -43,7 +43,7 @@ describe('while Redis is frozen', () => {
     expect((await ask(other, 2, () => make())).said).toEqual(['ok', 'concurrency_limit_exceeded']);
   });
 
-  it('a request that met the silence, and those after it, are registered once when it is over', async () => {
+  it('registers requests from the freeze and later ones once after it', async () => {
     const { gateways, organizationId, make } = await openTwo(1000n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
     freeze();
@@ -79,7 +79,7 @@ describe('while Redis is frozen', () => {
     expect(await second.admission.view(make())).toMatchObject({ requests: { remaining: 80 } });
   });
 
-  it('wallets are divided: together no more is given than there is, and never a second time', async () => {
+  it('divides wallets, never spends more than the balance, and never spends it twice', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const running = make({ microUsd: 20n });
     expect(await gateways[0].admission.admit(running)).toMatchObject({ ok: true });
@@ -108,7 +108,7 @@ describe('while Redis is frozen', () => {
     expect(await gateways[1].admission.admit(make({ microUsd: 15n }))).toMatchObject({ ok: true });
   });
 
-  it('no more is given than the books say, whatever was charged since Redis was heard of', async () => {
+  it('never spends more than the ledger allows, even if earlier charges are unreported', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
@@ -120,7 +120,7 @@ describe('while Redis is frozen', () => {
     expect(wordOf(await other.admission.check(make()))).toBe('billing_unavailable');
   });
 
-  it('what another gateway held is taken for charged where the books are slow', async () => {
+  it("counts another gateway's hold as charged while the ledger is slow", async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const [busy, other] = gateways;
     const request = make({ microUsd: 40n });
@@ -135,7 +135,7 @@ describe('while Redis is frozen', () => {
     expect(frozen.bench.books.balance(organizationId)).toBe(60_000_000n);
   });
 
-  it('a gateway that has only just begun has its part, where the books are slow', async () => {
+  it('gives a new gateway its share while the ledger is slow', async () => {
     const { organizationId, gateways, make } = await openTwo(100n, {});
     for (const { admission } of gateways) await admission.renew();
     const third = await frozen.bench.open();
@@ -148,7 +148,7 @@ describe('while Redis is frozen', () => {
     expect(frozen.bench.books.balance(organizationId)).toBe(100_000_000n);
   });
 
-  it('an answer of the books that comes late counts from then on', async () => {
+  it('uses a late response of the ledger from then on', async () => {
     const { gateways, make } = await openTwo(100n, {});
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
@@ -163,7 +163,7 @@ describe('while Redis is frozen', () => {
     expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
   });
 
-  it('no more of a month is given than the books say is left, whatever Redis said last', async () => {
+  it('never admits more of a month than the ledger says is left', async () => {
     const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
     const [busy] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
@@ -174,7 +174,7 @@ describe('while Redis is frozen', () => {
     for (const gateway of gateways) expect((await ask(gateway, 5, () => make())).admitted).toHaveLength(2);
   });
 
-  it('what the books say late of a month counts from then on', async () => {
+  it('uses a late monthly sum of the ledger from then on', async () => {
     const { gateways, make } = await openTwo(1000n, { limits: { monthlyTokenLimit: 100 }, tokens: 10 });
     const [busy, other] = gateways;
     const { admitted } = await ask(busy, 6, () => make());
@@ -188,7 +188,7 @@ describe('while Redis is frozen', () => {
     expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);
   });
 
-  it('what is credited meanwhile is seen, and divided', async () => {
+  it('notices a credit, and divides it', async () => {
     const { gateways, organizationId, make } = await openTwo(10n, {});
     freeze();
     expect(wordOf(await gateways[0].admission.admit(make({ microUsd: 50n })))).toBe('insufficient_funds');
@@ -202,7 +202,7 @@ describe('while Redis is frozen', () => {
     ]);
   });
 
-  it('a credit is divided by itself: what was given is not given again', async () => {
+  it('divides a credit separately, without giving earlier shares again', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const [first, second] = gateways;
     freeze();
@@ -220,7 +220,7 @@ describe('while Redis is frozen', () => {
     expect(wordOf(await second.admission.admit(make({ microUsd: 50n })))).toBe('ok');
   });
 
-  it('a stream is extended within this gateway’s part, and Redis knows of it afterwards', async () => {
+  it("extends a stream within this gateway's share, and reports it to Redis afterwards", async () => {
     const { gateways, organizationId, make } = await openTwo(100n, {});
     const stream = make({ microUsd: 20n });
     expect(await gateways[0].admission.admit(stream)).toMatchObject({ ok: true });
@@ -236,7 +236,7 @@ describe('while Redis is frozen', () => {
     expect(await gateways[1].admission.admit(make({ microUsd: 56n }))).toMatchObject({ balancePicoUsd: 55_000_000n });
   });
 
-  it('what is left of a month is divided, and each token counts once in the end', async () => {
+  it('divides the rest of a month, and counts each token once in the end', async () => {
     const limits = { monthlyTokenLimit: 100, tokensPerMinute: 1000 };
     const { gateways, make } = await openTwo(1000n, { limits, tokens: 10 });
     freeze();
@@ -269,7 +269,7 @@ describe('while Redis is frozen', () => {
     expect(await gateways[0].admission.view(make())).toMatchObject({ tokens: { remaining: 1000 - 48 } });
   });
 
-  it('slots that lapse with it are taken again before anything is admitted', async () => {
+  it('takes expired concurrency slots again before it admits requests', async () => {
     const { gateways, make } = await openTwo(1000n, { limits: { maxConcurrency: 2 } }, 900);
     const streams = [make(), make()];
     for (const [index, stream] of streams.entries()) {
@@ -290,7 +290,7 @@ describe('while Redis is frozen', () => {
     await eventually(async () => wordOf(await gateways[0].admission.check(make())) === 'ok');
   });
 
-  it('what was spooled meanwhile is still spent afterwards', async () => {
+  it('keeps a spooled cost spent afterwards', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, { limits: { maxConcurrency: 2 } });
     freeze();
     const request = make({ microUsd: 40n });
@@ -310,8 +310,8 @@ describe('while Redis is frozen', () => {
   });
 });
 
-describe('who was never seen here, while Redis is away', () => {
-  it('is read from the books, and refused where they do not answer either', async () => {
+describe('a caller unknown to this gateway, without Redis', () => {
+  it('is read from the database, and rejected when the database does not respond either', async () => {
     const gateway = await frozen.bench.open();
     const [known, unknown] = [frozen.bench.books.open(100n), frozen.bench.books.open(100n)];
     const key = { keyId: 'known' };

@@ -106,7 +106,7 @@ async function givenOnce(clock = systemClock) {
   return { gateways, organizationId, make, books };
 }
 
-it('gives a new part five minutes later, of what was credited meanwhile at another gateway', async () => {
+it('gives a new share after five minutes, including a credit from another gateway', async () => {
   let laterMs = 0;
   const clock = { now: () => systemClock.now(), monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const { gateways, organizationId, make, books } = await givenOnce(clock);
@@ -118,7 +118,7 @@ it('gives a new part five minutes later, of what was credited meanwhile at anoth
   for (const gateway of gateways) expect((await ask(gateway, 20, () => make())).admitted).toHaveLength(2);
 });
 
-it('takes a correction between two outages off its part once', async () => {
+it('deducts an adjustment between two outages from its share once', async () => {
   const { gateways, organizationId, make } = await openTwo(200n, {});
   const [{ admission }] = gateways;
   freeze();
@@ -139,13 +139,13 @@ const partOnce = [
 ];
 
 describe.each(bounds)(
-  'a gateway gives its part once, however often Redis falls silent before it is asked: of %s',
+  "a gateway's share when Redis becomes unresponsive repeatedly without requests between: of %s",
   (_, bound) => {
-    it('where its requests have ended', async () => {
+    it('is given once after its requests have ended', async () => {
       expect(await admittedEachTime(bound(), true)).toEqual(partOnce);
     });
 
-    it('where its requests run on', async () => {
+    it('is given once while its requests are running', async () => {
       expect(await admittedEachTime(bound(), false)).toEqual(partOnce);
     });
   },

@@ -14,8 +14,8 @@ afterEach(async () => {
   await redis.stop();
 });
 
-describe('a gateway that slept', () => {
-  it('takes its slots again before it admits anything', async () => {
+describe('a gateway that was frozen', () => {
+  it('takes its concurrency slots again before it admits requests', async () => {
     const [sleeper, other] = [await bench.open({ leaseMs: 600 }), await bench.open({ leaseMs: 600 })];
     const organizationId = bench.books.open(1000n);
     const make = () => requestOf(organizationId, { keyId: 'key', limits: { maxConcurrency: 1 } });

@@ -42,8 +42,8 @@ async function spoolOne(leaseMs = 30_000) {
 const balanceOf = (organizationId: string): Promise<string[]> =>
   client.hmget(`${bench.prefix}:{${organizationId}}:wallet`, 'b', 'r') as Promise<string[]>;
 
-describe('what is spooled', () => {
-  it('gives slot and tokens back at once, and its money when the books have it', async () => {
+describe('a spooled record', () => {
+  it('releases slot and tokens at once, and its money once it is in the ledger', async () => {
     const { gateway, organizationId, request, another } = await spoolOne();
     expect(await gateway.admission.view(request)).toMatchObject({ tokens: { remaining: 700 } });
     expect(await gateway.admission.admit({ ...another, estimatedTokens: 701 })).toMatchObject({
@@ -65,7 +65,7 @@ describe('what is spooled', () => {
     expect(await client.hlen(`${bench.prefix}:{${organizationId}}:holds`)).toBe(0);
   });
 
-  it('holds its money when its gateway is gone, until the books have it', async () => {
+  it('holds its money after its gateway is gone, until it is in the ledger', async () => {
     const { gateway, organizationId, request } = await spoolOne(200);
     const other = await bench.open({ leaseMs: 200 });
     gateway.answers = false;
@@ -83,7 +83,7 @@ describe('what is spooled', () => {
     expect(await balanceOf(organizationId)).toEqual(['97', '999999']);
   });
 
-  it('is settled by whoever writes it into the books, once', async () => {
+  it('is settled once by the gateway that writes it to the ledger', async () => {
     const { gateway, organizationId, request } = await spoolOne();
     const other = await bench.open();
     gateway.answers = false;
@@ -97,7 +97,7 @@ describe('what is spooled', () => {
     expect(await other.admission.admit(rich)).toMatchObject({ balancePicoUsd: 97_999_999n });
   });
 
-  it('counts in a month and a balance that are read again before the books have it', async () => {
+  it('counts in a month and a balance that are read again before it is in the ledger', async () => {
     const { gateway, organizationId, request, another } = await spoolOne();
     await redis.flush();
     expect(await gateway.admission.admit({ ...another, estimatedTokens: 701 })).toMatchObject({

@@ -21,7 +21,7 @@ const asked = async (gateway: GatewayProcess): Promise<string> => {
   return answer.ok ? '200' : `${answer.status} ${await answer.text()}`;
 };
 
-it('waits for a PostgreSQL that is not there yet, and says so', async () => {
+it('waits for PostgreSQL to become reachable, and says so', async () => {
   const databaseUrl = await processes.database();
   const proxy = await startDatabaseProxy(databaseUrl);
   undo.push(() => proxy.close());
@@ -32,7 +32,7 @@ it('waits for a PostgreSQL that is not there yet, and says so', async () => {
   expect(await asked(gateway)).toBe('200');
 });
 
-it('waits for a Redis that is not there yet, and says so', async () => {
+it('waits for Redis to become reachable, and says so', async () => {
   const port = await freePort();
   const databaseUrl = await processes.database();
   const more = { ...env, REDIS_URL: `redis://127.0.0.1:${port}` };
@@ -43,7 +43,7 @@ it('waits for a Redis that is not there yet, and says so', async () => {
   expect(await asked(gateway)).toBe('200');
 });
 
-it('begins anew where Redis falls silent in its midst', async () => {
+it('starts again when Redis becomes unresponsive during the start', async () => {
   const redis = await startServer(findRedisServer() ?? '');
   const signal = (name: 'SIGSTOP' | 'SIGCONT'): boolean => process.kill(redis.pid ?? 0, name);
   undo.push(() => redis.stop());
@@ -56,7 +56,7 @@ it('begins anew where Redis falls silent in its midst', async () => {
   expect(await asked(gateway)).toBe('200');
 });
 
-it('is over at once when it is asked to end meanwhile', async () => {
+it('ends at once on SIGTERM during the wait', async () => {
   const databaseUrl = `postgres://user:password@127.0.0.1:${await freePort()}/headgate`;
   const gateway = processes.run({ home: processes.home(), databaseUrl, env });
   await gateway.printed(/"msg":"the start waits: /);

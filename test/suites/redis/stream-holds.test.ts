@@ -73,7 +73,7 @@ async function recordOf(answer: Response): Promise<Body> {
   });
 }
 
-it.each([600, 4000])('an answer of %i tokens that comes with its end is charged for all of them', async (count) => {
+it.each([600, 4000])('charges all %i tokens of an answer that arrives together with its end', async (count) => {
   tokens = count;
   const answer = await ask({ model: 'whole', max_tokens: count });
   expect(framesOf(await answer.text()).at(-1)).toBe('[DONE]');
@@ -88,7 +88,7 @@ it.each([600, 4000])('an answer of %i tokens that comes with its end is charged 
   expect(BigInt(Math.round(Number(left.balance) * 1e12))).toBe(10n ** 12n - picoUsd);
 });
 
-it('a stream that needs more while Redis is frozen goes on, and is charged for all that it made', async () => {
+it('continues a stream that needs more while Redis is frozen, and charges all its tokens', async () => {
   const fields = { max_tokens: 1500, ignore_eos: true, standin: { ttft_ms: 1, tpot_ms: 1 } };
   await (await ask({ model: 'chat', max_tokens: 1 })).text();
   const answer = await ask({ model: 'chat', ...fields });

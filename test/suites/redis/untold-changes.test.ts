@@ -47,8 +47,8 @@ async function endOf(answer: Response): Promise<unknown> {
   return framesOf(await answer.text()).at(-2);
 }
 
-describe('while Redis is frozen', () => {
-  it('a suspended organization is refused everywhere when PATCH has answered, and its streams end', async () => {
+describe('a change while Redis is frozen', () => {
+  it('suspends an organization everywhere before PATCH answers, and its streams end', async () => {
     const { owner, secret } = await tenant();
     const ended = endOf(await cluster.chat(1, secret, stream));
     freeze(cluster.redis.pid);
@@ -57,7 +57,7 @@ describe('while Redis is frozen', () => {
     expect(await ended).toMatchObject({ error: { code: 'organization_suspended' } });
   });
 
-  it('a revoked key and one of a closed organization are refused everywhere, and their streams end', async () => {
+  it("rejects a revoked key and a closed organization's key everywhere, and their streams end", async () => {
     const [one, other] = [await tenant(), await tenant()];
     const ended = [one, other].map(async ({ secret }) => endOf(await cluster.chat(1, secret, stream)));
     freeze(cluster.redis.pid);
@@ -68,7 +68,7 @@ describe('while Redis is frozen', () => {
     for (const end of await Promise.all(ended)) expect(end).toMatchObject({ error: { code: 'unauthorized' } });
   });
 
-  it('models that are taken away, of an organization and of a key, are gone everywhere', async () => {
+  it('removes models from an organization and a key everywhere', async () => {
     const { owner, id, secret } = await tenant();
     // A list of what is gone: the file that named it may have been taken away since.
     const gone = JSON.stringify(['gone']);
@@ -85,7 +85,7 @@ describe('while Redis is frozen', () => {
 });
 
 describe('a gateway that was frozen', () => {
-  it('serves nobody whom another one has suspended meanwhile', async () => {
+  it('rejects an organization that was suspended meanwhile', async () => {
     const { owner, secret } = await tenant();
     for (let time = 0; time < 3; time += 1) {
       freeze(cluster.gateways[1]?.pid);

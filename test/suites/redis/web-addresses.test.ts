@@ -124,7 +124,7 @@ const isGone = (which: Which, host: string): Promise<boolean> =>
     () => false,
   );
 
-it('an address answers through each gateway, and stops on both when what it led to is destroyed', async () => {
+it('serves a web address through each gateway, and stops it on both when its run is destroyed', async () => {
   const run = await applied('public');
   const host = await hostOf(run);
   expect(await get(here, host, '/a')).toMatchObject({ status: 200, text: 'says /a' });
@@ -141,7 +141,7 @@ it('an address answers through each gateway, and stops on both when what it led 
   await ended;
 });
 
-it('what is changed at one gateway holds at the other when it is answered', async () => {
+it('applies a change on one gateway to the other before it is answered', async () => {
   const run = await applied('public');
   const host = await hostOf(run);
   const path = `/v1/clusters/${run.cluster.id}`;
@@ -160,7 +160,7 @@ it('what is changed at one gateway holds at the other when it is answered', asyn
   await eventually(() => isGone(there, host));
 });
 
-it('a link of one gateway is used at the other, once at all, and ends there with its key', async () => {
+it('accepts a link of one gateway on the other, once in total, and ends it there with its key', async () => {
   const run = await applied('members');
   const host = await hostOf(run);
   const key = await gateways.key({}, run.organization.key);

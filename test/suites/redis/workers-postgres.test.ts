@@ -13,7 +13,7 @@ const processes = useProcesses();
 /** The lines of a log that say so. */
 const count = ({ output }: GatewayProcess, words: string): number => output.stdout.split(words).length - 1;
 
-it('a gateway that dies while PostgreSQL is away comes back with it; the tries until then are no deaths', async () => {
+it('restarts a gateway that died with PostgreSQL, without counting the failed attempts as crashes', async () => {
   const redis = await startRedis();
   const databaseUrl = await processes.database();
   const proxy = await startDatabaseProxy(databaseUrl);
@@ -49,7 +49,7 @@ it('a gateway that dies while PostgreSQL is away comes back with it; the tries u
   }
 });
 
-it('several gateways of one start have their built-in PostgreSQL back once when it is killed under load', async () => {
+it('restarts the built-in PostgreSQL of several workers once when it is killed under load', async () => {
   const redis = await startRedis();
   try {
     const home = processes.home();

@@ -132,7 +132,7 @@ async function liveGateways(): Promise<number> {
 }
 
 describe('several workers', () => {
-  it('are refused without a Redis', async () => {
+  it('are rejected without REDIS_URL', async () => {
     const child = run({ HEADGATE_WORKERS: '2' });
     let text = '';
     child.stderr?.on('data', (bytes: Buffer) => (text += bytes.toString()));
@@ -141,7 +141,7 @@ describe('several workers', () => {
     expect(text).toMatch(/^REDIS_URL: is missing; several workers \(HEADGATE_WORKERS\) need Redis/);
   });
 
-  it('that cannot start say why once, and all end', async () => {
+  it('print the reason once when they cannot start, and all end', async () => {
     const child = run({
       HEADGATE_WORKERS: '2',
       REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
@@ -155,7 +155,7 @@ describe('several workers', () => {
     expect(text.match(/^REDIS_URL: Redis cannot be used/gm)).toHaveLength(1);
   });
 
-  it('are gateways of their own behind one port, with one process of an engine', async () => {
+  it('are separate gateways behind one port, with one process of an engine', async () => {
     expect(await liveGateways()).toBe(workers);
     const { secret } = await newKey({});
     expect(await burst(30, secret)).toEqual(new Map([[200, 30]]));
@@ -169,7 +169,7 @@ describe('several workers', () => {
     expect(replicas.size).toBe(1);
   });
 
-  it('count a limit together, exactly', async () => {
+  it('enforce a limit together exactly', async () => {
     const { secret } = await newKey({ requests_per_minute: 100 });
     expect(await burst(300, secret)).toEqual(
       new Map([
@@ -179,7 +179,7 @@ describe('several workers', () => {
     );
   });
 
-  it('run one engine of a group at a time, whoever is asked for which, and answer everybody', async () => {
+  it('run one engine of a group at a time, on every worker, and answer all requests', async () => {
     const lines = ['group: { name: pair }', 'min_up_seconds: 0'];
     for (const id of ['left', 'right']) writeFileSync(join(enginesDir, `${id}.yaml`), engineFile(id, { lines }));
     main.kill('SIGHUP');
@@ -204,7 +204,7 @@ describe('several workers', () => {
       expect(await everywhere(id, (engine) => engine.last_failure === null)).toBe(true);
   });
 
-  it('all go by a command when it is answered', async () => {
+  it('apply a command on all workers before it is answered', async () => {
     for (let turn = 0; turn < 3; turn += 1) {
       await ask('/v1/admin/engines/left/stop', {});
       expect(await everywhere('left', ({ state }) => state === 'held')).toBe(true);
@@ -215,21 +215,21 @@ describe('several workers', () => {
     }
   });
 
-  it('have metrics of their own, each on its port', async () => {
+  it('have their own metrics, each on its port', async () => {
     for (let index = 0; index < workers; index += 1) {
       const answer = await fetch(`http://127.0.0.1:${metricsPort + index}/metrics`);
       expect(await answer.text()).toContain('headgate_');
     }
   });
 
-  it('read the files again when the first process is told to', async () => {
+  it('reload the files on SIGHUP to the first process', async () => {
     writeFileSync(join(enginesDir, 'more.yaml'), engineFile('more'));
     main.kill('SIGHUP');
     await eventually(() => everywhere('more', ({ state }) => state === 'stopped'));
     expect((await ask(chatPath, chatBody({ model: 'more' }))).status).toBe(200);
   });
 
-  it('are replaced when they die: the limit holds, the engine runs on', async () => {
+  it('are replaced when they die, and limit and engine remain', async () => {
     const [before] = engineRecords(dataDir).filter(({ engineId }) => engineId === 'chat');
     for (const victim of workerPids().slice(0, 2)) {
       process.kill(victim, 'SIGKILL');
@@ -248,7 +248,7 @@ describe('several workers', () => {
     expect(engineRecords(dataDir).filter(({ engineId }) => engineId === 'chat')).toEqual([before]);
   });
 
-  it('start and stop an engine on whichever of them the order comes', async () => {
+  it('start and stop an engine by a command to any worker', async () => {
     await eventually(async () => {
       await ask('/v1/admin/engines/chat/stop', {});
       return engineRecords(dataDir).every(({ engineId }) => engineId !== 'chat');
@@ -259,7 +259,7 @@ describe('several workers', () => {
     expect(await burst(20, secret)).toEqual(new Map([[200, 20]]));
   });
 
-  it('all end on SIGTERM, in order, and leave no engine', async () => {
+  it('end in order on SIGTERM, and leave no engine', async () => {
     const stream = await ask(chatPath, chatBody({ stream: true, max_tokens: 20 }));
     const { pid } = engineRecords(dataDir).find(({ engineId }) => engineId === 'chat') ?? { pid: 0 };
     const ended = once(main, 'exit');
@@ -271,7 +271,7 @@ describe('several workers', () => {
     expect(await liveGateways()).toBe(0);
   });
 
-  it('that die again and again are not replaced for ever: all end, and say so', async () => {
+  it('are not replaced indefinitely after repeated crashes: all end with a message', async () => {
     main = run({ REDIS_URL: redis.url, HEADGATE_WORKERS: '6', HEADGATE_DATA_DIR: otherDir });
     let text = '';
     for (const stream of [main.stdout, main.stderr]) stream?.on('data', (bytes: Buffer) => (text += bytes.toString()));

@@ -90,7 +90,7 @@ async function run({ key, address, phases, examples }: Plan): Promise<{ output: 
   return { output: await text(child.stdout), code: await ended };
 }
 
-describe('every answer fits the document, tells nothing of what is inside and is no fault of the gateway', () => {
+describe('API responses, by Schemathesis', () => {
   it.each<[string, () => Plan]>([
     [
       'a platform admin’s management key',
@@ -99,7 +99,7 @@ describe('every answer fits the document, tells nothing of what is inside and is
     ['a management key', () => ({ key: keys.management, address: '10.0.0.2', phases: 'fuzzing', examples: 3 })],
     ['an inference key', () => ({ key: keys.inference, address: '10.0.0.3', phases: 'fuzzing', examples: 3 })],
     ['no key', () => ({ key: null, address: '10.0.0.4', phases: 'fuzzing', examples: 2 })],
-  ])('for %s', async (_, plan) => {
+  ])('match the OpenAPI document, leak nothing and have no 5xx, with %s', async (_, plan) => {
     const { output, code } = await run(plan());
     // Its tables of contents say less than what failed.
     expect(code, output.slice(Math.max(0, output.indexOf('= FAILURES ='))).slice(0, 4000)).toBe(0);

@@ -17,7 +17,7 @@ async function scriptFor(shell: string): Promise<string> {
 }
 
 describe('headgate completion', () => {
-  it('offers names in zsh that no shell takes for its own', async () => {
+  it('offers shell-safe names in zsh', async () => {
     const { env, close } = await offerNames(folders());
     const script = await scriptFor('zsh');
     // The names as zsh has them, without its line editor.
@@ -28,7 +28,7 @@ describe('headgate completion', () => {
     expect(stdout).toBe('research\n');
   });
 
-  it('offers names in fish that no shell takes for its own', async () => {
+  it('offers shell-safe names in fish', async () => {
     const { env, close } = await offerNames(folders());
     const line = ['-c', `source ${await scriptFor('fish')}; complete -C 'headgate runs apply x --cluster '`];
     const { stdout } = await run('fish', line, { env: { ...process.env, ...env } });
@@ -36,7 +36,7 @@ describe('headgate completion', () => {
     expect(stdout).toBe('research\tby name or id\n');
   });
 
-  it.each(['zsh', 'fish'])('is a script that %s can read', async (shell) => {
+  it.each(['zsh', 'fish'])('prints a script that %s can read', async (shell) => {
     expect(await run(shell, ['-n', await scriptFor(shell)])).toMatchObject({ stderr: '' });
   });
 

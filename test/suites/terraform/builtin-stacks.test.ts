@@ -44,19 +44,19 @@ async function until<T>(ask: () => T | null | Promise<T | null>): Promise<T> {
   }
 }
 
-describe('the stacks that come with the product', () => {
-  it('are three', () => {
+describe('the built-in stacks', () => {
+  it('are monitoring, notebook and scheduler', () => {
     expect(names).toEqual(['monitoring', 'notebook', 'scheduler']);
   });
 
-  it.each(names)('%s: is formatted, valid, and needs no provider but the built-in one', async (stack) => {
+  it.each(names)('include %s: formatted, valid, and with the built-in provider only', async (stack) => {
     const place = await prepare(stack);
     expect(await place.terraform('fmt', '-check', '-recursive')).toBe('');
     expect(JSON.parse(await place.terraform('validate', '-json'))).toMatchObject({ valid: true, diagnostics: [] });
     expect(await place.terraform('providers')).not.toContain('registry.');
   });
 
-  it('scheduler: refuses a folder that is none, then runs jobs, takes them up again and stops', async () => {
+  it('include scheduler: rejects an invalid folder, runs jobs, resumes them and stops', async () => {
     const place = await prepare('scheduler');
     const folder = join(node, 'queue');
     const variables = { cluster_id: 'c1', nodes: [ssh().node('n0')], slots: 2, folder };
@@ -89,7 +89,7 @@ describe('the stacks that come with the product', () => {
     await place.change('destroy', variables);
   });
 
-  it('notebook: refuses a short password, then runs Python for who knows it, and stops', async () => {
+  it('include notebook: rejects a short password, runs Python with the right one, and stops', async () => {
     const place = await prepare('notebook');
     const [folder, port] = [join(node, 'notebook'), await freePort()];
     const variables = { nodes: [ssh().node('n0')], folder, port, jupyter: false, password: 'correct horse battery' };
@@ -128,7 +128,7 @@ describe('the stacks that come with the product', () => {
     expect(readdirSync(folder)).toContain('notebook.json');
   });
 
-  it('monitoring: says what a node needs, then scrapes with the programs that it is given', async () => {
+  it('include monitoring: names what a node needs, then scrapes with the given programs', async () => {
     const place = await prepare('monitoring');
     const [port, exporterPort] = [await freePort(), await freePort()];
     const exporter = join(node, 'exporter');

@@ -21,7 +21,7 @@ const touch = (folder: string, name: string): void => {
 
 /** The other states, in which a program of the run goes on, stand in runs.test.ts. */
 describe('kill -9 of the gateway', () => {
-  it('while one run waits, one is canceled and one destroyed leaves three that end as they were to', async () => {
+  it('leaves a pending, a canceling and a destroying run, which all end as requested', async () => {
     const place = await newPlace();
     const env = { HEADGATE_RUNS_AT_ONCE: '3' };
     const first = await place.start({ env });

@@ -51,8 +51,8 @@ async function withState(key: string) {
   return { place, gateway, cluster, run, password };
 }
 
-describe('a platform key that is replaced', () => {
-  it('has nothing left of runs that it encrypted, and can be taken away', async () => {
+describe('a replaced platform key', () => {
+  it('encrypts no run any more, and can be removed', async () => {
     const [old, fresh] = [newKey(), newKey()];
     const { place, gateway, cluster, run, password } = await withState(old);
     const marks = async (): Promise<string[]> => {
@@ -87,7 +87,7 @@ describe('a platform key that is replaced', () => {
     expect(wrong.process.output.stdout).toContain('secrets cannot be encrypted on this gateway');
   });
 
-  it('keeps runs waiting on a gateway that has another one, until it has the right one', async () => {
+  it('leaves runs pending on a gateway with another key until it has the right one', async () => {
     const key = newKey();
     const { place, gateway } = await withState(key);
     await stop(gateway);
@@ -111,7 +111,7 @@ describe('a platform key that is replaced', () => {
 });
 
 describe('a backup', () => {
-  it('holds runs, logs and states, no secret of them in clear, and a copy of it destroys what was made', async () => {
+  it('contains runs, logs and states without clear secrets, and its restore can destroy the resources', async () => {
     const key = newKey();
     const { place, gateway, run, password } = await withState(key);
     const folder = mkdtempSync(join(tmpdir(), 'hg-backup-'));

@@ -52,8 +52,8 @@ async function ended({ gateway, clusterId }: Bench, stack: string, inputs: objec
 const initOf = async ({ gateway }: Bench, { id }: Body): Promise<string> =>
   (await gateway.log(id)).map(({ phase, message }) => (phase === 'init' ? message : '')).join('\n');
 
-describe('a folder of providers', () => {
-  it('that is not there is named when something is to be applied', async () => {
+describe('a provider mirror folder', () => {
+  it('is named in the error of an apply when it is missing', async () => {
     const { gateway, clusterId } = await withMirror('/nonexistent/mirror');
     const body = { cluster_id: clusterId, inputs: { folder: '/tmp/x', slots: 1 } };
     const refused = await gateway.ask('/v1/stacks/scheduler/apply', { body });
@@ -61,7 +61,7 @@ describe('a folder of providers', () => {
     expect(refused.body.error.message).toContain('HEADGATE_PROVIDER_MIRROR is /nonexistent/mirror');
   });
 
-  it('that has not what a stack needs fails the run, which names the provider and the setting', async () => {
+  it('without a required provider fails the run, with the provider and the setting', async () => {
     const mirror = newMirror();
     const bench = await withMirror(mirror);
     const pushed = await bench.gateway.upload('note', noteStack());
@@ -80,7 +80,7 @@ describe('a folder of providers', () => {
   });
 
   it.each(['packed', 'unpacked'] as const)(
-    'that is %s is used by a run in bubblewrap, and no other',
+    'that is %s is used by a run in bubblewrap, and no other source',
     async (layout) => {
       const mirror = newMirror();
       await mirror[layout]('1.0.0');
@@ -94,7 +94,7 @@ describe('a folder of providers', () => {
     },
   );
 
-  it('is used in the version of the last run, whatever it has got since', async () => {
+  it('is used in the version of the last run, even if it has a newer one', async () => {
     const mirror = newMirror();
     await mirror.packed('1.0.0');
     const bench = await withMirror(mirror);
@@ -130,7 +130,7 @@ describe('a folder of providers', () => {
     expect(repacked.failure_message).toMatch(/example\/tiny.*checksums/);
   });
 
-  it('must have what the lock file of a package says', async () => {
+  it('must match the lock file of a package', async () => {
     const mirror = newMirror();
     mirror.unpacked('1.0.0');
     const bench = await withMirror(mirror);

@@ -26,7 +26,7 @@ function placeFileOf(dataDir: string): string {
 }
 
 describe('two gateways on one database', () => {
-  it('spread runs between them, run none twice, and one of them ends what the other left for good', async () => {
+  it('share runs, run none twice, and one ends the runs of the other after its death', async () => {
     const place = await newPlace();
     const env = { REDIS_URL: redis.url, HEADGATE_RUNS_AT_ONCE: '2' };
     const [first, second] = [await place.start({ env }), await place.start({ env })];

@@ -51,8 +51,8 @@ function environments(): string {
     .join('\n');
 }
 
-describe('an apply is refused', () => {
-  it('with everything that is wrong with it, by who may not, and where nothing can run it', async () => {
+describe('a rejected apply', () => {
+  it('returns all problems at once, the missing right, or the missing runner', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id, management_key: key } = await organization(gateway);
@@ -92,8 +92,8 @@ describe('an apply is refused', () => {
   });
 });
 
-describe('a stack that is applied over SSH', () => {
-  it('puts its software on the node, tells of it line by line over a connection that is cut, and takes it away', async () => {
+describe('a stack applied over SSH', () => {
+  it('installs its software, logs each line over a connection that is cut, and removes it', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -168,7 +168,7 @@ output "key" { value = var.ssh_private_key }
 });
 
 describe('kill -9 of the gateway', () => {
-  it('in init, plan and apply at once leaves three runs that end APPLIED, with whole logs', async () => {
+  it('during init, plan and apply at once leaves three runs that end APPLIED, with complete logs', async () => {
     const place = await newPlace();
     // What holds them is a server of this machine.
     const env = { HEADGATE_RUNS_AT_ONCE: '3', HEADGATE_RUNS_EGRESS: 'machine' };
@@ -210,7 +210,7 @@ describe('kill -9 of the gateway', () => {
 });
 
 describe('SIGTERM of the gateway', () => {
-  it('leaves a run running, and whoever waits for it waits on', async () => {
+  it('leaves a run running, and clients that wait for it keep waiting', async () => {
     const place = await newPlace();
     const env = { PORT: String(await freePort()) };
     const first = await place.start({ env });
@@ -252,8 +252,8 @@ describe('SIGTERM of the gateway', () => {
   });
 });
 
-describe('kill -9 of Terraform in mid-apply', () => {
-  it('fails the run with what it had made on record, and a destroy removes that', async () => {
+describe('kill -9 of Terraform during apply', () => {
+  it('fails the run with its created resources recorded, and a destroy removes them', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -273,7 +273,7 @@ describe('kill -9 of Terraform in mid-apply', () => {
     expect(existsSync(join(folder, 'software'))).toBe(false);
   });
 
-  it('says so too before Terraform has written any state, and stands in the way of nothing', async () => {
+  it('fails the run also before Terraform has written a state, and blocks nothing', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -292,8 +292,8 @@ describe('kill -9 of Terraform in mid-apply', () => {
   });
 });
 
-describe('a cancel in mid-apply', () => {
-  it('ends what runs on the node, and keeps what was made for a destroy', async () => {
+describe('a cancel during apply', () => {
+  it('stops the processes on the node, and keeps the created resources for a destroy', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -312,8 +312,8 @@ describe('a cancel in mid-apply', () => {
   });
 });
 
-describe('a cluster that is deleted in mid-apply', () => {
-  it('ends its runs, those that wait too, and keeps what is known of what was made', async () => {
+describe('deleting a cluster during apply', () => {
+  it('ends its running and pending runs, and keeps the record of created resources', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -346,8 +346,8 @@ async function printedWithin(
   return printedWithin(place, folder, 2 * seconds);
 }
 
-describe('a node that dies in mid-apply', () => {
-  it('fails the run, which says so', async () => {
+describe('a node that dies during apply', () => {
+  it('fails the run with a message', async () => {
     const place = await newPlace();
     const gateway = await place.start();
     const { id } = await organization(gateway);
@@ -371,7 +371,7 @@ describe('a node that dies in mid-apply', () => {
     });
   });
 
-  it('ends the run by its limit, when it hangs and says nothing', async () => {
+  it('ends the run by its time limit when it hangs silently', async () => {
     const place = await newPlace();
     const folder = place.folder();
     const { gateway, run } = await printedWithin(place, folder, 10);

@@ -61,7 +61,7 @@ async function newSite(): Promise<Site & { readonly server: SshServer }> {
 const failure = ({ status, failure_code: code, failure_message: message }: Body): unknown => [status, code, message];
 const says = (text: RegExp): unknown => ['FAILED', 'APPLY_FAILED', expect.stringMatching(text)];
 
-it('names the port that refuses, the one that says nothing, and the user whose file lacks the key', async () => {
+it('names the closed port, the silent port, and the user whose file lacks the key', async () => {
   const site = await newSite();
   const closed = await freePort();
   const refused = await applied(site, nodeOf(site.server, { ssh_port: closed }), null);
@@ -91,7 +91,7 @@ it('names the port that refuses, the one that says nothing, and the user whose f
   );
 });
 
-it("takes a server's ECDSA key, and says so of one that has others beside the one on file", async () => {
+it('accepts an ECDSA host key on file, and explains the failure with an ed25519 one on file', async () => {
   const site = await newSite();
   const server = await SshServer.start(['rsa', 'ecdsa', 'ed25519']);
   cleanups.push(() => server.close());

@@ -81,12 +81,12 @@ async function prepare(): Promise<{ gateway: RunGateway; clusterId: string }> {
   return { gateway, clusterId: cluster.id };
 }
 
-describe('a run has the values of terraform apply', () => {
+describe('the values of a run', () => {
   it.each([
     ['of the defaults of the module', defaults, {}],
     ['that are given', given, { text: 'echo ${HOME} %{h}', long: '9007199254740993', map: { '${A}': '%{B}' } }],
     ['of ephemeral variables', ephemeral, { token: 'a-token-of-some-length' }],
-  ])('%s', async (_, main, values) => {
+  ])('equal those of terraform apply: %s', async (_, main, values) => {
     const { gateway, clusterId } = await prepare();
     expect((await gateway.upload('values', main)).status).toBe(201);
     const run = await gateway.made('/v1/stacks/values/apply', { cluster_id: clusterId, inputs: values });
@@ -98,7 +98,7 @@ describe('a run has the values of terraform apply', () => {
   });
 });
 
-it('rejects numbers that lost digits on their way', async () => {
+it('returns 400 for numbers that lost digits in JSON', async () => {
   const { gateway, clusterId } = await prepare();
   await gateway.upload('values', given);
   const inputs = { text: 'x', long: 2 ** 53 + 2, map: {} };
@@ -113,7 +113,7 @@ describe('a required_version', () => {
   const version = /v(\S+)/.exec(execFileSync('terraform', ['version'], { encoding: 'utf8' }))?.[1] ?? '';
   const [major = '', minor = '', patch = ''] = version.split('.');
 
-  it('is accepted at the upload where terraform init accepts it', async () => {
+  it('is accepted on upload if terraform init accepts it', async () => {
     const { gateway } = await prepare();
     const folder = mkdtempSync(join(tmpdir(), 'hg-required-'));
     onTestFinished(() => rmSync(folder, { recursive: true }));

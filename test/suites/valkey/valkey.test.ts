@@ -33,7 +33,7 @@ async function settled(key: string): Promise<Body> {
 }
 
 describe('two gateways on Valkey', () => {
-  it('are on Valkey', async () => {
+  it('run on Valkey', async () => {
     const client = new Redis(valkey.url);
     expect(await client.info('server')).toMatch(/^valkey_version:\d/m);
     client.disconnect();
@@ -53,14 +53,14 @@ describe('two gateways on Valkey', () => {
     }
   });
 
-  it('hear each other of a revocation', async () => {
+  it('notify each other of a revocation', async () => {
     const { id, secret } = await cluster.key();
     expect(await statusOf(cluster.chat(1, secret))).toBe(200);
     await cluster.ask(0, `/v1/keys/${id}`, { method: 'DELETE' });
     expect(await statusOf(cluster.chat(1, secret))).toBe(401);
   });
 
-  it('know balances and revocations again when it has forgotten them', async () => {
+  it('restore balances and revocations after Valkey has lost its data', async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
     const revoked = await cluster.key({}, owner.key);

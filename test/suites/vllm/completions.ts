@@ -9,7 +9,7 @@ const story = { prompt: 'Once upon a time', ignore_eos: true, max_tokens: 1500 }
 
 /** `/v1/completions` of a real vLLM: what is billed is what its counters say. */
 export function describeCompletions(): void {
-  it('answers as JSON, and is billed as its engine counts', async () => {
+  it("answers as JSON, and is billed by the engine's count", async () => {
     // Starts the engine, and has the prompt in its cache.
     expect((await ask({ ...story, max_tokens: 4 })).status).toBe(200);
     const before = await counters();

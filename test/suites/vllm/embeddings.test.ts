@@ -27,7 +27,7 @@ const floatsOf = (base64: string): number[] => {
 let askedPast = 0;
 const texts = Array.from({ length: 300 }, (_, index) => `text ${index}${' of a river'.repeat(index % 3)}`);
 
-it('a real vLLM gives many texts the vectors that it gives them all at once, and counts what is billed', async () => {
+it("returns for many texts in parts the vectors of one request, and bills by the engine's count", async () => {
   await (await embed({ input: 'warm' })).text();
   const direct = await askEngine(bench.socketOf('embed'), '/v1/embeddings', { model: 'embed', input: texts });
   const whole: Body = JSON.parse(direct.text);
@@ -49,7 +49,7 @@ it('a real vLLM gives many texts the vectors that it gives them all at once, and
   }
 });
 
-it('its counters and the books differ by what it was asked past the gateway, and by nothing else', async () => {
+it('reconciles counters and ledger except for requests that bypassed the gateway', async () => {
   const found = await reconcileAtRest(bench);
   const differences = found.data.map(({ difference }: Body) => difference.prompt_tokens);
   expect(differences.reduce((sum: number, tokens: number) => sum + tokens, 0)).toBe(askedPast);
@@ -70,13 +70,13 @@ it.each([
     'input',
     '"input[200]" to "input[299]"',
   ],
-])('what it refuses of many texts is told with its place: %s', async (_, input, param, says) => {
+])('names the position of an invalid text: %s', async (_, input, param, says) => {
   const error = await errorOf(await embed({ input }));
   expect(error).toMatchObject({ status: 400, param });
   expect(error.message).toContain(says);
 });
 
-it('what it had computed of these, before they were ended, is explained', async () => {
+it('explains texts that were computed before the rejected request ended', async () => {
   const found = await reconcileAtRest(bench);
   const unexplained = found.data.map((line: Body) => line.unexplained.prompt_tokens);
   // What it was asked past the gateway hides in what it may have computed, or stands there as it is.

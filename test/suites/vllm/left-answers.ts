@@ -11,7 +11,7 @@ interface LeftAnswers {
 
 /** Clients leave what a route has begun, at several places: it is billed as the engine counts. */
 export function itBillsWhatIsLeft({ tell, delta }: LeftAnswers): void {
-  it.each([1, 2, 3])('a stream that its client leaves is billed as its engine counts, %d of 3', async (round) => {
+  it.each([1, 2, 3])("bills a stream that its client leaves by the engine's count, %d of 3", async (round) => {
     const before = await counters();
     const leaving = new AbortController();
     const answer = await tell({ stream: true }, { signal: leaving.signal });
@@ -27,7 +27,7 @@ export function itBillsWhatIsLeft({ tell, delta }: LeftAnswers): void {
     expect(record.output_tokens).toBeLessThan(1500);
   });
 
-  it.each([1, 2])('a JSON answer that its client leaves is billed as its engine counts, %d of 2', async (round) => {
+  it.each([1, 2])("bills a JSON answer that its client leaves by the engine's count, %d of 2", async (round) => {
     const before = await counters();
     const leaving = new AbortController();
     const name = `left-${round}-${Date.now()}`;

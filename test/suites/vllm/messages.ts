@@ -13,7 +13,7 @@ const story = { messages: [{ role: 'user', content: 'Write a very long story abo
 
 /** `/v1/messages` of a real vLLM: what is billed is what its counters say. And the tokenizer's routes. */
 export function describeMessages(): void {
-  it('answers as JSON and counts tokens, and is billed as its engine counts', async () => {
+  it("answers as JSON and counts tokens, and is billed by the engine's count", async () => {
     // Starts the engine.
     expect((await ask(question)).status).toBe(200);
     const before = await counters();
@@ -31,7 +31,7 @@ export function describeMessages(): void {
     expect(tokens.count).toBe(record.input_tokens);
   });
 
-  it('streams to Anthropic’s SDK up to message_stop, and is billed as its engine counts', async () => {
+  it("streams to Anthropic's SDK up to message_stop, and is billed by the engine's count", async () => {
     const before = await counters();
     const { url, key } = bench.gateway;
     const client = new Anthropic({ baseURL: url, authToken: key, apiKey: null, maxRetries: 0 });
@@ -43,7 +43,7 @@ export function describeMessages(): void {
     await expectExact(await bench.record(id), before, 'completed');
   });
 
-  it('a limit on the output ends it so', async () => {
+  it('ends with max_tokens at the output limit', async () => {
     const before = await counters();
     const answer = await ask({ ...story, max_tokens: 16 });
     expect(await answer.json()).toMatchObject({ stop_reason: 'max_tokens', usage: { output_tokens: 16 } });
@@ -52,7 +52,7 @@ export function describeMessages(): void {
 
   itBillsWhatIsLeft({ tell: (fields, options) => ask({ ...story, ...fields }, options), delta: 'text_delta' });
 
-  it('reads a form that a schema gives', async () => {
+  it('answers in the form of a JSON schema', async () => {
     const schema = {
       type: 'object',
       properties: { city: { type: 'string', enum: ['Paris'] } },
@@ -64,7 +64,7 @@ export function describeMessages(): void {
     expect(JSON.parse(answer.content[0].text)).toEqual({ city: 'Paris' });
   });
 
-  it('what it refuses is told in Anthropic’s shape, without what was sent', async () => {
+  it("rejects an invalid message in Anthropic's error format, without repeating the input", async () => {
     const answer = await ask({
       messages: [{ role: 'user', content: [{ type: 'document', secret: 'river' }] }],
       max_tokens: 4,
@@ -75,7 +75,7 @@ export function describeMessages(): void {
     expect(text).not.toContain('river');
   });
 
-  it('tokens are read back as their text', async () => {
+  it('tokenizes and detokenizes to the same text', async () => {
     const prompt = 'Water over the weir';
     const { tokens }: Body = await (await bench.post('/v1/tokenize', { model: 'chat', prompt })).json();
     const answer = await bench.post('/v1/detokenize', { model: 'chat', tokens });

@@ -85,7 +85,7 @@ async function answerForOther(): Promise<void> {
 }
 
 describe('a real vLLM', () => {
-  it('counts to the token what the books have of a mix, of an adapter, of a fallback, and of our own probe', async () => {
+  it("reconciles to the token for mixed requests, an adapter, a fallback and Headgate's probe", async () => {
     await sendMix(bench);
     await sayOtherwise();
     await answerForOther();
@@ -103,7 +103,7 @@ describe('a real vLLM', () => {
     expect(kinds).not.toContain('unsure');
   });
 
-  it('is read once more before it is stopped for being idle: its run ends clean, and the books still balance', async () => {
+  it('reconciles after a last read before it is stopped for being idle', async () => {
     const before = await reconcileAtRest(bench);
     const [run] = await eventually(async () => {
       const rows = await bench.gateway.db.sql<Body[]>`select * from replica_runs where ended_at is not null`;
@@ -117,7 +117,7 @@ describe('a real vLLM', () => {
     expect(code, stdout).toBe(0);
   });
 
-  it('whose usage lost a record does not balance', async () => {
+  it('does not reconcile when a usage record is missing', async () => {
     await bench.gateway.db.sql`delete from usage_requests where id = (select id from usage_requests
       where cost > 0 and outcome = 'completed' limit 1)`;
     const answer = await bench.gateway.request('/v1/admin/reconcile');

@@ -26,7 +26,7 @@ function flat(table: Readonly<Record<string, readonly string[]>>): string[] {
   return [...new Set(all)].toSorted();
 }
 
-it('the table of vLLM’s request fields has exactly those of the vLLM that is installed', async () => {
+it('lists exactly the request fields of the installed vLLM', async () => {
   const script = new URL('request-fields.py', import.meta.url).pathname;
   const { stdout } = await promisify(execFile)(pythonOf(process.env['VLLM_BIN'] ?? ''), [script]);
   const found = flat(JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, string[]>);

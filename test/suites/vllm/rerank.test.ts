@@ -19,7 +19,7 @@ it.each<[string, string, object]>([
   ['/v1/rerank', 'a query', { query: 'deep sea', documents, top_n: 2 }],
   ['/v1/score', 'texts', { text_1: 'deep sea', text_2: documents }],
   ['/v1/score', 'queries', { queries: 'deep sea', documents }],
-])('%s of a real vLLM is billed as it counts, asked by %s', async (path, _, fields) => {
+])("bills %s by vLLM's count, for %s", async (path, _, fields) => {
   // The first starts it, and all have the pairs in its cache.
   expect((await bench.post(path, { model: 'sorter', ...fields })).status).toBe(200);
   const before = await counted();
@@ -38,7 +38,7 @@ it.each<[string, string, object]>([
   expect(Number(record.cost)).toBeGreaterThan(0);
 });
 
-it('its counters and the books differ by nothing', async () => {
+it('reconciles rerank counters and ledger without a difference', async () => {
   const found = await reconcileAtRest(bench);
   const differences = found.data.map(({ difference }: Body) => difference.prompt_tokens);
   expect(differences.reduce((sum: number, tokens: number) => sum + tokens, 0)).toBe(0);

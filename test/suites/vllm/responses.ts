@@ -13,7 +13,7 @@ const story = { input: 'Tell a very long story.', ignore_eos: true, max_output_t
 
 /** `/v1/responses` of a real vLLM: what is billed is what its counters say. */
 export function describeResponses(): void {
-  it('answers as JSON, called by the request’s id, and is billed as its engine counts', async () => {
+  it("answers as JSON with the request's id, and is billed by the engine's count", async () => {
     // Starts the engine.
     expect((await ask(question)).status).toBe(200);
     const before = await counters();
@@ -25,7 +25,7 @@ export function describeResponses(): void {
     await expectExact(await bench.recordOf(answer), before, 'completed');
   });
 
-  it('streams events up to response.completed, and is billed as its engine counts', async () => {
+  it("streams events up to response.completed, and is billed by the engine's count", async () => {
     const before = await counters();
     const answer = await ask({ ...question, stream: true });
     const text = await answer.text();
@@ -36,7 +36,7 @@ export function describeResponses(): void {
     await expectExact(await bench.recordOf(answer), before, 'completed');
   });
 
-  it('a limit on the output ends it as incomplete', async () => {
+  it('ends as incomplete at the output limit', async () => {
     const before = await counters();
     const answer = await ask({ ...story, max_output_tokens: 16 });
     expect(await answer.json()).toMatchObject({ status: 'incomplete', usage: { output_tokens: 16 } });
@@ -45,7 +45,7 @@ export function describeResponses(): void {
 
   itBillsWhatIsLeft({ tell: (fields, options) => ask({ ...story, ...fields }, options), delta: 'output_text.delta' });
 
-  it('reads a form that a schema gives', async () => {
+  it('answers in the form of a JSON schema', async () => {
     const schema = {
       type: 'object',
       properties: { city: { type: 'string', enum: ['Paris'] } },
@@ -57,7 +57,7 @@ export function describeResponses(): void {
     expect(JSON.parse(answer.output[0].content[0].text)).toEqual({ city: 'Paris' });
   });
 
-  it('LangChain and LlamaIndex ask it, with all that they send beside the question', async () => {
+  it("accepts LangChain's and LlamaIndex's requests with all their fields", async () => {
     const base = { model: 'chat', apiKey: bench.gateway.key, maxRetries: 0, temperature: 0 };
     const baseURL = `${bench.gateway.url}/v1`;
     const said = 'What is the capital of France?';

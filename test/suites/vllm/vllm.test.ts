@@ -90,7 +90,7 @@ async function expectBilled(answer: Response, usage: Body): Promise<void> {
 }
 
 describe('a cold vLLM', () => {
-  it('is started once for all who wait; streams get comments meanwhile', async () => {
+  it('is started once for all waiting requests, and streams get comments meanwhile', async () => {
     const streams = [1, 2, 3].map(() => bench.chat({ ...question, stream: true }));
     const answers = await Promise.all([...streams, bench.chat(question)]);
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
@@ -107,14 +107,14 @@ describe('a cold vLLM', () => {
   });
 });
 
-describe('a request that vLLM refuses is a 400 in our words:', () => {
+describe('a request that vLLM rejects', () => {
   it.each([
     ['a prompt too long', { messages: [{ role: 'user', content: 'word '.repeat(3000) }] }, /^context_length_exceeded$/],
     ['more output than the context', { ...question, max_tokens: 100_000 }, /^context_length_exceeded$/],
     ['a temperature below zero', { ...question, temperature: -1 }, /^invalid_value$/],
     ['messages of a wrong type', { messages: 'the-prompt-marker' }, /^(?:invalid_request_error|invalid_value)$/],
     ['an image', { messages: [imageMessage()] }, /^(?:invalid_request_error|unsupported_parameter)$/],
-  ])('%s', async (_, fields, code) => {
+  ])("returns 400 with Headgate's message: %s", async (_, fields, code) => {
     const answer = await bench.chat(fields);
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' });
@@ -130,7 +130,7 @@ function imageMessage(): object {
   return { role: 'user', content: [{ type: 'image_url', image_url: { url } }] };
 }
 
-describe('a field that vLLM finds wrong is named as the client wrote it, with what mends it:', () => {
+describe('a field that vLLM rejects', () => {
   it.each<[object, string, string]>([
     [{ logprobs: true, top_logprobs: 50 }, 'top_logprobs', 'from 0 to 20'],
     [{ top_logprobs: 3 }, 'top_logprobs', 'requires "logprobs": true'],
@@ -156,7 +156,7 @@ describe('a field that vLLM finds wrong is named as the client wrote it, with wh
     [{ messages: [{ role: 'user', content: [{ type: 'nosuch' }] }] }, 'messages', '"type" must be "text", "image_url"'],
     [{ messages: [{ role: 'user', content: 'word '.repeat(3000) }] }, 'messages', '2048'],
     [{ allowed_token_ids: [999_999] }, 'allowed_token_ids', 'token id'],
-  ])('%j', async (fields, param, says) => {
+  ])('is named as the client wrote it, with the fix: %j', async (fields, param, says) => {
     const error = await errorOf(await bench.chat({ ...question, ...fields }));
     expect(error).toMatchObject({ status: 400, param });
     expect(error.message).toContain(says);
@@ -164,7 +164,7 @@ describe('a field that vLLM finds wrong is named as the client wrote it, with wh
 });
 
 describe('an answer of vLLM', () => {
-  it('as JSON is billed by the engine’s count', async () => {
+  it("as JSON is billed by the engine's count", async () => {
     const answer = await bench.chat(question);
     expect(answer.headers.get('x-headgate-start')).toBe('warm');
     const body: Body = await answer.json();
@@ -172,7 +172,7 @@ describe('an answer of vLLM', () => {
     await expectBilled(answer, body.usage);
   });
 
-  it('streamed has the engine’s bytes, without usage where nobody asked, and with one usage chunk where somebody did', async () => {
+  it("as a stream has the engine's bytes, and one usage chunk only if requested", async () => {
     const body = { model: 'chat', max_tokens: 16, ...question, stream: true };
     // The first one fills the prefix cache, so that all below find the same.
     await askEngine(socket(), chatPath, body);
@@ -199,7 +199,7 @@ describe('an answer of vLLM', () => {
     await expectBilled(asked, withUsage[0].usage);
   });
 
-  it('calls a tool that is required, as JSON and streamed', async () => {
+  it('calls a required tool, as JSON and as a stream', async () => {
     const asked = { ...question, max_tokens: 120, tools: [weatherTool], tool_choice: 'required' };
     const answer = await bench.chat(asked);
     const body: Body = await answer.json();
@@ -217,7 +217,7 @@ describe('an answer of vLLM', () => {
     expect((await bench.recordOf(streamed)).output_tokens).toBe(body.usage.completion_tokens);
   });
 
-  it('with two choices is billed for both, and the prompt once', async () => {
+  it('with two choices is billed for both, and for the prompt once', async () => {
     const before = await generated();
     const asked = { ...question, temperature: 1, n: 2, stream: true, stream_options: { include_usage: true } };
     const answer = await bench.chat(asked);
@@ -229,7 +229,7 @@ describe('an answer of vLLM', () => {
     expect((await generated()) - before).toBe(usage.completion_tokens);
   });
 
-  it('to two prompts of plain completion is billed for both', async () => {
+  it('for two prompts of plain completion is billed for both', async () => {
     const before = await generated();
     const asked = { model: 'chat', prompt: ['One, two,', 'A, B,'], max_tokens: 6, temperature: 0 };
     const answer = await bench.post('/v1/completions', asked);
@@ -240,14 +240,14 @@ describe('an answer of vLLM', () => {
   });
 });
 
-describe('two organizations at one vLLM', () => {
+describe('two organizations on one vLLM', () => {
   const confidential = {
     messages: [{ role: 'user', content: `The plan: ${'sell the mill by the river. '.repeat(20)}` }],
     temperature: 0,
     max_tokens: 1,
   };
 
-  it('learn nothing of each other’s prompts by what is cached, nor by what it costs', async () => {
+  it("learn nothing about each other's prompts from cache or cost", async () => {
     const [one, two] = [await openOrganization(bench.gateway, '1'), await openOrganization(bench.gateway, '1')];
     const ask = async (key: string, more: object = {}): Promise<[cached: number, cost: string]> => {
       const answer = await bench.chat({ ...confidential, ...more }, { key });
@@ -267,7 +267,7 @@ describe('two organizations at one vLLM', () => {
     expect(await ask(two.key, { cache_salt: 'salt' })).toEqual([0, full]);
   });
 
-  it('cannot put media under a name that the other one would find them by', async () => {
+  it('cannot store media under an id that the other one would find', async () => {
     const { content } = imageMessage() as { content: object[] };
     const named = [{ role: 'user', content: [{ ...content[0], uuid: 'logo' }] }];
     expect(await errorOf(await bench.chat({ messages: named }))).toMatchObject({
@@ -277,7 +277,7 @@ describe('two organizations at one vLLM', () => {
     });
   });
 
-  it('cannot make it follow a redirect, nor hold it up with a pattern', async () => {
+  it('cannot make it follow a redirect, or block it by a pattern', async () => {
     const { pid } = onlyEngine(bench.gateway.dataDir);
     const environment = readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
     expect(environment).toContain('VLLM_MEDIA_URL_ALLOW_REDIRECTS=0');
@@ -286,7 +286,7 @@ describe('two organizations at one vLLM', () => {
     expect(await errorOf(await bench.chat({ ...question, response_format }))).toMatchObject({ status: 400 });
   });
 
-  it('get what is built within the bounds', async () => {
+  it('get structured output within the limits', async () => {
     const uuid = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
     const properties = { id: { type: 'string', pattern: uuid }, note: { type: 'string', maxLength: 20 } };
     const schema = { type: 'object', properties, required: ['id', 'note'], additionalProperties: false };
@@ -297,7 +297,7 @@ describe('two organizations at one vLLM', () => {
 });
 
 describe('a client that leaves', () => {
-  it('a stream is billed exactly what vLLM counted, and vLLM works no more', async () => {
+  it("is billed exactly for vLLM's tokens of a stream, and vLLM stops working", async () => {
     const before = await generated();
     const leaving = new AbortController();
     const answer = await bench.chat({ ...longStory, max_tokens: 1500, stream: true }, { signal: leaving.signal });
@@ -312,7 +312,7 @@ describe('a client that leaves', () => {
     expect(record.output_tokens).toBeLessThan(150);
   });
 
-  it('a stream of two choices, and one of two prompts, as well', async () => {
+  it('is billed exactly for a stream of two choices and one of two prompts', async () => {
     for (const [path, fields] of [
       [chatPath, { ...longStory, model: 'chat', n: 2, temperature: 1 }],
       ['/v1/completions', { model: 'chat', prompt: ['One, two,', 'A, B,'], temperature: 0, ignore_eos: true }],
@@ -329,7 +329,7 @@ describe('a client that leaves', () => {
     }
   });
 
-  it('a JSON request as well', async () => {
+  it('is billed exactly for a JSON request', async () => {
     const before = await generated();
     const leaving = new AbortController();
     const body = { ...longStory, max_tokens: 1500 };
@@ -347,7 +347,7 @@ describe('a client that leaves', () => {
     expect(record.output_tokens).toBe((await generated()) - before);
   });
 
-  it('with the finish chunk in its hands has a complete answer', async () => {
+  it('after the finish chunk has a complete answer', async () => {
     const leaving = new AbortController();
     const answer = await bench.chat({ ...question, max_tokens: 6, stream: true }, { signal: leaving.signal });
     const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
@@ -358,8 +358,8 @@ describe('a client that leaves', () => {
   });
 });
 
-describe('a vLLM that nobody asks', () => {
-  it('is ended after its idle time with all its processes, an open JSON request or not, hang on SIGTERM or not', async () => {
+describe('an idle vLLM', () => {
+  it('ends with all its processes, even with an open JSON request, or when it hangs on SIGTERM', async () => {
     const { pid, socketPath } = onlyEngine(bench.gateway.dataDir);
     expect(groupOf(pid).length).toBeGreaterThan(1);
     // Past the gateway, so that to its mind the engine is idle.
