@@ -17,8 +17,8 @@ beforeAll(async () => {
 });
 afterAll(() => place.close());
 
-describe.concurrent('the books hold', () => {
-  it.each(names)('through %s', async (name) => {
+describe.concurrent('the ledger', () => {
+  it.each(names)('stays exact through %s', async (name) => {
     const row = rows.find((one) => one.name === name);
     if (row === undefined) throw new Error(`there is no row ${name}`);
     const outcome = await runRow(place, row, options);

@@ -105,8 +105,8 @@ function problemsOf(change: (right: Right) => void): readonly string[] {
   return check({ seen: right.seen, books: right.books, ...right.rest }).problems;
 }
 
-describe('the checker', () => {
-  it('finds nothing where all three sets agree', () => {
+describe('the chaos checker', () => {
+  it('finds nothing when answers, ledger and engine counts agree', () => {
     expect(problemsOf(() => undefined)).toEqual([]);
   });
 
@@ -218,7 +218,7 @@ describe('the checker', () => {
     expect(problemsOf(change)).toContainEqual(expect.stringMatching(said));
   });
 
-  it('takes work without a record for explained when its gateway was killed meanwhile, and not otherwise', () => {
+  it('accepts work without a record only if its gateway was killed meanwhile', () => {
     const lost = (right: Right): void => {
       const counted = right.rest.counted as Map<string, object>;
       counted.set(id(3), { promptTokens: 20, outputTokens: 9, attempts: 1 });
@@ -230,7 +230,7 @@ describe('the checker', () => {
     expect(problemsOf((right) => [lost, withEnd].forEach((change) => change(right)))).toEqual([]);
   });
 
-  it('takes one entry for a group of requests', () => {
+  it('accepts one ledger entry for a group of requests', () => {
     const grouped = (right: Right, requests: number): void => {
       const [credit] = right.books.ledger;
       if (credit === undefined) return;

@@ -53,8 +53,8 @@ async function heard(client: Client, length: number): Promise<string> {
 
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 50));
 
-describe('a proxy with faults', () => {
-  it('carries both directions, and the end of either', async () => {
+describe('the fault proxy', () => {
+  it('forwards both directions, and the end of each', async () => {
     const client = await open();
     client.socket.write('a');
     expect(await heard(client, 1)).toBe('a');
@@ -62,7 +62,7 @@ describe('a proxy with faults', () => {
     expect(await client.closed).toBe('closed');
   });
 
-  it('breaks what there is and refuses what is new, until it is restored at the same port', async () => {
+  it('breaks connections and refuses new ones until it is restored at the same port', async () => {
     const { port } = proxy;
     const client = await open();
     proxy.takeAway('refused');
@@ -75,12 +75,12 @@ describe('a proxy with faults', () => {
     expect(await heard(again, 1)).toBe('b');
   });
 
-  it('takes new connections and closes them', async () => {
+  it('accepts new connections and closes them', async () => {
     proxy.takeAway('closed');
     expect(await (await open()).closed).toBe('closed');
   });
 
-  it('is a black hole in which everything comes late', async () => {
+  it('holds everything back, and delivers it late', async () => {
     const client = await open();
     proxy.silence('all');
     client.socket.write('late');
@@ -93,7 +93,7 @@ describe('a proxy with faults', () => {
     expect(await heard(other, 3)).toBe('too');
   });
 
-  it('silences the connections that there are, and no new ones', async () => {
+  it('silences existing connections, and no new ones', async () => {
     const client = await open();
     proxy.silence('existing');
     client.socket.write('never');
@@ -103,7 +103,7 @@ describe('a proxy with faults', () => {
     expect(client.heard()).toBe('');
   });
 
-  it('swallows one direction for good', async () => {
+  it('drops one direction permanently', async () => {
     const client = await open();
     proxy.swallow('to-client');
     client.socket.write('lost ');
@@ -113,7 +113,7 @@ describe('a proxy with faults', () => {
     expect(await heard(client, 4)).toBe('kept');
   });
 
-  it('delays, and within a connection nothing overtakes', async () => {
+  it('delays data, and keeps its order within a connection', async () => {
     const client = await open();
     proxy.delay('to-server', { ms: 1, jitterMs: 20 });
     const letters = 'abcdefghij'.split('');
@@ -124,7 +124,7 @@ describe('a proxy with faults', () => {
     expect(await heard(client, letters.length)).toBe(letters.join(''));
   });
 
-  it('points to another server', async () => {
+  it('connects to another server', async () => {
     const other = createServer((socket) => void socket.end('other'));
     await once(other.listen(0, '127.0.0.1'), 'listening');
     proxy.pointTo((other.address() as AddressInfo).port);

@@ -25,8 +25,8 @@ function opened(judge: (answered: Answered) => Fate): ReturnType<typeof createPo
 const textOf = (pieces: readonly Piece[]): string =>
   pieces.map((piece) => (piece.kind === 'bytes' ? piece.bytes.toString('latin1') : piece.kind)).join('');
 
-describe('a reader of PostgreSQL', () => {
-  it('passes the opening of a connection before a server is ready', () => {
+describe('the reader of the PostgreSQL protocol', () => {
+  it('passes the messages before a server is ready', () => {
     const reader = createPostgresReader(() => 'lose');
     reader.toServer(startup);
     const asked = message('R', '\0\0\0\u0005');
@@ -34,7 +34,7 @@ describe('a reader of PostgreSQL', () => {
     expect(textOf(reader.toClient(ready))).toBe(ready.toString('latin1'));
   });
 
-  it('knows statements by their text, also those that were prepared before', () => {
+  it('identifies statements by their text, also prepared ones', () => {
     const told: Answered[] = [];
     const reader = opened((answered) => {
       told.push(answered);
@@ -59,21 +59,21 @@ describe('a reader of PostgreSQL', () => {
   it.each([
     ['lose', 'break'],
     ['swallow', 'silence'],
-  ] as const)('keeps an answer back until it is whole: %s', (fate, kind) => {
+  ] as const)('holds a response back until it is complete: %s', (fate, kind) => {
     const reader = opened(() => fate);
     reader.toServer(message('Q', 'commit\0'));
     expect(reader.toClient(done)).toEqual([]);
     expect(reader.toClient(ready)).toEqual([{ kind }]);
   });
 
-  it('delays an answer', () => {
+  it('delays a response', () => {
     const reader = opened(() => 70);
     reader.toServer(message('Q', 'commit\0'));
     const bytes = Buffer.concat([done, ready]);
     expect(reader.toClient(bytes)).toEqual([{ kind: 'bytes', bytes, delayMs: 70 }]);
   });
 
-  it('hands on at once what a client waits for, and messages that come in pieces', () => {
+  it('forwards messages that a client waits for at once, also in pieces', () => {
     const reader = opened(() => 'pass');
     const described = message('T', '\0\0');
     expect(textOf(reader.toClient(described.subarray(0, 3)))).toBe('');
