@@ -16,11 +16,11 @@ function deadLinksOf(text: string): string[] {
 }
 
 describe('the check of links', () => {
-  it('refuses to have seen nothing', () => {
+  it('fails when it has found no links', () => {
     expect(findDeadLinks(new Map([['README.md', 'Nothing here, and `[no](link.md)`.']]), root)).toHaveLength(1);
   });
 
-  it('refuses files and headings that are not there', () => {
+  it('rejects missing files and headings', () => {
     const text = [
       '[a](nothing.md) [b](../README.md#nothing) [c](#nothing) [d](../../README.md) [e](compose.yaml#services)',
       '`code` [f](nothing-too.md) `code`',
@@ -36,11 +36,11 @@ describe('the check of links', () => {
     ]);
   });
 
-  it('takes a heading in a block of code for none', () => {
+  it('ignores headings in code blocks', () => {
     expect(deadLinksOf('[a](#not-one)\n\n```sh\n# Not one\n```\n')).toHaveLength(1);
   });
 
-  it('knows headings by the anchors that they have on a page, and lets other addresses and code be', () => {
+  it('finds headings by their anchors, and ignores other addresses and code', () => {
     const text = [
       "# `X` and OpenAI's, [twice](../README.md)",
       '# Twice',
@@ -53,22 +53,22 @@ describe('the check of links', () => {
 });
 
 describe('the README and its chapters', () => {
-  it('link nothing that is not there', () => {
+  it('contain no dead link', () => {
     expect(findDeadLinks(pages, root)).toEqual([]);
   });
 
-  it('are short enough to be read', () => {
+  it('are short enough to read', () => {
     const sizes = [...pages].map(([path, text]) => ({ path, bytes: Buffer.byteLength(text) }));
     expect(sizes.filter(({ bytes }) => bytes > largest)).toEqual([]);
   });
 
-  it('are one page away from the first', () => {
+  it('are linked from the README', () => {
     expect(chapters.length).toBeGreaterThan(10);
     const linked = filesBehind('README.md', pages.get('README.md') ?? '');
     expect(chapters.filter((path) => !linked.has(path))).toEqual([]);
   });
 
-  it('are what messages point to, and go with the package', () => {
+  it('are the pages that messages name, and are in the package', () => {
     const { files }: { files: string[] } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
     const packed = new Set(['README.md', ...globSync(files, { cwd: root })]);
     const named = globSync('{src,engines}/**/*.{ts,js}', { cwd: root }).flatMap((path) =>

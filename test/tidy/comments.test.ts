@@ -10,7 +10,7 @@ it('finds comments that begin with a pointing word', () => {
   expect(findPointingComments('a.ts', text)).toEqual(['a.ts:2: What it is.', 'a.ts:3: Of two, the first.']);
 });
 
-it('finds none in src', () => {
+it('finds no such comment in src', () => {
   const paths = globSync('src/**/*.{ts,js}', { cwd: root });
   expect(paths.length).toBeGreaterThan(1000);
   expect(paths.flatMap((path) => findPointingComments(path, readFileSync(root + path, 'utf8')))).toEqual([]);

@@ -39,16 +39,16 @@ describe('the paths of endpoints', () => {
     ["if (path.startsWith('/v1/chat')) read();"],
     ['if (/^\\/v1\\/score$/.test(path)) read();'],
     ['switch (path) { case `/v1/rerank`: read(); }'],
-  ])('are seen in %s', (text) => {
+  ])('are found in %s', (text) => {
     expect(namedIn('a.ts', text)).toHaveLength(1);
   });
 
-  it('are not seen in other routes, in sentences about them, and in comments', () => {
+  it('are not found in other routes, in sentences and in comments', () => {
     const text = "// As '/v1/embeddings'.\napp.get('/v1/models/:id', () => 'one of GET /v1/models');";
     expect(namedIn('a.ts', text)).toEqual([]);
   });
 
-  it('stand in the table alone', () => {
+  it('are written in the table only', () => {
     const files = globSync(rooms, { cwd: root });
     expect(files).toContain(table);
     expect(namedIn(table, readFileSync(root + table, 'utf8')).toSorted()).toEqual(paths.toSorted());

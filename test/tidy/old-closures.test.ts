@@ -11,8 +11,8 @@ const lasting = ['src/base/redis/connect-redis.ts'];
 
 const check = (text: string): string[] => findOldClosures([{ path: 'src/a.ts', text }]);
 
-describe('the look for functions that V8 makes old', () => {
-  it('refuses to have seen nothing', () => {
+describe('the check for functions that V8 promotes to the old generation', () => {
+  it('fails without files', () => {
     expect(findOldClosures([])).toEqual(['no files were checked']);
   });
 
@@ -32,11 +32,11 @@ describe('the look for functions that V8 makes old', () => {
     ['const a = { b: () => undefined };'],
     ['class A { b = () => undefined; }'],
     ['a.b = c(() => undefined);'],
-  ])('lets %s pass', (text) => {
+  ])('ignores %s', (text) => {
     expect(check(text)).toEqual([]);
   });
 
-  it('finds none where requests pass', () => {
+  it('finds none on the request path', () => {
     const paths = globSync([hot, alsoHot], { cwd: root }).filter((path) => !lasting.includes(path));
     expect(paths.length).toBeGreaterThan(80);
     expect(findOldClosures(paths.map((path) => ({ path, text: readFileSync(root + path, 'utf8') })))).toEqual([]);

@@ -8,11 +8,11 @@ const packageFile: { scripts: Record<string, string> } = JSON.parse(readFileSync
 const scripts = Object.keys(packageFile.scripts);
 
 describe('the check of the README', () => {
-  it('refuses to have seen nothing', () => {
+  it('fails when it has found no names', () => {
     expect(findDeadNames('Nothing here.', root, scripts)).toHaveLength(1);
   });
 
-  it('refuses a path that is not there, in code, links and trees', () => {
+  it('rejects a missing path, in code, links and trees', () => {
     const text = 'See `src/base/nothing.ts`, [b](test/nothing/), and src/core/nothing, not src/base/log.ts.';
     expect(findDeadNames(text, root, scripts)).toEqual([
       'the README names src/base/nothing.ts, which is not there',
@@ -21,17 +21,17 @@ describe('the check of the README', () => {
     ]);
   });
 
-  it('refuses a script that is not there', () => {
+  it('rejects a missing npm script', () => {
     const text = '`npm run verify` and `npm run nothing` for src/base/log.ts';
     expect(findDeadNames(text, root, scripts)).toEqual(['the README names npm run nothing, which is not there']);
   });
 
-  it('lets files be that an operator makes, and refuses what only resembles them', () => {
+  it('ignores files that an operator creates, and rejects similar names', () => {
     const text = '`compose/.env`, compose/secrets/any_key and compose/.environment, for src/base/log.ts';
     expect(findDeadNames(text, root, scripts)).toEqual(['the README names compose/.environment, which is not there']);
   });
 
-  it('lets URLs, patterns and placeholders be', () => {
+  it('ignores URLs, patterns and placeholders', () => {
     const text =
       'https://example.org/src/nothing.ts, `src/core/*/schema.ts`, `src/core/<room>/schema.ts`, src/base/log.ts.';
     expect(findDeadNames(text, root, scripts)).toEqual([]);
@@ -39,13 +39,13 @@ describe('the check of the README', () => {
 });
 
 describe('the README', () => {
-  it('names only what is there', () => {
+  it('names only existing files and scripts', () => {
     for (const path of ['README.md', 'src/README.md', 'compose/README.md', 'engines/README.md', 'test/README.md']) {
       expect(findDeadNames(readFileSync(`${root}${path}`, 'utf8'), root, scripts), path).toEqual([]);
     }
   });
 
-  it('has chapters that name only what is there', () => {
+  it('has chapters that name only existing files and scripts', () => {
     const chapters = chaptersOf(listPages(root));
     expect(chapters.length).toBeGreaterThan(10);
     for (const path of chapters) {

@@ -18,11 +18,11 @@ function check(path: string, text: string, others: readonly SourceFile[] = []): 
 }
 
 describe('the check of the rooms', () => {
-  it('refuses to have seen nothing', () => {
+  it('fails without files', () => {
     expect(checkRooms([], house)).toEqual(['no files were checked']);
   });
 
-  it('refuses a file that it cannot read', () => {
+  it('rejects a file that it cannot parse', () => {
     expect(check('src/base/a.ts', 'const = 1;')[0]).toContain('cannot be parsed');
   });
 
@@ -57,7 +57,7 @@ describe('the check of the rooms', () => {
     ['src/core/wallet/a.ts', './../metering/metering.ts', '"../" is not used'],
     ['src/core/wallet/a.ts', '/srv/wallet.ts', 'a path of one machine'],
     ['src/core/wallet/a.ts', '#test/gateway.ts', 'src may not know test'],
-  ])('refuses that %s imports %s', (path, specifier, why) => {
+  ])('rejects that %s imports %s', (path, specifier, why) => {
     const breaches = check(path, `import { a } from '${specifier}';\na();\n`);
     expect(breaches).toHaveLength(1);
     expect(breaches[0]).toContain(why);
@@ -68,7 +68,7 @@ describe('the check of the rooms', () => {
     ['core/stacks', 'core/wallet', 'the platform may not know the gateway'],
     ['core/keys', 'core/wallet', 'the foundation may not know the gateway'],
     ['core/keys', 'core/stacks', 'the foundation may not know the platform'],
-  ])('refuses that %s imports %s, whatever the table says', (room, other, why) => {
+  ])('rejects that %s imports %s, even if the table allows it', (room, other, why) => {
     const text = `import type { A } from '#${other}/${other.slice(5)}.ts';`;
     const rooms = { ...house.rooms, [room]: [other] };
     const path = `src/${room}/a.ts`;
@@ -83,7 +83,7 @@ describe('the check of the rooms', () => {
     ['src/core/a.ts', 'is in no room of core'],
     ['src/edge/a.ts', 'is in no room of edge'],
     ['src/core/tools/a.ts', 'core/tools is in no wing'],
-  ])('refuses a place for %s', (path, why) => {
+  ])('rejects the place of %s', (path, why) => {
     expect(check(path, '')).toHaveLength(1);
     expect(check(path, '')[0]).toContain(why);
   });
@@ -92,7 +92,7 @@ describe('the check of the rooms', () => {
     ["import type { B } from './b.ts';", "import type { A } from './a.ts';"],
     ["import { b } from './b.ts';", "export type { A } from './a.ts';"],
     ["type B = import('./b.ts').B;", "const a = await import('./a.ts');"],
-  ])('refuses a circle of files: %s %s', (a, b) => {
+  ])('rejects an import cycle: %s %s', (a, b) => {
     const others = [
       { path: 'src/base/b.ts', text: b },
       { path: 'src/base/c.ts', text: "import './a.ts';" },
@@ -103,7 +103,7 @@ describe('the check of the rooms', () => {
     expect(check('src/base/a.ts', a)).toEqual([]);
   });
 
-  it('tells of every file that is in a circle, by a short way around', () => {
+  it('reports every file in an import cycle, with a short path', () => {
     const imports = { a: ['b', 'c'], b: ['c'], c: ['a'], d: ['d', 'a'], e: ['d', 'f'], f: ['g'], g: ['e', 'f'] };
     expect(findCircles(new Map(Object.entries(imports)))).toEqual([
       ['a', 'c', 'a'],
@@ -129,11 +129,11 @@ describe('the check of the rooms', () => {
     ["const a = await import('#edge/api/api.ts');"],
     ["type A = import('#edge/api/api.ts').A;"],
     ["type A = typeof import('#edge/api/api.ts');"],
-  ])('sees an import written as %s', (text) => {
+  ])('finds an import written as %s', (text) => {
     expect(check('src/core/wallet/a.ts', text)[0]).toContain('core may not look up to edge');
   });
 
-  it('refuses an import whose target stands in a variable', () => {
+  it('rejects an import with a variable target', () => {
     expect(check('src/app/app.ts', 'const a = await import(name);')).toEqual([
       'src/app/app.ts: imports what cannot be read off',
     ]);
@@ -146,7 +146,7 @@ describe('the check of the rooms', () => {
     ['const { env } = process;'],
     ['const { ...all } = process;'],
     ["import { env } from 'node:process';"],
-  ])('refuses the environment outside of base/config/read-config.ts: %s', (text) => {
+  ])('rejects process.env outside of base/config/read-config.ts: %s', (text) => {
     expect(check('src/base/log.ts', text)).toEqual([
       'src/base/log.ts: reads process.env, which base/config/read-config.ts alone may',
     ]);
@@ -163,14 +163,14 @@ describe('the check of the rooms', () => {
     ['await parts.db.orm.transaction(async () => 1);', '.transaction'],
     ['await db.sql.begin(work);', '.begin'],
     ['await db.sql`select 1`;', 'db.sql'],
-  ])('refuses that the edge speaks to the database: %s', (text, what) => {
+  ])('rejects database access in the edge: %s', (text, what) => {
     const path = 'src/edge/api/a.ts';
     expect(check(path, text)).toEqual([`${path}: uses ${what}, but only core speaks to the database`]);
     expect(check('src/core/keys/a.ts', text)).toEqual([]);
     expect(check(path, "import { isDatabaseUnavailable } from '#base/database/database.ts';")).toEqual([]);
   });
 
-  it('refuses a table of another room in SQL, and tables passed on by a room', () => {
+  it("rejects another room's table in SQL, and exported tables", () => {
     const schema = { path: 'src/core/wallet/schema.ts', text: "export const wallets = pgTable(\n  'wallets', {});\n" };
     const statement = 'sql`select 1 from ${x} join "wallets" on true`;';
     expect(check('src/core/keys/a.ts', statement, [schema])).toEqual([
@@ -185,7 +185,7 @@ describe('the check of the rooms', () => {
     );
   });
 
-  it('refuses tests of a room that is not there', () => {
+  it('rejects tests of a room that does not exist', () => {
     const rooms = [{ path: 'src/core/wallet/wallet.ts', text: '' }];
     expect(check('test/core/wallet/a.test.ts', '', rooms)).toEqual([]);
     expect(check('test/core/wallet/sub/a.test.ts', '', rooms)).toEqual([]);
@@ -194,20 +194,20 @@ describe('the check of the rooms', () => {
     ]);
   });
 
-  it('refuses a file of more than 400 lines, tests included', () => {
+  it('rejects a file of more than 400 lines, tests included', () => {
     expect(check('test/a.test.ts', '\n'.repeat(401))[0]).toContain('has 401 lines');
     expect(check('test/a.test.ts', '\n'.repeat(400))).toEqual([]);
   });
 
   it.each([['export default 1;'], ['const a = 1;\nexport { a as default };'], ["export { default } from 'x';"]])(
-    'refuses a default export outside of tool configurations: %s',
+    'rejects a default export outside of tool configurations: %s',
     (text) => {
       expect(check('src/base/a.ts', text)).toEqual(['src/base/a.ts: has a default export']);
       expect(check('test/vitest.config.ts', text)).toEqual([]);
     },
   );
 
-  it.each([['#base/log.ts'], ['../../src/base/log.ts']])('refuses that a stand-in engine imports %s', (specifier) => {
+  it.each([['#base/log.ts'], ['../../src/base/log.ts']])('rejects that a stand-in engine imports %s', (specifier) => {
     expect(check('engines/standin/a.ts', `import '${specifier}';`)[0]).toContain('stands alone');
   });
 
@@ -226,12 +226,12 @@ describe('the check of the rooms', () => {
     ['src/base/a.ts', "import { b } from '#base/docker/docker.ts';"],
     ['src/base/a.ts', "import { b } from 'node:fs';\nimport { z } from 'zod';"],
     ['engines/standin/a.ts', "import { b } from './b.ts';\nimport { c } from 'node:http';"],
-  ])('allows %s to say %s', (path, text) => {
+  ])('allows in %s: %s', (path, text) => {
     expect(check(path, text)).toEqual([]);
   });
 });
 
-it('reports a breach to the linter, at the specifier', () => {
+it('reports a breach to the linter at the import specifier', () => {
   const found: { message: string }[] = [];
   const filename = `${root}src/edge/api/a.ts`;
   const { ImportDeclaration } = plugin.rules.walls.create({ filename, report: (finding) => found.push(finding) });
@@ -242,8 +242,8 @@ it('reports a breach to the linter, at the specifier', () => {
   ]);
 });
 
-describe('the house', () => {
-  it('keeps to its plan', () => {
+describe('the source tree', () => {
+  it('follows the plan of rooms', () => {
     const files = readTree();
     for (const floor of ['src/base/', 'src/core/', 'src/edge/', 'src/app/', 'src/programs/', 'test/']) {
       expect(files.filter(({ path }) => path.startsWith(floor)).length, floor).toBeGreaterThan(0);

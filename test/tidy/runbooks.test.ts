@@ -29,17 +29,17 @@ const sections = new Map(
 );
 
 describe('the runbooks', () => {
-  it('have a section for each alert of Prometheus and each kind of event, and no other', () => {
+  it('have a section for each Prometheus alert and each event type, and no other', () => {
     expect(rules.length).toBeGreaterThan(20);
     const wanted = [...rules.map(({ alert }) => alert), ...alertTypes];
     expect([...sections.keys()].toSorted()).toEqual(wanted.toSorted());
   });
 
-  it('say something in each section', () => {
+  it('have text in each section', () => {
     for (const [heading, text] of sections) expect(text.length, heading).toBeGreaterThan(30);
   });
 
-  it('are linked by each alert of Prometheus', () => {
+  it('are linked from each Prometheus alert', () => {
     for (const { alert, annotations } of rules) {
       expect(annotations['runbook'], alert).toBe(`compose/runbooks.md#${alert.toLowerCase()}`);
     }

@@ -26,7 +26,7 @@ function namesIn(text: string): string[] {
 }
 
 describe('settings', () => {
-  it('that a page or a file of compose names are known to a gateway or a command', () => {
+  it('in chapters and compose files exist in a gateway or a command', () => {
     const pages = ['README.md', ...chaptersOf(listPages(root))];
     for (const path of new Set([...pages, 'compose/compose.yaml', 'compose/env.example'])) {
       expect(
@@ -38,13 +38,13 @@ describe('settings', () => {
     for (const path of rich) expect(namesIn(read(path)).length, path).toBeGreaterThan(0);
   });
 
-  it('are each either the same on all gateways, and compared, or a gateway\u2019s own', () => {
+  it("are compared between gateways or listed as a gateway's own", () => {
     expect(gatewaySettings.size).toBeGreaterThan(50);
     const common = Object.keys(settingsInCommon(parseConfig({})));
     expect([...common, ...ownSettings].toSorted()).toEqual([...gatewaySettings].toSorted());
   });
 
-  it('stand in the chapter of settings, those of the door to the Docker socket in the files of compose', () => {
+  it('are in the settings chapter, and those of the Docker gate in the compose files', () => {
     expect(known.size).toBeGreaterThan(50);
     const named = new Set(namesIn(read(settingsPage)));
     const ofTheDoor = new Set(

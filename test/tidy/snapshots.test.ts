@@ -8,7 +8,7 @@ interface Journal {
 }
 
 /** Each is a copy of the whole schema, and `drizzle-kit generate` reads the newest alone: delete the one before it. */
-it('keeps the snapshot of the newest migration alone', () => {
+it("keeps only the newest migration's snapshot", () => {
   const { entries }: Journal = JSON.parse(readFileSync(new URL('_journal.json', meta), 'utf8'));
   const newest = entries.at(-1)?.tag.split('_')[0];
   const snapshots = readdirSync(meta).filter((name) => name.endsWith('_snapshot.json'));
