@@ -15,11 +15,11 @@ function commandOf({ pid }: Seen): string {
 }
 
 // Elsewhere than on Linux nothing is watched.
-describe('npm test that is interrupted leaves nothing running', { tags: 'linux' }, () => {
+describe('an interrupted npm test', { tags: 'linux' }, () => {
   it.each([
     ['Ctrl-C, twice', 'SIGINT', 'group', 2],
     ['SIGTERM to npm', 'SIGTERM', 'npm', 1],
-  ] as const)('%s', async (_, signal, target, times) => {
+  ] as const)('leaves no process running: %s', async (_, signal, target, times) => {
     const words = ['test', '--', '--project', 'house', 'test/programs/stopping.test.ts'];
     const run = spawn('npm', words, { cwd: repository, detached: true, stdio: 'ignore' });
     const pid = run.pid ?? 0;

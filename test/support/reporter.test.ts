@@ -42,18 +42,18 @@ async function runTests(test: string, teardown: string): Promise<Ended> {
   return { status, output: stdout + stderr, failed };
 }
 
-it('ends a run with status 3, and names its tests, where nothing failed but tests', async () => {
+it('ends a run with status 3 and the names of failed tests when only tests failed', async () => {
   const { status, output, failed } = await runTests("throw new Error('wrong')", '');
   expect([status, failed], output).toEqual([3, 'one.test.mjs\tone\n']);
 });
 
-it('ends a run with status 1 where the global teardown failed behind a test that failed', async () => {
+it('ends a run with status 1 when the global teardown failed after a failed test', async () => {
   const { status, output } = await runTests("throw new Error('wrong')", "throw new Error('does not end')");
   expect(status, output).toBe(1);
   expect(output).toContain('does not end');
 });
 
-it('ends a run with status 1 and names no test where only the global teardown failed', async () => {
+it('ends a run with status 1 and no test names when only the global teardown failed', async () => {
   const { status, output, failed } = await runTests('', "throw new Error('does not end')");
   expect([status, failed], output).toEqual([1, null]);
 });

@@ -9,7 +9,7 @@ const noSuite = (): boolean => false;
 const vllm = { VLLM_BIN: process.execPath, VLLM_MODEL: '/' };
 
 describe('the plan of the suites', () => {
-  it('names a suite that is left out, and why', () => {
+  it('names a suite that is left out, with the reason', () => {
     expect(planSuites({}, everySuite).notes).toContain('left out: vllm (VLLM_BIN and VLLM_MODEL are not set)');
     expect(planSuites({ ...vllm, VLLM_MODEL: '' }, everySuite).notes).toContain(
       'left out: vllm (VLLM_MODEL is not set)',
@@ -28,17 +28,17 @@ describe('the plan of the suites', () => {
     ]);
   });
 
-  it('fails for a required suite that nobody knows', () => {
+  it('fails for an unknown required suite', () => {
     expect(planSuites({ TEST_REQUIRE: 'vlm' }, noSuite).problems).toEqual([
       expect.stringMatching(/^TEST_REQUIRE names an unknown suite: vlm \(known: .*\bvllm, redis\b.*\)$/),
     ]);
   });
 
-  it('fails for a required suite that has tests, but nothing that says when they can run', () => {
+  it('fails for a required suite with tests and without a condition to run them', () => {
     expect(planSuites({ TEST_REQUIRE: 'browser' }, everySuite).problems).toHaveLength(1);
   });
 
-  it('says of a required suite without tests that there is nothing to run', () => {
+  it('reports that a required suite without tests has nothing to run', () => {
     expect(planSuites({ TEST_REQUIRE: 'browser, docker' }, noSuite)).toEqual({
       run: [],
       notes: [
@@ -49,7 +49,7 @@ describe('the plan of the suites', () => {
     });
   });
 
-  it('runs what the machine can', () => {
+  it('runs every suite that the machine supports', () => {
     expect(planSuites({ ...vllm, TEST_REQUIRE: 'vllm' }, (name) => name === 'vllm')).toEqual({
       run: ['vllm'],
       notes: [],
@@ -58,7 +58,7 @@ describe('the plan of the suites', () => {
   });
 });
 
-it('the files that begin first are there', () => {
+it('finds every file of the list of longest tests', () => {
   const root = new URL('../..', import.meta.url).pathname;
   expect(longest.filter((path) => !existsSync(`${root}${path}`))).toEqual([]);
 });
