@@ -57,9 +57,9 @@ const rows: readonly Row[] = [
   ['delete', 'DELETE', '', null, [401, 404, 403, 403, 204, 404, 204]],
 ];
 
-describe.each(rows)('to %s', (...[, method, path, body, statuses]) => {
+describe.each(rows)('a request to %s', (...[, method, path, body, statuses]) => {
   it.each(callers.map((caller, index) => [caller, statuses[index]] as const))(
-    'returns to %s the status %i',
+    'answers the caller "%s" with %i',
     async (caller, status) => {
       const cluster = await makeCluster(api(), { organization_id: mine.id });
       const options = { key: keys[caller] ?? null, method, ...(body !== null && { body }) };
@@ -81,7 +81,7 @@ describe('POST /v1/clusters', () => {
     ['an operator', 201],
     ['an operator’s inference key', 403],
     ['an operator’s provisioner', 201],
-  ])('%s gets %i', async (caller, status) => {
+  ])('answers the caller "%s" with %i', async (caller, status) => {
     const body = { name: newName(), organization_id: mine.id };
     expect((await api().ask('/v1/clusters', { key: keys[caller] ?? null, body })).status).toBe(status);
   });

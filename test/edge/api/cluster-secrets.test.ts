@@ -104,7 +104,7 @@ describe('the private key of a cluster', () => {
   });
 });
 
-describe('without the platform key', () => {
+describe('a gateway without the platform key', () => {
   it('rejects creating clusters and rotating keys with a clear error, and serves everything else', async () => {
     const cluster = await makeCluster(api());
     expect(statSync(keyFile()).mode & 0o777).toBe(0o600);

@@ -137,7 +137,7 @@ describe('access rights for keys', () => {
     }
   });
 
-  it.each(roleRows)('do not hide unknown query parameters, whose error lists the known ones: $route', async (row) => {
+  it.each(roleRows)('return 400 with the allowed query parameters for an unknown one: $route', async (row) => {
     const answer = await send(row, bench.gateway.key, operatorsId, '?organisation_id=x');
     const text = await answer.text();
     expect(answer.status, text).toBe(row.isOpenai === true ? row.status : 400);
