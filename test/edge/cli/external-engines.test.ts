@@ -107,7 +107,7 @@ describe('a command for an external engine', () => {
   });
 });
 
-describe('an external engine that refuses requests', () => {
+describe('an external engine that rejects requests', () => {
   it.each([
     [404, 'check upstream_model'],
     [401, 'check api_key_env'],
