@@ -11,7 +11,7 @@ const lasting = ['src/base/redis/connect-redis.ts'];
 
 const check = (text: string): string[] => findOldClosures([{ path: 'src/a.ts', text }]);
 
-describe('the check for functions that V8 promotes to the old generation', () => {
+describe('the check for functions that V8 allocates in the old generation', () => {
   it('fails without files', () => {
     expect(findOldClosures([])).toEqual(['no files were checked']);
   });
