@@ -74,6 +74,28 @@ describe('slots shared by names', () => {
     expect(began).toEqual(['a', 'a', 'b', 'c', 'a', 'b', 'd', 'a']);
   });
 
+  it('treats a name whose work was rejected as a new name', async () => {
+    const { start, began, endOldest } = createWork({ atOnceMax: 1, waitingMax: 1 });
+    void start('a');
+    void start('a');
+    await expect(start('rejected')).rejects.toThrow(NoSlotError);
+    await endOldest();
+    void start('b', true);
+    void start('rejected', true);
+    await endOldest();
+    expect(began).toEqual(['a', 'a', 'b']);
+  });
+
+  it('treats a name whose work waited too long as a new name', async () => {
+    const { start, began, endOldest } = createWork({ atOnceMax: 1, waitMsMax: 10 });
+    void start('a');
+    await expect(start('late')).rejects.toThrow(NoSlotError);
+    void start('b', true);
+    void start('late', true);
+    await endOldest();
+    expect(began).toEqual(['a', 'b']);
+  });
+
   it('rejects no work that has begun', async () => {
     const { start, began, endOldest } = createWork({ waitingPerNameMax: 0, waitingMax: 0, waitMsMax: 1 });
     void start('a');

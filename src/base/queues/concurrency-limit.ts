@@ -46,7 +46,7 @@ interface Line {
  */
 export class ConcurrencyLimit {
   readonly #bounds: Required<ConcurrencyBounds>;
-  /** Lines in the order of their last slot, the latest last. */
+  /** Lines of names with running or waiting work, in the order of their last slot, the latest last. */
   readonly #lines = new Map<string, Line>();
   #running = 0;
   #waiting = 0;
@@ -62,9 +62,8 @@ export class ConcurrencyLimit {
    */
   async take(name: string, { isBegun = false }: SlotOptions = {}): Promise<() => void> {
     const line = this.#lines.get(name) ?? { running: 0, waiting: [] };
-    this.#lines.set(name, line);
     if (this.#mayRun(line)) this.#begin(name, line);
-    else await this.#wait(line, isBegun);
+    else await this.#wait(name, line, isBegun);
     return () => this.#end(name, line);
   }
 
@@ -89,13 +88,14 @@ export class ConcurrencyLimit {
     this.#lines.set(name, line);
   }
 
-  #wait(line: Line, isBegun: boolean): Promise<void> {
+  #wait(name: string, line: Line, isBegun: boolean): Promise<void> {
     const { waitingMax, waitingPerNameMax, waitMsMax } = this.#bounds;
     if (!isBegun) {
       if (line.waiting.filter((other) => !other.isBegun).length >= waitingPerNameMax) throw new TooManyWaitError();
       if (this.#waiting >= waitingMax) throw new NoSlotError();
       this.#waiting += 1;
     }
+    this.#lines.set(name, line);
     return new Promise((resolve, reject) => {
       const waiting: Waiting = {
         isBegun,
@@ -108,6 +108,7 @@ export class ConcurrencyLimit {
       const giveUp = (): void => {
         line.waiting.splice(line.waiting.indexOf(waiting), 1);
         this.#waiting -= 1;
+        this.#forgetIdle(name, line);
         reject(this.#bounds.atOnceMax === Infinity ? new TooManyWaitError() : new NoSlotError());
       };
       const timer = isBegun || waitMsMax === Infinity ? undefined : setTimeout(giveUp, waitMsMax);
@@ -124,7 +125,11 @@ export class ConcurrencyLimit {
       this.#begin(next.name, next.line);
       next.line.waiting.shift()?.begin();
     }
-    if (line.running === 0 && line.waiting.length === 0) this.#lines.delete(name);
+    this.#forgetIdle(name, line);
+  }
+
+  #forgetIdle(name: string, { running, waiting }: Line): void {
+    if (running === 0 && waiting.length === 0) this.#lines.delete(name);
   }
 
   /** Returns the line that gets a free slot: where slots are not shared, only the line that freed it. */
