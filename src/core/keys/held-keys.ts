@@ -1,8 +1,26 @@
 import { and, desc, eq, isNull, lt, or, type SQL } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/database/database.ts';
+import type { Author } from '#core/audit/audit.ts';
+import type { HoldingOptions } from './after-commit.ts';
 import type { KeyRow } from './api-key.ts';
-import { type KeyRef, type NewUserKey, withStatus } from './key-rows.ts';
+import { makeKey, type NewUserKey } from './create.ts';
+import { type KeyRef, withStatus } from './key-rows.ts';
 import { apiKeys } from './schema.ts';
+
+export const heldUnusedMs = 30 * 86_400_000;
+
+export async function holdKey(input: NewUserKey, author: Author, options: HoldingOptions): Promise<KeyRow> {
+  const { db, clock, accounts, inside } = options;
+  const known = await selectHeldKey(db.orm, input, new Date(clock.now()));
+  if (known !== null) return known;
+  return db.orm.transaction(async (tx) => {
+    // The organization's row is locked: of two simultaneous calls, the second finds the key that the first created.
+    await accounts.lockOrganization(tx, input.organizationId);
+    const made = await selectHeldKey(tx, input, new Date(clock.now()));
+    // The secret is thrown away: nobody calls with it.
+    return made ?? (await makeKey(inside(tx), input, author, { ...options, held: true })).row;
+  });
+}
 
 /** Identifies a key that the gateway itself uses for a user. */
 export type HeldBy = Pick<NewUserKey, 'organizationId' | 'projectId' | 'userId' | 'name'>;

@@ -3,24 +3,12 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
+import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
+import { ChangeWatch } from './change-watch.ts';
+import { createKeyChanges } from './changes.ts';
+import type { CreatedKey, NewKey, NewUserKey } from './create.ts';
 import { tellExpiring, type TellExpiring } from './expiring.ts';
 import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
-import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
-import { type CreatedKey, createKeyChanges } from './changes.ts';
-import {
-  countActiveKeys,
-  type KeyHolder,
-  type KeyListing,
-  type KeyPatch,
-  type KeyRef,
-  type NewKey,
-  type NewUserKey,
-  selectKey,
-  selectKeyIdsOf,
-  selectKeys,
-  selectKeysById,
-  selectKeyUsers,
-} from './key-rows.ts';
 import {
   type ChangeListener,
   createKeyEvents,
@@ -29,18 +17,23 @@ import {
   type SecretListener,
   type StopListener,
 } from './key-events.ts';
+import { type KeyRef, selectKey, selectKeysById } from './key-rows.ts';
 import { createLastUse } from './last-use.ts';
-import { ChangeWatch } from './change-watch.ts';
-import { readRevokedSecrets, type Rotation } from './rotation.ts';
-import { createVerifier, type KeyRejection, type Verifier } from './verifier.ts';
+import { countActiveKeys, type KeyListing, selectKeyIdsOf, selectKeys, selectKeyUsers } from './list.ts';
+import type { KeyHolder } from './revoke.ts';
+import { readRevokedSecrets, type Rotation } from './rotate.ts';
+import type { KeyPatch } from './update.ts';
+import { createVerifier, type KeyRejection, type Verifier } from './verify.ts';
 
 export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus, type KeyToggles } from './api-key.ts';
 export type { ExpiringKey } from './expiring.ts';
-export type { CreatedKey } from './changes.ts';
+export type { CreatedKey, KeyExpiry, KeyOwner, NewKey, NewKeyFields } from './create.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
-export type { KeyExpiry, KeyListing, KeyOwner, KeyPatch, KeyRef, NewKey, NewKeyFields } from './key-rows.ts';
+export type { KeyListing } from './list.ts';
+export type { KeyPatch } from './update.ts';
+export type { KeyRef } from './key-rows.ts';
 export type { KeyChange, OrganizationStop, SecretEnd } from './key-events.ts';
-export type { KeyRejection } from './verifier.ts';
+export type { KeyRejection } from './verify.ts';
 export {
   type BootstrapResult,
   createOrganizations,
@@ -52,7 +45,7 @@ export { createServiceAccountSetup, keyOfAccount, type ServiceAccountSetup } fro
 export { createMembers, type Members } from './members.ts';
 export { holdsSecret } from './secret.ts';
 export { changesKnownMs, changesLookMs } from './change-watch.ts';
-export { type Recovery, recoverPlatformKey } from './recovery.ts';
+export { recoverPlatformKey, type Recovery } from './recover.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
 /** Selects every key that ever existed, with its organization. */
@@ -206,7 +199,7 @@ export interface KeysOptions {
 const readsMax = 10;
 
 /** Reads and applies rows. Reads again if another change was applied in the meantime, which may be newer. */
-async function takeOver<T>(
+export async function takeOver<T>(
   { taken }: Pick<Verifier, 'taken'>,
   read: () => Promise<readonly T[]>,
   learn: (row: T) => void,

@@ -4,13 +4,15 @@ import {
   type Accounts,
   hashPassword,
   type Organization,
+  type OrganizationMade,
   type OrganizationPatch,
   readAdminSignIns,
   verifyPassword,
 } from '#core/accounts/accounts.ts';
 import { type Author, systemAuthor } from '#core/audit/audit.ts';
-import { firstKeyOf } from './defaults.ts';
-import { isActiveSecret } from './key-rows.ts';
+import type { NewKey } from './create.ts';
+import { defaultKeyToggles } from './defaults.ts';
+import { isActiveSecret } from './verify.ts';
 import type { KeyChanges } from './changes.ts';
 
 export interface OpenedOrganization {
@@ -139,5 +141,20 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
       await Promise.all([keys.organizationChanged(closed.organization), closed.tell()]);
       return closed.organization;
     },
+  };
+}
+
+/** Returns the management key that a new organization starts with; it acts for the owner. */
+function firstKeyOf({ organization, project, ownerId }: OrganizationMade): NewKey {
+  return {
+    organizationId: organization.id,
+    projectId: project.id,
+    userId: ownerId,
+    name: 'Management key',
+    scope: 'management',
+    expires: null,
+    limits: {},
+    toggles: defaultKeyToggles,
+    models: null,
   };
 }

@@ -1,9 +1,9 @@
 import type { Db } from '#base/database/database.ts';
 import type { Accounts, ServiceAccount } from '#core/accounts/accounts.ts';
 import type { Author } from '#core/audit/audit.ts';
-import type { CreatedKey, KeyChanges } from './changes.ts';
+import type { KeyChanges } from './changes.ts';
 import { defaultKeyToggles } from './defaults.ts';
-import type { KeyExpiry, NewKey } from './key-rows.ts';
+import type { CreatedKey, KeyExpiry, NewKey } from './create.ts';
 
 export interface NewServiceAccount {
   readonly organizationId: string;

@@ -1,5 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
-import { eq } from 'drizzle-orm';
+import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
@@ -13,8 +13,27 @@ import {
 } from '#base/queues/queues.ts';
 import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import { type ApiKey, type KeyRecord, type KeyRow, keyStatus, toApiKey, toKeyRecord } from './api-key.ts';
+import { keyWithHash } from './key-rows.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
-import { digestSecret, isWellFormedSecret } from './secret.ts';
+import { digestSecret, hashSecret, isWellFormedSecret } from './secret.ts';
+
+/** True if a secret belongs to a key that is neither revoked nor expired, by the database's clock. */
+export async function isActiveSecret(db: Db, secret: string): Promise<boolean> {
+  const hash = hashSecret(secret);
+  const works = and(eq(formerSecrets.secretHash, hash), gt(formerSecrets.endsAt, sql`now()`));
+  const former = db.orm.select({ id: formerSecrets.keyId }).from(formerSecrets).where(works);
+  const rows = await db.orm
+    .select({ id: apiKeys.id })
+    .from(apiKeys)
+    .where(
+      and(
+        or(keyWithHash(hash), inArray(apiKeys.id, former)),
+        isNull(apiKeys.revokedAt),
+        or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, sql`now()`)),
+      ),
+    );
+  return rows.length > 0;
+}
 
 /** A key in memory, with the hash that a secret is compared to. */
 interface KnownKey {
@@ -93,10 +112,14 @@ export interface VerifierOptions {
 }
 
 const staleMsDefault = 300_000;
+
 /** Milliseconds after which a lookup fails: a silently lost connection may never answer. */
 const lookUpTimeoutMs = 5000;
+
 const cacheEntriesMax = 10_000;
+
 const cacheRefreshAfterMs = 30_000;
+
 /** Bounds on simultaneous lookups: anybody can invent keys, and the database's connections are for real ones. */
 const lookUpBounds = { atOncePerNameMax: 3, waitingPerNameMax: 1000 };
 

@@ -1,12 +1,30 @@
+import { and, eq, inArray } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
-import { listPlatformAdmins } from '#core/accounts/accounts.ts';
+import { listPlatformAdmins, type Scope } from '#core/accounts/accounts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
-import { type KeyRecord, toKeyRecord } from './api-key.ts';
+import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
+import { insertKey } from './create.ts';
 import { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
 import { holdNewKeys } from './key-requirements.ts';
-import { insertKey, keyOf, revokeKey, selectActiveKeysOf } from './key-rows.ts';
+import { type ChangeContext, keyOf, withStatus } from './key-rows.ts';
+import { oldestFirst } from './list.ts';
+import { revokeKey } from './revoke.ts';
+import { apiKeys } from './schema.ts';
 import { makeSecret } from './secret.ts';
+
+/** Returns active keys of these users with a scope, oldest first. */
+export async function selectActiveKeysOf(
+  { tx, now }: Pick<ChangeContext, 'tx' | 'now'>,
+  userIds: readonly string[],
+  scope: Scope,
+): Promise<KeyRow[]> {
+  return tx
+    .select()
+    .from(apiKeys)
+    .where(and(inArray(apiKeys.userId, [...userIds]), eq(apiKeys.scope, scope), withStatus('active', now)))
+    .orderBy(...oldestFirst);
+}
 
 /**
  * Recovery for an operator who lost the platform administrator's last key: creates a new one directly in the database.

@@ -1,10 +1,10 @@
-import { and, count, eq, gt, inArray, isNotNull, isNull, lt, max } from 'drizzle-orm';
+import { and, count, eq, gt, inArray, isNotNull, lt } from 'drizzle-orm';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { type KeyRow, keyStatus, toKeyRecord } from './api-key.ts';
-import { type LimitCheck, requireActiveAuthor, requireOpen, shareNewKeys } from './key-requirements.ts';
 import type { SecretEnd } from './key-events.ts';
+import { type LimitCheck, requireActiveAuthor, requireOpen, shareNewKeys } from './key-requirements.ts';
 import { type ChangeContext, keyOf, type KeyRef, recordKeyChange } from './key-rows.ts';
 import { apiKeys, formerSecrets } from './schema.ts';
 import { makeSecret } from './secret.ts';
@@ -33,6 +33,7 @@ export interface RotatedKey {
 
 /** Former secrets per key that may be valid at once. */
 const formerMax = 8;
+
 /** Milliseconds for which an ended secret is still stored, and so distinguished from one that never existed. */
 const endedKeptMs = 30 * 86_400_000;
 
@@ -107,41 +108,6 @@ async function keepFormer(
     throw new AppError('conflict', { message });
   }
   await tx.insert(formerSecrets).values({ secretHash, keyId: id, endsAt, revokedAt });
-}
-
-/**
- * Ends a leaked former secret; the key and its current secret stay valid.
- * @returns the key's row, with `changed` false if the secret had ended before; null if it is no former secret
- */
-export async function endFormerSecret(
-  context: ChangeContext,
-  secretHash: Buffer,
-  author: Author,
-): Promise<{ readonly row: KeyRow; readonly changed: boolean } | null> {
-  const { tx, now } = context;
-  const [former] = await tx.select().from(formerSecrets).where(eq(formerSecrets.secretHash, secretHash));
-  if (former === undefined) return null;
-  const ofKey = eq(apiKeys.id, former.keyId);
-  const [before] = await tx.select().from(apiKeys).where(ofKey).for('update');
-  if (before === undefined) return null;
-  const isIt = eq(formerSecrets.secretHash, secretHash);
-  // Also if its grace period was over: requests that started with the secret before may still run.
-  await tx
-    .update(formerSecrets)
-    .set({ revokedAt: now })
-    .where(and(isIt, isNull(formerSecrets.revokedAt)));
-  const working = and(isIt, gt(formerSecrets.endsAt, now));
-  const ended = await tx.update(formerSecrets).set({ endsAt: now }).where(working).returning();
-  if (ended.length === 0 || before.revokedAt !== null) return { row: before, changed: false };
-  const [last] = await tx
-    .select({ endsAt: max(formerSecrets.endsAt) })
-    .from(formerSecrets)
-    .where(eq(formerSecrets.keyId, former.keyId));
-  const change = { formerSecretsEndAt: last?.endsAt ?? now };
-  const [after] = await tx.update(apiKeys).set(change).where(ofKey).returning();
-  if (after === undefined) throw new Error('a locked row was not updated');
-  await recordKeyChange(context, 'api_key.reported', { before, after }, author);
-  return { row: after, changed: true };
 }
 
 /** Returns the former secrets of these keys that were ended permanently. */
