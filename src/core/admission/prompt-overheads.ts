@@ -2,9 +2,9 @@ import type { RequestSize } from '#core/admission/contract/contract.ts';
 
 /**
  * Tokens that models add to each prompt beyond the bytes of the request: chat templates with a preamble, system prompts
- * of the engine. Each route has its own value, since text completions have no template. Each count of an engine updates
- * it, and the maximum is kept until the process ends. So it only raises the wanted hold of a request, and rejects
- * nothing.
+ * of the engine. Each route has its own value, since text completions have no template, and each organization, since
+ * templates may expand what a request has. Each count of an engine updates it, and the maximum is kept until the process
+ * ends. It raises the wanted hold of later requests.
  */
 export interface PromptOverheads {
   /** Returns the tokens per prompt; 0 while no count was higher than its request's bytes. */
@@ -14,15 +14,19 @@ export interface PromptOverheads {
 }
 
 export interface AskedRoute {
+  readonly organizationId: string;
   /** Catalog id. */
   readonly model: string;
   /** Path of the endpoint. */
   readonly route: string;
 }
 
+/** Values kept; the oldest is forgotten first. */
+const knownMax = 100_000;
+
 export function createPromptOverheads(): PromptOverheads {
   const known = new Map<string, number>();
-  const keyOf = ({ model, route }: AskedRoute): string => `${route} ${model}`;
+  const keyOf = ({ organizationId, model, route }: AskedRoute): string => `${organizationId} ${route} ${model}`;
   const of = (asked: AskedRoute): number => known.get(keyOf(asked)) ?? 0;
   return {
     of,
@@ -31,7 +35,10 @@ export function createPromptOverheads(): PromptOverheads {
       const bytes = inputs === 'pairs' ? bodyBytes * contexts : bodyBytes;
       const overhead = Math.ceil((promptTokens - bytes) / contexts);
       const isPossible = isBoundByBytes && promptTokens <= contexts * contextLength;
-      if (isPossible && overhead > of(asked)) known.set(keyOf(asked), overhead);
+      if (!isPossible || overhead <= of(asked)) return;
+      known.set(keyOf(asked), overhead);
+      const [oldest] = known.keys();
+      if (known.size > knownMax && oldest !== undefined) known.delete(oldest);
     },
   };
 }

@@ -37,7 +37,11 @@ function learnOverhead(
   { usage, usageSource }: Outcome,
 ): void {
   if (usageSource !== 'engine' || isFilledUp(request.fields)) return;
-  overheads.learn({ model: request.model.id, route: endpoint.path }, grant.size, usage.inputTokens);
+  overheads.learn(
+    { organizationId: request.caller.organizationId, model: request.model.id, route: endpoint.path },
+    grant.size,
+    usage.inputTokens,
+  );
 }
 
 /** Logs a fault once per engine until the gateway restarts: all answers of an engine are alike. */

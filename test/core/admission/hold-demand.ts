@@ -30,6 +30,7 @@ export const demandFor = (requestId: string, model: string, perToken: bigint, fo
     prompts: 1,
     choices: 1,
     turns: 1,
+    turnsPossible: 1,
     outputTokensAsked: 1000,
     isLimitKept: true,
     outputTokensDefault: null,

@@ -8,6 +8,7 @@ import {
   openaiUsage,
   usageOf,
 } from '#core/metering/metering.ts';
+import { responsesUsage, shownUsage } from '#core/metering/meters/shown-usage.ts';
 import { knownUsage } from './known-usage.ts';
 
 interface Recording {
@@ -32,6 +33,49 @@ const answers = ['forced-usage', 'usage-on-request', 'aborted-by-id', 'embedding
 );
 const streams = answers.filter(({ text }) => /\[DONE\]|message_stop/.test(text));
 const jsons = answers.filter(({ text }) => text.startsWith('{'));
+
+const bill = { inputTokens: 1000, cachedTokens: 900, outputTokens: 5, reasoningTokens: 0 };
+
+describe('the usage shown for a bill', () => {
+  it('has the cached tokens that are billed, also when an earlier count had them', () => {
+    const own = '{"prompt_tokens":1000,"completion_tokens":5,"total_tokens":1005,"prompt_tokens_details":null}';
+    const shown = (usage: typeof bill): unknown => JSON.parse(shownUsage(own, { usage, costText: null }, openaiUsage));
+    expect(shown(bill)).toMatchObject({ prompt_tokens: 1000, prompt_tokens_details: { cached_tokens: 900 } });
+    expect(shownUsage(own, { usage: { ...bill, cachedTokens: 0 }, costText: null }, openaiUsage)).toBe(own);
+  });
+
+  it('has no cached tokens that are not billed', () => {
+    const own =
+      '{"input_tokens":1000,"output_tokens":5,"total_tokens":1005,"input_tokens_details":{"cached_tokens":7}}';
+    const shown = shownUsage(own, { usage: { ...bill, cachedTokens: 0 }, costText: null }, responsesUsage);
+    expect(JSON.parse(shown)).toMatchObject({ input_tokens: 1000, input_tokens_details: { cached_tokens: 0 } });
+  });
+
+  it('leaves out what an earlier event of a message counted as written to the cache', () => {
+    const usage = { ...bill, inputTokens: 510, cachedTokens: 0 };
+    const shown = shownUsage('', { usage, costText: null }, messagesUsage, { cache_creation_input_tokens: 500 });
+    expect(JSON.parse(shown)).toMatchObject({ input_tokens: 10, output_tokens: 5 });
+  });
+
+  it.each([null, '0.25'])('has no cost of an upstream, with the cost %s', (costText) => {
+    const own = '{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"cost":9,"cost_details":{"upstream":9}}';
+    for (const usage of [null, { ...bill, inputTokens: 1, cachedTokens: 0, outputTokens: 1 }]) {
+      const shown = JSON.parse(shownUsage(own, { usage, costText }, openaiUsage)) as object;
+      const tokens = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 };
+      expect(shown).toEqual(costText === null ? tokens : { ...tokens, cost: 0.25 });
+    }
+  });
+});
+
+it('counts all text in the arguments of a tool, whatever their names', () => {
+  const use = { type: 'tool_use', id: 't', name: 'f', input: { result: 'x'.repeat(4000) } };
+  const metered = meterJson(JSON.stringify({ id: 'm', content: [use], stop_reason: 'tool_use' }), {
+    rename: null,
+    form: messagesUsage,
+    made: 'content',
+  });
+  expect(metered.ok && metered.seen.text.tokens).toBeGreaterThan(1000);
+});
 
 describe('the usage of vLLM answers', () => {
   it('has recordings', () => {

@@ -327,11 +327,11 @@ describe('the stream meter', () => {
     expect(meter.lastFrames({ usage: null, costText: '0.5' })).toBe(count(2).replace('2}', '2,"cost":0.5}'));
   });
 
-  it('replaces a cost set by the engine', () => {
+  it('replaces a cost set by the engine, and removes its details', () => {
     const meter = createStreamMeter({ ...silent, wantsUsage: true });
     meter.feed('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":9,"cost_details":{"cost":7}}}\n\n');
     const out = meter.lastFrames({ usage: null, costText: '0.5' });
-    expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5,"cost_details":{"cost":7}}}\n\n');
+    expect(out).toBe('data: {"choices":[],"usage":{"prompt_tokens":1,"cost":0.5}}\n\n');
   });
 
   it('keeps comments and frames of other events, without an empty line when there is no data', () => {

@@ -62,6 +62,12 @@ const rows: readonly Row[] = [
     complete,
     [9, 4, 'last_seen', 'absent'],
   ],
+  [
+    'a total beside which no output was counted',
+    { last: { ...count(100, null), isTotal: true }, text: text(20) },
+    complete,
+    [80, 20, 'counted', 'absent'],
+  ],
   ['a last count of zeros before the first token', { last: count(0, 0) }, left, [0, 0, 'engine', null]],
 ];
 
@@ -76,6 +82,7 @@ describe('the usage of a request', () => {
     ['a count of the prompt alone', count(10, null), complete, [10, 'engine', null]],
     ['none', null, complete, [30, 'counted', 'absent']],
     ['none of one that was left', null, left, [0, 'none', null]],
+    ['a total', { ...count(10, null), isTotal: true }, complete, [10, 'engine', null]],
     ['zeros', count(0, 0), complete, [30, 'counted', 'lower']],
     ['no figure', count(null, null), complete, [30, 'counted', 'absent']],
   ])(

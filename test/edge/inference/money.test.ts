@@ -113,6 +113,7 @@ describe('a small wallet', () => {
 
   it.each([
     ['gathers its tokens into few frames', { stream_interval: 100_000 }],
+    ['may call a tool', { tools: [{ type: 'function', function: { name: 'show', parameters: { type: 'object' } } }] }],
     ['hides its reasoning', { include_reasoning: false, standin: { reasoning_tokens: 7900, output_tokens: 8000 } }],
   ])('is not overdrawn by a stream that %s', async (_, fields) => {
     const { key } = await openOrganization(bench.gateway, '0.001');

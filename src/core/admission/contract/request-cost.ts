@@ -43,6 +43,8 @@ export interface RequestSize {
   readonly choices: number;
   /** Number of times that its engine may read its prompts and answer: more than one if the engine runs tools itself. */
   readonly turns: number;
+  /** The same if the engine may run tools that the request does not name: it is billed for them, and not held for. */
+  readonly turnsPossible: number;
   /** Output tokens per choice that the request asks for; null if it names no limit. */
   readonly outputTokensAsked: number | null;
   /**
@@ -191,17 +193,38 @@ export function costBounds({
   const cappedTo = capPicoUsd === null ? null : capOutput(size, price, capPicoUsd, outputTokens);
   if (cappedTo !== null && typeof cappedTo === 'object') return cappedTo;
   const choices = BigInt(size.choices * size.prompts);
-  const ceiling = {
-    promptTokens: BigInt(size.turns * promptTokensMost(size)),
-    outputTokens: BigInt(size.turns) * choices * BigInt(outputTokens),
-    capPicoUsd,
-  };
+  const ceiling = ceilingOf(size, outputTokens, capPicoUsd);
   const request = { promptTokensMax: BigInt(promptTokensHeld(size, 0)), choices, price };
   const promptTokensWanted = BigInt(promptTokensHeld(size, size.overheadTokens));
   const outputTokensHeld = cappedTo ?? outputTokens;
   const outputTokensLeast = Math.min(isWhole ? (size.outputTokensAsked ?? 1) : 1, outputTokensHeld);
   const limits = { outputTokens: outputTokensHeld, outputTokensLeast, cappedTo };
   return { ok: true, request, promptTokensWanted, ...limits, extends: follows, ceiling };
+}
+
+/** True if a request only reads its inputs, as embeddings do. */
+const onlyReads = ({ outputTokensAsked, outputTokensDefault }: RequestSize): boolean =>
+  outputTokensAsked === null && outputTokensDefault === 0;
+
+/**
+ * Returns the most tokens that an engine may count for all prompts. Engines that only read may divide a text that is
+ * longer than the context, and read both texts of a pair.
+ */
+function promptTokensCounted(size: RequestSize): number {
+  const { inputs, contexts, contextLength, bodyBytes, turnsPossible } = size;
+  if (!onlyReads(size)) return turnsPossible * promptTokensMost(size);
+  return inputs === 'pairs' ? 2 * contexts * contextLength : Math.max(promptTokensMost(size), bodyBytes);
+}
+
+function ceilingOf(size: RequestSize, outputTokens: number, capPicoUsd: bigint | null): CostCeiling {
+  const { choices, prompts, turns, turnsPossible, contextLength } = size;
+  // vLLM generates one token where none are asked for, and obeys the limit only in the first turn.
+  const perTurn = turnsPossible > turns ? contextLength : size.outputTokensAsked === 0 ? 1 : outputTokens;
+  return {
+    promptTokens: BigInt(promptTokensCounted(size)),
+    outputTokens: BigInt(turnsPossible * choices * prompts) * BigInt(perTurn),
+    capPicoUsd,
+  };
 }
 
 /** Returns the most that a request may be charged, in pico-dollars. */

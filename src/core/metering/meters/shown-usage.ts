@@ -1,4 +1,4 @@
-import { type Splice, spliceText } from '#base/json/json.ts';
+import type { Splice } from '#base/json/json.ts';
 import {
   countOf,
   type EngineCount,
@@ -8,7 +8,6 @@ import {
   parseUsage,
   type Usage,
 } from './usage.ts';
-import { costSplice } from './usage-member.ts';
 
 /** Bill of a request in the form for its answer. */
 export interface ShownBill {
@@ -24,8 +23,10 @@ export interface UsageForm {
   read(json: string): EngineCount | null;
   /** Returns the members that must equal the bill. @param known what the engine sent, an earlier event included */
   figures(usage: Usage, known: Members): Readonly<Record<string, number>>;
-  /** Returns the object for an answer whose engine sent none. */
-  whole(usage: Usage): object;
+  /** Member whose `cached_tokens` must equal the bill; null if `figures` has the cached tokens. */
+  readonly details: string | null;
+  /** Returns the object for an answer whose engine sent none. @param before counts of an earlier event */
+  whole(usage: Usage, before?: Members): object;
 }
 
 /** `usage` of chat and text completions, embeddings, rerank and score. */
@@ -36,6 +37,7 @@ export const openaiUsage: UsageForm = {
     total_tokens: inputTokens + outputTokens,
     completion_tokens: outputTokens,
   }),
+  details: 'prompt_tokens_details',
   whole: (usage) => ({
     ...openaiUsage.figures(usage, {}),
     prompt_tokens_details: { cached_tokens: usage.cachedTokens },
@@ -51,6 +53,7 @@ export const responsesUsage: UsageForm = {
     output_tokens: outputTokens,
     total_tokens: inputTokens + outputTokens,
   }),
+  details: 'input_tokens_details',
   whole: (usage) => ({
     ...responsesUsage.figures(usage, {}),
     input_tokens_details: { cached_tokens: usage.cachedTokens },
@@ -69,7 +72,8 @@ export const messagesUsage: UsageForm = {
       output_tokens: outputTokens,
     };
   },
-  whole: (usage) => messagesUsage.figures(usage, {}),
+  details: null,
+  whole: (usage, before = {}) => messagesUsage.figures(usage, before),
 };
 
 /** Place of `usage` in a text: its value, or where the member is inserted. */
@@ -112,16 +116,36 @@ export function shownUsage(
   form: UsageForm,
   before: Members = {},
 ): string {
-  const shown = usage === null ? json : billedUsage(json, usage, form, before);
+  const shown = withoutCost(usage === null ? json : billedUsage(json, usage, form, before));
   if (costText === null || !shown.startsWith('{')) return shown;
-  return spliceText(shown, [costSplice(shown, { start: 0, end: shown.length }, costText)]);
+  const isEmpty = shown.slice(1, -1).trim() === '';
+  return `${shown.slice(0, -1)}${isEmpty ? '' : ','}"cost":${costText}}`;
 }
 
 function billedUsage(json: string, usage: Usage, form: UsageForm, before: Members): string {
   const own = json.startsWith('{') ? parseObject(json) : null;
-  if (own === null) return JSON.stringify(form.whole(usage));
+  if (own === null) return JSON.stringify(form.whole(usage, before));
   const known = { ...before, ...own };
   const figures = form.figures(usage, known);
   const isBilled = Object.entries(figures).every(([name, tokens]) => (known[name] ?? 0) === tokens);
-  return isBilled ? json : JSON.stringify({ ...own, ...figures });
+  const details = cachedDetails(known, usage, form);
+  return isBilled && details === null ? json : JSON.stringify({ ...own, ...figures, ...details });
+}
+
+/** Returns the details with the billed cached tokens; null if the engine's are equal, or it sent none and none count. */
+function cachedDetails(known: Members, { cachedTokens }: Usage, { details }: UsageForm): Members | null {
+  if (details === null) return null;
+  const own = known[details];
+  const members: Members = typeof own === 'object' && own !== null ? (own as Members) : {};
+  return (members['cached_tokens'] ?? 0) === cachedTokens
+    ? null
+    : { [details]: { ...members, cached_tokens: cachedTokens } };
+}
+
+/** Removes what an upstream charges: clients see the gateway's cost, or none. */
+function withoutCost(json: string): string {
+  const usage = /"cost|\\u/.test(json) ? parseObject(json) : null;
+  if (usage === null || !('cost' in usage || 'cost_details' in usage)) return json;
+  const { cost: _cost, cost_details: _details, ...rest } = usage;
+  return JSON.stringify(rest);
 }

@@ -107,6 +107,8 @@ const unmade: ReadonlySet<string> = new Set([
   'tools',
   'sources',
 ]);
+/** Members that hold the arguments of a tool call, whose names the client chose: the model generated all of it. */
+const argumentMembers: ReadonlySet<string> = new Set(['input', 'arguments']);
 /** Depth limit, deeper than the arguments of a tool call. */
 const deltaDepthMax = 8;
 
@@ -181,9 +183,12 @@ function parseChunk(json: string): { readonly choices?: unknown } {
 const memberOf = (value: unknown, name: string): unknown =>
   typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 
-function madeChars(value: unknown, depth = 0): number {
+function madeChars(value: unknown, depth = 0, isArguments = false): number {
   if (typeof value === 'string') return value.length;
   if (typeof value !== 'object' || value === null || depth > deltaDepthMax) return 0;
-  const made = Object.entries(value).filter(([name]) => !unmade.has(name));
-  return made.reduce((sum, [, member]) => sum + madeChars(member, depth + 1), 0);
+  const made = Object.entries(value).filter(([name]) => isArguments || !unmade.has(name));
+  return made.reduce(
+    (sum, [name, member]) => sum + madeChars(member, depth + 1, isArguments || argumentMembers.has(name)),
+    0,
+  );
 }

@@ -1,4 +1,4 @@
-import { memberCut, scanDocument, scanObject, skipString, skipValue, type Splice } from '#base/json/json.ts';
+import { memberCut, scanDocument, skipString, skipValue, type Splice } from '#base/json/json.ts';
 
 /** Position of the top-level `usage` of a JSON text, or its absence, or `broken` for a text that is not an object. */
 export type UsageMember =
@@ -69,19 +69,6 @@ function scanUsage(object: string, offset: number): UsageMember {
     start: offset + usage.valueStart,
     end: offset + usage.valueEnd,
   };
-}
-
-/** Returns a splice that puts `cost` into the usage object of `range`, replacing one that the engine has put there. */
-export function costSplice(
-  text: string,
-  range: { readonly start: number; readonly end: number },
-  cost: string,
-): Splice {
-  const scan = scanObject(text, range.start);
-  const own = scan.ok ? scan.members.find(({ key }) => key === 'cost') : undefined;
-  if (own !== undefined) return { start: own.valueStart, end: own.valueEnd, text: cost };
-  const isEmpty = text.slice(range.start + 1, range.end - 1).trim() === '';
-  return { start: range.end - 1, end: range.end - 1, text: `${isEmpty ? '' : ','}"cost":${cost}` };
 }
 
 /** The model name that clients know, if its engine uses another one; as JSON, in latin1. */

@@ -61,7 +61,7 @@ export function usageOf(seen: Seen, terms: CountTerms, isComplete: boolean): Kno
   const output = outputOf(seen, terms);
   const { tokens: outputTokens } = output ?? none;
   const isAnswered = outputTokens > 0 || (isComplete && !terms.generates);
-  const input = inputOf(seen, isAnswered ? terms.promptTokens : 0);
+  const input = inputOf(seen, terms, { outputTokens, isAnswered });
   const { tokens: inputTokens } = input ?? none;
   const { cachedTokens, reasoningTokens } = largest(seen.last, seen.running) ?? noUsage;
   const froms = [input?.from, output?.from];
@@ -71,10 +71,23 @@ export function usageOf(seen: Seen, terms: CountTerms, isComplete: boolean): Kno
   return { usage, usageSource: isNothing ? 'none' : from, countFault: faultOf(seen, terms, isComplete, from) };
 }
 
-function inputOf({ last, running }: Seen, promptTokens: number): Figure | null {
-  const counted = engineFigure(last?.inputTokens, running?.inputTokens);
+interface Answered {
+  readonly outputTokens: number;
+  readonly isAnswered: boolean;
+}
+
+function inputOf(seen: Seen, terms: CountTerms, { outputTokens, isAnswered }: Answered): Figure | null {
+  const promptTokens = isAnswered ? terms.promptTokens : 0;
+  const counted = withoutOutput(seen, terms.generates ? outputTokens : 0);
   const isKnown = counted !== null && counted.tokens > 0;
   return isKnown || promptTokens === 0 ? counted : { tokens: promptTokens, from: 'counted' };
+}
+
+/** Returns the engine's count of the prompt; a total beside which it counted no output includes the billed output. */
+function withoutOutput({ last, running }: Seen, outputTokens: number): Figure | null {
+  const counted = engineFigure(last?.inputTokens, running?.inputTokens);
+  const isTotal = (counted?.from === 'engine' ? last : running)?.isTotal === true;
+  return counted === null || !isTotal ? counted : { ...counted, tokens: Math.max(0, counted.tokens - outputTokens) };
 }
 
 function engineFigure(last: number | null = null, running: number | null = null): Figure | null {

@@ -26,6 +26,8 @@ export interface EngineCount {
   readonly cachedTokens: number;
   readonly outputTokens: number | null;
   readonly reasoningTokens: number;
+  /** True if `inputTokens` is a total beside which no output was counted: it includes the output of an answer. */
+  readonly isTotal?: boolean;
 }
 
 /**
@@ -39,7 +41,8 @@ export function largest(a: EngineCount | null, b: EngineCount | null): EngineCou
     [a.outputTokens, a.reasoningTokens],
     [b.outputTokens, b.reasoningTokens],
   );
-  return { inputTokens, cachedTokens, outputTokens, reasoningTokens };
+  const isTotal = (a.inputTokens === inputTokens ? a : b).isTotal === true;
+  return { inputTokens, cachedTokens, outputTokens, reasoningTokens, ...(isTotal && { isTotal }) };
 }
 
 type FigureWithPart = readonly [tokens: number | null, part: number];
@@ -85,11 +88,14 @@ export function parseObject(json: string): Members | null {
 /**
  * Returns the prompt's count. If it is absent or 0, as in embeddings of some engines, returns the total minus the output.
  */
-function promptOf(value: object, output: unknown): number | null {
+function promptOf(value: object, output: unknown): Pick<EngineCount, 'inputTokens' | 'isTotal'> {
   const counted = either(value, 'prompt_tokens', 'input_tokens') ?? 0;
   const total = countOf(member(value, 'total_tokens'));
-  if (counted === 0 && total !== null && total >= partOf(output)) return total - partOf(output);
-  return countOf(either(value, 'prompt_tokens', 'input_tokens'));
+  const known = partOf(output);
+  if (counted !== 0 || total === null || total === 0 || total < known) {
+    return { inputTokens: countOf(either(value, 'prompt_tokens', 'input_tokens')) };
+  }
+  return known > 0 ? { inputTokens: total - known } : { inputTokens: total, isTotal: true };
 }
 
 /**
@@ -103,13 +109,13 @@ export function parseUsage(json: string): EngineCount | null {
   const value = parseObject(json);
   if (value === null) return null;
   const output = either(value, 'completion_tokens', 'output_tokens');
-  const inputTokens = promptOf(value, output);
+  const prompt = promptOf(value, output);
   const outputTokens = countOf(output);
   const inputDetails = either(value, 'prompt_tokens_details', 'input_tokens_details');
   const outputDetails = either(value, 'completion_tokens_details', 'output_tokens_details');
   return {
-    inputTokens,
-    cachedTokens: Math.min(inputTokens ?? 0, partOf(member(inputDetails, 'cached_tokens'))),
+    ...prompt,
+    cachedTokens: Math.min(prompt.inputTokens ?? 0, partOf(member(inputDetails, 'cached_tokens'))),
     outputTokens,
     reasoningTokens: Math.min(outputTokens ?? 0, partOf(member(outputDetails, 'reasoning_tokens'))),
   };

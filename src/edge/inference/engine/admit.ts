@@ -12,7 +12,7 @@ import { type Answer, budgetError, limitError } from '#edge/inference/answer/ans
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { capError, type Endpoint, type RequestFields } from '#edge/inference/request/request.ts';
 import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from '#edge/inference/show-limits.ts';
-import { isLimitKept } from './counted-max.ts';
+import { isLimitKept, turnsPossible } from './counted-max.ts';
 import type { PathParts } from './path-parts.ts';
 
 /**
@@ -36,6 +36,7 @@ function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: n
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,
     turns,
+    turnsPossible: turnsPossible(endpoint, model.engine, turns),
     isLimitKept: isFree || isLimitKept(request),
     outputTokensDefault: fields.outputTokensMax === null ? outputTokensDefault(endpoint, fields, model) : null,
     contextLength: model.contextLength,
@@ -63,7 +64,11 @@ export function demandOf(
     key: keyRefOf(caller),
     spender: spenderOf(caller, endUser),
     model: model.id,
-    size: sizeOf(endpoint, request, overheads.of({ model: model.id, route: endpoint.path })),
+    size: sizeOf(
+      endpoint,
+      request,
+      overheads.of({ organizationId: caller.organizationId, model: model.id, route: endpoint.path }),
+    ),
     price,
     capPicoUsd,
     extends: fields.stream && !fields.countLags,

@@ -1,6 +1,8 @@
+import type { Model } from '#core/catalog/catalog.ts';
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { valueText } from '#edge/inference/json-member.ts';
+import { type Endpoint, turnsMax } from '#edge/inference/request/request.ts';
 
 /** Tokens that models put around each text; the body has as many bytes for quotes and a comma. */
 const aroundBytes = 512;
@@ -10,23 +12,33 @@ const aroundBytes = 512;
  * for each of its choices and turns, and nothing is longer than the context.
  */
 export function countedMax({ endpoint, part }: Pick<Call, 'endpoint' | 'part'>, request: CountedRequest): CountedMost {
-  const { fields, model, turns } = request;
+  const { fields, model } = request;
   const { contextLength } = model;
+  const turns = turnsPossible(endpoint, model.engine, request.turns);
   if (endpoint.generates) {
     const sequences = fields.prompts * fields.choices * turns;
-    const limit = isLimitKept(request) ? fields.outputTokensMax : null;
+    const limit = turns === request.turns && isLimitKept(request) ? fields.outputTokensMax : null;
     const outputTokens = Math.min(limit ?? contextLength, contextLength);
     return { promptTokens: sequences * contextLength, completionTokens: sequences * outputTokens };
   }
   const texts = part?.input.count ?? (endpoint.inputs.kind === 'texts' ? fields.texts : fields.prompts);
   const bytes = (part === null ? fields.text.length : part.input.end - part.input.start) + aroundBytes;
-  // A token has at least one byte, except in media and in filled-up texts. Compared texts may be read several times.
+  // Both texts of a pair may be read, each up to the context.
+  if (endpoint.inputs.kind === 'pairs') return { promptTokens: 2 * texts * contextLength, completionTokens: 0 };
+  // A token has at least one byte, except in media and in filled-up texts. Engines may divide longer texts.
   const isBoundless = isFilledUp(fields) || fields.media.present;
-  const tokens = isBoundless || endpoint.inputs.kind === 'pairs' ? Infinity : bytes;
-  return { promptTokens: Math.min(texts * contextLength, tokens), completionTokens: 0 };
+  return { promptTokens: isBoundless ? texts * contextLength : bytes, completionTokens: 0 };
 }
 
 type CountedRequest = Pick<InferenceRequest, 'fields' | 'model' | 'turns'>;
+
+/**
+ * Returns the turns that an engine may take: an older vLLM may run tools that its server has and the request does not
+ * name.
+ */
+export function turnsPossible({ toolForm }: Endpoint, { allow }: Model['engine'], turns: number): number {
+  return toolForm === 'flat' && allow.includes('builtin_tools') ? turnsMax : turns;
+}
 
 /** True if the engine is certain to obey the output limit of a request. Otherwise the answer may fill the context. */
 export const isLimitKept = ({ fields, model, turns }: CountedRequest): boolean =>

@@ -5,9 +5,10 @@ import type { StreamMeterOptions } from '#core/metering/metering.ts';
 import type { ReplicaOutcome } from '#core/routing/routing.ts';
 import { clientLeft, type Outcome } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
-import { type InputPart, releaseBody, turnsMax } from '#edge/inference/request/request.ts';
+import { type InputPart, releaseBody } from '#edge/inference/request/request.ts';
 import { affinityOf, replicaOutcome } from './affinity.ts';
 import { cacheSaltOf } from './cache-salt.ts';
+import { turnsPossible } from './counted-max.ts';
 import { engineBody } from './engine-body.ts';
 import { type RelayJob, startRelay } from './engine-relay.ts';
 import { priorityLine, waitForOther } from './route.ts';
@@ -99,8 +100,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     requestId,
     endpoint,
     prompts: fields.prompts,
-    // An older vLLM may run tools that its server has and the request does not name.
-    turns: model.engine.allow.includes('builtin_tools') ? turnsMax : 1,
+    turns: turnsPossible(endpoint, model.engine, request.turns),
     sent: new SentRequest(endpoint, fields, model.adapter !== null, part === null ? null : part.input),
     replica,
     body: engineBody(fields, {

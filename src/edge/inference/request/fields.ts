@@ -123,10 +123,22 @@ function readIsLimitCommon(reader: BodyReader, { limitKeys: [oldest] }: RequestF
 /** Most tokens per frame with which a stream still shows in time what it generates. */
 const streamIntervalMax = 64;
 
+/** True if the answer may call a tool. */
+function mayCallTools(reader: BodyReader): boolean {
+  const tools = present(reader, 'tools') ?? present(reader, 'functions');
+  if (tools === null || (tools.valueEnd - tools.valueStart < 16 && /^\[\s*\]$/.test(valueText(reader.text, tools)))) {
+    return false;
+  }
+  const choice = present(reader, 'tool_choice');
+  return choice === null || valueText(reader.text, choice) !== '"none"';
+}
+
 /**
- * True if frames come late: vLLM's `stream_interval` gathers tokens into one frame, and hidden reasoning has no frames.
+ * True if frames come late: vLLM's `stream_interval` gathers tokens into one frame, hidden reasoning has no frames, and
+ * tool parsers may send none before the whole call is known.
  */
 function readCountLags(reader: BodyReader): boolean {
+  if (mayCallTools(reader)) return true;
   const reasoning = present(reader, 'include_reasoning');
   if (reasoning !== null && valueText(reader.text, reasoning) !== 'true') return true;
   const interval = present(reader, 'stream_interval');
