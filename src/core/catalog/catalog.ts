@@ -24,7 +24,7 @@ import {
 } from './sync.ts';
 
 export type { AdapterBases } from './adapter-bases.ts';
-export { findFlag } from '#core/catalog/files/files.ts';
+export { findFlag, givesParallelSize } from '#core/catalog/files/files.ts';
 export { fillReferences } from '#core/catalog/files/files.ts';
 export {
   type DockerHostSettings,

@@ -3,7 +3,7 @@ import { engineKindOf } from './process-command-checks.ts';
 import { parseImage, parseVolume } from './container-file-schema.ts';
 import type { TaskType } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
-import { refusedProblems, unmountedProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
+import { refusedProblems, unmountedProblems, variableProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
 /** Checks of a container's engine file that involve several fields, beyond the shape of each field. */
@@ -26,11 +26,9 @@ const ownFlags: Readonly<Record<string, string>> = {
   '--hf-token': 'remove it; set HF_TOKEN by reference under env',
 };
 
-/** Variables that Headgate sets itself, or with which Headgate could not reach or bill the engine. */
-const refusedVariables: Readonly<Record<string, string>> = {
-  VLLM_API_KEY: 'remove it; Headgate creates a key for each replica',
+/** Variables that Headgate sets itself. */
+const ownVariables: Readonly<Record<string, string>> = {
   VLLM_SERVER_DEV_MODE: 'remove it; Headgate sets it where only the gateway can connect',
-  VLLM_USE_RUST_FRONTEND: 'remove it; this front end does not report the usage that Headgate bills',
 };
 
 /** Variables that would give a container other devices than the ones assigned to it. */
@@ -55,16 +53,10 @@ function vllmProblems(engine: ContainerFile): FileProblem[] {
     ...refusedProblems(engine.args, ownFlags, 'args'),
     ...vllmFlagProblems(engine, engine.args, 'args'),
     ...unmountedProblems(engine),
-    ...variableProblems(engine, { ...refusedVariables, ...deviceVariables }),
+    ...variableProblems(engine, { ...ownVariables, ...deviceVariables }),
     ...parallelProblems(engine),
     ...sleepProblems(engine),
   ];
-}
-
-function variableProblems({ env }: ContainerFile, refused: Readonly<Record<string, string>>): FileProblem[] {
-  return Object.entries(refused).flatMap(([name, why]) =>
-    env[name] === undefined ? [] : [{ path: ['env', name], message: why }],
-  );
 }
 
 /**
@@ -97,18 +89,13 @@ const parallelFlags = {
   prefill: ['--prefill-context-parallel-size', '-pcp'],
 } as const;
 
-/** Returns the value of a vLLM option for several GPUs, in its long or short form; null if absent. */
+/** Returns the value of a vLLM option for several GPUs; null if absent. */
 function parallelSize(
   args: readonly string[],
   kind: keyof typeof parallelFlags,
 ): { index: number; size: number } | null {
-  const [long, short] = parallelFlags[kind];
-  const found = findFlag(args, long);
-  if (found !== null) return { index: found.index, size: Number(found.value) };
-  const index = args.findIndex((argument) => argument === short || argument.startsWith(`${short}=`));
-  if (index === -1) return null;
-  const value = args[index] === short ? (args[index + 1] ?? '') : (args[index] ?? '').slice(short.length + 1);
-  return { index, size: Number(value) };
+  const found = findFlag(args, ...parallelFlags[kind]);
+  return found === null ? null : { index: found.index, size: Number(found.value) };
 }
 
 /**
@@ -122,6 +109,11 @@ export function tensorParallelSize({ args, gpus, tensor_parallel_size: size }: C
 /** True if the arguments themselves set the size. */
 export function givesTensorParallelSize(args: readonly string[]): boolean {
   return parallelSize(args, 'tensor') !== null;
+}
+
+/** True if the arguments say how vLLM uses several GPUs. */
+export function givesParallelSize(args: readonly string[]): boolean {
+  return Object.values(parallelFlags).some((names) => findFlag(args, ...names) !== null);
 }
 
 function otherParallelSizes(args: readonly string[]): number {

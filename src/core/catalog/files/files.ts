@@ -28,6 +28,7 @@ export {
   type VolumeMount,
 } from './engine-definition.ts';
 export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';
+export { givesParallelSize } from './container-checks.ts';
 export { engineJsonSchema } from './engine-file-schema.ts';
 export {
   checkEngineText,

@@ -3,7 +3,7 @@ import type { EngineFile } from './engine-file-schema.ts';
 import { findFlag } from './find-flag.ts';
 import type { FileProblem } from './zod-problems.ts';
 
-/** Checks of vLLM options that keep an engine from serving, whoever starts it. From the option parser of vLLM 0.29. */
+/** Checks of vLLM options and variables that keep an engine from serving, whoever starts it. From vLLM 0.29. */
 
 type RunFile = Exclude<EngineFile, { driver: 'external' }>;
 
@@ -17,30 +17,52 @@ const refusedFlags: Readonly<Record<string, string>> = {
   '--headless': 'remove it; Headgate needs the API server',
 };
 
-/** Rejected families of options, with exceptions: a replica runs on one host, behind one address with plain HTTP. */
-const families: readonly { readonly names: RegExp; readonly but: readonly string[]; readonly why: string }[] = [
+/** Options that would spread a replica over several hosts or addresses, or make it use TLS; with their short forms. */
+const refusedFamilies: readonly {
+  readonly flags: readonly (readonly [string, ...string[]])[];
+  readonly why: string;
+}[] = [
   {
-    names: /^(--nnodes|-n|--node-rank|-r|--master-.*)$/,
-    but: [],
+    flags: [['--nnodes', '-n'], ['--node-rank', '-r'], ['--master-addr'], ['--master-port']],
     why: 'remove it; a replica runs on one host (raise replicas.max to run more replicas)',
   },
   {
-    names: /^(--data-parallel-.*|-dp.+|--dp-.*)$/,
-    but: ['--data-parallel-size', '--data-parallel-size-local', '--data-parallel-backend'],
+    flags: [
+      ['--data-parallel-rank', '-dpn'],
+      ['--data-parallel-start-rank', '-dpr'],
+      ['--data-parallel-address', '-dpa'],
+      ['--data-parallel-rpc-port', '-dpp'],
+      ['--data-parallel-hybrid-lb', '-dph'],
+      ['--data-parallel-external-lb', '-dpe'],
+      ['--data-parallel-multi-port-external-lb', '-dpm'],
+    ],
     why: 'remove it; a replica runs on one host with one address (--data-parallel-size is allowed)',
   },
   {
-    names: /^--(enable-)?ssl-.*$/,
-    but: ['--ssl-ciphers'],
+    flags: [
+      ['--ssl-keyfile'],
+      ['--ssl-certfile'],
+      ['--ssl-ca-certs'],
+      ['--ssl-cert-reqs'],
+      ['--enable-ssl-refresh'],
+      ['--no-enable-ssl-refresh'],
+    ],
     why: 'remove it; Headgate uses plain HTTP on a private network',
   },
 ];
+
+/** Variables that do the same as a rejected option. */
+const refusedVariables: Readonly<Record<string, string>> = {
+  VLLM_API_KEY: 'remove it; Headgate decides which key the engine requires',
+  VLLM_USE_RUST_FRONTEND: 'remove it; this front end does not report the usage that Headgate bills',
+};
 
 /** Reports every problem of the words that vLLM gets. @param field of the file that holds them */
 export function vllmFlagProblems(engine: RunFile, words: readonly string[], field: 'args' | 'command'): FileProblem[] {
   return [
     ...refusedProblems(words, refusedFlags, field),
     ...familyProblems(words, field),
+    ...variableProblems(engine, refusedVariables),
     ...joinedArguments(words, field),
     ...lengthProblems(engine, words, field),
     ...adapterFlagProblems(engine, words, field),
@@ -59,12 +81,18 @@ export function refusedProblems(
 }
 
 function familyProblems(words: readonly string[], field: string): FileProblem[] {
-  return words.flatMap((word, index) => {
-    if (!word.startsWith('-')) return [];
-    const name = (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
-    const family = families.find(({ names, but }) => names.test(name) && !but.includes(name));
-    return family === undefined ? [] : [{ path: [field, index], message: `${name}: ${family.why}` }];
-  });
+  return refusedFamilies.flatMap(({ flags, why }) =>
+    flags.flatMap((names) => {
+      const found = findFlag(words, ...names);
+      return found === null ? [] : [{ path: [field, found.index], message: `${names[0]}: ${why}` }];
+    }),
+  );
+}
+
+export function variableProblems({ env }: RunFile, refused: Readonly<Record<string, string>>): FileProblem[] {
+  return Object.entries(refused).flatMap(([name, why]) =>
+    env[name] === undefined ? [] : [{ path: ['env', name], message: why }],
+  );
 }
 
 /**

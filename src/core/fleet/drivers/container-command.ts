@@ -3,7 +3,7 @@ import {
   type ContainerDriverSettings,
   type EngineDefinition,
   fillReferences,
-  findFlag,
+  givesParallelSize,
 } from '#core/catalog/catalog.ts';
 import {
   missingArguments,
@@ -41,18 +41,10 @@ export function containerArguments(definition: EngineDefinition): string[] {
   if (definition.kind !== 'vllm') return [...args];
   const additions: VllmArgument[] = [...vllmArguments(definition)];
   if (port !== vllmPort) additions.push(['--port', [String(port)]]);
-  if (gpus !== null && gpus.count > 1 && !saysParallel(args)) {
+  if (gpus !== null && gpus.count > 1 && !givesParallelSize(args)) {
     additions.push(['--tensor-parallel-size', [String(gpus.count)]]);
   }
   return [...args, ...missingArguments(args, additions)];
-}
-
-/** True if the file itself says how to parallelize over its GPUs. */
-function saysParallel(args: readonly string[]): boolean {
-  const flags = ['--tensor-parallel-size', '--pipeline-parallel-size', '--data-parallel-size'];
-  return (
-    flags.some((flag) => findFlag(args, flag) !== null) || args.some((argument) => /^-(tp|pp|dp)(=|$)/.test(argument))
-  );
 }
 
 /** Bytes of /dev/shm; null keeps Docker's default. */

@@ -17,14 +17,13 @@ const switches = new Set(['--enable-force-include-usage', '--enable-prompt-token
 
 const nameOf = (word: string): string => (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
 
-/** Returns the value of the first of these options, written `--a 1` or `--a=1`; null if none is present. */
+/** Returns the value of the last of these options, written `--a 1` or `--a=1`; null if none is present. */
 export function optionValue(words: readonly string[], ...names: readonly string[]): string | null {
-  for (const [index, word] of words.entries()) {
-    if (!names.includes(nameOf(word))) continue;
-    const equals = word.indexOf('=');
-    return equals === -1 ? (words[index + 1] ?? null) : word.slice(equals + 1);
-  }
-  return null;
+  const index = words.findLastIndex((word) => names.includes(nameOf(word)));
+  const word = words[index];
+  if (word === undefined) return null;
+  const equals = word.indexOf('=');
+  return equals === -1 ? (words[index + 1] ?? null) : word.slice(equals + 1);
 }
 
 export function hasOption(words: readonly string[], ...names: readonly string[]): boolean {
