@@ -28,29 +28,39 @@ renew() {
   done
 }
 
-# Refuses where the gateway $1 was started with a file that the other arguments do not name. A file is known by its name
-# without its folder, since a clone may move. Where nothing names files, Compose finds them as it did before.
+# Prints the files that the arguments name with -f or --file, or else COMPOSE_FILE, one a line.
+named_files() {
+  named=
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -f | --file) if [ $# -gt 1 ]; then shift; fi; named=1 && printf '%s\n' "$1" ;;
+      --file=*) named=1 && printf '%s\n' "${1#--file=}" ;;
+      -f=*) named=1 && printf '%s\n' "${1#-f=}" ;;
+      -f*) named=1 && printf '%s\n' "${1#-f}" ;;
+    esac
+    shift
+  done
+  if [ -z "$named" ]; then printf '%s' "${COMPOSE_FILE:-}" | tr "${COMPOSE_PATH_SEPARATOR:-:}" '\n'; fi
+}
+
+# Fails if the other arguments do not name all files that the gateway $1 was started with, in the same order. More files
+# may be named. Files are compared by name without folder, since a clone may move. Where nothing names files, Compose
+# finds them as it did before.
 require_files_of() (
-  container=$1
-  shift
-  case " $* " in
-    *' -f'* | *' --file'*) given=" $* " ;;
-    *) given=" $(echo "${COMPOSE_FILE:-}" | tr "${COMPOSE_PATH_SEPARATOR:-:}" ' ') " ;;
-  esac
-  if [ "$given" = '  ' ]; then exit; fi
   label=com.docker.compose.project.config_files
   # The label has absolute paths with commas between them: a comma that no slash follows belongs to a path.
-  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$container" | sed 's#,/#\
+  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$1" | sed 's#,/#\
 /#g')
+  shift
   set -f
   IFS='
 '
+  set -- $(named_files "$@")
+  if [ $# = 0 ]; then exit; fi
   for path in $files; do
-    name=${path##*/}
-    case $given in
-      *[\ /=]"$name "* | *" -f$name "*) continue ;;
-    esac
-    echo "A file is missing: $path. New gateways would run without what it says." >&2
+    while [ $# -gt 0 ] && [ "${1##*/}" != "${path##*/}" ]; do shift; done
+    if [ $# -gt 0 ]; then shift && continue; fi
+    echo "A file is missing or not in its place: $path. New gateways would have other settings." >&2
     echo "Name all files that the gateways were started with, in this order:" $files >&2
     echo 'To leave a file out on purpose, use docker compose up -d, which replaces all gateways at once.' >&2
     exit 1

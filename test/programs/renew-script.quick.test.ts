@@ -128,7 +128,7 @@ describe('renew.sh', () => {
         (file) => `/srv/headgate/compose/${file}`,
       );
       const all = [...files, '/etc/headgate/own.yaml'];
-      expect(stderr).toContain('A file is missing: /srv/headgate/compose/compose.gpu.yaml.');
+      expect(stderr).toContain('A file is missing or not in its place: /srv/headgate/compose/compose.gpu.yaml.');
       expect(stderr).toContain(`in this order: ${all.join(' ')}\n`);
       expect(renew(all.map((file) => `-f ${file}`).join(' '))).toMatchObject({ status: 0 });
     },
@@ -140,6 +140,27 @@ describe('renew.sh', () => {
     const line = '--env-file compose/.env --file=compose/one.yaml --file two.yaml -p headgate';
     expect(renew(line)).toMatchObject({ status: 0 });
     expect(renew('--env-file two.yaml.env -f one.yaml -p two')).toMatchObject({ status: 1 });
+  });
+
+  it.for([
+    ['is the value of another argument', '-f one.yaml -p two.yaml'],
+    ['is the value of --env-file=', '--env-file=two.yaml -f one.yaml'],
+    ['is the value of --env-file', '--env-file two.yaml -f one.yaml'],
+    ['is a part of another path', "-f one.yaml -f 'with two.yaml and/more.yaml'"],
+    ['is named twice instead of another one', '-f two.yaml -f two.yaml'],
+    ['is out of order', '-f two.yaml -f one.yaml'],
+  ])('rejects files when the name of one %s', ([, line]) => {
+    have({ old1: true });
+    const { status, stderr, stopped } = renew(line);
+    expect({ status, stopped }).toEqual({ status: 1, stopped: [] });
+    expect(stderr).toContain('in this order: /srv/headgate/compose/one.yaml /srv/headgate/compose/two.yaml\n');
+  });
+
+  it('rejects one file for two files of the same name', () => {
+    have({ old1: true });
+    startedWith('/srv/headgate/compose.yaml', '/etc/headgate/compose.yaml');
+    expect(renew('-f compose.yaml')).toMatchObject({ status: 1, stopped: [] });
+    expect(renew('-f compose.yaml -f /etc/headgate/compose.yaml')).toMatchObject({ status: 0 });
   });
 
   it('renews when the folder of the files has a blank, and when no files are named', () => {
@@ -158,7 +179,7 @@ describe('renew.sh', () => {
     expect(renew('-f one.yaml -f two,more.yaml')).toMatchObject({ status: 0 });
     const { status, stderr } = renew('-f one.yaml');
     expect(status).toBe(1);
-    expect(stderr).toContain('A file is missing: /srv/gate,eu/compose/two,more.yaml.');
+    expect(stderr).toContain('A file is missing or not in its place: /srv/gate,eu/compose/two,more.yaml.');
   });
 
   it('renews with the files of a moved clone, and with an additional file', () => {
