@@ -47,7 +47,7 @@ export interface WorkerSlot {
   readonly sharing: SharingMode;
 }
 
-export const soleSlot: WorkerSlot = { number: 0, sharing: 'alone' };
+export const soleSlot: WorkerSlot = { number: 0, sharing: 'sole' };
 
 /** @throws ConfigError naming the file and line, or the variable, that is wrong */
 export function readDockerHosts(docker: DockerConfig, enginesDir: string): ContainerHosts {
@@ -119,7 +119,7 @@ export function createEngines(parts: EnginesParts): Fleet {
     stores: {
       shared: storeOf('containers'),
       machine:
-        sharing === 'alone'
+        sharing === 'sole'
           ? createLocalStore({ clock, goodSpecs: createGoodSpecTable({ db, scope: machine }) })
           : storeOf(machine),
     },

@@ -83,7 +83,7 @@ export interface ErrorOptions {
   readonly param?: string;
   /** Status instead of the code's own, for codes with several (upstream_error: 502, 503, 504). */
   readonly status?: number;
-  /** Waiting does not help: no Retry-After is sent, and SDKs are told not to repeat the request. */
+  /** Waiting does not help: no Retry-After is sent, and a header tells SDKs not to repeat the request. */
   readonly lasting?: boolean;
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;

@@ -137,7 +137,7 @@ export class ListPieces {
     else this.#pass(gap);
   }
 
-  /** @returns from where on the text is to be passed on */
+  /** @returns the offset from which the text is passed on */
   #readMark(text: string, from: number, at: number): number {
     const code = text.charCodeAt(at);
     const opensList = this.#gap !== null && code === OPEN_BRACKET && beginsValue.test(this.#gap);

@@ -74,7 +74,7 @@ export function mergeMetrics({ takes, charsMax }: MergeOptions): MergedMetrics {
     return { types, found: [...found.values()] };
   }
 
-  /** A family named as the samples of another one, `x_count` beside a histogram `x`, cannot be told from it. */
+  /** A family named as the samples of another one, `x_count` beside a histogram `x`, cannot be distinguished from it. */
   function isPartOfOther(name: string): boolean {
     const [, other = '', ending = ''] = /^(.*)(_bucket|_sum|_count)$/.exec(name) ?? [];
     return endings.get(families.get(other)?.type ?? '')?.includes(ending) === true;

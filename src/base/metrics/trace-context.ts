@@ -23,7 +23,7 @@ const stateBytesMax = 8192;
 /**
  * The trace that a request belongs to.
  * @returns null when there is none or it is malformed: then a new trace begins, as §3.2.2 has it, and the request goes
- *   on. A malformed `tracestate` is left out alone.
+ *   on. Only a malformed `tracestate` is left out.
  */
 export function readTraceContext({ traceparent, tracestate }: IncomingHttpHeaders): TraceContext | null {
   if (typeof traceparent !== 'string' || traceparent.length > 512) return null;

@@ -91,10 +91,10 @@ export class AnswerWatch {
 
   /**
    * Returns the answer, unless it takes too long.
-   * @param mend returns a result in place of an error that Redis answers, or throws
+   * @param recover returns a result in place of an error that Redis answers, or throws
    * @throws RedisAwayError
    */
-  wait(answer: Promise<unknown>, patience: Patience, mend: (error: unknown) => unknown): Promise<unknown> {
+  wait(answer: Promise<unknown>, patience: Patience, recover: (error: unknown) => unknown): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const all = this.#waiting[patience];
       const waiting: Waiting = { sentTick: this.#ticks[patience], reject };
@@ -107,9 +107,9 @@ export class AnswerWatch {
         (error: unknown) => {
           if (!all.delete(waiting)) return;
           try {
-            resolve(mend(error));
-          } catch (mended) {
-            reject(mended);
+            resolve(recover(error));
+          } catch (unrecovered) {
+            reject(unrecovered);
           }
         },
       );

@@ -191,7 +191,7 @@ class Worker implements BatchWorker {
     return this.#options.claims.during(claim, (_tx, row) => Promise.resolve(toBatch(row)));
   }
 
-  /** @returns the ending of the batch; 'given back' if it is to be released; null if it was released */
+  /** @returns the ending of the batch; 'given back' if it must be released; null if it was released */
   async #ask(work: Work): Promise<BatchEnding | 'given back' | null> {
     const { asking, clock, claims } = this.#options;
     const { claim } = work;

@@ -19,8 +19,8 @@ import { createTunnels } from './tunnels.ts';
 import type { Exposure, ExposureSources, ExposureStatus } from './types.ts';
 
 /**
- * Web addresses of ports that runs have opened on clusters: `https://<stack>--<cluster>.<public domain>`. The runs
- * alone determine the addresses; every gateway knows them, and polls for changes every second.
+ * Web addresses of ports that runs have opened on clusters: `https://<stack>--<cluster>.<public domain>`. Only the runs
+ * determine the addresses; every gateway knows them, and polls for changes every second.
  */
 
 export { createDoors, type Door, type Doors } from './forbidden-targets.ts';

@@ -201,9 +201,9 @@ export interface FleetOptions {
 /** Creates the engines of the gateway. Nothing runs and nothing is routed before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const { sharing = 'alone', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
+  const { sharing = 'sole', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
   const policy = { ...defaultPolicy, ...options.policy };
-  const outlives = sharing !== 'alone';
+  const outlives = sharing !== 'sole';
   const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost };
   const machine = new Map<DriverType, EngineDriver>([
     ['process', createProcessDriver({ dataDir, workingDirectory, env, log, sharing, memoryBytes })],

@@ -41,7 +41,7 @@ const endedKeptMs = 30 * 86_400_000;
  * Rotates the secret of a key; id, limits, owner and counts stay.
  * @returns null if there is no such key
  * @throws AppError conflict for a key that is not active, is used by the gateway itself, has a secret chosen by the
- *   operator, has too many former secrets, or has another secret than the caller named
+ *   operator, has too many former secrets, or has a different secret than the caller named
  */
 export async function rotateKey(
   context: ChangeContext,

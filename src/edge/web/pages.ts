@@ -62,7 +62,7 @@ export const pages = {
   badLink: {
     status: 403,
     title: 'This link does not work any more',
-    text: 'A link works once, for a minute, and for its own address alone. Ask for another one.',
+    text: 'A link works once, for one minute, and only for its own address. Request a new one.',
   },
   otherSite: {
     status: 403,

@@ -2,7 +2,7 @@ import type { ProjectLimit, Spender } from '#core/admission/contract/contract.ts
 import { reserve } from '#core/limits/limits.ts';
 
 /**
- * Tells whether Redis has a hold: `told` if it has, `telling` while the hold is on its way there, `local` if the
+ * State of a hold in Redis: `told` if it has, `telling` while the hold is on its way there, `local` if the
  * request was admitted instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
  */
 export type Standing = 'told' | 'telling' | 'local' | 'unsure';

@@ -75,7 +75,7 @@ export interface Plan {
   readonly state: LeaderState;
   readonly actions: readonly LeaderAction[];
   readonly events: readonly LeaderEvent[];
-  /** When the passage of time alone changes the plan next; Infinity if it never does. */
+  /** Next time at which the plan changes without new facts; Infinity for never. */
   readonly dueAtMs: number;
 }
 

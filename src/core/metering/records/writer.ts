@@ -173,7 +173,7 @@ class BooksWriter implements Writer {
 }
 
 /**
- * Splits records into batches. A record with a large answer to store is alone, so that nothing else waits for it with
+ * Splits records into batches. A record with a large answer to store has a batch of its own, so that nothing else waits for it with
  * locks held. Requests that had the same Idempotency-Key at different times follow each other, each beside the claims
  * of its time.
  */

@@ -50,7 +50,7 @@ const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 /**
  * Returns one page of records. Without other filters, an index by organization or key is read from its end. Any other
- * filter may match next to nothing, so the sums tell which hours and keys have matching requests.
+ * filter may match next to nothing, so the sums show which hours and keys have matching requests.
  */
 export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<RecordPage> {
   const coded = await codeFilter(sql, filter);

@@ -110,7 +110,7 @@ interface LeftState extends ReadState {
 /**
  * Returns the reason why a state is not stored. Locks the installation's state until the transaction ends: meanwhile no
  * run of the cluster is added, and none of the installation starts.
- * @returns null if the state is to be stored
+ * @returns null if the state can be stored
  */
 async function whyNotTaken(tx: TransactionSql, left: LeftState): Promise<KeepResult | null> {
   const { installationId, runId, serial, lineage } = left;

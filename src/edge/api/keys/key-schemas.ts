@@ -190,7 +190,7 @@ export const rotateKeySchema = z
       .optional()
       .openapi({
         description:
-          '`last4` of the secret to replace. If the key has another secret by now, the API returns 409 and changes ' +
+          '`last4` of the secret to replace. If the key has a different secret by now, the API returns 409 and changes ' +
           'nothing, so that a repeated request rotates once',
       }),
   })

@@ -83,7 +83,7 @@ export function hasEngineTools(path: EndpointPath, json: string): boolean {
 }
 
 /**
- * Refuses a bound of the cost: it would be kept by the output limit, which vLLM keeps to in the first turn alone.
+ * Rejects a bound of the cost: the output limit would keep it, and vLLM obeys that limit only in the first turn.
  * @throws AppError unsupported_parameter, the header in `param`
  */
 export function refuseCappedTurns(turns: number): void {

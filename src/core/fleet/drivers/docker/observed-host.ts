@@ -32,7 +32,7 @@ async function watchEvents({ api, fleetId, signal, onEvent }: EventsOptions): Pr
       stream.on('data', onEvent);
       await finished(stream, { writable: false });
     } catch {
-      // The Docker engine is unreachable, or the signal ended the stream; the next observation tells which.
+      // The Docker engine is unreachable, or the signal ended the stream; the next observation shows which.
     }
     if (signal.aborted) return;
     onEvent();

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * Reads how often the kernel killed a process because memory ran out. SIGKILL does not tell who sent it, but each
+ * Reads how often the kernel killed a process because memory ran out. SIGKILL does not name its sender, but each
  * control group counts these kills. Children are in the gateway's group.
  */
 

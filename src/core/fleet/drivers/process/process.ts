@@ -47,7 +47,7 @@ export interface ProcessDriverOptions {
  * a data folder see all children in their records, may stop each of them, and leave them running when they close. The
  * `first` of them also adopts what was left, because no other gateway runs yet.
  */
-export type SharingMode = 'alone' | 'first' | 'joining';
+export type SharingMode = 'sole' | 'first' | 'joining';
 
 const watchIntervalMs = 250;
 const boundLogsEveryTicks = 20;
@@ -63,7 +63,7 @@ const host = 'local';
  * Creates the driver that runs engines as child processes, each in its own process group. They outlive a gateway that
  * is killed, and the next gateway on the same data folder adopts them.
  */
-export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: ProcessDriverOptions): EngineDriver {
+export function createProcessDriver({ dataDir, sharing = 'sole', ...options }: ProcessDriverOptions): EngineDriver {
   const localGpus = createLocalGpus(options);
   const memoryBytes = options.memoryBytes ?? machineMemory();
   const processes: ChildProcesses = {
@@ -93,9 +93,9 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
     },
     setSpecs,
     async observe(epoch = null) {
-      processes.leads = sharing === 'alone' || epoch !== null;
+      processes.leads = sharing === 'sole' || epoch !== null;
       const found = needsGpus(specs) ? await localGpus.find() : noGpus;
-      if (sharing !== 'alone') meetOthers(processes, specs);
+      if (sharing !== 'sole') meetOthers(processes, specs);
       const children = [...processes.children.values()];
       return {
         replicas: children.map(observedOf),
@@ -126,7 +126,7 @@ export function createProcessDriver({ dataDir, sharing = 'alone', ...options }: 
       processes.onChange = listener;
     },
     async close() {
-      if (sharing === 'alone') await endChildren(processes);
+      if (sharing === 'sole') await endChildren(processes);
       if (watchTimer !== null) clearInterval(watchTimer);
       watchTimer = null;
     },
