@@ -106,7 +106,7 @@ describe('a replaced platform key', () => {
     // Sealed for the run that it was copied from, and not for this one.
     const failed = await right.becomes(waiting.id, 'FAILED');
     expect(failed).toMatchObject({ failure_code: 'RUNNER_UNAVAILABLE' });
-    expect(failed.failure_message).toMatch(/^its inputs cannot be read: A secret cannot be read: it was altered/);
+    expect(failed.failure_message).toMatch(/^its inputs cannot be read: A secret cannot be decrypted: it was changed/);
   });
 });
 
