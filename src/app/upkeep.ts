@@ -20,7 +20,7 @@ export interface UpkeepFigures {
   readonly redis: Filling | null;
   /** Reason why this gateway cannot encrypt; null where it can. */
   readonly keyTrouble: string | null;
-  /** Number of unexplained hours and models of the last reconciled hour; null on gateways without that job. */
+  /** Number of models of the last reconciled hour that differ unexplained; null while another gateway has that job. */
   readonly unexplained: number | null;
 }
 
@@ -82,7 +82,13 @@ export function createUpkeep(parts: UpkeepParts): Upkeep {
     name: 'upkeep',
     jobs: [
       { name: 'measure disk, database and Redis', everyMs: measureMs, where: 'every', run: measure },
-      { name: 'reconcile the hour before the last', everyMs: hourMs, where: 'one', run: reconcile },
+      {
+        name: 'reconcile the hour before the last',
+        everyMs: hourMs,
+        where: 'one',
+        run: reconcile,
+        forget: () => void (figures = { ...figures, unexplained: null }),
+      },
     ],
     start: () =>
       measure().catch((error: unknown) =>

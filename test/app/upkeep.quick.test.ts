@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { problemsOf, type UpkeepFigures } from '#app/upkeep.ts';
+import { createUpkeep, problemsOf, type UpkeepFigures, type UpkeepParts } from '#app/upkeep.ts';
 
 const gib = 2 ** 30;
 const well: UpkeepFigures = {
@@ -38,4 +38,18 @@ it('reports a missing platform key with the reason, and unexplained token counts
     { problem: 'platform_key_missing', text: 'The key abc is missing.' },
     { problem: 'reconcile_unexplained', text: expect.stringContaining('2 models') },
   ]);
+});
+
+it('forgets the unexplained counts once another gateway has the job that finds them', async () => {
+  const parts: unknown = {
+    clock: { now: () => 0, monotonicMs: () => 0 },
+    foundation: { accounts: { readPlatformOrganization: () => Promise.resolve(null) } },
+    gateway: { reconciler: { reconcile: () => Promise.resolve({ unexplained: 2 }) } },
+  };
+  const upkeep = createUpkeep(parts as UpkeepParts);
+  const job = upkeep.part.jobs?.find(({ where }) => where === 'one');
+  await job?.run();
+  expect(problemsOf(upkeep.figures())).toMatchObject([{ problem: 'reconcile_unexplained' }]);
+  job?.forget?.();
+  expect(problemsOf(upkeep.figures())).toEqual([]);
 });

@@ -10,6 +10,11 @@ export interface Job {
   /** Runs on every gateway, or only on the gateway that holds the job's lease. */
   readonly where: 'every' | 'one';
   readonly run: () => Promise<void>;
+  /**
+   * Forgets the figures that `run` leaves in this process. Called at the job's interval while another gateway holds the
+   * lease, whose figures are current. Only for jobs of one gateway.
+   */
+  readonly forget?: () => void;
 }
 
 export interface Jobs {
@@ -26,9 +31,10 @@ export interface JobsOptions {
 /** Runs each job at its interval. A job that is still running is not started again; a job that fails is logged. */
 export function startJobs(jobs: readonly Job[], { log, takeLease }: JobsOptions): Jobs {
   const running = new Map<string, Promise<void>>();
-  const run = async ({ name, where, run: work }: Job): Promise<void> => {
+  const run = async ({ name, where, run: work, forget }: Job): Promise<void> => {
     try {
       if (where === 'every' || (await takeLease(name))) await work();
+      else forget?.();
     } catch (error) {
       log.warn({ err: error, job: name }, 'a job failed; it runs again at its next interval');
     }

@@ -55,7 +55,7 @@ function addUpkeepGauges(metrics: Metrics, upkeep: WatchedUpkeep): void {
   );
   add(
     'headgate_reconcile_unexplained_hours',
-    'Models of the last reconciled hour whose books and engine counters differ unexplained; of gateways without that job 0',
+    'Models of the last reconciled hour whose books and engine counters differ unexplained; 0 where another gateway has that job',
     () => figures().unexplained ?? 0,
   );
 }

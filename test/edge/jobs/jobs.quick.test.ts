@@ -40,6 +40,21 @@ describe('a job', () => {
     expect(ran).not.toHaveBeenCalled();
   });
 
+  it('of one gateway forgets its figures once another gateway holds its lease, and not while the lease cannot be read', async () => {
+    let lease = (): Promise<boolean> => Promise.resolve(true);
+    let figure: number | null = null;
+    const { lines } = run(
+      { where: 'one', run: async () => void (figure = 1), forget: () => void (figure = null) },
+      () => lease(),
+    );
+    await until(() => expect(figure).toBe(1));
+    lease = () => Promise.reject(new Error('Postgres is away'));
+    await until(() => expect(lines.length).toBeGreaterThan(1));
+    expect(figure).toBe(1);
+    lease = () => Promise.resolve(false);
+    await until(() => expect(figure).toBeNull());
+  });
+
   it('does not start again while it runs, and a stop waits for its end', async () => {
     const gate = Promise.withResolvers<void>();
     open.push(() => Promise.resolve(gate.resolve()));
