@@ -52,15 +52,56 @@ tests:
               description: The replica answers its probes, so the gateway does not restart it.
 `;
 
+/** The first gateway stays, the second one stops after 30 minutes, and the third one takes its place after 35. */
+function missingTest(hasThird: boolean): string {
+  const third = `
+      - { series: 'up{job="headgate",instance="c"}', values: '_x35 1x60' }`;
+  const alert = `
+          - exp_labels: { severity: warning }
+            exp_annotations:
+              summary: "Fewer gateways run than within the last hour: 1"
+              runbook: compose/runbooks.md#headgatemissing
+              description: Docker's DNS no longer lists a stopped container, so HeadgateDown cannot name it.`;
+  return `
+rule_files: ['${compose}prometheus/rules/headgate.yml']
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - { series: 'up{job="headgate",instance="a"}', values: '1x120' }
+      - { series: 'up{job="headgate",instance="b"}', values: '1x30 stale' }${hasThird ? third : ''}
+    alert_rule_test:
+      - { eval_time: 30m, alertname: HeadgateMissing, exp_alerts: [] }
+      - { eval_time: 34m, alertname: HeadgateMissing, exp_alerts: [] }
+      - eval_time: 45m
+        alertname: HeadgateMissing
+        exp_alerts:${hasThird ? ' []' : alert}
+`;
+}
+
+/** Runs the rules over the series of a test. @throws with the alerts that differ from the expected alerts */
+function runRules(test: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'hg-rules-'));
+  try {
+    writeFileSync(join(folder, 'test.yml'), test);
+    return execFileSync('promtool', ['test', 'rules', join(folder, 'test.yml')], { encoding: 'utf8' });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
 describe('the alert for a stuck engine', () => {
   it('fires for a replica with requests and without new tokens, and for no other', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'hg-rules-'));
-    try {
-      writeFileSync(join(folder, 'stuck.yml'), stuckTest);
-      const text = execFileSync('promtool', ['test', 'rules', join(folder, 'stuck.yml')], { encoding: 'utf8' });
-      expect(text).toContain('SUCCESS');
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    expect(runRules(stuckTest)).toContain('SUCCESS');
+  });
+});
+
+describe('the alert for a missing gateway', () => {
+  it('fires when one of several gateways stopped and its series ended', () => {
+    expect(runRules(missingTest(false))).toContain('SUCCESS');
+  });
+
+  it('does not fire when another gateway takes its place within ten minutes', () => {
+    expect(runRules(missingTest(true))).toContain('SUCCESS');
   });
 });
