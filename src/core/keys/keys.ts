@@ -103,7 +103,10 @@ export interface Keys {
   touch(keyId: string): void;
   /** Writes the recorded uses in one statement. */
   flush(): Promise<void>;
-  /** Calls `listener` right after a revocation commits; returns a function that removes the listener. */
+  /**
+   * Calls `listener` right after a revocation commits, and again when a poll for changes reads the revocation.
+   * @returns a function that removes the listener
+   */
   onRevoked(listener: (keyId: string) => void): () => void;
   /**
    * Calls `listener` right after a former secret of an active key is ended permanently; returns a function like

@@ -252,7 +252,7 @@ describe('the end of a key', () => {
     expect(again.body).toEqual(revoked.body);
     expect((await ask(`/v1/keys/${body.id}`, { key })).body).toEqual(revoked.body);
     off();
-    // A look for changes that falls into this tells of others, and of this one again.
+    // A poll in between also reports other keys, and this one again.
     expect(told).toContain(body.id);
   });
 
@@ -284,7 +284,8 @@ describe('the end of a key', () => {
     expect((await ask('/v1/keys/report', report)).body).toEqual({ object: 'key_report', revoked: false });
     expect((await ask(`/v1/keys/${body.id}`, { key })).body.status).toBe('revoked');
     off();
-    expect(told).toEqual([body.id]);
+    // A poll in between also reports other keys, and this one again.
+    expect(told).toContain(body.id);
   });
 
   it('returns 400 for a report of a malformed or missing secret', async () => {
