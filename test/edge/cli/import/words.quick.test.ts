@@ -4,6 +4,7 @@ import { splitWords } from '#base/shell-words.ts';
 import { parseDockerRun } from '#core/catalog/files/docker-run.ts';
 import { perMillion } from '#edge/cli/import/decimal.ts';
 import { createNames, fileNameOf, keyVariable } from '#edge/cli/import/draft.ts';
+import { optionValue } from '#edge/cli/import/program-words.ts';
 import { parseLength } from '#core/catalog/files/vllm-flag-checks.ts';
 
 describe('a price per token', () => {
@@ -114,5 +115,11 @@ describe('names of imported engines', () => {
     [null, null],
   ])("follow vLLM's format for context lengths: %s", (text, length) => {
     expect(parseLength(text)).toBe(length);
+  });
+});
+
+describe('an option that a command repeats', () => {
+  it('has its last value, in any of its forms', () => {
+    expect(optionValue(['-tp', '1', '--tensor_parallel_size=4'], '--tensor-parallel-size', '-tp')).toBe('4');
   });
 });
