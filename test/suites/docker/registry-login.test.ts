@@ -75,7 +75,7 @@ describe('an image in a registry with a login', () => {
       /^image_denied: Pulled without a login: there is no \/.*\/config\.json\. .*no basic auth/,
     );
     const others = await pull(registry, { auths: { 'other.example': { auth: base64('ada:pass/word+1') } } });
-    expect(causeOf(others)).toContain(`config.json has none for ${hostOf(registry)}. `);
+    expect(causeOf(others)).toContain(`config.json has no login for ${hostOf(registry)}. `);
     expectNoSecret(others);
     expect(registry.layerRequests()).toBe(0);
     registry.close();
@@ -102,7 +102,7 @@ describe('an image in a registry with a login', () => {
     const tokens = await startRegistry(access, { scheme: 'token' });
     const entry = { auth: base64('ada:'), identitytoken: 'wrong-token' };
     const refused = await pull(tokens, { auths: { [hostOf(tokens)]: entry } });
-    expect(causeOf(refused)).toMatch(/^image_denied: Asked with the login/);
+    expect(causeOf(refused)).toMatch(/^image_denied: Pulled with the login/);
     expectNoSecret(refused);
     tokens.close();
   });
