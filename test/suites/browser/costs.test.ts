@@ -59,7 +59,7 @@ it('allocates a node at a typed time, and shows an error for an invalid time', a
 it('adds a rate card that starts in the past only with the checkbox for it', async () => {
   const { page } = person;
   await page.goto(new URL('/portal/costs/rates', gateway.url).href);
-  await page.getByText('Add a rate card').click();
+  await page.locator('summary', { hasText: 'Add a rate card' }).click();
   const form = page.locator('details[open]');
   await form.getByLabel('Hardware profile').fill('a100');
   await form.getByLabel('Currency').fill('USD');
