@@ -29,7 +29,8 @@ export interface InferenceAuthenticator extends Authenticator<InferenceCaller> {
 
 const bearerPattern = /^bearer +([\x21-\x7e]{1,512}) *$/i;
 
-function unauthorized(message?: string, reason?: KeyRejection): AppError {
+/** Returns the 401 of a key that is not accepted, or of a request without one. @param reason for the log */
+export function unauthorized(message?: string, reason?: KeyRejection): AppError {
   const headers = { 'www-authenticate': 'Bearer' };
   return new AppError('unauthorized', {
     headers,

@@ -1,5 +1,5 @@
 /** The shared parts of every HTTP surface of the gateway: callers, request ids, bodies, and answers to errors. */
-export { type Authenticator, type InferenceAuthenticator, requireOpenProject } from './authenticate.ts';
+export { type Authenticator, type InferenceAuthenticator, requireOpenProject, unauthorized } from './authenticate.ts';
 export type { ClientAddress } from './client-address.ts';
 export { createHttpGuards, type HttpGuards } from './http-guards.ts';
 export { AtOnce } from './concurrency-counter.ts';

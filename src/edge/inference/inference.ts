@@ -5,7 +5,14 @@ import { uuidv7 } from '#base/id.ts';
 import { createPromptOverheads } from '#core/admission/admission.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
-import { type HttpContext, type HttpEnv, knownQuery, requestId, type ShowLimits } from '#edge/http/http.ts';
+import {
+  type HttpContext,
+  type HttpEnv,
+  knownQuery,
+  requestId,
+  type ShowLimits,
+  unauthorized,
+} from '#edge/http/http.ts';
 import { createAnswerRoom, type Stop, toInferenceError } from '#edge/inference/answer/answer.ts';
 import {
   type Call,
@@ -107,18 +114,18 @@ export function createInference(parts: InferenceParts): Inference {
       return running.size;
     },
     revoked(keyId) {
-      const message = 'This API key was revoked.';
-      running.stopKey(keyId, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
+      const error = unauthorized('This API key was revoked.', 'key_revoked');
+      running.stopKey(keyId, { kind: 'ended', error });
     },
     secretEnded(end) {
-      const message = 'This secret of the API key is no longer valid.';
-      running.stopSecret(end, { kind: 'ended', error: new AppError('unauthorized', { message, reason: 'revoked' }) });
+      const error = unauthorized('This secret of the API key is no longer valid.', 'former_secret_expired');
+      running.stopSecret(end, { kind: 'ended', error });
     },
     organizationStopped({ organizationId, status }) {
       const error =
         status === 'suspended'
           ? new AppError('organization_suspended')
-          : new AppError('unauthorized', { message: 'This API key was revoked.' });
+          : unauthorized('This API key was revoked.', 'organization_closed');
       running.stopOrganization(organizationId, { kind: 'ended', error });
     },
     async drain(timeoutMs) {

@@ -6,6 +6,7 @@ import {
   errorOf,
   eventually,
   externalFile,
+  openOrganization,
   standinFile,
   useInference,
   type Body,
@@ -179,6 +180,37 @@ describe('a request log line', () => {
     }
     expect(seen.map(({ reason }) => reason)).toEqual(['key_unknown', 'key_revoked', 'key_expired']);
     expect(new Set(seen.map(({ status, message }) => `${status} ${message}`)).size).toBe(1);
+  });
+
+  it.for([
+    ['key_revoked', (id: string) => bench.gateway.request(`/v1/keys/${id}`, { method: 'DELETE' })],
+    [
+      'former_secret_expired',
+      (id: string) => bench.gateway.request(`/v1/keys/${id}/rotate`, { body: { grace_seconds: 0 } }),
+    ],
+  ] as const)(
+    'has the same reason %s for a request that runs at that time as for later requests',
+    async ([reason, end]) => {
+      const body = { name: 'ended', scope: 'inference' };
+      const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
+      const standin = { output_tokens: 8000, tpot_ms: 5 };
+      const running = await bench.chat({ stream: true, max_tokens: 8000, standin }, { key: made.secret });
+      expect((await end(made.id)).ok).toBe(true);
+      await running.text();
+      expect(await linesOf(idOf(running))).toMatchObject([{ outcome: 'ended', code: 'unauthorized', reason }]);
+      const later = await bench.chat({}, { key: made.secret });
+      expect(await linesOf(idOf(later))).toMatchObject([{ status: 401, code: 'unauthorized', reason }]);
+    },
+  );
+
+  it('has the reason organization_closed when the organization of a running request is closed', async () => {
+    const { id, key } = await openOrganization(bench.gateway, '5');
+    const standin = { output_tokens: 8000, tpot_ms: 5 };
+    const running = await bench.chat({ stream: true, max_tokens: 8000, standin }, { key });
+    expect((await bench.gateway.request(`/v1/organizations/${id}`, { method: 'DELETE' })).ok).toBe(true);
+    await running.text();
+    const [line] = await linesOf(idOf(running));
+    expect(line).toMatchObject({ outcome: 'ended', code: 'unauthorized', reason: 'organization_closed' });
   });
 
   it('has the name of a rejected field, cut and escaped, and not its value', async () => {

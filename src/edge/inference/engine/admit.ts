@@ -8,6 +8,7 @@ import {
   takeHold,
 } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
+import { unauthorized } from '#edge/http/http.ts';
 import { type Answer, budgetError, limitError } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { capError, type Endpoint, type RequestFields } from '#edge/inference/request/request.ts';
@@ -116,7 +117,7 @@ function refusalError(refusal: HoldRefusal, nowMs: number): AppError {
     case 'billing_unavailable':
       return new AppError('billing_unavailable', { headers: { 'retry-after': '1' } });
     case 'unauthorized':
-      return new AppError('unauthorized', { message: 'This API key was revoked.', reason: 'revoked' });
+      return unauthorized('This API key was revoked.', 'key_revoked');
     case 'insufficient_funds': {
       const balance = formatUsd(refusal.balancePicoUsd);
       const held = formatUsd(refusal.heldMicroUsd * PICO_PER_MICRO);
