@@ -114,7 +114,7 @@ function holdOf(asked: Asked, heldMicroUsd: bigint): RequestHold {
     prompts,
     choices: choices * prompts,
     outputTokensMax: perChoice === null ? Number(bounds.ceiling.outputTokens) : perChoice * choices * prompts,
-    turnTokensMax: Number(bounds.ceiling.outputTokens) / demand.size.turns,
+    turnTokensMax: Number(bounds.ceiling.outputTokens) / demand.size.turnsPossible,
     ceiling: bounds.ceiling,
   });
 }

@@ -53,7 +53,10 @@ it('asks for one more turn only while a stream of many turns is unread', async (
   );
   const demand = demandFor(uuidv7(), 'chat', 1n, true);
   const { contextLength } = demand.size;
-  const grant = await takeHold(admission, { ...demand, size: { ...demand.size, turns: 128, isLimitKept: false } });
+  const grant = await takeHold(admission, {
+    ...demand,
+    size: { ...demand.size, turns: 128, turnsPossible: 128, isLimitKept: false },
+  });
   if (!grant.ok) throw new Error(grant.code);
   expect(await grant.hold.coverTurn(50)).toBe(true);
   const most = BigInt(50 + contextLength + contextLength);

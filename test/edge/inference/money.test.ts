@@ -113,7 +113,6 @@ describe('a small wallet', () => {
 
   it.each([
     ['gathers its tokens into few frames', { stream_interval: 100_000 }],
-    ['may call a tool', { tools: [{ type: 'function', function: { name: 'show', parameters: { type: 'object' } } }] }],
     ['hides its reasoning', { include_reasoning: false, standin: { reasoning_tokens: 7900, output_tokens: 8000 } }],
   ])('is not overdrawn by a stream that %s', async (_, fields) => {
     const { key } = await openOrganization(bench.gateway, '0.001');
@@ -124,6 +123,20 @@ describe('a small wallet', () => {
     expect(record.output_tokens).toBe(Number(answer.headers.get('x-headgate-max-tokens')));
     expect(record).toMatchObject({ outcome: 'completed', written_off: '0' });
   });
+
+  it.each([
+    ['auto', true],
+    ['none', false],
+  ])(
+    'limits the output of a stream beforehand that may call a tool, with tool_choice %s',
+    async (choice, isLimited) => {
+      const { key } = await openOrganization(bench.gateway, '0.001');
+      const tools = [{ type: 'function', function: { name: 'show', parameters: { type: 'object' } } }];
+      const answer = await bench.chat({ stream: true, max_tokens: 8000, tools, tool_choice: choice }, { key });
+      await answer.text();
+      expect(answer.headers.has('x-headgate-max-tokens')).toBe(isLimited);
+    },
+  );
 
   it('pays a prompt by its length also when it contains "data:", and the whole context for a data URL', async () => {
     const { key } = await openOrganization(bench.gateway, '0.0003');

@@ -165,7 +165,7 @@ describe('HEADGATE_METRICS_PORT', () => {
     const address = other.address();
     const port = typeof address === 'object' && address !== null ? address.port : 0;
     const env = { HEADGATE_METRICS_PORT: String(port) };
-    await expect(start({ env })).rejects.toThrow(`HEADGATE_METRICS_PORT: ${port} is taken on 127.0.0.1`);
+    await expect(start({ env })).rejects.toThrow(`HEADGATE_METRICS_PORT: port ${port} is already in use on 127.0.0.1`);
   });
 
   it('opens no port when it is not set', async () => {

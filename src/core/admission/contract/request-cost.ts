@@ -219,7 +219,7 @@ function promptTokensCounted(size: RequestSize): number {
 function ceilingOf(size: RequestSize, outputTokens: number, capPicoUsd: bigint | null): CostCeiling {
   const { choices, prompts, turns, turnsPossible, contextLength } = size;
   // vLLM generates one token where none are asked for, and obeys the limit only in the first turn.
-  const perTurn = turnsPossible > turns ? contextLength : size.outputTokensAsked === 0 ? 1 : outputTokens;
+  const perTurn = turnsPossible > turns ? contextLength : Math.max(outputTokens, size.outputTokensAsked === 0 ? 1 : 0);
   return {
     promptTokens: BigInt(promptTokensCounted(size)),
     outputTokens: BigInt(turnsPossible * choices * prompts) * BigInt(perTurn),
