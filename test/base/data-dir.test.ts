@@ -36,7 +36,7 @@ describe('the lock of a data folder', () => {
   it('rejects a second holder in the same process, with a message that names the variable', () => {
     const release = lockDataDir(dir);
     expect(() => lockDataDir(dir)).toThrow(
-      `HEADGATE_DATA_DIR: the folder ${dir} is in use by another gateway (process ${process.pid})`,
+      `HEADGATE_DATA_DIR: the folder ${dir} is in use by a gateway (process ${process.pid})`,
     );
     release();
   });
@@ -102,7 +102,7 @@ describe('the folders of several gateways', () => {
     held.release();
     const release = lockLeftDir(dir);
     expect(release).not.toBeNull();
-    expect(() => lockDataDir(dir)).toThrow('is in use by another gateway');
+    expect(() => lockDataDir(dir)).toThrow('is in use by a gateway');
     release?.();
   });
 });

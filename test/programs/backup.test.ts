@@ -282,7 +282,7 @@ describe('headgate backup and restore', () => {
     expect(await run(['backup', `${file}.early`], own)).toMatchObject({ code: 0, stderr: '' });
     expect(await run(['restore', `${file}.early`, '--replace'], own)).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('is in use by another gateway'),
+      stderr: expect.stringContaining('is in use by a gateway'),
     });
     await stop(first);
     expect(await run(['backup', file], own)).toMatchObject({ code: 0, stderr: '' });

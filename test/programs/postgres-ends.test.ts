@@ -53,7 +53,7 @@ describe('a built-in PostgreSQL that cannot restart', () => {
     expect(await (await fetch(new URL('/readyz', url))).text()).toContain('database');
     const other = run(home);
     expect(await other.exited).toMatchObject({ code: 1 });
-    expect(other.output.stderr).toContain('is in use by another gateway');
+    expect(other.output.stderr).toContain('is in use by a gateway');
 
     renameSync(aside, clusterOf(home));
     await eventually(async () => (await client.chat({})).status === 200);

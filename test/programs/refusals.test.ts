@@ -258,7 +258,7 @@ describe('a data folder', () => {
     const first = processes.run({ home, databaseUrl: null });
     const url = await first.url();
     expect(await refusalOf({ home, databaseUrl: null })).toMatch(
-      new RegExp(`^HEADGATE_DATA_DIR: the folder \\S+ is in use by another gateway \\(process ${first.pid}\\)`),
+      new RegExp(`^HEADGATE_DATA_DIR: the folder \\S+ is in use by a gateway \\(process ${first.pid}\\)`),
     );
     expect((await fetch(`${url}/v1/pricing`)).status).toBe(200);
     expect(readdirSync(home.dataDir)).toContain('gateway.lock');

@@ -73,7 +73,7 @@ export function lockDataDir(dir: string): () => void {
   const release = lockForGateway(path);
   if (release !== null) return release;
   throw new ConfigError(
-    `HEADGATE_DATA_DIR: the folder ${path} is in use by another gateway${holderOf(path)}; stop it or set another folder.`,
+    `HEADGATE_DATA_DIR: the folder ${path} is in use by a gateway${holderOf(path)}; stop it or set another folder.`,
   );
 }
 

@@ -227,7 +227,7 @@ export const engineCommands: readonly Command[] = [
     options: {},
     run: show,
   },
-  operatorCommand('start', 'Start an engine, also a held engine, and wait until it is ready.'),
+  operatorCommand('start', 'Start an engine, also one that a command stopped, and wait until it is ready.'),
   operatorCommand(
     'stop',
     'Stop an engine and wait for its end; it is held until start, restart or reset. Asks first if requests are running.',

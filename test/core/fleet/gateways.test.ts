@@ -130,7 +130,7 @@ describe('several gateways', () => {
 });
 
 describe('a replica', () => {
-  it('serves no request before it passes the usage probe and a canary', async () => {
+  it('serves no request before it passes the usage check and a canary', async () => {
     const { machines, join } = newGateways(1);
     const fleet = await join('one', [chat()]);
     machines.broken.add('chat acme/engine:1');

@@ -59,7 +59,7 @@ export interface CheckedReplica {
   readonly clock: Clock;
 }
 
-/** Runs the usage probe, the check of adapters, then the canaries. @returns null if all passed */
+/** Runs the usage check, the check of adapters, then the canaries. @returns null if all passed */
 export async function checkReplica(checked: CheckedReplica): Promise<FailureCause | null> {
   const { replica, definition } = checked;
   const probe = replica.kind === 'vllm' ? await probeUsage(checked) : null;
@@ -142,10 +142,10 @@ function usageBody(route: ProbeRoute): Record<string, unknown> {
 function judgeUsage(answer: EngineAnswer | string, streams: boolean): FailureCause | null {
   const bad = (words: string): FailureCause => failureCause('probe_failed', words);
   if (typeof answer === 'string') return bad(answer);
-  if (answer.status !== 200) return bad(`The usage probe returned status ${answer.status}.`);
+  if (answer.status !== 200) return bad(`The usage check returned status ${answer.status}.`);
   if (streams && !/^data: \[DONE\]\s*$/m.test(answer.text))
-    return bad('The stream of the usage probe ended incorrectly.');
-  return /"usage"\s*:\s*\{/.test(answer.text) ? null : bad('The response to the usage probe has no usage.');
+    return bad('The stream of the usage check ended incorrectly.');
+  return /"usage"\s*:\s*\{/.test(answer.text) ? null : bad('The response to the usage check has no usage.');
 }
 
 function canariesOf(definition: EngineDefinition): readonly Canary[] {

@@ -60,7 +60,7 @@ export type LeaderAction =
   | { readonly type: ReplicaJob; readonly engineId: string; readonly replicaId: string }
   | { readonly type: 'probe_gpus'; readonly engineId: string; readonly placement: Placement; readonly key: string };
 
-/** Jobs on a replica. `check` runs the usage probe and the canaries; `sleep` and `wake` follow the engine's file. */
+/** Jobs on a replica. `check` runs the usage check and the canaries; `sleep` and `wake` follow the engine's file. */
 export type ReplicaJob = 'stop' | 'forget' | 'check' | 'sleep' | 'wake';
 
 /** One line of the log. */

@@ -159,8 +159,8 @@ export function keyOf({ apiKey, url, loginProblem }: ClientConfig): string {
   if (apiKey !== null) return apiKey;
   if (loginProblem !== null) throw new UsageError(loginProblem);
   throw new UsageError(
-    `HEADGATE_API_KEY is not set, and there is no login at ${url}: save a key with "headgate login". The first start ` +
-      'prints a key; with Docker Compose, write that key into compose/secrets/bootstrap_key',
+    `HEADGATE_API_KEY is not set, and there is no login at ${url}: save a key with "headgate login". The gateway's ` +
+      'first start prints one',
   );
 }
 

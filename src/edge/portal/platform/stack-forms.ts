@@ -93,7 +93,7 @@ export function newStackPage(visit: Visit, typed: Upload = nothingTyped, refusal
         <p class="hint" id="file-hint">Or leave this empty and enter a URL below.</p>
         ${problem === null ? null : html`<p class="problem">${problem}</p>`}
       </div>
-      ${field({ name: 'url', label: 'Zip URL', value: typed.url, placeholder: 'https://', refusal, maxLength: 2048, hint: 'An https URL with a public address. It is fetched once, now.' })}
+      ${field({ name: 'url', label: 'Zip URL', value: typed.url, placeholder: 'https://', refusal, maxLength: 2048, hint: 'An https URL with a public address. The gateway downloads it once, when you submit this form.' })}
       ${field({ name: 'name', label: 'Name', value: typed.name, refusal, maxLength: 100, hint: 'If empty, taken from the manifest, the folder or the file. If you already have a stack with this name, the upload becomes its next version.' })}
       <details class="fold" ${refusal === null ? null : html`open`}>
         <summary>Catalog entry</summary>

@@ -35,7 +35,7 @@ function checked(noted: EngineRequest[]) {
   };
 }
 
-it('the replica checks record the usage probe and every canary with the tokens that the engine counted', async () => {
+it('the replica checks record the usage check and every canary with the tokens that the engine counted', async () => {
   const noted: EngineRequest[] = [];
   expect(await checkReplica(checked(noted))).toBeNull();
   expect(noted.map(({ kind }) => kind)).toEqual(['probe', 'canary', 'canary', 'canary', 'canary']);
