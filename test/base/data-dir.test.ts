@@ -20,7 +20,7 @@ beforeEach(() => {
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const holder = `
-  import { lockDataDir } from ${JSON.stringify(new URL('../../src/base/data-dir.ts', import.meta.url).href)};
+  import { lockDataDir } from ${JSON.stringify(new URL('../../src/base/config/data-dir.ts', import.meta.url).href)};
   lockDataDir(process.argv[1]);
   for (let tries = 1; tries < Number(process.argv[2]); tries += 1) {
     try { lockDataDir(process.argv[1]); } catch {}

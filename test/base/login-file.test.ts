@@ -7,7 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { readLogin } from '#base/config/login-file.ts';
 
 const run = promisify(execFile);
-const moduleUrl = new URL('../../src/base/login-file.ts', import.meta.url).href;
+const moduleUrl = new URL('../../src/base/config/login-file.ts', import.meta.url).href;
 const folder = mkdtempSync(join(tmpdir(), 'hg-login-'));
 
 afterEach(() => rmSync(folder, { recursive: true, force: true }));

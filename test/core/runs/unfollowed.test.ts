@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { emptyFolder, inFolderOf, removeFolder, removeUnfollowed } from '#core/runs/runner/no-follow-files.ts';
 
-const program = fileURLToPath(new URL('../../../src/core/runs/runner/unfollowed.ts', import.meta.url));
+const program = fileURLToPath(new URL('../../../src/core/runs/runner/no-follow-files.ts', import.meta.url));
 const nobody = 65_534;
 let dir = '';
 
