@@ -97,7 +97,9 @@ it('accepts an ECDSA host key on file, and explains the failure with an ed25519 
   cleanups.push(() => server.close());
   const node = (kind: 'ecdsa' | 'ed25519') => nodeOf(server, { host_key: server.hostKeyOf(kind) });
   expect(failure(await applied(site, node('ed25519'), server))).toEqual(
-    says(/port \d+, has a different host key than the host_key of the node\. Terraform requests .*ssh_host_ecdsa_key\.pub/),
+    says(
+      /port \d+, has a different host key than the host_key of the node\. Terraform requests .*ssh_host_ecdsa_key\.pub/,
+    ),
   );
   expect((await applied(site, node('ecdsa'), server)).status).toBe('APPLIED');
 });

@@ -148,7 +148,11 @@ describe('large bodies', () => {
       `{"model":"chat","messages":[${'{"role":"user"},'.repeat(400_000)}{}]}`,
       '100000 fields',
     ],
-    ['a thousand levels', `{"model":"chat","messages":${'['.repeat(900)}${']'.repeat(900)}}`, '128 levels of nested objects'],
+    [
+      'a thousand levels',
+      `{"model":"chat","messages":${'['.repeat(900)}${']'.repeat(900)}}`,
+      '128 levels of nested objects',
+    ],
     ['millions of texts without meaning', `{"model":"chat","n":0,"stop":[${'"\\"",'.repeat(3_000_000)}""]}`, '"n"'],
   ])('return 400 for %s, and delay no other request', async (name, made, text) => {
     const body = Buffer.from(made);
