@@ -48,8 +48,10 @@ named_files() {
 # finds them as it did before.
 require_files_of() (
   label=com.docker.compose.project.config_files
-  # The label has absolute paths with commas between them: a comma that no slash follows belongs to a path.
-  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$1" | sed 's#,/#\
+  # The label has the paths with commas between them. docker compose writes absolute paths, so that a comma that no slash
+  # follows belongs to a path; docker-compose 1 writes them as they were typed.
+  files=$(docker inspect --format "{{index .Config.Labels \"$label\"}}" "$1" | sed -e '/^\//!s#,#\
+#g' -e 's#,/#\
 /#g')
   shift
   set -f

@@ -182,6 +182,15 @@ describe('renew.sh', () => {
     expect(stderr).toContain('A file is missing or not in its place: /srv/gate,eu/compose/two,more.yaml.');
   });
 
+  it('compares relative paths too, which docker-compose 1 notes', () => {
+    have({ old1: true, old2: true, old3: true });
+    startedWith('compose/one.yaml', 'compose/two.yaml');
+    const { status, stderr, stopped } = renew('-f compose/one.yaml');
+    expect({ status, stopped }).toEqual({ status: 1, stopped: [] });
+    expect(stderr).toContain('A file is missing or not in its place: compose/two.yaml.');
+    expect(renew('-f compose/one.yaml -f compose/two.yaml')).toMatchObject({ status: 0 });
+  });
+
   it('renews with the files of a moved clone, and with an additional file', () => {
     have({ old1: true, old2: true, old3: true });
     startedWith('/srv/before/compose/one.yaml', '/srv/before/compose/two.yaml');
