@@ -65,6 +65,8 @@ describe('a vLLM flag in a short form or an abbreviation', () => {
     ['--data-parallel-ext', '--data-parallel-external-lb'],
     ['--data_parallel_m', '--data-parallel-multi-port-external-lb'],
     ['--ssl-k key.pem', '--ssl-keyfile'],
+    ['--ssl-of-tomorrow x', '--ssl-of-tomorrow'],
+    ['--data_parallel_of_tomorrow=1', '--data-parallel-of-tomorrow'],
   ])('is rejected like its long name: %s', (flags, name) => {
     const message = expect.stringContaining(`${name}: remove it`);
     expect(processOf(flags)).toEqual([message]);

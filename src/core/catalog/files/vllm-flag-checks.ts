@@ -17,16 +17,25 @@ const refusedFlags: Readonly<Record<string, string>> = {
   '--headless': 'remove it; Headgate needs the API server',
 };
 
-/** Options that would spread a replica over several hosts or addresses, or make it use TLS; with their short forms. */
+/**
+ * Options that would spread a replica over several hosts or addresses, or make it use TLS: by name with their short
+ * forms, and all that begin with a prefix except the accepted ones, so that a new option of a family is rejected too.
+ */
 const refusedFamilies: readonly {
+  readonly prefix: string;
+  readonly accepted: readonly string[];
   readonly flags: readonly (readonly [string, ...string[]])[];
   readonly why: string;
 }[] = [
   {
+    prefix: '--master-',
+    accepted: [],
     flags: [['--nnodes', '-n'], ['--node-rank', '-r'], ['--master-addr'], ['--master-port']],
     why: 'remove it; a replica runs on one host (raise replicas.max to run more replicas)',
   },
   {
+    prefix: '--data-parallel-',
+    accepted: ['--data-parallel-size', '--data-parallel-size-local', '--data-parallel-backend'],
     flags: [
       ['--data-parallel-rank', '-dpn'],
       ['--data-parallel-start-rank', '-dpr'],
@@ -39,6 +48,8 @@ const refusedFamilies: readonly {
     why: 'remove it; a replica runs on one host with one address (--data-parallel-size is allowed)',
   },
   {
+    prefix: '--ssl-',
+    accepted: ['--ssl-ciphers'],
     flags: [
       ['--ssl-keyfile'],
       ['--ssl-certfile'],
@@ -81,12 +92,18 @@ export function refusedProblems(
 }
 
 function familyProblems(words: readonly string[], field: string): FileProblem[] {
-  return refusedFamilies.flatMap(({ flags, why }) =>
-    flags.flatMap((names) => {
+  return refusedFamilies.flatMap(({ prefix, accepted, flags, why }) => {
+    const named = flags.flatMap((names) => {
       const found = findFlag(words, ...names);
-      return found === null ? [] : [{ path: [field, found.index], message: `${names[0]}: ${why}` }];
-    }),
-  );
+      return found === null ? [] : [{ index: found.index, name: names[0] }];
+    });
+    const prefixed = words.flatMap((word, index) => {
+      const name = (word.split('=', 1)[0] ?? '').replaceAll('_', '-');
+      const isRejected = name.startsWith(prefix) && !accepted.some((flag) => flag.startsWith(name));
+      return isRejected && !named.some((other) => other.index === index) ? [{ index, name }] : [];
+    });
+    return [...named, ...prefixed].map(({ index, name }) => ({ path: [field, index], message: `${name}: ${why}` }));
+  });
 }
 
 export function variableProblems({ env }: RunFile, refused: Readonly<Record<string, string>>): FileProblem[] {
