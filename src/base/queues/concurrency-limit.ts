@@ -1,4 +1,4 @@
-/** No slot is available for one name: too much work of that name waits already, or waited too long for its own slots. */
+/** No slot is available for one name: too much of its work waits, or waited too long where names share no slots. */
 export class TooManyWaitError extends Error {
   constructor() {
     super('too many wait for a slot of this name');
@@ -37,6 +37,8 @@ interface Waiting {
 
 interface Line {
   running: number;
+  /** Waiting work that has not begun elsewhere. */
+  counted: number;
   readonly waiting: Waiting[];
 }
 
@@ -61,7 +63,7 @@ export class ConcurrencyLimit {
    * @throws TooManyWaitError, NoSlotError
    */
   async take(name: string, { isBegun = false }: SlotOptions = {}): Promise<() => void> {
-    const line = this.#lines.get(name) ?? { running: 0, waiting: [] };
+    const line = this.#lines.get(name) ?? { running: 0, counted: 0, waiting: [] };
     if (this.#mayRun(line)) this.#begin(name, line);
     else await this.#wait(name, line, isBegun);
     return () => this.#end(name, line);
@@ -91,9 +93,9 @@ export class ConcurrencyLimit {
   #wait(name: string, line: Line, isBegun: boolean): Promise<void> {
     const { waitingMax, waitingPerNameMax, waitMsMax } = this.#bounds;
     if (!isBegun) {
-      if (line.waiting.filter((other) => !other.isBegun).length >= waitingPerNameMax) throw new TooManyWaitError();
+      if (line.counted >= waitingPerNameMax) throw new TooManyWaitError();
       if (this.#waiting >= waitingMax) throw new NoSlotError();
-      this.#waiting += 1;
+      this.#count(line, 1);
     }
     this.#lines.set(name, line);
     return new Promise((resolve, reject) => {
@@ -101,13 +103,13 @@ export class ConcurrencyLimit {
         isBegun,
         begin: () => {
           clearTimeout(timer);
-          if (!isBegun) this.#waiting -= 1;
+          if (!isBegun) this.#count(line, -1);
           resolve();
         },
       };
       const giveUp = (): void => {
         line.waiting.splice(line.waiting.indexOf(waiting), 1);
-        this.#waiting -= 1;
+        this.#count(line, -1);
         this.#forgetIdle(name, line);
         reject(this.#bounds.atOnceMax === Infinity ? new TooManyWaitError() : new NoSlotError());
       };
@@ -115,6 +117,11 @@ export class ConcurrencyLimit {
       if (isBegun) line.waiting.unshift(waiting);
       else line.waiting.push(waiting);
     });
+  }
+
+  #count(line: Line, more: 1 | -1): void {
+    line.counted += more;
+    this.#waiting += more;
   }
 
   #end(name: string, line: Line): void {

@@ -12,6 +12,7 @@ import {
   estimateTokens,
   holdBounds,
   holdFor,
+  likelyTokens,
   type KeyRef,
   type RequestSize,
   type Spender,
@@ -113,7 +114,7 @@ function holdOf(asked: Asked, heldMicroUsd: bigint): RequestHold {
     promptTokens: bounds.request.promptTokensMax,
     prompts,
     choices: choices * prompts,
-    outputTokensMax: perChoice === null ? Number(bounds.ceiling.outputTokens) : perChoice * choices * prompts,
+    outputTokensMax: perChoice === null ? likelyTokens(demand.size).outputTokensMax : perChoice * choices * prompts,
     turnTokensMax: Number(bounds.ceiling.outputTokens) / demand.size.turnsPossible,
     ceiling: bounds.ceiling,
   });
@@ -174,7 +175,7 @@ export async function moveBack(admission: Admission, demand: HoldDemand): Promis
 export interface Forecast {
   readonly ok: true;
   readonly estimatedPicoUsd: bigint;
-  /** Most that it may cost, whatever the wallet has. */
+  /** Most that it may cost in the turns that its tools may take, whatever the wallet has. */
   readonly worstPicoUsd: bigint;
   /** Current limits; null if they were not checked. */
   readonly view: LimitsView | null;

@@ -26,7 +26,7 @@ export async function reportSecret(
   }
   const ended = await db.orm.transaction((tx) => endFormerSecret(inside(tx), hash, reporter));
   if (ended === null) return false;
-  // The key is forgotten before listeners run, so that requests with the secret are rejected from here on.
+  // The verifier learns the end before listeners run, so that requests with the secret are rejected from here on.
   verifier.learn(ended.row);
   keyEvents.notifySecret({ keyId: ended.row.id, secretHash: hash });
   await tell(ended.row);

@@ -65,6 +65,5 @@ const billedOtherwise = 'its requests are billed by earlier counts, by their tex
 const faultTexts = {
   absent: `sent no usable token count; ${billedOtherwise}`,
   lower: `sent a final token count below the tokens it generated; ${billedOtherwise}`,
-  higher:
-    'sent a token count above context_length or above the limit of the request; its requests are billed up to these bounds',
+  higher: 'sent a token count above what the request can have; its requests are billed up to that bound',
 };

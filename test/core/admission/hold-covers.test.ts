@@ -63,3 +63,30 @@ it('asks for one more turn only while a stream of many turns is unread', async (
   expect(asked.reduce((sum, one) => sum + one, 0n)).toBeLessThanOrEqual(most);
   expect(asked.reduce((sum, one) => sum + one, grant.heldMicroUsd)).toBeGreaterThanOrEqual(BigInt(50 + contextLength));
 });
+
+it('covers a whole answer of one turn, where its engine could take more', async () => {
+  let leftMicroUsd = 0n;
+  const admission = Object.assign(
+    admissionThatExtendsBy(() => Promise.resolve(0n)),
+    {
+      extend: (_: unknown, microUsd: bigint) => {
+        const given = microUsd < leftMicroUsd ? microUsd : leftMicroUsd;
+        leftMicroUsd -= given;
+        return Promise.resolve(given);
+      },
+    },
+  );
+  const demand = demandFor(uuidv7(), 'responses', 1n, true);
+  const size = { ...demand.size, outputTokensAsked: null, turnsPossible: 128, isLimitKept: false };
+  const grant = await takeHold(admission, { ...demand, size });
+  if (!grant.ok) throw new Error(grant.code);
+  const { hold } = grant;
+  // The wallet has exactly what 10 tokens of prompt and a full context cost.
+  leftMicroUsd = BigInt(10 + demand.size.contextLength) - grant.heldMicroUsd;
+  const uncovered: number[] = [];
+  for (let likelyTokens = 0; likelyTokens <= demand.size.contextLength; likelyTokens += 100) {
+    if (!hold.covers({ inputTokens: 10, cachedTokens: 0, likelyTokens })) uncovered.push(likelyTokens);
+    await Promise.resolve();
+  }
+  expect(uncovered).toEqual([]);
+});

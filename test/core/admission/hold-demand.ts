@@ -28,6 +28,7 @@ export const demandFor = (requestId: string, model: string, perToken: bigint, fo
     contexts: 1,
     inputs: 'prompts',
     prompts: 1,
+    generates: true,
     choices: 1,
     turns: 1,
     turnsPossible: 1,

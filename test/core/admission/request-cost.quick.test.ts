@@ -29,7 +29,7 @@ describe('the ceiling of a charge', () => {
     expect(ceilingOf({ outputTokensAsked: 0 })).toEqual({ prompt: 8000, output: 1 });
   });
 
-  const read = { outputTokensAsked: null, outputTokensDefault: 0 } as const;
+  const read = { generates: false, outputTokensAsked: null, outputTokensDefault: 0 } as const;
 
   it('has the bytes of a text that is longer than the context, for engines that divide it', () => {
     expect(ceilingOf({ ...read, inputs: 'texts', bodyBytes: 100_000 })).toEqual({ prompt: 100_000, output: 0 });

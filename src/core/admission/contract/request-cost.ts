@@ -14,8 +14,9 @@ import {
  *   tokens that are not in the text, so a prompt with media holds the context. The hold is extended once the count is
  *   known. Tokens that the model was seen to add are held as well if there is money for them, and reject nothing: they
  *   may be from a request of another kind.
- * - The ceiling bounds the charge: no prompt is longer than the context, no answer longer than its limit or the
- *   context, each in every turn, and nothing exceeds the caller's cap. It keeps out counts that cannot be true.
+ * - The ceiling bounds the charge: no prompt of a generated answer is longer than the context, no answer longer than
+ *   its limit or the context, each in every turn, and nothing exceeds the caller's cap. It keeps out counts that cannot
+ *   be true.
  * - The estimate is the likely use. Token limits reserve it, and caps are divided by it.
  */
 
@@ -37,13 +38,15 @@ export interface RequestSize {
    */
   readonly inputs: 'prompts' | 'pairs' | 'texts';
   readonly prompts: number;
+  /** False if its engine only reads the inputs, as for embeddings. */
+  readonly generates: boolean;
   /** Number of inputs that may each fill the model's context. */
   readonly contexts: number;
   /** Choices per prompt. */
   readonly choices: number;
   /** Number of times that its engine may read its prompts and answer: more than one if the engine runs tools itself. */
   readonly turns: number;
-  /** The same if the engine may run tools that the request does not name: it is billed for them, and not held for. */
+  /** The same if the engine may run tools that the request does not name: charged if it did, and not held for. */
   readonly turnsPossible: number;
   /** Output tokens per choice that the request asks for; null if it names no limit. */
   readonly outputTokensAsked: number | null;
@@ -202,17 +205,13 @@ export function costBounds({
   return { ok: true, request, promptTokensWanted, ...limits, extends: follows, ceiling };
 }
 
-/** True if a request only reads its inputs, as embeddings do. */
-const onlyReads = ({ outputTokensAsked, outputTokensDefault }: RequestSize): boolean =>
-  outputTokensAsked === null && outputTokensDefault === 0;
-
 /**
  * Returns the most tokens that an engine may count for all prompts. Engines that only read may divide a text that is
  * longer than the context, and read both texts of a pair.
  */
 function promptTokensCounted(size: RequestSize): number {
   const { inputs, contexts, contextLength, bodyBytes, turnsPossible } = size;
-  if (!onlyReads(size)) return turnsPossible * promptTokensMost(size);
+  if (size.generates) return turnsPossible * promptTokensMost(size);
   return inputs === 'pairs' ? 2 * contexts * contextLength : Math.max(promptTokensMost(size), bodyBytes);
 }
 

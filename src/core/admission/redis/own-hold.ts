@@ -2,8 +2,8 @@ import type { ProjectLimit, Spender } from '#core/admission/contract/contract.ts
 import { reserve } from '#core/limits/limits.ts';
 
 /**
- * State of a hold in Redis: `told` if it has, `telling` while the hold is on its way there, `local` if the
- * request was admitted instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
+ * State of a hold in Redis: `told` if Redis has the hold, `telling` while it is on its way there, `local` if this
+ * process admitted the request instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
  */
 export type Standing = 'told' | 'telling' | 'local' | 'unsure';
 

@@ -53,14 +53,13 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
   return kept;
 }
 
-/** Moves the model to the front: `--model X` is the older form of `vllm serve X`. */
+/** Moves the model to the front: `--model X` is the older form of `vllm serve X`. The last one applies. */
 export function modelFirst(words: readonly string[]): string[] {
-  const index = words.findIndex((word) => nameOf(word) === '--model');
-  if (index === -1) return [...words];
-  const word = words[index] ?? '';
-  const equals = word.indexOf('=');
-  const model = equals === -1 ? (words[index + 1] ?? '') : word.slice(equals + 1);
-  return [model, ...words.slice(0, index), ...words.slice(index + (equals === -1 ? 2 : 1))];
+  const model = optionValue(words, '--model');
+  if (model === null) return [...words];
+  const isModel = (word = ''): boolean => nameOf(word) === '--model';
+  const isValue = (before = ''): boolean => isModel(before) && !before.includes('=');
+  return [model, ...words.filter((word, index) => !isModel(word) && !isValue(words[index - 1]))];
 }
 
 /** Returns the task of a server by its options; null if no option determines it. */

@@ -33,6 +33,7 @@ function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: n
     overheadTokens: isFree ? 0 : overheadTokens,
     inputs: endpoint.inputs.kind,
     prompts: fields.prompts,
+    generates: endpoint.generates,
     contexts: fields.texts,
     choices: fields.choices,
     outputTokensAsked: isFree ? 0 : fields.outputTokensMax,

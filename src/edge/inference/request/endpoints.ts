@@ -1,5 +1,5 @@
 import { formFields } from '#core/cache/cache.ts';
-import type { TaskType } from '#core/catalog/catalog.ts';
+import type { Model, TaskType } from '#core/catalog/catalog.ts';
 import {
   type AnswerFormat,
   freeAnswers,
@@ -14,6 +14,10 @@ import { type FieldDecisions, requestFields } from './vllm-fields.ts';
 
 /** Most turns assumed for one request with tools that the engine runs. vLLM has no limit of its own. */
 export const turnsMax = 128;
+
+/** True if an engine may run tools itself on this endpoint: where its operator allows built-in tools. */
+export const mayRunTools = ({ toolForm }: Pick<Endpoint, 'toolForm'>, { allow }: Model['engine']): boolean =>
+  toolForm === 'flat' && allow.includes('builtin_tools');
 
 /**
  * Everything in which one inference endpoint differs from others. The steps of a request read this row and never its

@@ -125,12 +125,16 @@ const streamIntervalMax = 64;
 
 /** True if the answer may call a tool. */
 function mayCallTools(reader: BodyReader): boolean {
-  const tools = present(reader, 'tools') ?? present(reader, 'functions');
-  if (tools === null || (tools.valueEnd - tools.valueStart < 16 && /^\[\s*\]$/.test(valueText(reader.text, tools)))) {
-    return false;
-  }
-  const choice = present(reader, 'tool_choice');
-  return choice === null || valueText(reader.text, choice) !== '"none"';
+  const hasTools = ['tools', 'functions'].some((key) => {
+    const list = present(reader, key);
+    return (
+      list !== null &&
+      !/^\[\s*\]$/.test(reader.text.slice(list.valueStart, Math.min(list.valueEnd, list.valueStart + 64)))
+    );
+  });
+  if (!hasTools) return false;
+  const choice = present(reader, 'tool_choice') ?? present(reader, 'function_call');
+  return choice === null || !/^(?:"none"|\{\s*"type"\s*:\s*"none"\s*\})$/.test(valueText(reader.text, choice));
 }
 
 /**

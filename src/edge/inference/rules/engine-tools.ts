@@ -1,6 +1,6 @@
 import type { JsonMember } from '#base/json/json.ts';
 import { isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
-import { type EndpointPath, endpoints, maxCostHeader, turnsMax } from '#edge/inference/request/request.ts';
+import { type EndpointPath, endpoints, maxCostHeader, mayRunTools, turnsMax } from '#edge/inference/request/request.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
 /** More bytes than any context holds: a longer list is rejected without a search. */
@@ -39,12 +39,9 @@ function engineToolOf({ fields, endpoint }: ToolsRequest, member: JsonMember): M
   return toolsOf(fields, member).find((tool): tool is Members => isObject(tool) && !ofClient.has(tool['type']));
 }
 
-const isAllowed = ({ endpoint, engine }: Omit<RuleRequest, 'fields'>): boolean =>
-  endpoint.toolForm === 'flat' && engine.allow.includes('builtin_tools');
-
 /** @throws AppError unsupported_parameter if the operator does not allow tools that the engine runs */
 export function refuseEngineTools(request: RuleRequest, member: JsonMember): void {
-  if (isAllowed(request)) return;
+  if (mayRunTools(request.endpoint, request.engine)) return;
   const tool = engineToolOf(request, member);
   if (tool === undefined) return;
   const type = typeof tool['type'] === 'string' ? tool['type'].slice(0, 64) : '';
@@ -59,7 +56,7 @@ export function refuseEngineTools(request: RuleRequest, member: JsonMember): voi
  */
 export function turnsOf(request: RuleRequest): number {
   const member = request.fields.members.get('tools');
-  if (member === undefined || !isAllowed(request)) return 1;
+  if (member === undefined || !mayRunTools(request.endpoint, request.engine)) return 1;
   return engineToolOf(request, member) === undefined ? 1 : turnsMax;
 }
 
