@@ -68,6 +68,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'price.changed': 'changed, in an engine file, the price of the model',
   'cluster.created': 'created the cluster',
   'cluster.changed': 'changed the cluster',
+  'cluster.moved': 'moved to another organization the cluster',
   'cluster.archived': 'archived the cluster',
   'cluster.access_identity_rotated': 'rotated the access identity of the cluster',
   'cluster_node.added': 'added the node',
