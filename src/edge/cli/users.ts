@@ -121,13 +121,18 @@ async function edit(context: CommandContext): Promise<number> {
 async function remove(context: CommandContext): Promise<number> {
   const path = await pathOfNamed(context);
   const { id, email } = parseAnswer(user, await context.api.call('GET', path));
+  const named = textFlag(context, 'org');
+  const all =
+    named === null ? "A platform administrator's key without --org removes the user from all organizations. " : '';
   await confirm(context, {
-    question: `Delete the user ${email} (${id})?`,
-    consequence: 'Keys that act for the user end immediately. Usage, ledger and audit log stay.',
-    done: 'deleted',
+    question: `Remove the user ${email} (${id}) from the organization${named === null ? '' : ` ${named}`}?`,
+    consequence:
+      `${all}The user's keys there end immediately, and an account that belongs to no other organization is deleted. ` +
+      'Usage, ledger and audit log stay.',
+    done: 'removed',
   });
   await context.api.call('DELETE', path);
-  context.out(context.json ? jsonText({ id, deleted: true }) : `${id} ${cleanLine(email)}: deleted\n`);
+  context.out(context.json ? jsonText({ id, deleted: true }) : `${id} ${cleanLine(email)}: removed\n`);
   return exitCodes.ok;
 }
 
@@ -185,7 +190,7 @@ export const userCommands: readonly Command[] = [
   {
     name: 'users rm',
     usage: 'ID|E-MAIL [--org ID] [--yes]',
-    summary: 'Delete a user, whose keys end immediately; asks first.',
+    summary: "Remove a user from the organization, which ends the user's keys there; asks first.",
     words: one,
     options: { ...yesOption, ...orgOption },
     run: remove,

@@ -99,7 +99,7 @@ describe('headgate users', () => {
     expect((await run(['users', 'rm', email], key)).code).toBe(2);
     expect(await run(['users', 'rm', email, '--yes'], key)).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining('deleted'),
+      stdout: expect.stringContaining('removed'),
     });
     expect((await run(['users', 'ls'], key)).stdout).not.toContain(email);
   });

@@ -56,9 +56,10 @@ export const users: Tag = {
         operationId: 'deleteUser',
         summary: 'Remove a user from the organization',
         description:
-          'Removes the user from the organization, and deletes the account if it belongs to no other. Its keys fail ' +
-          'on their next request; usage, ledger and audit log stay. Requires a management key; returns 409 for the ' +
-          'last administrator.',
+          'Removes the user from the organization, and deletes the account if it belongs to no other. Platform ' +
+          'administrators without `organization_id` remove the user from all organizations. Keys of the user there ' +
+          'fail on their next request; usage, ledger and audit log stay. Requires a management key; returns 409 for ' +
+          'the last administrator.',
       },
       'POST /users/{id}/reset-link': {
         operationId: 'createUserResetLink',
