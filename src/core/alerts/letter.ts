@@ -132,7 +132,7 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     paragraphs: [
       text('reason') === 'gone'
         ? `The webhook to ${text('origin')} ${of} was disabled: its receiver returned 410, permanently removed.`
-        : `The webhook to ${text('origin')} ${of} was disabled: no event has been delivered for days.`,
+        : `The webhook to ${text('origin')} ${of} was disabled: no event has been delivered for three days.`,
       'Pending events are kept for a limited time. Fix the receiver, enable the webhook, and send them again.',
     ],
     page: { text: 'Webhook', path: `/portal/webhooks/${encodeURIComponent(text('webhook_id'))}` },

@@ -150,7 +150,7 @@ async function remove(context: CommandContext): Promise<number> {
     question: `Archive the cluster "${before.name}" (${before.id})?`,
     consequence:
       `All of its ${before.nodes_total} nodes (${before.nodes_allocated} allocated) are released and no longer metered. ` +
-      'Its runs end as FAILED, their web addresses stop, and their resources stay on the nodes.',
+      'Its pending and active runs end as FAILED, its web addresses stop, and resources of runs stay on the nodes.',
     done: 'archived',
   });
   await api.call('DELETE', path);

@@ -282,7 +282,7 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
         : html`<p>This key was not used in the last hour. Last used: ${lastUse}.</p>`;
   const body = html`<div class="confirm">
     <p>
-      The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) will be deleted permanently. This
+      The key <strong>${key.name}</strong> (<code>${key.prefix}…${key.last4}</code>) will be revoked permanently. This
       cannot be undone. Its usage and charges are kept.
     </p>
     ${breaks}

@@ -68,7 +68,10 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
     'Some resources could not be removed.',
     'Check the log for the remaining resources. Retry once their node is reachable.',
   ],
-  TIMEOUT: ['The run exceeded its time limit.', 'Check where the log stops, then retry to continue.'],
+  TIMEOUT: [
+    'The run exceeded its time limit, or waited in the queue for too long.',
+    'Check the end of the log, then retry.',
+  ],
   INTERRUPTED: [
     'Terraform was killed, or its machine is unreachable.',
     'Retry to continue from the last stored state.',
@@ -79,11 +82,11 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
   ],
   STATE_NOT_SAVED: [
     'The state of an earlier run is not stored yet, so this run changed nothing.',
-    'A platform administrator must resolve or forget the earlier run.',
+    'The gateway tries again every minute; retry once the state is stored. A platform administrator can fix the cause, named in the gateway log, or forget the earlier run.',
   ],
   RUNNER_UNAVAILABLE: [
-    'No Terraform runner is available for this run.',
-    'A platform administrator must install OpenTofu or Terraform, and the isolation for runs.',
+    'This gateway could not execute the run.',
+    'A platform administrator finds the cause with headgate doctor, or in the gateway log.',
   ],
   CLUSTER_GONE: ['The cluster was deleted, or belongs to another organization.', 'Apply the stack to another cluster.'],
 };
