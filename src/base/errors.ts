@@ -67,7 +67,7 @@ const errorTable = {
   queue_full: invalid(409, "This cluster's run queue is full."),
   runner_unavailable: entry(503, 'server_error', 'No runner for stacks is available on this installation.'),
   secrets_unavailable: entry(503, 'server_error', 'Secrets cannot be encrypted or read at the moment.'),
-  mail_unavailable: entry(503, 'server_error', 'Mail cannot be sent at the moment.'),
+  mail_unavailable: entry(503, 'server_error', 'Email cannot be sent at the moment.'),
   overloaded: entry(503, 'server_error', 'Too many requests are running. Try again shortly.'),
 } as const satisfies Record<string, ErrorEntry>;
 

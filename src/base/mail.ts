@@ -43,7 +43,7 @@ export function createMailer({ url, from, log }: MailerOptions): Mailer {
         // An object, so that a comma in an address does not begin a second address.
         await transport.sendMail({ to: { name: '', address: to }, subject, text });
       } catch (error) {
-        log.error({ err: error }, 'a mail could not be sent; check the server in HEADGATE_SMTP_URL');
+        log.error({ err: error }, 'an email could not be sent; check the server in HEADGATE_SMTP_URL');
         throw new AppError('mail_unavailable', { cause: error });
       }
     },

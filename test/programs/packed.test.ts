@@ -68,7 +68,7 @@ describe('the packed package', () => {
       ['runs ls', /^no runs; create one with "headgate stacks apply"\n$/],
       ['clusters ls', /^no clusters; create one with "headgate clusters create NAME --org ORG"\n$/],
       ['costs', /^[\d: -]+ to [\d: -]+ \(UTC\), as of [\d: -]+\n(?:.*\n)*total: .* GPU-hours, /],
-      ['users ls', /^USER +E-MAIL .*\nuser_[0-9a-f]{32} +admin@localhost +admin +owner of org_[0-9a-f]{32} +Admin\n$/],
+      ['users ls', /^USER +EMAIL .*\nuser_[0-9a-f]{32} +admin@localhost +admin +owner of org_[0-9a-f]{32} +Admin\n$/],
     ];
     for (const [words, answer] of answers) {
       const { stdout: said, stderr } = await run(command, words.split(' '), asking);

@@ -72,7 +72,7 @@ describe('a start with an invalid setting', () => {
       'hidden-password with blanks and 32 more',
       /^HEADGATE_BOOTSTRAP_KEY: must be 32 to 512/m,
     ],
-    ['HEADGATE_BOOTSTRAP_EMAIL', 'nobody', /^HEADGATE_BOOTSTRAP_EMAIL: must be an e-mail address\.$/m],
+    ['HEADGATE_BOOTSTRAP_EMAIL', 'nobody', /^HEADGATE_BOOTSTRAP_EMAIL: must be an email address\.$/m],
     ['HEADGATE_BOOTSTRAP_PASSWORD', 'short', /^HEADGATE_BOOTSTRAP_PASSWORD: must have 8 characters or more\.$/m],
     ['HEADGATE_SHUTDOWN_SECONDS', '1.5', /^HEADGATE_SHUTDOWN_SECONDS: must be a whole number\.$/m],
     ['HEADGATE_PORT', '8080', /^HEADGATE_PORT: unknown setting; use PORT \(without the prefix\)\.$/m],

@@ -20,7 +20,7 @@ interface CommonSections {
   readonly http: sections.HttpConfig;
 }
 
-/** Settings that must be equal: otherwise a request, file, run or mail has other outcomes on another gateway. */
+/** Settings that must be equal: otherwise a request, file, run or email has other outcomes on another gateway. */
 function commonValues(config: CommonSections): Values {
   return { ...valuesOfRequests(config), ...valuesOfPeople(config), ...valuesOfRuns(config) };
 }

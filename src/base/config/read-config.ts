@@ -157,7 +157,7 @@ export function findIdleSettings(config: Config): readonly string[] {
     ],
     [
       isGiven('HEADGATE_MAIL_FROM') && signIn.mail === null,
-      'HEADGATE_MAIL_FROM has no effect without HEADGATE_SMTP_URL: mail is not sent',
+      'HEADGATE_MAIL_FROM has no effect without HEADGATE_SMTP_URL: no email is sent',
     ],
     ...(['HEADGATE_OIDC_NAME', 'HEADGATE_OIDC_ORGANIZATION'] as const).map((name): [boolean, string] => [
       isGiven(name) && signIn.oidc === null,

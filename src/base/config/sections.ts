@@ -221,7 +221,7 @@ export const bootstrap = section(
   {
     HEADGATE_BOOTSTRAP_EMAIL: z
       .string()
-      .regex(/^[^\s@]+@[^\s@]+$/, 'must be an e-mail address')
+      .regex(/^[^\s@]+@[^\s@]+$/, 'must be an email address')
       .max(254)
       .optional(),
     HEADGATE_BOOTSTRAP_PASSWORD: text.min(8, 'must have 8 characters or more').max(1024).optional(),

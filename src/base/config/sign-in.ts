@@ -2,12 +2,12 @@ import { z } from 'zod';
 import { section } from './section.ts';
 import { ConfigError, text, urlOf } from './values.ts';
 
-/** Variables of sign-in: links by mail, and an OpenID Connect provider. */
+/** Variables of sign-in: links by email, and an OpenID Connect provider. */
 
 export interface SignInConfig {
   /** `https://host[:port]` at which people reach the pages; null: unknown, and the gateway sends no links. */
   readonly publicUrl: string | null;
-  /** Null: no mail is sent. */
+  /** Null: no email is sent. */
   readonly mail: MailConfig | null;
   /** Null: people sign in by password only. */
   readonly oidc: OidcConfig | null;
@@ -51,7 +51,7 @@ export const signIn = section(
     HEADGATE_SMTP_URL: urlOf(['smtp:', 'smtps:'], 'smtps://user:password@mail.example.com').optional(),
     HEADGATE_MAIL_FROM: z
       .string()
-      .regex(/^[^\s@<>"(),:;]+@[^\s@<>"(),:;]+$/, 'must be an e-mail address')
+      .regex(/^[^\s@<>"(),:;]+@[^\s@<>"(),:;]+$/, 'must be an email address')
       .max(254)
       .optional(),
     HEADGATE_OIDC_ISSUER: safeUrl('https://login.example.com/realms/people').optional(),

@@ -83,13 +83,13 @@ export {
 
 /** Administrators of an organization, as recipients of its alerts. */
 export interface AlertPeople {
-  /** Kinds of alerts sent by mail; null: the organization has not chosen. */
+  /** Kinds of alerts sent by email; null: the organization has not chosen. */
   readonly types: readonly string[] | null;
   /** UUIDs of administrators with an email address. */
   readonly userIds: readonly string[];
 }
 
-/** Recipient of a mail. */
+/** Recipient of an email. */
 export interface AlertReader {
   readonly email: string;
   readonly organizationName: string;
@@ -227,7 +227,7 @@ export interface Accounts {
   isMember(tx: Transaction, organizationId: string, userId: string): Promise<boolean>;
   /** Reads a user as a member of an organization from PostgreSQL; null if there is no such membership. */
   readMember(userId: string, organizationId: string): Promise<Member | null>;
-  /** Returns the kinds of alerts sent by mail, and their recipients. Null for an unknown or closed organization. */
+  /** Returns the kinds of alerts sent by email, and their recipients. Null for an unknown or closed organization. */
   readAlertPeople(organizationId: string): Promise<AlertPeople | null>;
   /** Reads one recipient from PostgreSQL; null for a user who no longer administers the organization. */
   readAlertReader(organizationId: string, userId: string): Promise<AlertReader | null>;

@@ -218,7 +218,7 @@ export interface InvitationsOptions {
   readonly counted: Pick<ThrottleOptions, 'store' | 'prefix'>;
 }
 
-/** Most invitations of one organization per hour: each may be a mail to a stranger. */
+/** Most invitations of one organization per hour: each may be an email to a stranger. */
 const madePerHour = 100;
 
 export function createInvitations({ db, clock, inside, counted }: InvitationsOptions): Invitations {

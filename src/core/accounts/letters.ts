@@ -4,30 +4,30 @@ import type { MadeInvitation } from './invitation.ts';
 import type { ResetLink } from './reset-link.ts';
 import { roleWords } from './role-words.ts';
 
-/** Delivers links: by mail if there is a mail server, otherwise through the person who created them. */
+/** Delivers links: by email if there is a mail server, otherwise through the person who created them. */
 export interface Letters {
-  /** True if links are sent by mail. */
+  /** True if links are sent by email. */
   readonly areSent: boolean;
-  /** @returns null if the mail was sent, otherwise the link for its creator. @throws AppError mail_unavailable */
+  /** @returns null if the email was sent, otherwise the link for its creator. @throws AppError mail_unavailable */
   sendReset(link: ResetLink): Promise<string | null>;
   sendInvitation(made: MadeInvitation): Promise<string | null>;
-  /** Sends a mail about an alert; does nothing without a mail server. @throws AppError mail_unavailable */
+  /** Sends an email about an alert; does nothing without a mail server. @throws AppError mail_unavailable */
   sendAlert(alert: AlertLetter): Promise<void>;
 }
 
-/** A mail about an alert. */
+/** An email about an alert. */
 export interface AlertLetter {
   readonly email: string;
   readonly subject: string;
   readonly paragraphs: readonly string[];
   /** Page of the gateway with details. */
   readonly page: { readonly text: string; readonly path: string } | null;
-  /** Time of the event: a mail may arrive late. */
+  /** Time of the event: an email may arrive late. */
   readonly atMs: number;
 }
 
 export interface LettersOptions {
-  /** Null if no mail is sent. */
+  /** Null if no email is sent. */
   readonly mailer: Mailer | null;
   /** `https://host`; null: links are paths. */
   readonly publicUrl: string | null;
@@ -44,7 +44,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
         'A password reset was requested for your Headgate account.',
         `Set a new password with this link. It works once, until ${utcText(expiresAtMs)}:`,
         link,
-        'If you did not request this, ignore this mail: your password stays the same.',
+        'If you did not request this, ignore this email: your password stays the same.',
       ];
       await mailer.send({ to: email, subject: 'Reset your Headgate password', text: `${text.join('\n\n')}\n` });
       return null;
@@ -56,7 +56,7 @@ export function createLetters({ mailer, publicUrl }: LettersOptions): Letters {
         `You are invited to join the organization "${organizationName}" on Headgate with the role "${roleWords[role]}".`,
         `Accept the invitation with this link. It works once, until ${utcText(expiresAtMs)}:`,
         link,
-        'If you do not expect this invitation, ignore this mail.',
+        'If you do not expect this invitation, ignore this email.',
       ];
       const subject = `Invitation to ${organizationName} on Headgate`;
       await mailer.send({ to: email, subject, text: `${text.join('\n\n')}\n` });

@@ -29,7 +29,7 @@ export interface Organization extends OrganizationLimits {
   readonly lowBalance: bigint | null;
   /** Time of the notification; null while the balance is not below. */
   readonly lowBalanceToldAtMs: number | null;
-  /** Kinds of alerts that administrators get by mail; null: the organization has not chosen. */
+  /** Kinds of alerts that administrators get by email; null: the organization has not chosen. */
   readonly alertEmails: readonly string[] | null;
 }
 

@@ -40,7 +40,7 @@ export interface ResetLinks {
    */
   make(userId: string, editor: UserEditor): Promise<ResetLink | null>;
   /**
-   * Counts a request for a mail, by its network.
+   * Counts a request for an email, by its network.
    * @param network the address; for IPv6 its /64
    * @throws AppError rate_limit_exceeded
    */
@@ -136,7 +136,7 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
       const { allowed, resetMs } = await asked.hit(network);
       if (allowed) return;
       throw new AppError('rate_limit_exceeded', {
-        message: 'Too many mails were requested. Try again in an hour.',
+        message: 'Too many emails were requested. Try again in an hour.',
         headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
         reason: 'reset_links',
       });

@@ -38,7 +38,7 @@ export const organizations = pgTable('organizations', {
   lowBalance: numeric('low_balance', { precision: 38, scale: 0, mode: 'bigint' }),
   /** Time of the notification; null while the balance is not below, or before the notification. */
   lowBalanceToldAt: moment('low_balance_told_at'),
-  /** Kinds of alerts that owners and admins get by mail; null: the kinds that are mailed by default. */
+  /** Kinds of alerts that owners and admins get by email; null: the kinds that are mailed by default. */
   alertEmails: jsonb('alert_emails').$type<readonly string[]>(),
 });
 

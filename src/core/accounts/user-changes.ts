@@ -48,7 +48,7 @@ export async function refusingTakenEmails<T>(change: () => Promise<T>): Promise<
     return await change();
   } catch (error) {
     if (!isUniqueViolation(error, 'users_email_key_unique')) throw error;
-    const message = 'An account with this e-mail address already exists.';
+    const message = 'An account with this email address already exists.';
     throw new AppError('conflict', { message, param: 'email', cause: error });
   }
 }

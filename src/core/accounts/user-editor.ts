@@ -69,7 +69,7 @@ export function requireMayChange(record: UserRecord, changes: UserChanges, edito
     );
   }
   if (Object.keys(account).length === 0 || isSole(record)) return;
-  throw refused('Only the owner of this account can change its name, e-mail address and password.');
+  throw refused('Only the owner of this account can change its name, email address and password.');
 }
 
 /** True if a member of an organization may set a new password for another user of it. */

@@ -121,7 +121,7 @@ async function requirePassword(guesses: Throttle, record: UserRecord, given: str
   if (given !== undefined && (await isRight(guesses, record, given))) return;
   const message =
     given === undefined
-      ? 'is missing: it is required to change the e-mail address or the password'
+      ? 'is missing: it is required to change the email address or the password'
       : 'is not the password of this account';
   throw new AppError('invalid_request_error', { message: `current_password: ${message}`, param: 'current_password' });
 }

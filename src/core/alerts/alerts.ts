@@ -20,7 +20,7 @@ export { createRaising, type Raising } from './raise.ts';
 export { countOtherKeysWebhooks } from './reseal.ts';
 export { countPendingAlerts, silenceAlerts } from './restored.ts';
 
-/** Sends alerts to organizations: other rooms raise them, and they go to webhooks and by mail. */
+/** Sends alerts to organizations: other rooms raise them, and they go to webhooks and by email. */
 export interface Alerts extends Raising, Delivering {
   readonly endpoints: Endpoints;
   readonly deliveries: Deliveries;

@@ -29,7 +29,7 @@ export interface ClaimTimes {
 export interface Claimed {
   readonly delivery: typeof alertDeliveries.$inferSelect;
   readonly event: typeof alertEvents.$inferSelect;
-  /** Null for a mail. */
+  /** Null for an email. */
   readonly endpoint: typeof webhookEndpoints.$inferSelect | null;
 }
 

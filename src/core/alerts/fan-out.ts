@@ -12,7 +12,7 @@ export interface FanOutOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly accounts: Pick<Accounts, 'readAlertPeople'>;
-  /** True if mail is sent at all. */
+  /** True if email is sent at all. */
   readonly isMailed: boolean;
 }
 

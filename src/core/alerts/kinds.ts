@@ -48,7 +48,7 @@ const endpoint = z.strictObject({
 
 interface Kind<S extends z.ZodType = z.ZodType> {
   readonly about: string;
-  /** True if owners and admins get the kind by mail by default. */
+  /** True if owners and admins get the kind by email by default. */
   readonly mailed: boolean;
   readonly data: S;
 }

@@ -3,7 +3,7 @@ import { utcText } from '#base/utc.ts';
 import type { AlertLetter } from '#core/accounts/accounts.ts';
 import type { AlertType } from './kinds.ts';
 
-/** Texts of mails about alerts. */
+/** Texts of emails about alerts. */
 
 export interface Told {
   readonly type: string;
@@ -13,7 +13,7 @@ export interface Told {
 
 type Written = Pick<AlertLetter, 'subject' | 'paragraphs' | 'page'>;
 
-/** Parts from which mails are written. */
+/** Parts from which emails are written. */
 interface Words {
   readonly name: string;
   /** The text `of the organization "…" on Headgate`. */
@@ -158,7 +158,7 @@ export function letterOf({ type, data, organizationName: name }: Told): Written 
   return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
 }
 
-/** Returns a value as one line, whoever wrote it, so that only the mail itself starts paragraphs. */
+/** Returns a value as one line, whoever wrote it, so that only the email itself starts paragraphs. */
 function lineOf(value: unknown): string {
   const isText = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean';
   return isText ? String(value).replaceAll(/[\s\p{C}]+/gu, ' ') : '';

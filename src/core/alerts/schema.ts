@@ -66,7 +66,7 @@ export const webhookEndpoints = pgTable(
   (table) => [index('webhook_endpoints_organization_idx').on(table.organizationId, table.id)],
 );
 
-/** One event for one endpoint, or for one person by mail. */
+/** One event for one endpoint, or for one person by email. */
 export const alertDeliveries = pgTable(
   'alert_deliveries',
   {
@@ -76,7 +76,7 @@ export const alertDeliveries = pgTable(
       .references(() => alertEvents.id, { onDelete: 'cascade' }),
     organizationId: uuid('organization_id').notNull(),
     endpointId: uuid('endpoint_id').references(() => webhookEndpoints.id, { onDelete: 'cascade' }),
-    /** User who gets a mail; null for an endpoint. */
+    /** User who gets an email; null for an endpoint. */
     userId: uuid('user_id'),
     status: text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
     attempts: integer('attempts').notNull().default(0),

@@ -49,7 +49,7 @@ function byText({ type, id }: Entry['actor'], names: Names): string {
 
 const named = z.looseObject({ name: z.string(), email: z.string().optional() });
 
-/** Returns the e-mail address or name of a key or user; the id if that cannot be read, as in another organization. */
+/** Returns the email address or name of a key or user; the id if that cannot be read, as in another organization. */
 async function readName({ api }: CommandContext, id: string, organizations: readonly (string | null)[]) {
   const collection = id.startsWith('key_') ? '/v1/keys' : '/v1/users';
   for (const organization of organizations) {

@@ -130,7 +130,7 @@ const changed = {
   },
   alerts: {
     type: 'string',
-    about: 'percentages at which owners and administrators get a mail, such as 80,100, or none',
+    about: 'percentages at which owners and administrators are notified by email, such as 80,100, or none',
   },
   ...orgOption,
 } as const;

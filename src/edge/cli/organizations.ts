@@ -212,7 +212,7 @@ export const organizationCommands: readonly Command[] = [
       name: { type: 'string', about: 'new name' },
       'wallet-alert-below': {
         type: 'string',
-        about: 'balance in USD below which owners and administrators get a mail; none turns it off',
+        about: 'balance in USD below which owners and administrators are notified by email; none turns it off',
       },
       'max-active-keys': {
         type: 'string',

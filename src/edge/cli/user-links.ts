@@ -39,7 +39,7 @@ const minuteOf = (at: number | string): string =>
 
 interface MadeLink {
   readonly email: string;
-  /** A path if the gateway does not know its own address; null if the link was sent by mail. */
+  /** A path if the gateway does not know its own address; null if the link was sent by email. */
   readonly link: string | null;
   readonly expiresAt: number | string;
 }
@@ -47,7 +47,7 @@ interface MadeLink {
 function linkText({ config }: CommandContext, { email, link, expiresAt }: MadeLink): string {
   const until = `${minuteOf(expiresAt)} UTC`;
   const to = cleanLine(email);
-  if (link === null) return `link sent to ${to} by mail; it works once, until ${until}\n`;
+  if (link === null) return `link sent to ${to} by email; it works once, until ${until}\n`;
   const address = new URL(link, config.url).href;
   return `send this link to ${to}; it works once, until ${until}, for anybody who has it, and is shown only once:\n\n  ${address}\n\n`;
 }
@@ -71,7 +71,7 @@ const readAll = (context: CommandContext): Promise<readonly Invitation[]> =>
     parameter: 'cursor',
   });
 
-const headings = ['INVITATION', 'E-MAIL', 'ROLE', 'CREATED (UTC)', 'EXPIRES (UTC)'];
+const headings = ['INVITATION', 'EMAIL', 'ROLE', 'CREATED (UTC)', 'EXPIRES (UTC)'];
 
 async function listInvitations(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), {
@@ -84,7 +84,7 @@ async function listInvitations(context: CommandContext): Promise<number> {
       minuteOf(since),
       minuteOf(until),
     ],
-    none: 'no open invitations; invite somebody with "headgate users invite E-MAIL"',
+    none: 'no open invitations; invite somebody with "headgate users invite EMAIL"',
   });
 }
 
@@ -120,7 +120,7 @@ async function makeResetLink(context: CommandContext): Promise<number> {
 export const userLinkCommands: readonly Command[] = [
   {
     name: 'users invite',
-    usage: 'E-MAIL [--role member|admin|owner] [--org ID]',
+    usage: 'EMAIL [--role member|admin|owner] [--org ID]',
     summary:
       'Invite somebody to the organization; the link works for a week and is mailed, or printed once for you to send.',
     words: one,
@@ -137,7 +137,7 @@ export const userLinkCommands: readonly Command[] = [
   },
   {
     name: 'users uninvite',
-    usage: 'ID|E-MAIL [--org ID] [--yes]',
+    usage: 'ID|EMAIL [--org ID] [--yes]',
     summary: 'Revoke an invitation and its link; asks first.',
     words: one,
     options: { ...yesOption, ...orgOption },
@@ -145,7 +145,7 @@ export const userLinkCommands: readonly Command[] = [
   },
   {
     name: 'users reset-link',
-    usage: 'ID|E-MAIL [--org ID]',
+    usage: 'ID|EMAIL [--org ID]',
     summary: 'Create a link to set a new password: it works once, within an hour, and is mailed, or printed only once.',
     words: one,
     options: orgOption,

@@ -34,7 +34,7 @@ const collection = '/v1/users';
 export const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
 const leaveOut = ['ROLES', 'PLATFORM'];
-const headings = ['USER', 'E-MAIL', 'PLATFORM', 'ROLES', 'NAME'];
+const headings = ['USER', 'EMAIL', 'PLATFORM', 'ROLES', 'NAME'];
 
 const rolesText = ({ memberships }: User): string =>
   memberships.map(({ organization_id: id, role }) => `${role} of ${id}`).join(', ') || 'none';
@@ -51,7 +51,7 @@ async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAll(context), {
     headings,
     row,
-    none: 'no users; create one with "headgate users create E-MAIL --name NAME"',
+    none: 'no users; create one with "headgate users create EMAIL --name NAME"',
     leaveOut,
   });
 }
@@ -63,7 +63,7 @@ export async function pathOfNamed(context: CommandContext): Promise<string> {
   if (word.startsWith('user_')) return pathOf(collection, word) + query;
   const found = (await readAll(context)).find(({ email }) => email.toLowerCase() === word.toLowerCase());
   if (found !== undefined) return pathOf(collection, found.id) + query;
-  throw new FailedError(`no user has the e-mail address ${JSON.stringify(word)}; "headgate users ls" lists the users`);
+  throw new FailedError(`no user has the email address ${JSON.stringify(word)}; "headgate users ls" lists the users`);
 }
 
 async function show(context: CommandContext): Promise<number> {
@@ -153,7 +153,7 @@ export const userCommands: readonly Command[] = [
   },
   {
     name: 'users show',
-    usage: 'ID|E-MAIL [--org ID]',
+    usage: 'ID|EMAIL [--org ID]',
     summary: 'Show a user.',
     words: one,
     options: orgOption,
@@ -161,7 +161,7 @@ export const userCommands: readonly Command[] = [
   },
   {
     name: 'users create',
-    usage: 'E-MAIL --name NAME [--role member|admin|owner] [--org ID]',
+    usage: 'EMAIL --name NAME [--role member|admin|owner] [--org ID]',
     summary:
       'Create a user who can sign in to the portal; the password is typed without echo, or read from standard input.',
     words: one,
@@ -174,7 +174,7 @@ export const userCommands: readonly Command[] = [
   },
   {
     name: 'users edit',
-    usage: 'ID|E-MAIL [--name NAME] [--email E-MAIL] [--role member|admin|owner] [--password] [--org ID]',
+    usage: 'ID|EMAIL [--name NAME] [--email EMAIL] [--role member|admin|owner] [--password] [--org ID]',
     summary: 'Change a user; passwords are typed without echo, or read from standard input, one per line.',
     words: one,
     options: {
@@ -189,7 +189,7 @@ export const userCommands: readonly Command[] = [
   },
   {
     name: 'users rm',
-    usage: 'ID|E-MAIL [--org ID] [--yes]',
+    usage: 'ID|EMAIL [--org ID] [--yes]',
     summary: "Remove a user from the organization, which ends the user's keys there; asks first.",
     words: one,
     options: { ...yesOption, ...orgOption },

@@ -92,7 +92,7 @@ describe.each(['/v1/users', '/api/v1/users'])('%s', (path) => {
       const put = await ask(`${path}/${changed.id}`, { key: mine.key, method: 'PUT', body: { email } });
       for (const answer of [made, put]) {
         expect(refusal(answer)).toEqual([409, 'CONFLICT', 'email']);
-        expect(answer.body.error.message).toBe('An account with this e-mail address already exists.');
+        expect(answer.body.error.message).toBe('An account with this email address already exists.');
       }
     }
     const own = await ask(`${path}/${changed.id}`, {

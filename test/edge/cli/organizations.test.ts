@@ -72,7 +72,7 @@ describe('headgate orgs', () => {
 describe('headgate users', () => {
   it('names missing options, and accepts no password on the command line', async () => {
     expect((await run(['users', 'create', 'a@example.com'])).stderr).toContain('--name is missing');
-    expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the e-mail address');
+    expect((await run(['users', 'show', 'nobody@example.com'])).stderr).toContain('no user has the email address');
     expect((await run(['users', 'edit', 'x'])).stderr).toContain('nothing to change');
     expect((await run(['users', 'create', 'a@b.c', '--name', 'A', '--role', 'boss'])).code).toBe(2);
     const env = { HEADGATE_URL: api().url, HEADGATE_API_KEY: api().admin };
@@ -140,7 +140,7 @@ describe('headgate users', () => {
     await runCli(['users', 'create', email, '--name', 'Ada'], { env, input: 'a long password\n' });
     expect(await run(['users', 'reset-link', email], other.key)).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining('no user has the e-mail address'),
+      stderr: expect.stringContaining('no user has the email address'),
     });
     for (const args of [[], ['--org', id]]) {
       const made = await run(['users', 'reset-link', email, ...args], args.length === 0 ? key : api().admin);

@@ -283,7 +283,7 @@ describe('a password reset link', () => {
     try {
       const person = await makePerson(away);
       const made = await away.request(`/v1/users/${person.id}/reset-link`, { method: 'POST' });
-      expect([made.status, await made.text()]).toEqual([503, expect.stringContaining('Mail cannot be sent')]);
+      expect([made.status, await made.text()]).toEqual([503, expect.stringContaining('Email cannot be sent')]);
       expect(await away.db.sql`select id from reset_links`).toHaveLength(0);
     } finally {
       await away.stop();

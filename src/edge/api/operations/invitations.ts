@@ -28,7 +28,7 @@ export const invitations: Tag = {
       summary: 'Invite a person to the organization',
       description:
         'Creates an invitation that is valid for one week and replaces a pending one for the same address. The link is ' +
-        `sent by mail if \`HEADGATE_SMTP_URL\` is set, else returned in \`link\`. ${who}`,
+        `sent by email if \`HEADGATE_SMTP_URL\` is set, else returned in \`link\`. ${who}`,
       request: { email: invitation.email, role: 'member' },
       answer: { ...invitation, link: 'https://gateway.example.com/portal/invitation#3f9c2b7e' },
     },

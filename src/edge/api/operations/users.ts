@@ -65,7 +65,7 @@ export const users: Tag = {
         operationId: 'createUserResetLink',
         summary: 'Create a password reset link',
         description:
-          'Creates a link to set a new password, valid once and for one hour. It is sent by mail if `HEADGATE_SMTP_URL` ' +
+          'Creates a link to set a new password, valid once and for one hour. It is sent by email if `HEADGATE_SMTP_URL` ' +
           `is set, else returned in \`link\`. ${who}`,
         answer: {
           email,

@@ -48,7 +48,7 @@ const organizationFields = {
     .nullable()
     .openapi({
       type: ['array', 'null'],
-      description: `Event types that owners and admins get by mail; null is the default: ${mailedTypes.join(', ')}`,
+      description: `Event types that owners and admins get by email; null is the default: ${mailedTypes.join(', ')}`,
       example: ['wallet.low_balance'],
     }),
   wallet_alerted_at: unixSecondsOrNull.openapi({
@@ -93,7 +93,7 @@ export const patchSchema = z
       .max(100, 'must have at most 100 event types')
       .nullable()
       .optional()
-      .openapi({ description: 'Event types sent by mail; [] is none, null is the default' }),
+      .openapi({ description: 'Event types sent by email; [] is none, null is the default' }),
   })
   .openapi('PatchOrganization');
 

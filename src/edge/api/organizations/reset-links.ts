@@ -20,7 +20,7 @@ export interface ResetLinkRoutesParts {
 }
 
 export const linkText = textOrNull(z.string()).openapi({
-  description: 'URL, or a path of the gateway if `HEADGATE_PUBLIC_URL` is not set; null if the link was sent by mail',
+  description: 'URL, or a path of the gateway if `HEADGATE_PUBLIC_URL` is not set; null if the link was sent by email',
 });
 
 const resetLinkSchema = z

@@ -59,7 +59,7 @@ const switchesOf = (chosen: readonly string[]): Readonly<Record<string, boolean>
   Object.fromEntries(chosenTypes.map((type) => [type, chosen.includes(type)]));
 
 /**
- * Renders the check boxes for mails. @param chosen null for the default: the kinds that are mailed if nobody has chosen
+ * Renders the check boxes for emails. @param chosen null for the default: the kinds that are emailed if nobody has chosen
  */
 export function mailBoxes(chosen: readonly string[] | null): Html {
   const kinds = chosen ?? mailedTypes;

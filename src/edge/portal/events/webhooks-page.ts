@@ -27,7 +27,7 @@ import {
 import { stateOf, type WebhookAnswer, type WebhookWithSecret } from './webhook-answers.ts';
 import { mailBoxes, mailChoice, readWebhookFields, type WebhookFields, webhookFields } from './webhook-form.ts';
 
-/** Notifications of an organization: its webhooks, and who gets mails. */
+/** Notifications of an organization: its webhooks, and who gets emails. */
 
 const notices = { saved: 'Email alerts saved.', deleted: 'Webhook deleted.' } as const;
 

@@ -137,7 +137,7 @@ function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Ref
   </section>`;
 }
 
-/** Confirms that the link was sent by mail, or shows it once. */
+/** Confirms that the link was sent by email, or shows it once. */
 function madeNotice(visit: Visit, { email, link }: MadeAnswer, what: string): Html {
   if (link === null) return notice('good', html`<p>${what} was sent to ${email}.</p>`);
   const shown = new URL(link, visit.origin).href;

@@ -43,7 +43,7 @@ export interface FullOrganization extends OrganizationAnswer {
   readonly models: readonly string[] | null;
   /** USD; null if there is no alert. */
   readonly wallet_alert_below: string | null;
-  /** Kinds of alerts sent by mail; null if the organization has not chosen. */
+  /** Kinds of alerts sent by email; null if the organization has not chosen. */
   readonly alert_emails: readonly string[] | null;
 }
 
