@@ -137,9 +137,9 @@ describe('deleting a key on its page', () => {
     );
     await first.promise;
     await goto('/portal/keys');
-    await page.getByRole('link', { name: 'Delete streaming' }).click();
-    await page.getByRole('button', { name: 'Delete streaming' }).click();
-    await page.getByText('Key deleted').waitFor();
+    await page.getByRole('link', { name: 'Revoke streaming' }).click();
+    await page.getByRole('button', { name: 'Revoke streaming' }).click();
+    await page.getByText('Key revoked').waitFor();
     expect(await ended).toMatch(/revoked/i);
   });
 });

@@ -107,7 +107,7 @@ it('shows hostile text in every field as text', async () => {
     await expectHarmless(`/portal/keys/${id}`);
     expect(await page.getByLabel('Name').inputValue()).toBe(name);
     await expectHarmless(`/portal/keys/${id}/delete`);
-    expect(await page.getByRole('heading', { level: 1 }).textContent()).toBe(`Delete ${name}?`);
+    expect(await page.getByRole('heading', { level: 1 }).textContent()).toBe(`Revoke ${name}?`);
   }
   const { data } = (await (await gateway.request('/v1/usage/requests')).json()) as { data: { id: string }[] };
   for (const { id } of data) await expectHarmless(`/portal/usage/${id}`);

@@ -83,10 +83,10 @@ it('signs in, skips the menu, creates a key and deletes it by keyboard', async (
   await tabTo(page, 'by keyboard');
   await page.keyboard.press('Tab');
   await page.keyboard.press('Enter');
-  await page.getByRole('heading', { name: 'Delete by keyboard?' }).waitFor();
-  await tabTo(page, 'Delete by keyboard');
+  await page.getByRole('heading', { name: 'Revoke by keyboard?' }).waitFor();
+  await tabTo(page, 'Revoke by keyboard');
   await page.keyboard.press('Enter');
-  await page.getByText('Key deleted.').waitFor();
+  await page.getByText('Key revoked.').waitFor();
   expect(complaints).toEqual([]);
 });
 

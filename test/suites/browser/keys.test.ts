@@ -44,9 +44,9 @@ async function makeKey(name: string, expiry = 'Never'): Promise<string> {
 async function deleteKey(name: string): Promise<void> {
   const { page } = person;
   await goto('/portal/keys');
-  await page.getByRole('link', { name: `Delete ${name}`, exact: true }).click();
-  await page.getByRole('button', { name: `Delete ${name}`, exact: true }).click();
-  await page.getByRole('status').getByText('Key deleted').waitFor();
+  await page.getByRole('link', { name: `Revoke ${name}`, exact: true }).click();
+  await page.getByRole('button', { name: `Revoke ${name}`, exact: true }).click();
+  await page.getByRole('status').getByText('Key revoked').waitFor();
 }
 
 const models = (secret: string) => gateway.request('/v1/models', { key: secret });
@@ -108,7 +108,7 @@ describe('the key pages', () => {
     await deleteKey('limited');
   });
 
-  it('name the key and the requests of the last hour before a delete, which ends the key', async () => {
+  it('name the key and the requests of the last hour before a revocation, which ends the key', async () => {
     const { page } = person;
     const secret = await makeKey('busy');
     for (let sent = 0; sent < 2; sent += 1) {
@@ -124,7 +124,7 @@ describe('the key pages', () => {
         return lastUse.count();
       })
       .toBe(1);
-    await page.getByRole('link', { name: 'Delete busy' }).click();
+    await page.getByRole('link', { name: 'Revoke busy' }).click();
     await page.getByText('This key sent 2 requests in the last hour').waitFor();
     await page.getByRole('link', { name: 'Cancel' }).click();
     expect((await models(secret)).status).toBe(200);
@@ -132,7 +132,7 @@ describe('the key pages', () => {
     expect((await models(secret)).status).toBe(401);
   });
 
-  it("say before a delete that the key's first request is running, not that the key is unused", async () => {
+  it("say before a revocation that the key's first request is running, not that the key is unused", async () => {
     const { page } = person;
     const secret = await makeKey('streams');
     const messages = [{ role: 'user', content: 'Hi' }];
@@ -142,17 +142,17 @@ describe('the key pages', () => {
     await expect
       .poll(async () => {
         await goto('/portal/keys');
-        await page.getByRole('link', { name: 'Delete streams' }).click();
+        await page.getByRole('link', { name: 'Revoke streams' }).click();
         return (await page.locator('main').innerText()).includes('This key was used in the last hour');
       })
       .toBe(true);
     expect(await page.locator('main').innerText()).not.toContain('not used in the last hour');
-    await page.getByRole('button', { name: 'Delete streams' }).click();
+    await page.getByRole('button', { name: 'Revoke streams' }).click();
     expect(await answer.text()).toContain('This API key was revoked.');
     expect(await keyNamed('busy')).toMatchObject({ status: 'revoked' });
   });
 
-  it('warn at the key limit, reject the sixth key, and allow it after a delete', async () => {
+  it('warn at the key limit, reject the sixth key, and allow it after a revocation', async () => {
     const { page } = person;
     const first = (await (await gateway.request('/v1/keys?status=active')).json()) as { data: unknown[] };
     for (let made = first.data.length; made < 5; made += 1) await makeKey(`number ${made + 1}`);

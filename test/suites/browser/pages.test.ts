@@ -78,7 +78,7 @@ describe('the accessibility of every page, light and dark, at 1280 and 360 pixel
     await page.getByText('Copy the secret now').waitFor();
     await expectPresentable(page, 'key-rotated');
     await page.getByRole('link', { name: 'View key', exact: true }).click();
-    await page.getByRole('link', { name: 'Delete' }).click();
+    await page.getByRole('link', { name: 'Revoke' }).click();
     await expectPresentable(page, 'key-delete');
     await show('/portal/usage', 'usage');
     await page.getByRole('region', { name: 'Requests, newest first' }).getByRole('link').first().click();

@@ -129,7 +129,7 @@ export function editFields(fields: KeyFields, refusal: Refusal | null): Html {
 }
 
 const scopeHint =
-  'An inference key calls models and reads only its own usage. A management key can also create and delete keys, and ' +
+  'An inference key calls models and reads only its own usage. A management key can also create and revoke keys, and ' +
   'do everything else that your role allows. Programs do not need one.';
 
 export interface NewKeyFields extends KeyFields {

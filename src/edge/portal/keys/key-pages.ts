@@ -43,7 +43,7 @@ import {
 } from './key-form.ts';
 import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page.ts';
 
-/** Creates, changes and deletes a key. */
+/** Creates, changes and revokes a key. */
 
 const hourMs = 3_600_000;
 
@@ -152,7 +152,7 @@ function actionsOf({ id, status, held }: KeyAnswer): Html {
   const isActive = status === 'active';
   return html`<a class="button" href="/portal/usage?key=${id}">Requests</a>
     ${isActive && !held ? html`<a class="button" href="/portal/keys/${id}/rotate">Rotate secret</a>` : null}
-    ${isActive ? html`<a class="button danger" href="/portal/keys/${id}/delete">Delete</a>` : null}`;
+    ${isActive ? html`<a class="button danger" href="/portal/keys/${id}/delete">Revoke</a>` : null}`;
 }
 
 /** Shows until when a former secret works. Returns nothing if none does. */
@@ -216,7 +216,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
     { label: 'Created', value: timeOf(key.created_at, 'never') },
     { label: 'Last used', value: timeOf(key.last_used_at, 'never') },
     {
-      label: key.revoked_at === null ? 'Expires' : 'Deleted',
+      label: key.revoked_at === null ? 'Expires' : 'Revoked',
       value: timeOf(key.revoked_at ?? key.expires_at, 'never'),
     },
     ...formerOf(key),
@@ -266,7 +266,7 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
     visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
   ]);
   const used = summary.data.find(({ key_id }) => key_id === key.id);
-  const ends = 'After deletion, requests with this key return 401, and running requests stop within seconds.';
+  const ends = 'After the revocation, requests with this key return 401, and running requests stop within seconds.';
   const lastUse = timeOf(key.last_used_at, 'never');
   const breaks =
     used !== undefined && used.num_model_requests > 0
@@ -288,15 +288,15 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
     ${breaks}
     <form method="post" action="/portal/keys/${key.id}/delete">
       ${formToken(visit)}
-      <p class="buttons"><button class="danger">Delete ${key.name}</button> <a href="/portal/keys">Cancel</a></p>
+      <p class="buttons"><button class="danger">Revoke ${key.name}</button> <a href="/portal/keys">Cancel</a></p>
     </form>
   </div>`;
-  return page(visit, { title: `Delete ${key.name}?`, body });
+  return page(visit, { title: `Revoke ${key.name}?`, body });
 }
 
 export async function deleteKey(visit: Visit, id: string): Promise<Response> {
   const ended = await visit.send<KeyAnswer>('DELETE', `/v1/keys/${encodeURIComponent(id)}`);
-  if (ended.ok) return visit.context.redirect('/portal/keys?notice=deleted', 303);
+  if (ended.ok) return visit.context.redirect('/portal/keys?notice=revoked', 303);
   const body = notice('bad', ended.refusal.message);
-  return page(visit, { title: 'The key was not deleted', body, status: statusOf(ended.refusal) });
+  return page(visit, { title: 'The key was not revoked', body, status: statusOf(ended.refusal) });
 }

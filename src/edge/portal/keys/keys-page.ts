@@ -28,7 +28,7 @@ const pageSize = 50;
 
 /** Notices after a form. Only these texts are shown, never text from the address. */
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'Key deleted. Requests with this key now return 401, and running requests stop within seconds.',
+  revoked: 'Key revoked. Requests with this key now return 401, and running requests stop within seconds.',
   saved: 'Key saved. Changes apply from the next request.',
 };
 
@@ -59,7 +59,7 @@ export function fullNotice(visit: Visit, { active, max }: KeyQuota): MaybeHtml {
   return notice(
     'plain',
     html`<p>
-      <strong>All ${max} active keys of this organization are in use.</strong> Delete an unused key to create another;
+      <strong>All ${max} active keys of this organization are in use.</strong> Revoke an unused key to create another;
       the list shows when each key was last used. ${mend}
     </p>`,
   );
@@ -144,7 +144,7 @@ function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)
         timeOf(key.expires_at, 'never'),
         isActive ? limitsLeft(key, left[index] ?? null) : html`<span class="quiet">–</span>`,
         isActive
-          ? html`<a href="/portal/keys/${key.id}/delete" aria-label="Delete ${key.name}">Delete</a>`
+          ? html`<a href="/portal/keys/${key.id}/delete" aria-label="Revoke ${key.name}">Revoke</a>`
           : html`<span class="quiet">${key.status}</span>`,
       ];
     }),

@@ -7,7 +7,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'api_key.created': 'created the key',
   'api_key.changed': 'changed the key',
   'api_key.rotated': 'rotated the secret of the key',
-  'api_key.revoked': 'deleted the key',
+  'api_key.revoked': 'revoked the key',
   'api_key.reported': 'reported a leak and revoked the key',
   'api_key.recovered': 'created the recovery key',
   'user.created': 'created the user',

@@ -231,7 +231,7 @@ export async function archivePage(visit: Visit, id: string): Promise<Response> {
   const body = html`<div class="confirm">
     <p>
       The project <strong>${project.name}</strong> rejects requests and new keys until it is unarchived. Its usage is
-      kept. Its service accounts and their keys are deleted permanently.
+      kept. Its service accounts are deleted, and their keys revoked, permanently.
     </p>
     ${
       keys.length === 0
