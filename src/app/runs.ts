@@ -71,7 +71,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     atOnceMax: runsAtOnce,
     phaseMs: runMs,
   });
-  /** Ends runs of deleted clusters: one may be created during the deletion, or a gateway die before it ends them. */
+  /** Ends runs of archived clusters: one may be created during the archiving, or a gateway die before it ends them. */
   const endOfGoneClusters = async (): Promise<void> => {
     for (const id of await runs.clustersInUse()) {
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);

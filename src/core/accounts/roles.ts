@@ -53,7 +53,7 @@ const table = {
   organizations: row('none', 'none', 'none', 'any'),
   engines: row('none', 'none', 'none', 'any'),
   'clusters.read': row('organization', 'organization', 'organization', 'any'),
-  /** Creating, changing and deleting clusters, and reporting allocated nodes. */
+  /** Creating, changing and archiving clusters, and reporting allocated nodes. */
   clusters: row('none', 'none', 'none', 'any'),
   'stacks.read': row('organization', 'organization', 'organization', 'any'),
   stacks: row('none', 'organization', 'organization', 'any'),

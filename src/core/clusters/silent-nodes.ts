@@ -10,7 +10,7 @@ import { clusterNodes } from './schema.ts';
 const pageSize = 1000;
 
 /**
- * Ends the intervals of lost nodes: the node or its cluster was deleted, or the node has sent heartbeats since its
+ * Ends the intervals of lost nodes: the node was deleted or its cluster archived, or the node has sent heartbeats since its
  * allocation and then none for `silenceMs`. All these ends are estimated.
  * @param silenceMs null: silence is ignored
  * @returns the number of intervals ended

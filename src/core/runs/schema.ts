@@ -81,7 +81,7 @@ export const runs = pgTable(
     createdAt: moment('created_at').notNull(),
     startedAt: moment('started_at'),
     endedAt: moment('ended_at'),
-    /** The reason why the run was asked to end: a request, a phase over its limit, or a deleted cluster. */
+    /** The reason why the run was asked to end: a request, a phase over its limit, or an archived cluster. */
     cancelReason: text('cancel_reason', { enum: ['asked', 'timeout', 'cluster_gone'] }),
     /** The place where the run runs: only gateways that reach the place can resume it. */
     place: text('place'),

@@ -317,7 +317,7 @@ describe('a run whose processes are killed', () => {
   });
 });
 
-describe('a deleted cluster', () => {
+describe('an archived cluster', () => {
   it('fails pending runs at once, and running ones with their resources recorded', async () => {
     const runs = bench.gateway();
     const clusterId = uuidv7();
@@ -328,7 +328,7 @@ describe('a deleted cluster', () => {
     expect(await runs.clustersInUse()).toEqual([clusterId]);
     bench.endCluster(clusterId);
     await runs.cancelOfCluster(clusterId, systemAuthor);
-    const failed = { status: 'FAILED', failureCode: 'CLUSTER_GONE', failureMessage: 'the cluster was deleted' };
+    const failed = { status: 'FAILED', failureCode: 'CLUSTER_GONE', failureMessage: 'the cluster was archived' };
     expect(await runs.find(next.id)).toMatchObject({ ...failed, startedAtMs: null });
     expect(await bench.ended(runs, run)).toMatchObject(failed);
     expect(await bench.db.sql`select resources from stack_states`).toEqual([{ resources: 2 }]);

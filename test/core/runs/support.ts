@@ -92,7 +92,7 @@ export interface RunsBench {
   stack(main: string, more?: StackMore): string;
   /** What runs of every gateway are made from, unless it has its own. */
   readonly sources: RunSources;
-  /** Deletes a cluster, as far as runs see it. */
+  /** Archives a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;
   /** Suspends the organization of a cluster, as far as runs see it. */
   suspend(clusterId: string): void;

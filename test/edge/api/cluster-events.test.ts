@@ -183,7 +183,7 @@ describe('node events', () => {
     expect((await patch({ gpus: 4 })).body.gpus).toBe(4);
   });
 
-  it('end when the node or its cluster is deleted', async () => {
+  it('end when the node is deleted or its cluster archived', async () => {
     const one = await useNode();
     await one.allocate('10:00');
     await api().ask(one.path, { method: 'DELETE' });

@@ -200,14 +200,14 @@ describe('a private stack of another user', () => {
   });
 });
 
-describe('a deleted cluster', () => {
+describe('an archived cluster', () => {
   it('has no run that can be destroyed or retried', async () => {
     const clusterId = await cluster();
     const { body: run } = await apply(clusterId, {});
     await ended(run.id);
     await ask(`/v1/clusters/${clusterId}`, { method: 'DELETE' });
     const refused = await ask(`/v1/runs/${run.id}/destroy`, { key: mine.key, method: 'POST' });
-    expect([refused.status, refused.body.error.message]).toEqual([409, 'The cluster was deleted.']);
+    expect([refused.status, refused.body.error.message]).toEqual([409, 'The cluster was archived.']);
   });
 });
 

@@ -84,7 +84,7 @@ describe('a rejected apply', () => {
     expect((await ask('/v1/stacks/words/apply', { key: theirs.key, body })).status).toBe(404);
   });
 
-  it('returns 404 for a deleted cluster', async () => {
+  it('returns 404 for an archived cluster', async () => {
     const id = await cluster('deleted');
     expect((await ask(`/v1/clusters/${id}`, { method: 'DELETE' })).status).toBe(204);
     expect((await apply(id, { password: 'secret-1' })).status).toBe(404);
@@ -166,7 +166,7 @@ describe('a run', () => {
     ).toBe(400);
   });
 
-  it('fails when its cluster is deleted while it is pending', async () => {
+  it('fails when its cluster is archived while it is pending', async () => {
     const clusterId = await cluster('short-lived');
     const runs = [await apply(clusterId, { password: 'secret-1' }), await apply(clusterId, { password: 'secret-2' })];
     expect((await ask(`/v1/clusters/${clusterId}`, { method: 'DELETE' })).status).toBe(204);

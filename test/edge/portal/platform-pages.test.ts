@@ -335,8 +335,8 @@ describe('the pages of a cluster', () => {
     expect((await admin.post(`${path}/nodes/${nodeId}/delete`)).status).toBe(303);
     expect((await admin.post(`${path}/rotate`)).headers.location).toBe(`${path}?notice=rotated`);
     expect((await admin.post(path, { ...given, name: 'renamed', access: 'public' })).status).toBe(303);
-    expect((await admin.get(`${path}/delete`)).text).toContain('is deleted permanently');
-    expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/clusters?notice=deleted');
+    expect((await admin.get(`${path}/delete`)).text).toContain('is archived permanently');
+    expect((await admin.post(`${path}/delete`)).headers.location).toBe('/portal/clusters?notice=archived');
     expect((await admin.get('/portal/clusters?status=archived')).text).toContain('renamed');
   });
 });

@@ -150,7 +150,7 @@ describe('an exposure', () => {
     expect((await web.ask(`/v1/runs/${second.run.id}`)).body.url).toBe(`https://${second.host}/`);
   });
 
-  it('returns 404 when its cluster is deleted, and its connections are closed', async () => {
+  it('returns 404 when its cluster is archived, and its connections are closed', async () => {
     const { host, clusterId } = await web.exposed(await web.application(), {});
     const { socket } = await web.websocket(host);
     const closed = once(socket, 'close');

@@ -103,7 +103,7 @@ const stateLeft = (why: string): RunFailure =>
 
 /** Ends a run that was canceled before it started. Works without the platform key. */
 function endBefore({ cancelReason }: ClaimedRun): Error {
-  if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was deleted');
+  if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was archived');
   return new RunCanceled();
 }
 
@@ -176,7 +176,7 @@ async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
 }
 
 /**
- * Ends a run whose cluster was deleted or moved while no gateway followed the run: stops its phase and stores its
+ * Ends a run whose cluster was archived or moved while no gateway followed the run: stops its phase and stores its
  * state. Without the cluster's key nothing could be masked, so the last lines are not logged.
  */
 async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root }: StackPackage): Promise<void> {

@@ -12,7 +12,7 @@ import { activeStatuses, clusterGone, organizationInactive, type RunStatus, stat
 export interface Changes {
   /** Cancels a run. A pending run is CANCELED at once; an active one ends as soon as Terraform lets it. */
   cancel(runId: string, author: Author): Promise<ChangeResult>;
-  /** Cancels every run of a deleted cluster. A second call finds the runs that were added meanwhile. */
+  /** Cancels every run of an archived cluster. A second call finds the runs that were added meanwhile. */
   cancelOfCluster(clusterId: string, author: Author): Promise<void>;
   /** Fails the pending applies of an organization that was suspended or closed. Runs that have started continue. */
   endWaitingOf(organizationId: string, status: 'suspended' | 'closed', author: Author): Promise<void>;
@@ -94,7 +94,7 @@ async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
 }
 
 /**
- * Cancels for a deleted cluster: a pending run fails at once, an active one as soon as Terraform has written its state.
+ * Cancels for an archived cluster: a pending run fails at once, an active one as soon as Terraform has written its state.
  */
 async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`

@@ -52,7 +52,7 @@ export const failureCodes = [
   'LIMIT_EXCEEDED',
   /** Nothing here can run Terraform. */
   'RUNNER_UNAVAILABLE',
-  /** The cluster was deleted, or belongs to another organization now. */
+  /** The cluster was archived, or belongs to another organization now. */
   'CLUSTER_GONE',
   /** The organization of the cluster was suspended or closed before the run started. */
   'ORGANIZATION_INACTIVE',
@@ -60,7 +60,7 @@ export const failureCodes = [
 export type FailureCode = (typeof failureCodes)[number];
 
 /** Message of runs that fail with CLUSTER_GONE. */
-export const clusterGone = 'the cluster was deleted';
+export const clusterGone = 'the cluster was archived';
 
 /** Message of runs that fail with ORGANIZATION_INACTIVE. */
 export const organizationInactive = (status: 'suspended' | 'closed'): string =>

@@ -97,10 +97,10 @@ export interface RunSources {
   readonly pinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<boolean>;
   /** Ends one pin of `pinStackVersion`. */
   readonly unpinStackVersion: (tx: Transaction, stackVersionId: string) => Promise<void>;
-  /** Null if the cluster was deleted. */
+  /** Null if the cluster was archived. */
   readonly cluster: (clusterId: string) => Promise<ClusterContext | null>;
-  /** Returns the cluster's organization, and keeps it until the transaction ends. Null if the cluster was deleted. */
+  /** Returns the cluster's organization, and keeps it until the transaction ends. Null if the cluster was archived. */
   readonly holdCluster: (tx: Transaction, clusterId: string) => Promise<string | null>;
-  /** The cluster's private key, in OpenSSH's format. Null if the cluster was deleted. */
+  /** The cluster's private key, in OpenSSH's format. Null if the cluster was archived. */
   readonly privateKey: (clusterId: string) => Promise<string | null>;
 }

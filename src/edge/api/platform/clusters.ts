@@ -65,7 +65,7 @@ const listQuery = z.strictObject({
   status: z
     .enum(['active', 'archived', 'all'])
     .default('active')
-    .openapi({ description: 'Deleted clusters are `archived`' }),
+    .openapi({ description: 'Status of the clusters; `DELETE` archives a cluster' }),
 });
 
 function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): void {

@@ -103,7 +103,7 @@ function started(result: StartResult): Run {
     case 'stack_gone':
       throw new AppError('conflict', { message: 'This version of the stack was deleted. Apply the stack again.' });
     case 'cluster_gone':
-      throw new AppError('conflict', { message: 'The cluster was deleted.' });
+      throw new AppError('conflict', { message: 'The cluster was archived.' });
     case 'node_gone':
       throw new AppError('conflict', {
         message: 'The node of this run was removed from the cluster. Apply the stack to another node.',

@@ -24,7 +24,7 @@ import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';
 import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
-/** Creates, changes and deletes clusters, for platform administrators. */
+/** Creates, changes and archives clusters, for platform administrators. */
 
 const path = '/portal/clusters';
 
@@ -146,10 +146,10 @@ export async function deleteClusterPage(visit: Visit, id: string, refusal: Refus
   const body = confirmForm(visit, {
     action: `${clusterPath(cluster)}/delete`,
     back: clusterPath(cluster),
-    button: `Delete ${cluster.name}`,
+    button: `Archive ${cluster.name}`,
     refusal,
     body: html`<p>
-        The cluster <strong>${cluster.name}</strong> is deleted permanently:
+        The cluster <strong>${cluster.name}</strong> is archived permanently:
         ${counted(cluster.nodes_allocated, 'allocated node')} of ${cluster.nodes_total}
         ${cluster.nodes_allocated === 1 ? 'is' : 'are'} released, their metering ends now, pending and active runs are
         stopped, and its SSH key is no longer used.
@@ -159,12 +159,12 @@ export async function deleteClusterPage(visit: Visit, id: string, refusal: Refus
       </p>
       <p>Its costs stay in the reports.</p>`,
   });
-  return page(visit, { title: `Delete ${cluster.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
+  return page(visit, { title: `Archive ${cluster.name}`, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
 export async function deleteCluster(visit: Visit, id: string): Promise<Response> {
   const gone = await visit.send('DELETE', `/v1/clusters/${encodeURIComponent(id)}`);
-  return gone.ok ? visit.context.redirect(`${path}?notice=deleted`, 303) : deleteClusterPage(visit, id, gone.refusal);
+  return gone.ok ? visit.context.redirect(`${path}?notice=archived`, 303) : deleteClusterPage(visit, id, gone.refusal);
 }
 
 export async function rotatePage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {

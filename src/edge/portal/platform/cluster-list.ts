@@ -26,7 +26,7 @@ const pageSize = 50;
 export const clusterPath = ({ id }: Pick<ClusterSummaryAnswer, 'id'>): string => `${path}/${id}`;
 
 const notices: Readonly<Record<string, string>> = {
-  deleted: 'Cluster deleted. Its nodes are released and its runs are stopped. Its costs stay in the reports.',
+  archived: 'Cluster archived. Its nodes are released and its runs are stopped. Its costs stay in the reports.',
 };
 
 export async function clustersPage(visit: Visit): Promise<Response> {
@@ -42,7 +42,7 @@ export async function clustersPage(visit: Visit): Promise<Response> {
   const said = noticeOf(visit, notices);
   const statuses = [
     { value: 'active', label: 'Active' },
-    { value: 'archived', label: 'Deleted' },
+    { value: 'archived', label: 'Archived' },
     { value: 'all', label: 'All' },
   ];
   const body = html`${said === undefined ? null : notice('good', said)}
@@ -59,7 +59,7 @@ export async function clustersPage(visit: Visit): Promise<Response> {
 
 function nothing({ may }: Visit, status: string): Html {
   if (status === 'archived')
-    return empty('No deleted clusters', 'Deleted clusters stay listed here, with their costs.');
+    return empty('No archived clusters', 'Archived clusters stay listed here, with their costs.');
   return empty(
     'No clusters yet',
     may('clusters')

@@ -80,7 +80,7 @@ export async function clusterPage(
   const operates = isOpen && visit.may('clusters');
   const said = noticeOf(visit, notices);
   const actions = html`${isOpen && visit.may('runs') ? html`<a class="button primary" href="/portal/stacks">Apply a stack</a>` : null}
-  ${operates ? html`<a class="button" href="${path}/edit">Edit</a> <a class="button danger" href="${path}/delete">Delete</a>` : null}`;
+  ${operates ? html`<a class="button" href="${path}/edit">Edit</a> <a class="button danger" href="${path}/delete">Archive</a>` : null}`;
   const body = html`${said === undefined ? null : notice('good', said)} ${refused(refusal)}
     ${about(cluster, names, spent)} ${nodeSection(visit, cluster, operates, refusal)}
     ${isOpen ? keySection(cluster, operates) : null} ${addresses(applied.data)}
@@ -118,7 +118,7 @@ function about(cluster: ClusterAnswer, names: ReadonlyMap<string, string>, spent
             >`,
         },
     { term: 'Created', text: moment(cluster.created_at) },
-    cluster.archived_at === null ? null : { term: 'Deleted', text: moment(cluster.archived_at) },
+    cluster.archived_at === null ? null : { term: 'Archived', text: moment(cluster.archived_at) },
     { term: 'Id', text: html`<code>${cluster.id}</code>` },
   ]);
 }

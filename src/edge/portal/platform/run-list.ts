@@ -32,7 +32,7 @@ const named = ({ id, name, status }: ClusterSummaryAnswer): [string, string] => 
   status === 'archived' ? `${name} (deleted)` : name,
 ];
 
-/** Returns the names of all clusters that can be chosen, deleted clusters included, by id. */
+/** Returns the names of all clusters that can be chosen, archived clusters included, by id. */
 async function clusterNames(visit: Visit): Promise<Names> {
   return new Map((await readClusters(visit, 'all')).map(named));
 }

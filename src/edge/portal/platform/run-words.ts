@@ -88,7 +88,10 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
     'This gateway could not execute the run.',
     'A platform administrator finds the cause with headgate doctor, or in the gateway log.',
   ],
-  CLUSTER_GONE: ['The cluster was deleted, or belongs to another organization.', 'Apply the stack to another cluster.'],
+  CLUSTER_GONE: [
+    'The cluster was archived, or belongs to another organization.',
+    'Apply the stack to another cluster.',
+  ],
 };
 
 /** Returns what happened and what to do; null for a run that has not failed. */
