@@ -29,7 +29,7 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
   const verdict = verdictOf(proven);
   const isHeads = context.flags['heads'] === true;
   context.out(isHeads ? headsText(proof) : context.json ? jsonText(proven) : proofText(proven));
-  if (isHeads && verdict !== 'holds') context.err(`headgate: ${headsProblems[verdict]}\n${findingLines(proof)}`);
+  if (isHeads && verdict !== 'valid') context.err(`headgate: ${headsProblems[verdict]}\n${findingLines(proof)}`);
   return codes[verdict];
 }
 
@@ -37,12 +37,12 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
  * Result of a proof. `differs`: ledgers do not continue the expected heads, nothing else is wrong, and a recorded
  * change of PostgreSQL's history may have lost the entries of these heads.
  */
-type Verdict = 'holds' | 'differs' | 'altered';
+type Verdict = 'valid' | 'differs' | 'altered';
 
-const codes: Readonly<Record<Verdict, number>> = { holds: exitCodes.ok, differs: 3, altered: exitCodes.failed };
+const codes: Readonly<Record<Verdict, number>> = { valid: exitCodes.ok, differs: 3, altered: exitCodes.failed };
 
-const headsProblems: Readonly<Record<Exclude<Verdict, 'holds'>, string>> = {
-  differs: "the ledgers differ from the expected heads, and PostgreSQL's history went back before these",
+const headsProblems: Readonly<Record<Exclude<Verdict, 'valid'>, string>> = {
+  differs: 'the ledgers differ from the expected heads, whose commits PostgreSQL may have lost',
   altered: 'the books were altered',
 };
 
@@ -52,13 +52,13 @@ interface Proven extends BooksProof {
 }
 
 function verdictOf({ findingsTotal, differingTotal, changes }: Proven): Verdict {
-  if (findingsTotal === 0) return 'holds';
+  if (findingsTotal === 0) return 'valid';
   return findingsTotal === differingTotal && changes.length > 0 ? 'differs' : 'altered';
 }
 
 /** Returns the verdict on one organization, from its findings that are shown. */
 function verdictOn(proven: Proven, own: readonly BooksFinding[]): Verdict {
-  if (own.length === 0) return 'holds';
+  if (own.length === 0) return 'valid';
   const areAllShown = proven.findings.length === proven.findingsTotal;
   const isHeadOnly = own.every(({ kind }) => kind === 'ledger_differs') && proven.changes.length > 0;
   return isHeadOnly && (areAllShown || verdictOf(proven) === 'differs') ? 'differs' : 'altered';
@@ -153,7 +153,7 @@ function jsonText(proof: Proven): string {
   const findings = findingsByOrganization(proof);
   const body = {
     object: 'books_proof',
-    holds: proof.findingsTotal === 0,
+    valid: proof.findingsTotal === 0,
     verdict: verdictOf(proof),
     entries: proof.entries,
     entries_before_retention: proof.entriesBeforeRetention,
@@ -208,11 +208,11 @@ function findingLines({ findings }: Pick<BooksProof, 'findings'>): string {
 const findingsByOrganization = ({ findings }: BooksProof): Map<string, BooksFinding[]> =>
   Map.groupBy(findings, ({ organizationId }) => organizationId);
 
-const verdictWords: Readonly<Record<Verdict, string>> = { holds: 'holds', differs: 'DIFFERS', altered: 'ALTERED' };
+const verdictWords: Readonly<Record<Verdict, string>> = { valid: 'valid', differs: 'DIFFERS', altered: 'ALTERED' };
 
 /** Empty unless the changes are a reason for the verdict. */
 function changesText(proof: Proven): string {
-  if (verdictOf(proof) === 'holds') return '';
+  if (verdictOf(proof) === 'valid') return '';
   return proof.changes
     .map(
       ({ change, knownMs, noticedMs }) =>
@@ -242,7 +242,7 @@ function proofText(proof: Proven): string {
       : `, ${proof.entriesBeforeRetention} of them by their sums only: their requests were deleted by retention`;
   const shown = proof.findingsTotal > proof.findings.length ? `, the first ${proof.findings.length} shown` : '';
   const results: Readonly<Record<Verdict, string>> = {
-    holds: 'all hold',
+    valid: 'all valid',
     differs: `${proof.differingTotal} differ from the expected heads${shown}, and nothing else was found`,
     altered: `${proof.findingsTotal} findings${shown}`,
   };

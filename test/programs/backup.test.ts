@@ -307,7 +307,7 @@ describe('headgate backup and restore', () => {
     await stop(second);
     expect(await run(['verify-books'], { DATABASE_URL: url })).toMatchObject({
       code: 0,
-      stdout: expect.stringContaining('all hold'),
+      stdout: expect.stringContaining('all valid'),
     });
 
     // And into the built-in one of another folder, where there was none.
@@ -342,7 +342,7 @@ describe('headgate backup and restore', () => {
       .replace(/ headgate\n$/, ` ${url.pathname.slice(1)}\n`);
     expect(await type(`export PGPASSWORD='${url.password}'\n${named}`)).toContain('rows of');
     const second = restoreLines.replace(/postgres:\S+/, url.href).replace('npm start', 'true');
-    expect(await type(second)).toContain('all hold');
+    expect(await type(second)).toContain('all valid');
     const moved = processes.run({ home, databaseUrl: url.href });
     expect(await clientOf(await moved.url()).get('/v1/wallet')).toEqual(balance);
     await stop(moved);

@@ -93,7 +93,7 @@ describe('headgate verify-books --expect', () => {
     expect(result.stdout).toContain('1 differ from the expected heads, and nothing else was found');
     const json = await run(['verify-books', '--organization', id, '--expect', expecting, '--json']);
     expect(JSON.parse(json.stdout)).toMatchObject({
-      holds: false,
+      valid: false,
       verdict: 'differs',
       organizations: [{ id, verdict: 'differs' }],
       history_changes: expect.arrayContaining([expect.objectContaining({ change: 'rewound' })]),

@@ -87,12 +87,12 @@ describe('headgate verify-books', () => {
     const result = await verifyOf(organizationId);
     expect(result).toMatchObject({ code: 0, stderr: '' });
     expect(result.stdout.split('\n')).toEqual([
-      `${formatId('org', organizationId)}  holds  4 entries, balance 0.000000999951 USD`,
-      '1 organizations, 4 entries: all hold',
+      `${formatId('org', organizationId)}  valid  4 entries, balance 0.000000999951 USD`,
+      '1 organizations, 4 entries: all valid',
       '',
     ]);
     const json = JSON.parse((await verifyOf(organizationId, '--json')).stdout) as Record<string, unknown>;
-    expect(json).toMatchObject({ holds: true, entries: 4, findings: [] });
+    expect(json).toMatchObject({ valid: true, entries: 4, findings: [] });
   });
 
   const tamperings: readonly [string, (books: Books) => string, (books: Books) => string][] = [
@@ -231,11 +231,11 @@ describe('headgate verify-books', () => {
     await db.close();
     const run = (): Promise<CliResult> => runCli(['verify-books'], { env: { HEADGATE_DATA_DIR: dataDir } });
     const release = lockDataDir(dataDir);
-    const allHold = { code: 0, stdout: '0 organizations, 0 entries: all hold\n' };
-    expect(await run()).toMatchObject(allHold);
+    const allValid = { code: 0, stdout: '0 organizations, 0 entries: all valid\n' };
+    expect(await run()).toMatchObject(allValid);
     release();
     await server.stop();
-    expect(await run()).toMatchObject(allHold);
+    expect(await run()).toMatchObject(allValid);
     lockDataDir(dataDir)();
   });
 });

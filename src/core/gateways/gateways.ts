@@ -105,8 +105,7 @@ const changeTexts: Readonly<Record<DatabaseChange, string>> = {
   server:
     'another PostgreSQL server answers, or the server was restarted: commits after knownAt may be lost, and ' +
     'the gateway reads all of its data again',
-  rewound:
-    "PostgreSQL's history went back: commits after knownAt are lost, and the gateway reads all of its data " + 'again',
+  rewound: 'PostgreSQL lost recent commits, those after knownAt, and the gateway reads all of its data again',
   exchanged: "another database answers under the address of the gateway's database",
 };
 

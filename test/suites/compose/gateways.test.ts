@@ -231,7 +231,7 @@ describe('an empty machine', () => {
     await stack.shell(restore);
     // doctor ends with 1 where it has something to say.
     const printed = await stack.shell(`set +e\n${compare}`);
-    expect(printed).toContain('all hold');
+    expect(printed).toContain('all valid');
     expect(printed).toMatch(new RegExp(`^✓ platform key.*${cluster.access_identity.encrypted_with}`, 'm'));
     expect(await balance()).toBe(before);
     expect(await chat(false, 5)).toBe('whole');

@@ -110,7 +110,7 @@ const closing = (columns: number): string =>
     'Commands use the gateway and key from "headgate login". HEADGATE_URL and HEADGATE_API_KEY override them. The ' +
       "default gateway is http://127.0.0.1:8080. Commands on the gateway's machine use the database of DATABASE_URL, or " +
       'the built-in database in HEADGATE_DATA_DIR. Exit codes: 0 done, 1 rejected or failed, 2 wrong usage, 3 ' +
-      "PostgreSQL's history went back (verify-books only), 130 ended by Ctrl-C.",
+      'PostgreSQL lost recent commits (verify-books only), 130 ended by Ctrl-C.',
     0,
     columns,
   );
