@@ -5,7 +5,7 @@ import { ConfigError, text, urlOf } from './values.ts';
 /** Variables of sign-in: links by email, and an OpenID Connect provider. */
 
 export interface SignInConfig {
-  /** `https://host[:port]` at which people reach the pages; null: unknown, and the gateway sends no links. */
+  /** `https://host[:port]` at which people reach the portal; null: unknown, and the gateway sends no links. */
   readonly publicUrl: string | null;
   /** Null: no email is sent. */
   readonly mail: MailConfig | null;
@@ -44,7 +44,7 @@ export const signIn = section(
     HEADGATE_PUBLIC_URL: safeUrl('https://gateway.example.com')
       .refine(
         (value) => new URL(value).pathname === '/',
-        'must not have a path, because the pages are served at the root',
+        'must not have a path, because the portal is served at the root',
       )
       .transform((value) => new URL(value).origin)
       .optional(),
@@ -85,7 +85,7 @@ interface Given {
 function requirePublicUrl(variable: string, publicUrl: string | null): URL {
   if (publicUrl !== null) return new URL(publicUrl);
   throw new ConfigError(
-    `HEADGATE_PUBLIC_URL: is missing; set it to the address of the pages, which ${variable} requires.`,
+    `HEADGATE_PUBLIC_URL: is missing; set it to the address of the portal, which ${variable} requires.`,
   );
 }
 

@@ -71,7 +71,7 @@ export interface RedisAdmissionOptions {
 }
 
 /**
- * Admission of several gateways, in Redis. While Redis is unavailable each gateway decides on its own, within its part
+ * Admission of several gateways, in Redis. While Redis is unavailable each gateway decides on its own, within its share
  * of the limits and wallets, and reports to Redis before Redis decides again: see outage.ts.
  */
 export interface RedisAdmission extends Admission {

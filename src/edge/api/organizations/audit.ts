@@ -40,9 +40,9 @@ const entrySchema = z
       .openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071', description: 'Id of the changed object' }),
     actor: z
       .object({
-        type: z
-          .enum(['key', 'user', 'system'])
-          .openapi({ description: '`key`: an API key. `user`: a person on the pages. `system`: the gateway itself' }),
+        type: z.enum(['key', 'user', 'system']).openapi({
+          description: '`key`: an API key. `user`: a user signed in to the portal. `system`: the gateway itself',
+        }),
         id: z.string().nullable().openapi({ description: 'Id of the key or user; null for the gateway itself' }),
         user_id: idText('user').nullable().openapi({ description: 'User that the key acts for' }),
         service_account_id: idText('svc_acct').nullable().openapi({

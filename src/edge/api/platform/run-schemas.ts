@@ -51,7 +51,7 @@ export const runSchema = z
         'its own leftovers',
     }),
     retry_of: z.string().nullable().openapi({ description: 'Id of the run that this run repeats; null if none' }),
-    created_by: z.string().nullable().openapi({ description: 'Id of the API key, or of the user on the pages' }),
+    created_by: z.string().nullable().openapi({ description: 'Id of the API key, or of the signed-in user' }),
     created_at: z.iso.datetime(),
     started_at: z.iso.datetime().nullable().openapi({ description: 'Null while pending' }),
     ended_at: z.iso.datetime().nullable().openapi({ description: 'Null until the run ends' }),
