@@ -118,8 +118,8 @@ function createChat({ foundation, inference, heldKeys }: PortalPartOptions): Por
     if (project.archived) {
       throw new AppError('conflict', {
         message:
-          `The project "${project.name}" is archived, and the organization has no other open project. An administrator ` +
-          'of the organization can reopen a project.',
+          `The project "${project.name}" is archived, and the organization has no other active project. An administrator ` +
+          'of the organization can unarchive a project.',
       });
     }
     const key = {

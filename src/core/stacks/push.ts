@@ -103,7 +103,7 @@ async function requireVersionRoom(tx: Transaction, { id, visibility, ownerUserId
     .from(stackVersions)
     .innerJoin(stacks, isOwn)
     .where(ofUser);
-  const fix = 'destroy or forget runs of old versions before you push another version.';
+  const fix = 'destroy or forget runs of old versions before you upload another version.';
   if ((counted?.here ?? 0) >= versionsPerStackMax)
     throw new AppError('conflict', {
       message: `The stack has reached the limit of ${versionsPerStackMax} versions in use by runs: ${fix}`,

@@ -230,7 +230,7 @@ export const engineCommands: readonly Command[] = [
   operatorCommand('start', 'Start an engine, also one that a command stopped, and wait until it is ready.'),
   operatorCommand(
     'stop',
-    'Stop an engine and wait for its end; it is held until start, restart or reset. Asks first if requests are running.',
+    'Stop an engine and wait for its end; it stays stopped (state held) until start, restart or reset. Asks first if requests are running.',
   ),
   operatorCommand(
     'restart',

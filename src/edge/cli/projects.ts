@@ -182,7 +182,7 @@ export const projectCommands: readonly Command[] = [
   {
     name: 'projects unarchive',
     usage: 'ID|NAME [--org ID]',
-    summary: 'Reopen an archived project.',
+    summary: 'Unarchive a project.',
     words: one,
     options: orgOption,
     run: unarchive,

@@ -179,7 +179,7 @@ async function deliveries(context: CommandContext): Promise<number> {
   if (!/^[1-9]\d{0,5}$/.test(said)) throw new UsageError('--limit must be a whole number of 1 or more');
   const path = `${pathOf(collection, (await find(context)).id)}/deliveries`;
   const request = { path, item: delivery, query: org(context), limit: Number(said), parameter: 'cursor' } as const;
-  const headings = ['DELIVERY', 'CREATED (UTC)', 'EVENT', 'RESULT', 'TRIES', 'NEXT TRY (UTC)'];
+  const headings = ['DELIVERY', 'CREATED (UTC)', 'EVENT', 'RESULT', 'ATTEMPTS', 'NEXT ATTEMPT (UTC)'];
   const none = 'no deliveries in the last 30 days';
   return printList(context, await readCursorList(context, request), { headings, row: deliveryRow, none });
 }
@@ -219,14 +219,14 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks edit',
     usage: 'ID|URL [--url URL] [--event KIND]… [--description TEXT] [--on|--off] [--org ID]',
-    summary: 'Change a webhook, or turn it on or off.',
+    summary: 'Change, enable or disable a webhook.',
     words: oneWord,
     options: {
       url: { type: 'string', about: 'new address' },
       event: { type: 'string', multiple: true, about: 'event type, or all; may be repeated' },
       description: { type: 'string', about: 'purpose of the webhook' },
-      on: { type: 'boolean', about: 'turn the webhook on' },
-      off: { type: 'boolean', about: 'turn the webhook off' },
+      on: { type: 'boolean', about: 'enable the webhook' },
+      off: { type: 'boolean', about: 'disable the webhook' },
       ...orgOption,
     },
     run: edit,

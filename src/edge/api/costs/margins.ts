@@ -75,7 +75,7 @@ const modelSchema = z
       .object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours })
       .openapi({ description: '`held` is the sum of `busy`, `idle` and `starting`; `unrated` has no price' }),
     shares: z.object({ busy: ratio, idle: ratio, starting: ratio }).nullable().openapi({
-      description: 'Shares of the GPU-hours held, whose sum is 1; null if they are unknown',
+      description: 'Shares of `gpu_hours.held`; they add up to 1; null if unknown',
     }),
     cost_per_million_tokens: usdOrNull.openapi({ description: 'USD; null if it cannot be computed' }),
     prices: z.object(priceFields).nullable().openapi({
@@ -93,7 +93,9 @@ const modelSchema = z
 
 const warningSchema = z
   .object({
-    code: z.enum(['REQUESTS_NOT_KEPT']).openapi({ description: 'Requests of a part of the window are no longer kept' }),
+    code: z
+      .enum(['REQUESTS_NOT_KEPT'])
+      .openapi({ description: 'Requests of some of the window were deleted by retention' }),
     kept_from: z.iso.datetime().openapi({ description: 'Before this time, busy hours are unknown' }),
   })
   .openapi('MarginWarning');

@@ -53,7 +53,7 @@ export const projects: Tag = {
     'POST /projects/{id}/archive': {
       operationId: 'archiveProject',
       summary: 'Archive a project',
-      description: `Archives a project, which then accepts no requests and no new keys. To restore it, send \`archived: false\` with PATCH. ${who}`,
+      description: `Archives a project, which then accepts no requests and no new keys. To unarchive it, send \`archived: false\` with PATCH. ${who}`,
       answer: { ...project, archived: true },
     },
   }),

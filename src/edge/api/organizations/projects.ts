@@ -68,7 +68,7 @@ const patchFields = {
   name: nameText(100).optional(),
   description: longText(1000).optional(),
   visibility: visibility.optional(),
-  archived: z.boolean().optional().openapi({ description: 'true archives the project, false restores it' }),
+  archived: z.boolean().optional().openapi({ description: 'true archives the project, false unarchives it' }),
 };
 
 const patchSchema = z.strictObject(patchFields).openapi('PatchProject');

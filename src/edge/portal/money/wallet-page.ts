@@ -109,8 +109,8 @@ async function walletPageOf(
 
 function amounts({ balance, held, available }: WalletAnswer, runway: Runway): Html {
   return figures([
-    { label: 'Balance', value: usd(balance), note: 'credits minus usage, exact' },
-    { label: 'Held', value: usd(held), note: 'reserved for running requests' },
+    { label: 'Balance', value: usd(balance), note: 'credits and adjustments minus charges' },
+    { label: 'Held', value: usd(held), note: 'for running requests' },
     { label: 'Available', value: usd(available), note: runwayText(runway) ?? 'available to the next request' },
   ]);
 }

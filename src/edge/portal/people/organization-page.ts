@@ -118,7 +118,7 @@ function numbers(one: ReportedOrganization, { maxActiveKeys }: PortalParts): Htm
     {
       label: 'Balance',
       value: usd(one.balance),
-      note: one.balance === '0' ? 'requests return 402' : 'credits minus charges',
+      note: one.balance === '0' ? 'requests return 402' : 'credits and adjustments minus charges',
     },
     { label: 'Last 30 days', value: usd(one.spent_30_days), note: counted(one.requests_30_days, 'request') },
     { label: 'This month', value: usd(one.spent_month), note: 'calendar month in UTC' },
