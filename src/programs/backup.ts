@@ -88,7 +88,7 @@ export async function failing(run: () => Promise<number>): Promise<number> {
 function runningNote(runs: number): string {
   return (
     `headgate: ${runs} runs of stacks are active: resources that they created in the last half minute may be missing from ` +
-    'the backup. If the copy is to replace this database, wait until the runs have ended, then make a new backup.\n'
+    'the backup. If the backup will replace this database, wait until the runs have ended, then make a new backup.\n'
   );
 }
 
@@ -96,7 +96,7 @@ function spooledNote(files: readonly string[]): string {
   const folders = [...new Set(files.map((file) => dirname(dirname(file))))].join(' and ');
   return (
     `headgate: ${files.length} files of usage in ${folders} are not in the backup, because PostgreSQL has not accepted them ` +
-    'yet. A gateway on this folder posts them. If the copy is to replace this database, run a gateway until ' +
+    'yet. A gateway on this folder posts them. If the backup will replace this database, run a gateway until ' +
     'headgate_books_spooled_records is 0, stop it, then make a new backup.\n'
   );
 }

@@ -39,7 +39,7 @@ function text({ key, secret, email, others }: Recovery, isRevoked: boolean): str
     others.length === 0
       ? ''
       : isRevoked
-        ? `\nRevoked, with their running requests; running gateways apply this before this command ends:\n\n${list}`
+        ? `\nRevoked keys; gateways end their running requests before this command ends:\n\n${list}`
         : `\nOther active keys (--revoke-others revokes all, DELETE /v1/keys/{id} revokes one):\n\n${list}`;
   return `A management key of ${email} (${formatId('key', key.id)}); it is shown only once, so store it now:
 

@@ -52,14 +52,14 @@ export const machineCommands: readonly Command[] = [
     name: 'restore',
     usage: 'FILE [--check] [--replace] [--spool book|leave] [--pending resume|end]',
     summary:
-      'Restore a backup to an empty database: that of DATABASE_URL or HEADGATE_DATA_DIR, completely or not at all, while no ' +
-      'gateway uses it. --check only reads the file. --replace replaces the data in the database. --spool decides on usage ' +
-      'on this disk that the database had not accepted, --pending on unfinished batches, runs and alerts.',
+      'Restore a backup to the empty database of DATABASE_URL or HEADGATE_DATA_DIR, in one transaction. Stop all gateways ' +
+      'first. --check only reads the file, --replace replaces existing data. --spool sets what happens to usage on this ' +
+      'disk that is not in the database, --pending to unfinished batches, runs and alerts.',
     words: { min: 1, max: 1 },
     options: {
       check: { type: 'boolean', about: 'check that the file is complete, and change nothing' },
       replace: { type: 'boolean', about: 'delete the current data of the database' },
-      spool: { type: 'string', about: 'usage on this disk: book posts it, leave keeps the files' },
+      spool: { type: 'string', about: 'book: post usage on this disk; leave: keep the files' },
       pending: { type: 'string', about: 'unfinished batches, runs and alerts: resume or end' },
     },
     run: async (context) => (await import('./restore.ts')).runRestore(context),

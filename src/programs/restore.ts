@@ -86,8 +86,8 @@ async function prepareSpool(
   }
   throw new FailedError(
     `${folders.join(' and ')} contain usage that the database had not accepted when its gateway stopped (${files.length} ` +
-      'files). Start that gateway again to post the usage, then make a new backup; or give --spool book to post what the ' +
-      'restored database does not have, or --spool leave to leave the files there',
+      'files). Start that gateway again to post the usage, then make a new backup; or use --spool book to post usage that ' +
+      'the restored database lacks, or --spool leave to keep the files',
   );
 }
 
@@ -102,9 +102,9 @@ function describe(content: BackupContent): string {
 function restoredText(path: string, content: BackupContent, variable: string): string {
   const redis =
     variable === 'DATABASE_URL'
-      ? 'If gateways share a Redis, empty it before they start (redis-cli FLUSHALL): they then read balances from these books.\n'
+      ? 'If gateways share a Redis, empty it before they start (redis-cli FLUSHALL): they then load balances from the restored database.\n'
       : '';
-  return `${path} is restored: ${describe(content)}.\n${redis}Now start the gateway; "headgate verify-books" verifies the books.\n`;
+  return `${path} is restored: ${describe(content)}.\n${redis}Now start the gateway; "headgate verify-books" verifies the ledgers.\n`;
 }
 
 function jsonText(path: string, content: BackupContent, restored: boolean): string {

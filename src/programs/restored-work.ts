@@ -45,8 +45,8 @@ export async function decidePending(sql: ISql, choice: PendingChoice): Promise<v
   }
   if (found.length === 0) return;
   throw new FailedError(
-    `the backup contains unfinished work: ${found.join(', ')}. Nothing was changed. Give --pending resume if the original ` +
-      'database is never used again: the restored database continues the work. Give --pending end if it is: the work ends ' +
-      'in the restored database, its webhooks are turned off, and it does not touch the engines of the original',
+    `the backup contains unfinished work (${found.join(', ')}), and nothing was changed. Use --pending resume if the ` +
+      'original database is no longer used, or --pending end if it is: the work then ends in the restored database, its ' +
+      'webhooks are disabled, and the engines of the original are not touched',
   );
 }

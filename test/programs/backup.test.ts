@@ -360,7 +360,7 @@ describe('headgate backup and restore', () => {
 
     const target = { ...env, DATABASE_URL: await emptyDatabase() };
     const refused = await run(['restore', file], target);
-    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('give --spool book') });
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('use --spool book') });
     expect(await contentOf(target.DATABASE_URL)).toEqual({ rows: {}, partitions: [], sequences: [] });
     expect(await run(['restore', file, '--spool', 'both'], target)).toMatchObject({ code: 2 });
     // Usage that cannot be moved ends the restore before anything is there: once it is there, nobody would move it.
