@@ -45,9 +45,17 @@ const errorTable = {
   package_invalid: invalid(422, 'The package is invalid.'),
   insufficient_funds: entry(402, 'billing_error', 'The balance is too low for this request.'),
   budget_exceeded: entry(402, 'billing_error', 'This request exceeds a budget.'),
-  rate_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its requests per minute. Try again later.'),
-  tokens_limit_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per minute. Try again later.'),
-  monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has reached its tokens per month.'),
+  rate_limit_exceeded: entry(
+    429,
+    'rate_limit_error',
+    'This key has reached its limit of requests per minute. Try again later.',
+  ),
+  tokens_limit_exceeded: entry(
+    429,
+    'rate_limit_error',
+    'This key has reached its limit of tokens per minute. Try again later.',
+  ),
+  monthly_quota_exceeded: entry(429, 'rate_limit_error', 'This key has reached its limit of tokens per month.'),
   concurrency_limit_exceeded: entry(
     429,
     'rate_limit_error',

@@ -74,10 +74,10 @@ const reasons: Readonly<Record<string, string>> = {
   organization_suspended: 'organization suspended',
   project_archived: 'project archived',
   model_not_found: 'model not available to the key; the batch fails after one hour',
-  rate_limit_exceeded: 'the key reached its requests per minute',
-  tokens_limit_exceeded: 'the key reached its tokens per minute',
-  monthly_quota_exceeded: 'the key reached its monthly tokens',
-  concurrency_limit_exceeded: 'the key reached its concurrent requests',
+  rate_limit_exceeded: 'limit of requests per minute reached',
+  tokens_limit_exceeded: 'limit of tokens per minute reached',
+  monthly_quota_exceeded: 'limit of tokens per month reached',
+  concurrency_limit_exceeded: 'limit of running requests reached',
 };
 
 function waits({ waiting_for: code }: BatchAnswer): MaybeHtml {
