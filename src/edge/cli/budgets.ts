@@ -154,7 +154,7 @@ export const budgetCommands: readonly Command[] = [
       key: { type: 'string', about: 'limit the spending of this key' },
       project: { type: 'string', about: 'limit the spending of this project' },
       user: { type: 'string', about: 'limit the spending of this end user, as named in requests' },
-      'each-user': { type: 'boolean', about: 'limit the spending of each end user without an own budget' },
+      'each-user': { type: 'boolean', about: 'limit the spending of each end user without a budget of their own' },
       period: { type: 'string', choices: ['daily', 'monthly'], about: 'in UTC; default: monthly' },
       ...changed,
     },

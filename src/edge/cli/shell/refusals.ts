@@ -43,17 +43,17 @@ const certificateCodes = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAI
 
 function causeOf(url: string, code: string): string {
   const host = URL.parse(url)?.hostname ?? url;
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `the host ${host} has no known address, check the name.`;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `the host ${host} has no known address; check its name.`;
   if (certificateCodes.test(code)) {
-    return 'this machine does not trust its certificate, add the certificate that signed it with NODE_EXTRA_CA_CERTS=FILE.pem.';
+    return 'this machine does not trust its certificate; add the certificate that signed it with NODE_EXTRA_CA_CERTS=FILE.pem.';
   }
-  if (code === 'CERT_HAS_EXPIRED') return 'its certificate has expired, its operator must renew it.';
-  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${host}, check the name.`;
+  if (code === 'CERT_HAS_EXPIRED') return 'its certificate has expired; its operator must renew it.';
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${host}; check the name.`;
   if (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER')
-    return 'it does not speak TLS, try http:// instead of https://.';
-  if (code.startsWith('HPE_')) return 'it does not speak HTTP, try https:// instead of http://.';
+    return 'it does not speak TLS; try http:// instead of https://.';
+  if (code.startsWith('HPE_')) return 'it does not speak HTTP; try https:// instead of http://.';
   if (code === 'ECONNRESET') {
-    const other = url.startsWith('http:') ? ', try https:// instead of http://.' : '.';
+    const other = url.startsWith('http:') ? '; try https:// instead of http://.' : '.';
     return `it closed the connection${other}`;
   }
   if (code === 'ETIMEDOUT') return 'it did not answer in time.';
