@@ -82,6 +82,14 @@ const ofManyUsers = ({ name, of, text }: Words): Written => {
 const runbook = (anchor: string): string =>
   `What to do: see compose/runbooks.md#${anchor} in the Headgate documentation.`;
 
+const problems: Readonly<Record<string, string>> = {
+  backup_old: 'no recent backup',
+  disk_nearly_full: 'disk nearly full',
+  redis_nearly_full: 'Redis nearly full',
+  platform_key_missing: 'platform key missing',
+  reconcile_unexplained: 'unexplained differences in usage',
+};
+
 const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
     subject: `Low balance: ${name}`,
@@ -123,7 +131,7 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     page: { text: 'Engines', path: '/portal/engines' },
   }),
   'platform.problem': ({ text }) => ({
-    subject: `Platform problem: ${text('problem').replaceAll('_', ' ')}`,
+    subject: `Platform problem: ${problems[text('problem')] ?? text('problem').replaceAll('_', ' ')}`,
     paragraphs: [text('text'), `What to do: see ${text('runbook')} in the Headgate documentation.`],
     page: { text: 'Overview', path: '/portal' },
   }),
@@ -153,8 +161,7 @@ export function letterOf({ type, data, organizationName: name }: Told): Written 
     return Array.isArray(value) ? value.map(lineOf) : [];
   };
   // The event was written by a version with more kinds.
-  if (!isWritten(type))
-    return { subject: `Alert for ${name}`, paragraphs: [`Kind of the alert: ${type}.`], page: null };
+  if (!isWritten(type)) return { subject: `Alert for ${name}`, paragraphs: [`Event type: ${type}.`], page: null };
   return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
 }
 
