@@ -303,7 +303,7 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
   log.warn(
     { settings },
-    `${settings.join(', ')} had no effect: only the first start on a database uses this setting, and this database was set ` +
+    `${settings.join(', ')} had no effect: only the first start on a database uses bootstrap settings, and this database was set ` +
       'up with other values; "npx headgate keys recover" on this machine creates a new key for the platform administrator',
   );
 }

@@ -46,16 +46,24 @@ function addUpkeepGauges(metrics: Metrics, upkeep: WatchedUpkeep): void {
     });
   const figures = (): ReturnType<WatchedUpkeep['figures']> => upkeep.figures();
   add('headgate_data_disk_bytes', 'Size of the disk of the data folder', () => figures().dataDisk?.size ?? null);
-  add('headgate_data_disk_used_bytes', 'What of it is used, or kept for root', () => figures().dataDisk?.used ?? null);
+  add(
+    'headgate_data_disk_used_bytes',
+    'Used bytes of that disk, including space reserved for root',
+    () => figures().dataDisk?.used ?? null,
+  );
   add('headgate_database_bytes', 'Size of the database in PostgreSQL', () => figures().databaseBytes);
-  add('headgate_redis_memory_max_bytes', 'maxmemory of Redis, 0 without one', () => figures().redis?.size ?? 0);
-  add('headgate_redis_memory_bytes', 'What Redis uses of its maxmemory', () => figures().redis?.used ?? 0);
+  add(
+    'headgate_redis_memory_max_bytes',
+    'Memory limit of Redis (maxmemory); 0 if unlimited',
+    () => figures().redis?.size ?? 0,
+  );
+  add('headgate_redis_memory_bytes', 'Memory that Redis uses; 0 if unlimited', () => figures().redis?.used ?? 0);
   add('headgate_platform_key_up', '1 while this gateway can encrypt with the platform key in use', () =>
     figures().keyTrouble === null ? 1 : 0,
   );
   add(
     'headgate_reconcile_unexplained_hours',
-    'Models of the last reconciled hour whose books and engine counters differ unexplained; 0 where another gateway has that job',
+    'Number of models with unexplained differences between ledger and engine counters in the last reconciled hour; 0 on gateways that do not run this job',
     () => figures().unexplained ?? 0,
   );
 }

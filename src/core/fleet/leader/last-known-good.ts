@@ -91,14 +91,15 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
       const wanted = { engineId: spec.engineId, specHash: spec.hash, definition: encodeDefinition(spec.definition) };
       if (before?.specHash !== wanted.specHash || before.definition !== wanted.definition) {
         const revision = await store.keepGoodSpec(fence, { ...wanted, revision: before?.revision ?? 0n });
-        if (revision === null) throw new Error('the lead was lost, or another definition was stored in the meantime');
+        if (revision === null)
+          throw new Error('this gateway is no longer the leader, or another definition was stored in the meantime');
         known.set(spec.engineId, { ...wanted, revision });
       }
       same.set(spec.engineId, spec);
     }
     for (const one of [...known.values()].filter(({ engineId }) => isGone(engineId))) {
       if (!(await store.dropGoodSpec(fence, one)))
-        throw new Error('the lead was lost, or another definition was stored in the meantime');
+        throw new Error('this gateway is no longer the leader, or another definition was stored in the meantime');
       known.delete(one.engineId);
       same.delete(one.engineId);
     }

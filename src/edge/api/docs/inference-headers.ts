@@ -56,14 +56,14 @@ const requestId = { 'x-request-id': z.string().openapi({ description: 'Id of the
 /** Headers of a key's limits; each is absent if the key has no limit of this kind. */
 const limits = {
   'X-RateLimit-Limit': header('Limit that rejected the request (429), else requests per minute', '60'),
-  'X-RateLimit-Remaining': header('What is left of that limit', '59'),
-  'X-RateLimit-Reset': header('When all of that limit is available again, in Unix seconds', '1790000000'),
+  'X-RateLimit-Remaining': header('Remaining requests or tokens of that limit', '59'),
+  'X-RateLimit-Reset': header('When the limit is fully available again, in Unix seconds', '1790000000'),
   'x-ratelimit-limit-requests': header('Requests per minute', '60'),
   'x-ratelimit-remaining-requests': header('Requests left in this minute', '59'),
-  'x-ratelimit-reset-requests': header('Time until all requests are available again', '59s'),
+  'x-ratelimit-reset-requests': header('Time until the full limit is available again', '59s'),
   'x-ratelimit-limit-tokens': header('Tokens per minute', '100000'),
   'x-ratelimit-remaining-tokens': header('Tokens left in this minute', '99000'),
-  'x-ratelimit-reset-tokens': header('Time until all tokens are available again', '59s'),
+  'x-ratelimit-reset-tokens': header('Time until the full limit is available again', '59s'),
 };
 
 /** Headers of lists of models, whose requests no limit counts. */

@@ -56,10 +56,9 @@ export const confinedField = z
   .nullable()
   .openapi({
     description:
-      '`true`: the key works only for its own project. `X-Project-ID` of another project returns 403, and a ' +
-      'management key acts as a member. `false`: it works for any project that its user sees. `null`: ' +
-      '`X-Project-ID` of another project returns 403 while the own project has a hard budget. Always `true` for a ' +
-      'key of a service account',
+      '`true`: the key works only in its own project. `X-Project-ID` of another project returns 403, and a management ' +
+      'key acts as a member. `false`: it works in any project that its user sees. `null`: `X-Project-ID` of another ' +
+      "project returns 403 while the key's project has a hard budget. Always `true` for a key of a service account",
   });
 
 /**

@@ -25,7 +25,7 @@ const explanationSchema = z
   .object({
     kind: z
       .enum(explanationKinds)
-      .openapi({ description: 'Type of the explanation; the chapter on reconciling describes each' }),
+      .openapi({ description: 'Type of the explanation; see `src/core/reconcile/README.md`' }),
     count: z.int().openapi({ description: 'Number of requests; 1 if a gateway or replica ended' }),
     prompt_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),
     completion_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),

@@ -101,7 +101,7 @@ export class AnswerView {
       this.progress.hidden = true;
       return;
     }
-    this.state.textContent = `${status === 'starting' ? 'The engine is starting' : 'Starting the cold engine'}, expected within ${Math.ceil(expected)} s, ${sofar}`;
+    this.state.textContent = `${status === 'starting' ? 'The engine is starting' : 'Starting the cold engine'}: ${sofar}, about ${Math.ceil(expected)} s expected`;
     this.progress.hidden = false;
     this.progress.max = Math.max(expected, 1);
     this.progress.value = Math.min(seconds, expected);

@@ -171,7 +171,9 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     </p>
     <details class="fold" id="code">
       <summary>Copy as code</summary>
-      <p class="hint">The last request to the first model, or the next one if you have sent none.</p>
+      <p class="hint">
+        Code for your last request to the first model. Before the first request: code for the current settings.
+      </p>
       <div id="code-list" class="snippets"></div>
     </details>
   </form>`;

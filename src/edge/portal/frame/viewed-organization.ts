@@ -65,7 +65,7 @@ export function requireSameView(form: Form, { viewed }: Visit): void {
   if (form.text('viewed') === (viewed?.id ?? '')) return;
   throw new AppError('conflict', {
     message:
-      'This page showed another organization than the one that you view now, so nothing was changed. Open the page again.',
+      'This page belongs to a different organization than the one you view now, so nothing was changed. Open the page again.',
   });
 }
 
