@@ -51,6 +51,15 @@ describe('the usage shown for a bill', () => {
     expect(JSON.parse(shown)).toMatchObject({ input_tokens: 1000, input_tokens_details: { cached_tokens: 0 } });
   });
 
+  it('has at most as many reasoning tokens as output tokens', () => {
+    const own =
+      '{"prompt_tokens":1000,"completion_tokens":5,"total_tokens":1005,"completion_tokens_details":{"reasoning_tokens":9,"audio_tokens":1}}';
+    const usage = { ...bill, cachedTokens: 0, reasoningTokens: 5 };
+    expect(JSON.parse(shownUsage(own, { usage, costText: null }, openaiUsage))).toMatchObject({
+      completion_tokens_details: { reasoning_tokens: 5, audio_tokens: 1 },
+    });
+  });
+
   it('leaves out what an earlier event of a message counted as written to the cache', () => {
     const usage = { ...bill, inputTokens: 510, cachedTokens: 0 };
     const shown = shownUsage('', { usage, costText: null }, messagesUsage, { cache_creation_input_tokens: 500 });

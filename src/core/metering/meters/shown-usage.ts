@@ -23,8 +23,8 @@ export interface UsageForm {
   read(json: string): EngineCount | null;
   /** Returns the members that must equal the bill. @param known what the engine sent, an earlier event included */
   figures(usage: Usage, known: Members): Readonly<Record<string, number>>;
-  /** Member whose `cached_tokens` must equal the bill; null if `figures` has the cached tokens. */
-  readonly details: string | null;
+  /** Returns the members of members that must equal the bill, where either has some. */
+  details(usage: Usage): Readonly<Record<string, Readonly<Record<string, number>>>>;
   /** Returns the object for an answer whose engine sent none. @param before counts of an earlier event */
   whole(usage: Usage, before?: Members): object;
 }
@@ -37,11 +37,14 @@ export const openaiUsage: UsageForm = {
     total_tokens: inputTokens + outputTokens,
     completion_tokens: outputTokens,
   }),
-  details: 'prompt_tokens_details',
+  details: ({ cachedTokens, reasoningTokens }) => ({
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+    completion_tokens_details: { reasoning_tokens: reasoningTokens },
+  }),
   whole: (usage) => ({
     ...openaiUsage.figures(usage, {}),
-    prompt_tokens_details: { cached_tokens: usage.cachedTokens },
-    completion_tokens_details: usage.reasoningTokens === 0 ? null : { reasoning_tokens: usage.reasoningTokens },
+    ...openaiUsage.details(usage),
+    ...(usage.reasoningTokens === 0 && { completion_tokens_details: null }),
   }),
 };
 
@@ -53,11 +56,13 @@ export const responsesUsage: UsageForm = {
     output_tokens: outputTokens,
     total_tokens: inputTokens + outputTokens,
   }),
-  details: 'input_tokens_details',
+  details: ({ cachedTokens, reasoningTokens }) => ({
+    input_tokens_details: { cached_tokens: cachedTokens },
+    output_tokens_details: { reasoning_tokens: reasoningTokens },
+  }),
   whole: (usage) => ({
     ...responsesUsage.figures(usage, {}),
-    input_tokens_details: { cached_tokens: usage.cachedTokens },
-    output_tokens_details: { reasoning_tokens: usage.reasoningTokens },
+    ...responsesUsage.details(usage),
   }),
 };
 
@@ -72,7 +77,7 @@ export const messagesUsage: UsageForm = {
       output_tokens: outputTokens,
     };
   },
-  details: null,
+  details: () => ({}),
   whole: (usage, before = {}) => messagesUsage.figures(usage, before),
 };
 
@@ -128,18 +133,20 @@ function billedUsage(json: string, usage: Usage, form: UsageForm, before: Member
   const known = { ...before, ...own };
   const figures = form.figures(usage, known);
   const isBilled = Object.entries(figures).every(([name, tokens]) => (known[name] ?? 0) === tokens);
-  const details = cachedDetails(known, usage, form);
-  return isBilled && details === null ? json : JSON.stringify({ ...own, ...figures, ...details });
+  const details = billedDetails(known, form.details(usage));
+  return isBilled && Object.keys(details).length === 0 ? json : JSON.stringify({ ...own, ...figures, ...details });
 }
 
-/** Returns the details with the billed cached tokens; null if the engine's are equal, or it sent none and none count. */
-function cachedDetails(known: Members, { cachedTokens }: Usage, { details }: UsageForm): Members | null {
-  if (details === null) return null;
-  const own = known[details];
-  const members: Members = typeof own === 'object' && own !== null ? (own as Members) : {};
-  return (members['cached_tokens'] ?? 0) === cachedTokens
-    ? null
-    : { [details]: { ...members, cached_tokens: cachedTokens } };
+/** Returns those details that differ from the bill, with the billed figures. One that is absent counts as 0. */
+function billedDetails(known: Members, billed: ReturnType<UsageForm['details']>): Members {
+  const differing: Record<string, unknown> = {};
+  for (const [member, figures] of Object.entries(billed)) {
+    const value = known[member];
+    const own: Members = typeof value === 'object' && value !== null ? (value as Members) : {};
+    const isBilled = Object.entries(figures).every(([name, tokens]) => (own[name] ?? 0) === tokens);
+    if (!isBilled) differing[member] = { ...own, ...figures };
+  }
+  return differing;
 }
 
 /** Removes what an upstream charges: clients see the gateway's cost, or none. */
