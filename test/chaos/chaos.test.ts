@@ -9,7 +9,7 @@ const names = ['gateway-killed', 'redis-empty', 'engine-faults', 'engine-killed'
 /** Files of other suites run at the same time. */
 const slack = 20;
 
-const options = { seed: 12, seconds: 3, kills: 1, slack, out: null };
+const options = { seed: 12, seconds: 3, kills: 1, requests: 100, slack, out: null };
 
 let place: Place;
 beforeAll(async () => {

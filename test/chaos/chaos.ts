@@ -6,14 +6,14 @@ import { openPlace, runRow, type RunOptions } from './run.ts';
 
 /** `npm run chaos`: the table of faults, one row after the other. */
 
-const usage = `npm run chaos -- [--rows name,name] [--seed N] [--seconds N] [--kills N] [--slack N]
-              [--out DIR] [--list]
+const usage = `npm run chaos -- [--rows name,name] [--seed N] [--seconds N] [--kills N] [--requests N]
+              [--slack N] [--out DIR] [--list]
 
 Runs gateways, PostgreSQL, Redis and an engine of its own for each row, breaks what the row says, and compares what
 clients saw with the books and with what the engine counted. Prints a line for each row and ends with 1 when one does
 not hold. --seed makes the same choices again; --seconds is how long faults last, --kills how often a gateway is
-killed. --slack N takes every bound of time N times, for a machine that is busy. --out names a folder that takes what
-clients saw and what gateways printed.
+killed, --requests how many requests an ordinary day has. --slack N takes every bound of time N times, for a machine
+that is busy. --out names a folder that takes what clients saw and what gateways printed.
 `;
 
 class UsageError extends Error {}
@@ -23,6 +23,7 @@ const options = {
   seed: { type: 'string' },
   seconds: { type: 'string' },
   kills: { type: 'string' },
+  requests: { type: 'string' },
   slack: { type: 'string' },
   out: { type: 'string' },
   list: { type: 'boolean' },
@@ -34,12 +35,12 @@ interface Wish extends RunOptions {
   readonly list: boolean;
 }
 
-const defaults = { seconds: 8, kills: 5 };
+const defaults = { seconds: 8, kills: 5, requests: 2000 };
 
 function readWish(args: readonly string[]): Wish | null {
   const { values } = parseArgs({ args: [...args], options });
   if (values.help === true) return null;
-  const whole = (name: 'seed' | 'seconds' | 'kills' | 'slack', fallback: number): number => {
+  const whole = (name: 'seed' | keyof typeof defaults | 'slack', fallback: number): number => {
     const text = values[name];
     if (text === undefined) return fallback;
     if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${name}: expected a whole number, not "${text}"`);
@@ -51,6 +52,7 @@ function readWish(args: readonly string[]): Wish | null {
     seed: whole('seed', Math.floor(Math.random() * 1_000_000)),
     seconds: whole('seconds', defaults.seconds),
     kills: whole('kills', defaults.kills),
+    requests: whole('requests', defaults.requests),
     slack: Math.max(1, whole('slack', 1)),
     out: values.out ?? null,
   };

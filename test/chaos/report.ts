@@ -18,7 +18,7 @@ export function lineOf(outcome: Outcome): string {
 
 function figuresOf({ seen, figures, recoveredSeconds, notes, seconds }: Outcome): string {
   const complete = seen.filter((one) => one.complete).length;
-  const parts = [`${seen.length} requests`, `${complete} complete`];
+  const parts = seen.length === 0 ? [] : [`${seen.length} requests`, `${complete} complete`];
   if (figures !== null) parts.push(`${figures.billed} billed`);
   if (figures !== null && figures.withheld > 0) parts.push(`${figures.withheld} withheld`);
   parts.push(...errorsOf(seen));

@@ -21,6 +21,8 @@ export interface Stage {
   readonly seconds: number;
   /** How often a gateway is killed. */
   readonly kills: number;
+  /** Number of requests of an ordinary day. */
+  readonly requests: number;
   /** Every bound of time is taken so many times: 1, or more on a machine that is known to be busy. */
   readonly slack: number;
   /** A folder of its own, which everybody may pass. */

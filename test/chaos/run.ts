@@ -13,6 +13,7 @@ export interface RunOptions {
   readonly seed: number;
   readonly seconds: number;
   readonly kills: number;
+  readonly requests: number;
   readonly slack: number;
   /** A folder that takes what clients saw and what gateways printed; null keeps nothing. */
   readonly out: string | null;

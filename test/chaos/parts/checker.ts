@@ -41,10 +41,7 @@ export function check(evidence: Evidence): Findings {
     problems: [
       ...checkSeen(evidence, byId),
       ...checkRepeated(evidence),
-      ...checkPrices(evidence.books),
-      ...checkLedger(evidence.books),
-      ...checkWallets(evidence.books),
-      ...checkSums(evidence.books),
+      ...checkBooks(evidence.books),
       ...checkBilled(evidence),
       ...checkUnbilled(evidence, byId),
     ],
@@ -55,6 +52,11 @@ export function check(evidence: Evidence): Findings {
       withheld: evidence.seen.filter((seen) => isWithheld(seen, byId)).length,
     },
   };
+}
+
+/** Checks what must hold within the books, whatever clients saw and engines counted. */
+export function checkBooks(books: Books): string[] {
+  return [...checkPrices(books), ...checkLedger(books), ...checkWallets(books), ...checkSums(books)];
 }
 
 type ById = ReadonlyMap<string, readonly UsageRow[]>;

@@ -34,10 +34,18 @@ export const engineFlags: readonly string[] = [
   '8192',
 ];
 
-export async function startEngine(journal: string): Promise<ChaosEngine> {
+export interface EngineOptions {
+  readonly id: string;
+  /** Path of a file that the engine appends a line to for each output token. */
+  readonly journal: string;
+  /** Flags besides `engineFlags`. */
+  readonly flags?: readonly string[];
+}
+
+export async function startEngine({ id, journal, flags = [] }: EngineOptions): Promise<ChaosEngine> {
   const port = await freePort();
-  const place = ['--host', '127.0.0.1', '--port', String(port), '--served-model-name', 'chat', '--journal', journal];
-  const child = spawn(process.execPath, ['engines/standin/main.ts', ...place, ...engineFlags], {
+  const place = ['--host', '127.0.0.1', '--port', String(port), '--served-model-name', id, '--journal', journal];
+  const child = spawn(process.execPath, ['engines/standin/main.ts', ...place, ...engineFlags, ...flags], {
     cwd: repository,
     env: { PATH: process.env['PATH'] },
     stdio: ['ignore', 'ignore', 'pipe'],

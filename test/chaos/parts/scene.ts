@@ -49,6 +49,10 @@ export interface SceneOptions {
   readonly engine?: 'shared' | 'own';
   /** Of an engine that the gateway runs. */
   readonly replicas?: number;
+  /** Tokens that the chat template of the shared engine adds to each conversation. */
+  readonly templateTokens?: number;
+  /** Returns files for the folder of engine files by name, in addition to `chat` or in its place. */
+  readonly files?: (journal: string) => Readonly<Record<string, string>>;
   /** How gateways come to PostgreSQL: through the proxy, or past it by its unix socket. */
   readonly database?: 'proxy' | 'socket';
   readonly env?: Readonly<Record<string, string>>;
@@ -100,7 +104,7 @@ export async function openScene(parts: SceneParts, options: SceneOptions = {}): 
   const { gateways: count = 1, engine: whose = 'shared' } = options;
   const journal = join(place.dir, 'journal');
   const shared = (options.redis ?? count > 1) ? await openRedis(place) : null;
-  const engine = whose === 'shared' ? await openEngine(place, journal) : null;
+  const engine = whose === 'shared' ? await openEngine(place, journal, options) : null;
   const opened = { ...(await openPostgres(place, options)), shared, engine, journal };
   return new OpenScene(opened, await openGateways(place, options, opened));
 }
@@ -215,8 +219,9 @@ async function openRedis(place: Place): Promise<Shared> {
   return { redis, proxy: await proxyTo(place, redis.port) };
 }
 
-async function openEngine({ tidy }: Place, journal: string): Promise<ChaosEngine> {
-  const engine = await startEngine(journal);
+async function openEngine({ tidy }: Place, journal: string, options: SceneOptions): Promise<ChaosEngine> {
+  const flags = ['--preamble-tokens', String(options.templateTokens ?? 0)];
+  const engine = await startEngine({ id: 'chat', journal, flags });
   tidy.add(() => engine.close());
   return engine;
 }
@@ -227,7 +232,10 @@ async function openGateways(place: Place, options: SceneOptions, opened: Opened)
   const { postgres, databaseProxy, engine, journal, shared } = opened;
   const common = {
     databaseUrl: databaseUrlOf(options, postgres, databaseProxy),
-    engines: { chat: engine === null ? ownFile(journal, replicas) : sharedFile(engine.url) },
+    engines: {
+      chat: engine === null ? ownFile(journal, replicas) : sharedFile(engine.url),
+      ...options.files?.(journal),
+    },
     env: { ...(shared !== null && { REDIS_URL: `redis://127.0.0.1:${shared.proxy.port}` }), ...options.env },
   };
   const gateways: ChaosGateway[] = [];

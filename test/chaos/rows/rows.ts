@@ -8,6 +8,7 @@ import { gatewayRows } from './gateways.ts';
 import { idempotencyRows } from './idempotency.ts';
 import { limitRows } from './limits.ts';
 import { networkRows } from './network.ts';
+import { ordinaryDayRows } from './ordinary-day.ts';
 import { postgresHistoryRows } from './postgres-history.ts';
 import { postgresAwayRows } from './postgres-away.ts';
 import { postgresSlowRows } from './postgres-slow.ts';
@@ -34,4 +35,5 @@ export const rows: readonly Row[] = [
   ...diskRows,
   ...clockRows,
   ...limitRows,
+  ...ordinaryDayRows,
 ];

@@ -51,14 +51,23 @@ const warmMsMax = 60_000;
 /** Opens organizations with keys, has every gateway see every key, and starts the load. */
 export async function startLoad(stage: Stage, scene: Scene, options: LoadOptions = {}): Promise<Load> {
   const { organizations = 3, keysEach = 2, clients = 8, ...rest } = options;
+  const keys = await openKeys(scene, { organizations, keysEach });
+  await warm(scene, keys);
+  const workload = startWorkload({ seed: stage.seed, clients, keys, where: () => scene.where(), ...rest });
+  return { workload, keys };
+}
+
+/** Opens organizations of 10 USD with keys without limits. */
+export async function openKeys(
+  scene: Scene,
+  { organizations, keysEach }: Required<Pick<LoadOptions, 'organizations' | 'keysEach'>>,
+): Promise<InferenceKey[]> {
   const keys: InferenceKey[] = [];
   for (let number = 0; number < organizations; number += 1) {
     const organization = await scene.organization('10');
     for (let key = 0; key < keysEach; key += 1) keys.push(await scene.keyOf(organization));
   }
-  await warm(scene, keys);
-  const workload = startWorkload({ seed: stage.seed, clients, keys, where: () => scene.where(), ...rest });
-  return { workload, keys };
+  return keys;
 }
 
 /** Every gateway serves every key once. @throws Error when one does not, on whatever machine */
@@ -114,6 +123,21 @@ export interface ConcludeOptions {
 export async function conclude(stage: Stage, scene: Scene, options: ConcludeOptions): Promise<Findings> {
   const { keys, settleSeconds = 15 } = options;
   const settleMs = settleSeconds * 1000 * stage.slack;
+  await untilNothingIsHeld(stage, scene, keys, settleMs);
+  const findings = await compare(scene, options, settleMs);
+  stage.counted(findings.figures);
+  for (const problem of findings.problems) stage.must(false, problem);
+  if (options.engineDied !== true) await compareCounters(stage, scene);
+  return findings;
+}
+
+/** Waits until the wallets of the keys hold nothing. A wallet that still holds something then fails the row. */
+export async function untilNothingIsHeld(
+  stage: Stage,
+  scene: Scene,
+  keys: readonly InferenceKey[],
+  settleMs: number,
+): Promise<void> {
   const organizations = new Map(keys.map(({ organization }) => [organization.id, organization]));
   for (const organization of organizations.values()) {
     const { managementKey: key } = organization;
@@ -125,11 +149,6 @@ export async function conclude(stage: Stage, scene: Scene, options: ConcludeOpti
     });
     stage.must(free !== null, `a wallet still holds ${held} after ${settleMs / 1000} s`);
   }
-  const findings = await compare(scene, options, settleMs);
-  stage.counted(findings.figures);
-  for (const problem of findings.problems) stage.must(false, problem);
-  if (options.engineDied !== true) await compareCounters(stage, scene);
-  return findings;
 }
 
 /** Until the books have what is on its way to them. */
