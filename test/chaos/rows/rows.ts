@@ -3,6 +3,7 @@ import { answersLostRows } from './answers-lost.ts';
 import { clockRows } from './clock.ts';
 import { creationRows } from './creations.ts';
 import { diskRows } from './disk.ts';
+import { dockerRows } from './docker.ts';
 import { engineRows } from './engine.ts';
 import { gatewayRows } from './gateways.ts';
 import { idempotencyRows } from './idempotency.ts';
@@ -32,6 +33,7 @@ export const rows: readonly Row[] = [
   ...gatewayRows,
   ...sharedFolderRows,
   ...engineRows,
+  ...dockerRows,
   ...diskRows,
   ...clockRows,
   ...limitRows,
