@@ -25,11 +25,22 @@ function fieldText(path: readonly PropertyKey[]): string {
     .join('');
 }
 
-/** Converts zod's issues to one sentence per field, in terms of the file instead of JavaScript. */
-export function issueProblems(issues: readonly z.core.$ZodIssue[], input: unknown): FileProblem[] {
+/**
+ * Converts zod's issues to one sentence per field, in terms of the file instead of JavaScript.
+ * @param instead what to do instead of unknown fields at the top level, by their names
+ */
+export function issueProblems(
+  issues: readonly z.core.$ZodIssue[],
+  input: unknown,
+  instead: ReadonlyMap<string, string> = new Map(),
+): FileProblem[] {
   return issues.flatMap((issue): FileProblem[] => {
     if (issue.code === 'unrecognized_keys') {
-      return issue.keys.map((key) => ({ path: [...issue.path, key], message: 'unknown field' }));
+      const isWholeFile = issue.path.length === 0;
+      return issue.keys.map((key) => {
+        const hint = isWholeFile ? instead.get(key) : undefined;
+        return { path: [...issue.path, key], message: hint === undefined ? 'unknown field' : `unknown field: ${hint}` };
+      });
     }
     if (issue.path.length === 0) return [{ path: [], message: 'expected fields such as "id: my-model"' }];
     if (valueAt(input, issue.path) === undefined) return [{ path: issue.path, message: 'this field is missing' }];
