@@ -8,9 +8,9 @@ import {
   finish,
   frame,
   last,
+  routes,
   startToldEngine,
   type ToldEngine,
-  vectors,
 } from './told-engine.ts';
 
 let engine: ToldEngine | null = null;
@@ -24,68 +24,17 @@ const bench = useInference(async () => {
       open: externalFile('open', url, { lines: ['kind: openai'] }),
       embed: externalFile('embed', url, { taskType: 'embedding' }),
       sorter: externalFile('sorter', url, { taskType: 'rerank' }),
+      'vllm-odd': externalFile('vllm-odd', url, { lines: ['kind: vllm'] }),
+      'vllm-embed': externalFile('vllm-embed', url, { taskType: 'embedding', lines: ['kind: vllm'] }),
+      'vllm-sorter': externalFile('vllm-sorter', url, { taskType: 'rerank', lines: ['kind: vllm'] }),
     },
   };
 });
 afterAll(() => engine?.close());
 
-/** 44 bytes, which are 11 tokens by their length. */
-const words = 'The quick brown fox jumps over the lazy dog.';
-const madeTokens = 11;
-
-interface Route {
-  readonly body: object;
-  /** A complete JSON answer with `usage`, or without where that is undefined. */
-  readonly answer: (usage: unknown) => object;
-  readonly outputTokens: number;
-}
-
 const messages = [{ role: 'user', content: 'Hello' }];
-const chat = (usage: unknown): object => ({
-  id: 'x',
-  model: 'odd',
-  choices: [{ index: 0, message: { role: 'assistant', content: words }, finish_reason: 'stop' }],
-  usage,
-});
-const list = (usage: unknown): object => ({ object: 'list', model: 'embed', data: vectors(1), usage });
-
-const routes: Readonly<Record<string, Route>> = {
-  '/v1/chat/completions': { body: { model: 'odd', messages }, answer: chat, outputTokens: madeTokens },
-  '/v1/completions': {
-    body: { model: 'odd', prompt: 'Hello', max_tokens: 64 },
-    answer: (usage) => ({ id: 'x', model: 'odd', choices: [{ index: 0, text: words, finish_reason: 'stop' }], usage }),
-    outputTokens: madeTokens,
-  },
-  '/v1/responses': {
-    body: { model: 'odd', input: 'Hello' },
-    answer: (usage) => ({
-      object: 'response',
-      status: 'completed',
-      model: 'odd',
-      output: [{ type: 'message', id: 'm', role: 'assistant', content: [{ type: 'output_text', text: words }] }],
-      usage,
-    }),
-    outputTokens: madeTokens,
-  },
-  '/v1/messages': {
-    body: { model: 'odd', messages, max_tokens: 64 },
-    answer: (usage) => ({
-      type: 'message',
-      role: 'assistant',
-      model: 'odd',
-      content: [{ type: 'text', text: words }],
-      stop_reason: 'end_turn',
-      usage,
-    }),
-    outputTokens: madeTokens,
-  },
-  '/v1/embeddings': { body: { model: 'embed', input: 'Hello' }, answer: list, outputTokens: 0 },
-  '/v1/rerank': {
-    body: { model: 'sorter', query: 'Hello', documents: ['a', 'b'] },
-    answer: (usage) => ({ id: 'x', model: 'sorter', results: [{ index: 0, relevance_score: 1 }], usage }),
-    outputTokens: 0,
-  },
-};
+const { answer: chat } = routes['/v1/chat/completions'];
+const { answer: list } = routes['/v1/embeddings'];
 
 /** Members of `usage`, on the routes that have other names than OpenAI's first API. */
 const figuresOf: Readonly<Record<string, readonly [string, string]>> = {
@@ -104,13 +53,19 @@ const odd: readonly (readonly [string, unknown])[] = [
   ['other members', { in: 5, out: 9 }],
 ];
 
-describe.each(Object.entries(routes))(
-  'a complete JSON answer of %s without a usable count',
-  (path, { body, answer, outputTokens }) => {
+const kinds = Object.entries(routes).flatMap(([path, route]) => {
+  return ['openai', 'vllm'].map((kind) => ({ path, kind, ...route }));
+});
+
+describe.each(kinds)(
+  'a complete JSON answer of $path without a usable count from an engine of kind: $kind',
+  ({ path, kind, body, answer, outputTokens }) => {
+    const model = kind === 'vllm' ? `vllm-${body.model}` : body.model;
+
     it.each(odd)(
       'is counted by its text with an estimated prompt, shown to the client, when usage is %s',
       async (_, usage) => {
-        const sent = { ...body, usage: { include: true }, answer: answer(usage) };
+        const sent = { ...body, model, usage: { include: true }, answer: answer(usage) };
         const got = await bench.post(path, sent);
         expect(got.status).toBe(200);
         const { usage: shown }: Body = await got.json();
@@ -127,15 +82,18 @@ describe.each(Object.entries(routes))(
   },
 );
 
-it.each(['/v1/embeddings', '/v1/rerank'])('charges the total of %s when the prompt is counted as 0', async (path) => {
-  const { body = {}, answer = chat } = routes[path] ?? {};
-  const got = await bench.post(path, { ...body, answer: answer({ prompt_tokens: 0, total_tokens: 321 }) });
-  await got.text();
-  expect(await bench.recordOf(got)).toMatchObject({ usage_source: 'engine', input_tokens: 321, output_tokens: 0 });
-});
+it.each(['/v1/embeddings', '/v1/rerank'] as const)(
+  'charges the total of %s when the prompt is counted as 0',
+  async (path) => {
+    const { body, answer } = routes[path];
+    const got = await bench.post(path, { ...body, answer: answer({ prompt_tokens: 0, total_tokens: 321 }) });
+    await got.text();
+    expect(await bench.recordOf(got)).toMatchObject({ usage_source: 'engine', input_tokens: 321, output_tokens: 0 });
+  },
+);
 
 describe('a prompt without a count', () => {
-  const textAnswer = routes['/v1/completions']?.answer(undefined);
+  const textAnswer = routes['/v1/completions'].answer(undefined);
 
   it.each([
     ['one list', (ids: number[]) => ids, 1000],
@@ -213,7 +171,7 @@ it.each([undefined, null])('shows the usage and cost of all parts when one part 
 });
 
 it('charges the total as the prompt when an engine without output counts nothing else', async () => {
-  const { body, answer } = routes['/v1/rerank'] ?? { body: {}, answer: () => ({}) };
+  const { body, answer } = routes['/v1/rerank'];
   const got = await bench.post('/v1/rerank', { ...body, answer: answer({ total_tokens: 21 }) });
   await got.text();
   expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 21, usage_source: 'engine' });
@@ -368,7 +326,7 @@ describe('an engine count beyond what the request can have', () => {
 });
 
 it('bills a message without its cached tokens when its prompt counts exceed the context', async () => {
-  const { body, answer } = routes['/v1/messages'] ?? { body: {}, answer: () => ({}) };
+  const { body, answer } = routes['/v1/messages'];
   const usage = { input_tokens: 5, cache_read_input_tokens: 1_000_000_000, output_tokens: 11 };
   const got = await bench.post('/v1/messages', { ...body, answer: answer(usage) });
   await got.text();

@@ -21,6 +21,7 @@ const bench = useInference(async () => {
   return {
     engines: {
       odd: externalFile('odd', url, { lines: ['kind: openai'] }),
+      'vllm-odd': externalFile('vllm-odd', url, { lines: ['kind: vllm'] }),
       cheap: externalFile('cheap', url, { priced: false, lines: [flexPricing, 'kind: openai'] }),
     },
   };
@@ -44,10 +45,15 @@ const messages = [{ role: 'user', content: 'Hello' }];
 const text = chunk('a') + chunk('b');
 const complete = { total_tokens: 11 };
 
+const includeUsage = { stream_options: { include_usage: true } };
+const includeCost = { usage: { include: true } };
+
 describe.each([
-  ['stream_options.include_usage', { stream_options: { include_usage: true } }, false],
-  ['usage.include', { usage: { include: true } }, true],
-])('a chat stream that requests %s', (_, asked, wantsCost) => {
+  ['openai', 'stream_options.include_usage', { model: 'odd', ...includeUsage }, false],
+  ['openai', 'usage.include', { model: 'odd', ...includeCost }, true],
+  ['vllm', 'stream_options.include_usage', { model: 'vllm-odd', ...includeUsage }, false],
+  ['vllm', 'usage.include', { model: 'vllm-odd', ...includeCost }, true],
+])('a chat stream from an engine of kind: %s that requests %s', (_, __, asked, wantsCost) => {
   it.each([
     ['on the finish chunk', text + finish(0, counts(9, 2, complete))],
     ['on each chunk', chunk('a', counts(9, 1)) + chunk('b', counts(9, 2)) + finish(0, counts(9, 2))],
@@ -58,8 +64,8 @@ describe.each([
     ['without a total', text + finish() + last(9, 2)],
     ['above the limit of the request', text + finish() + last(9, 4000, { total_tokens: 4009 })],
     ['never', text + finish()],
-  ])('ends with one usage chunk that equals the bill when the engine counts %s', async (__, answer) => {
-    const got = await bench.chat({ model: 'odd', stream: true, max_tokens: 64, ...asked, answer: answer + done });
+  ])('ends with one usage chunk that equals the bill when the engine counts %s', async (___, answer) => {
+    const got = await bench.chat({ stream: true, max_tokens: 64, ...asked, answer: answer + done });
     const read = await got.text();
     expect(read.endsWith(done)).toBe(true);
     const objects = objectsOf(read);
@@ -68,7 +74,7 @@ describe.each([
     const cost = wantsCost ? { cost: Number(record.cost) } : {};
     expect(objects.at(-1)).toMatchObject({
       id: 'x',
-      model: 'odd',
+      model: asked.model,
       choices: [],
       usage: { ...figuresOf(record), ...cost },
     });
@@ -77,12 +83,14 @@ describe.each([
   });
 
   it('keeps the bytes of a last usage chunk that equals the bill', async () => {
-    const end = last(9, 2, { total_tokens: 11, prompt_tokens_details: { cached_tokens: 4 } });
-    const got = await bench.chat({ model: 'odd', stream: true, ...asked, answer: text + finish() + end + done });
+    const named = (frames: string): string => frames.replaceAll('"model":"odd"', `"model":"${asked.model}"`);
+    const begin = named(text + finish());
+    const end = named(last(9, 2, { total_tokens: 11, prompt_tokens_details: { cached_tokens: 4 } }));
+    const got = await bench.chat({ stream: true, ...asked, answer: begin + end + done });
     const read = await got.text();
     const { cost } = await bench.recordOf(got);
     const shown = wantsCost ? end.replace('}}}', `},"cost":${cost}}}`) : end;
-    expect(read).toBe(text + finish() + shown + done);
+    expect(read).toBe(begin + shown + done);
   });
 });
 
@@ -114,13 +122,15 @@ it('shows no usage in a stream that did not request it', async () => {
 const responseText = { type: 'response.output_text.delta', delta: 'Hello' };
 const response = { object: 'response', status: 'completed', model: 'odd', output: [] };
 
-it.each([
-  ['absent', response],
-  ['null', { ...response, usage: null }],
-  ['zeros', { ...response, usage: { input_tokens: 0, output_tokens: 0, total_tokens: 0 } }],
-])('shows the bill in the last event of a response stream whose usage is %s', async (_, told) => {
+it.each(
+  ['odd', 'vllm-odd'].flatMap((model) => [
+    { model, shape: 'absent', told: response },
+    { model, shape: 'null', told: { ...response, usage: null } },
+    { model, shape: 'zeros', told: { ...response, usage: { input_tokens: 0, output_tokens: 0, total_tokens: 0 } } },
+  ]),
+)('shows the bill in the last event of a response stream of $model whose usage is $shape', async ({ model, told }) => {
   const answer = frame(responseText) + frame({ type: 'response.completed', response: told });
-  const body = { model: 'odd', input: 'Hello', stream: true, usage: { include: true }, answer };
+  const body = { model, input: 'Hello', stream: true, usage: { include: true }, answer };
   const got = await bench.post('/v1/responses', body);
   const usage = objectsOf(await got.text()).at(-1)?.response.usage;
   const record = await bench.recordOf(got);
@@ -137,9 +147,9 @@ const stop = frame({ type: 'message_stop' });
 const messageEnd = (more: object): string =>
   frame({ type: 'message_delta', delta: { stop_reason: 'end_turn' }, ...more });
 
-describe('a message stream', () => {
+describe.each(['odd', 'vllm-odd'])('a message stream of %s', (model) => {
   const send = (answer: string, more: object = {}): Promise<Response> =>
-    bench.post('/v1/messages', { model: 'odd', messages, max_tokens: 64, stream: true, answer, ...more });
+    bench.post('/v1/messages', { model, messages, max_tokens: 64, stream: true, answer, ...more });
 
   it.each([
     ['no usage', {}],
@@ -158,8 +168,8 @@ describe('a message stream', () => {
   });
 
   it('keeps its bytes when the engine counts the prompt only in the first event', async () => {
-    const answer =
-      start({ input_tokens: 9, output_tokens: 1 }) + block + messageEnd({ usage: { output_tokens: 3 } }) + stop;
+    const begin = start({ input_tokens: 9, output_tokens: 1 }).replace('"model":"odd"', `"model":"${model}"`);
+    const answer = begin + block + messageEnd({ usage: { output_tokens: 3 } }) + stop;
     const got = await send(answer);
     expect(await got.text()).toBe(answer);
     expect(await bench.recordOf(got)).toMatchObject({ input_tokens: 9, output_tokens: 3 });

@@ -88,3 +88,65 @@ export const chatAnswer = (more: object): object => ({
   choices: [{ index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop' }],
   ...more,
 });
+
+/** 44 bytes, which are 11 tokens by their length. */
+const words = 'The quick brown fox jumps over the lazy dog.';
+const madeTokens = 11;
+
+/** A request that `startToldEngine` answers, with model `odd`, `embed` or `sorter`. */
+interface Route {
+  readonly body: { readonly model: string; readonly [field: string]: unknown };
+  /** A complete JSON answer with `usage`, or without where that is undefined. */
+  readonly answer: (usage: unknown) => object;
+  readonly outputTokens: number;
+}
+
+const chat = (usage: unknown): object => ({
+  id: 'x',
+  model: 'odd',
+  choices: [{ index: 0, message: { role: 'assistant', content: words }, finish_reason: 'stop' }],
+  usage,
+});
+const list = (usage: unknown): object => ({ object: 'list', model: 'embed', data: vectors(1), usage });
+
+export const routes = {
+  '/v1/chat/completions': {
+    body: { model: 'odd', messages: [{ role: 'user', content: 'Hello' }] },
+    answer: chat,
+    outputTokens: madeTokens,
+  },
+  '/v1/completions': {
+    body: { model: 'odd', prompt: 'Hello', max_tokens: 64 },
+    answer: (usage) => ({ id: 'x', model: 'odd', choices: [{ index: 0, text: words, finish_reason: 'stop' }], usage }),
+    outputTokens: madeTokens,
+  },
+  '/v1/responses': {
+    body: { model: 'odd', input: 'Hello' },
+    answer: (usage) => ({
+      object: 'response',
+      status: 'completed',
+      model: 'odd',
+      output: [{ type: 'message', id: 'm', role: 'assistant', content: [{ type: 'output_text', text: words }] }],
+      usage,
+    }),
+    outputTokens: madeTokens,
+  },
+  '/v1/messages': {
+    body: { model: 'odd', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 64 },
+    answer: (usage) => ({
+      type: 'message',
+      role: 'assistant',
+      model: 'odd',
+      content: [{ type: 'text', text: words }],
+      stop_reason: 'end_turn',
+      usage,
+    }),
+    outputTokens: madeTokens,
+  },
+  '/v1/embeddings': { body: { model: 'embed', input: 'Hello' }, answer: list, outputTokens: 0 },
+  '/v1/rerank': {
+    body: { model: 'sorter', query: 'Hello', documents: ['a', 'b'] },
+    answer: (usage) => ({ id: 'x', model: 'sorter', results: [{ index: 0, relevance_score: 1 }], usage }),
+    outputTokens: 0,
+  },
+} satisfies Readonly<Record<string, Route>>;
