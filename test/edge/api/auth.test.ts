@@ -37,6 +37,7 @@ describe('a request without a valid key', () => {
       ['/v1/keys', { type: 'auth_error', code: 'unauthorized', param: null }],
       ['/v1/organizations', { type: 'auth_error', code: 'unauthorized', param: null }],
       ['/v1/projects', { code: 'UNAUTHORIZED', details: [] }],
+      ['/v1/runner', { code: 'UNAUTHORIZED', details: [] }],
       ['/api/v1/projects', { code: 'UNAUTHORIZED', details: [] }],
     ] as const) {
       const answer = await ask(path, { key: null });

@@ -350,11 +350,14 @@ describe('a wrong path', () => {
   it.each([
     ['/v1/chat/completions/', 'Use /v1/chat/completions, without the final slash.'],
     ['/v1/chat/completions//', 'Use /v1/chat/completions, without the final slash.'],
+    ['/v1/models/', 'Use /v1/models, without the final slash.'],
     ['/v1/keys/', 'Use /v1/keys, without the final slash.'],
     ['/v1/v1/messages/', 'Use /v1/messages for /messages.'],
   ])('returns 404 with the right path when it ends with a slash: %s', async (path, said) => {
-    const answer = await bench.gateway.request(path, { body: {} });
-    expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
+    for (const method of ['GET', 'POST']) {
+      const answer = await bench.gateway.request(path, { method });
+      expect(await errorOf(answer)).toMatchObject({ status: 404, message: `Path not found. ${said}` });
+    }
   });
 
   it('returns 404 without a suggestion when it resembles nothing', async () => {
