@@ -4,6 +4,7 @@ import { checkEngineText } from '#core/catalog/catalog.ts';
 const drivers = {
   docker: 'driver: docker\nimage: vllm/vllm-openai:v0.29.0\nargs: [Acme/Chat]\n',
   swarm: 'driver: swarm\nimage: vllm/vllm-openai:v0.29.0\nargs: [Acme/Chat]\n',
+  external: 'driver: external\nurl: http://10.0.0.5:8000\n',
   process: 'driver: process\ncommand: [vllm, serve, Acme/Chat, --uds, "{socket}"]\n',
 };
 
@@ -32,7 +33,11 @@ describe('a field of docker compose in an engine file', () => {
     ['process', 'entrypoint: [vllm]', /only containers have it; a process starts with the program in command$/],
     ['docker', 'env_file: .env', /: use env; it replaces \$\{NAME\}/],
     ['docker', 'environment: {A: b}', /: use env$/],
-    ['docker', 'healthcheck: {disable: true}', /Headgate checks each replica, and canaries adds requests/],
+    [
+      'docker',
+      'healthcheck: {disable: true}',
+      /Headgate checks each replica, and canaries adds requests to the check of a container$/,
+    ],
     ['docker', 'ipc: host', /: use shm_size for the shared memory of a container$/],
     ['docker', 'mem_limit: 64g', /: use memory_limit \(containers\) or memory_gib \(processes\)$/],
     ['docker', 'network_mode: host', removeIt],
@@ -45,6 +50,10 @@ describe('a field of docker compose in an engine file', () => {
     ['docker', 'security_opt: ["seccomp=unconfined"]', removeIt],
   ])('is rejected with what to do instead, driver %s: %s', (driver, line, said) => {
     expect(problems(driver, line)).toEqual([[line.split(':')[0], expect.stringMatching(said)]]);
+  });
+
+  it('is an unknown field without advice for driver: external, which has no fields of containers', () => {
+    expect(problems('external', 'environment: {A: b}')).toEqual([['environment', 'unknown field']]);
   });
 
   it('is an unknown field without advice when it is nested or resembles a member of JavaScript objects', () => {

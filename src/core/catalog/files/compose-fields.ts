@@ -2,7 +2,7 @@
  * Fields of docker compose files that engine files do not have, or not for every driver, and what to do instead. They
  * end the message "unknown field" at the top level of an engine file.
  */
-export const composeFields: ReadonlyMap<string, string> = new Map(
+const composeFields: ReadonlyMap<string, string> = new Map(
   Object.entries({
     cap_add: 'remove it; Headgate decides the capabilities of containers',
     cap_drop: 'remove it; Headgate decides the capabilities of containers',
@@ -14,7 +14,7 @@ export const composeFields: ReadonlyMap<string, string> = new Map(
     entrypoint: 'only containers have it; a process starts with the program in command',
     env_file: 'use env; it replaces ${NAME} by the variable of the gateway',
     environment: 'use env',
-    healthcheck: 'remove it; Headgate checks each replica, and canaries adds requests to the check',
+    healthcheck: 'remove it; Headgate checks each replica, and canaries adds requests to the check of a container',
     ipc: 'use shm_size for the shared memory of a container',
     mem_limit: 'use memory_limit (containers) or memory_gib (processes)',
     network_mode: 'remove it; Headgate decides the networks of containers',
@@ -27,3 +27,11 @@ export const composeFields: ReadonlyMap<string, string> = new Map(
     security_opt: 'remove it; Headgate decides the security options of containers',
   }),
 );
+
+const noFields: ReadonlyMap<string, string> = new Map();
+
+/** Returns advice by the names of unknown fields; none for external engines, which have no fields of containers. */
+export function adviceFor(file: unknown): ReadonlyMap<string, string> {
+  const isExternal = typeof file === 'object' && file !== null && 'driver' in file && file.driver === 'external';
+  return isExternal ? noFields : composeFields;
+}

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { commandProblems, environmentReferences } from './process-command-checks.ts';
-import { composeFields } from './compose-fields.ts';
+import { adviceFor } from './compose-fields.ts';
 import { containerProblems } from './container-checks.ts';
 import { dockerHostsFileName, loadDockerHosts } from './docker-hosts-file.ts';
 import type { EngineDefinition } from './engine-definition.ts';
@@ -160,7 +160,7 @@ function readEngineText(text: string, file: string, options: TextOptions): ReadR
   const toProblem = (problem: FileProblem): EngineFileProblem => located(file, source, problem);
   const value = imageReferenceFilled(source.value, options.env ?? {});
   const parsed = engineFileSchema.safeParse(value);
-  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, value, composeFields).map(toProblem));
+  if (!parsed.success) return refused(...issueProblems(parsed.error.issues, value, adviceFor(value)).map(toProblem));
   const found = [
     ...commandProblems(parsed.data),
     ...containerProblems(parsed.data),
