@@ -351,7 +351,7 @@ it.each<[string, object]>([
 it('logs each kind of count fault of an engine once', () => {
   const lines = bench.gateway.logLines.filter((line) => line.includes('token count'));
   const faults = lines.map((line) => JSON.parse(line)).filter(({ engine: id }) => id === 'odd');
-  const kinds = ['no usable', 'below the tokens', 'above context_length'];
+  const kinds = ['no usable', 'below the tokens', 'above what the request'];
   expect(kinds.map((kind) => faults.filter(({ msg }) => msg.includes(kind)).length)).toEqual([1, 1, 1]);
   expect(faults).toHaveLength(3);
 });
