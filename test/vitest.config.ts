@@ -32,7 +32,7 @@ const setups: Readonly<Record<string, string[]>> = {
 function project(name: string, options: ProjectOptions): TestProjectInlineConfiguration {
   // A wait ends when what is waited for is there; how long a busy machine takes for it is not what is tested. These
   // bounds end what hangs, the wait before its test, so that it says what it waited for.
-  const bounds = { expect: { poll: { timeout: 300_000 } }, testTimeout: 1_800_000, hookTimeout: 1_800_000 };
+  const bounds = { expect: { poll: { timeout: 300_000 } }, testTimeout: 900_000, hookTimeout: 900_000 };
   // Files of a worker share what they import, which costs more than most of them do.
   const common = { ...bounds, isolate: false, tags };
   return { root, test: { name, ...common, ...options } };
