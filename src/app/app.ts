@@ -25,9 +25,8 @@ import { type Part, startParts } from './lifecycle.ts';
 import { createPlatform, type Platform } from './platform.ts';
 import { createUpkeep } from './upkeep.ts';
 
-export { runnerSearchOf } from './runs.ts';
+export { requireRunHosts, runnerSearchOf } from './runs.ts';
 export { type ContainerHosts, readDockerHosts, type WorkerSlot } from './engines.ts';
-export { requireRunHosts } from './runs.ts';
 export { checkAddresses, metricsOf } from './server.ts';
 
 interface LowBalancesParts {

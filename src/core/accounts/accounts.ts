@@ -37,15 +37,15 @@ import { isMember, readPlatformRole, readUserRoles, type UserRoles } from './use
 import { createUsers, type Users } from './users.ts';
 import { memberships, organizations, projects, users } from './schema.ts';
 
-export { readFirstOrganizationMs } from './organization.ts';
-export type {
-  JoinOpening,
-  NewOrganization,
-  NewOwner,
-  Organization,
-  OrganizationMade,
-  OrganizationPage,
-  OrganizationStatus,
+export {
+  readFirstOrganizationMs,
+  type JoinOpening,
+  type NewOrganization,
+  type NewOwner,
+  type Organization,
+  type OrganizationMade,
+  type OrganizationPage,
+  type OrganizationStatus,
 } from './organization.ts';
 export type { OrganizationPatch } from './organization-change.ts';
 export type { DefaultLimits } from './organization-limits.ts';

@@ -24,44 +24,53 @@ import {
 } from './sync.ts';
 
 export type { AdapterBases } from './adapter-bases.ts';
-export { findFlag, givesParallelSize } from '#core/catalog/files/files.ts';
-export { fillReferences } from '#core/catalog/files/files.ts';
 export {
+  allowableFields,
+  answersFor,
+  checkEngineText,
+  decodeDefinition,
+  encodeDefinition,
+  engineJsonSchema,
+  fillReferences,
+  findFlag,
+  formatEngineFileProblem,
+  givesParallelSize,
+  loadDockerHosts,
+  loadEngineFileList,
+  loadEngineFiles,
+  looksSecret,
+  namesSecret,
+  onlyDockerRunWords,
+  parseDockerRun,
+  parseLength,
+  readYaml,
+  taskTypes,
+  type AllowableField,
+  type Canary,
+  type ContainerDriverSettings,
   type DockerHostSettings,
   type DockerHostsOptions,
   type DockerHostsResult,
-  type GpuAccess,
-  loadDockerHosts,
-  type SwarmSettings,
-} from '#core/catalog/files/files.ts';
-export { type DockerRun, onlyDockerRunWords, parseDockerRun } from '#core/catalog/files/files.ts';
-export {
-  type AllowableField,
-  allowableFields,
-  type Canary,
-  type ContainerDriverSettings,
+  type DockerRun,
   type EngineDefinition,
+  type EngineFileProblem,
+  type EngineFilesOptions,
+  type EngineFilesResult,
   type EngineGroup,
   type EngineKind,
   type EnginePricing,
   type ExternalDriverSettings,
+  type GpuAccess,
   type GpuNeed,
   type LoraAdapter,
   type ProcessDriverSettings,
   type ServiceTier,
   type StructuredOutputBounds,
+  type SwarmSettings,
   type TaskType,
-  taskTypes,
   type VolumeMount,
-} from '#core/catalog/files/files.ts';
-export { type EngineFileProblem, formatEngineFileProblem } from '#core/catalog/files/files.ts';
-export { engineJsonSchema } from '#core/catalog/files/files.ts';
-export {
-  checkEngineText,
-  type EngineFilesOptions,
-  type EngineFilesResult,
-  loadEngineFileList,
-  loadEngineFiles,
+  type YamlOptions,
+  volumeProblem,
 } from '#core/catalog/files/files.ts';
 export {
   createEngineReload,
@@ -69,14 +78,8 @@ export {
   type EngineReload,
   type EngineReloadResult,
 } from './engine-reload.ts';
-export { answersFor } from '#core/catalog/files/files.ts';
-export { parseLength } from '#core/catalog/files/files.ts';
-export { volumeProblem } from '#core/catalog/files/files.ts';
 export type { Model, PriceVersion } from './model.ts';
-export { looksSecret, namesSecret } from '#core/catalog/files/files.ts';
-export { decodeDefinition, encodeDefinition } from '#core/catalog/files/files.ts';
 export type { PriceChange } from './sync.ts';
-export { readYaml, type YamlOptions } from '#core/catalog/files/files.ts';
 
 /** Text forms of files' contents, which gateways compare with each other. */
 

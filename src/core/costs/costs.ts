@@ -41,9 +41,15 @@ export type {
   ReportRequest,
   ReportResult,
 } from './report.ts';
-export { aheadMsMax } from './usage-events.ts';
+export {
+  aheadMsMax,
+  type ClusterRef,
+  type Move,
+  type NodeAllocation,
+  type NodeRelease,
+  type UsageOutcome,
+} from './usage-events.ts';
 export { type CostReportJson, reportToJson, reportToJsonText } from './report-json.ts';
-export type { ClusterRef, Move, NodeAllocation, NodeRelease, UsageOutcome } from './usage-events.ts';
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
 
 /** An allocation that was reported and not released. */

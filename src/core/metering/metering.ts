@@ -279,57 +279,78 @@ async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortS
 }
 
 export { type Bill, billOf, nothingUsed, type Served, usedBy } from './bill.ts';
-export type { Durable } from '#core/metering/records/records.ts';
-export type { QuarantinedRecord } from '#core/metering/records/records.ts';
-export type { RequestFacts, StoredFacts } from '#core/metering/tables/tables.ts';
-export { createQuarantineReview, type QuarantineReview } from './quarantine-review.ts';
-export type { DetailedRecord, OutcomeKind, UsageRecord } from '#core/metering/records/records.ts';
-export { type Timeline, timelineOf } from '#core/metering/reports/reports.ts';
-export type { RecordFilter, RecordPage } from '#core/metering/reports/reports.ts';
-export type { Reports } from './reports.ts';
-export type { Statement, StatementUsage } from '#core/metering/reports/reports.ts';
 export {
-  type SummaryDimension,
+  createWriter,
+  type DetailedRecord,
+  type Durable,
+  type OutcomeKind,
+  type QuarantinedRecord,
+  type RefusalKey,
+  type UsageRecord,
+  type Writer,
+  type Written,
+} from '#core/metering/records/records.ts';
+export { isBeforeRetention, type KnownIds, type RequestFacts, type StoredFacts } from '#core/metering/tables/tables.ts';
+export { createQuarantineReview, type QuarantineReview } from './quarantine-review.ts';
+export {
+  createHistory,
   summaryDimensions,
+  timelineOf,
+  type Busy,
+  type Edge,
+  type EdgeTokens,
+  type EndedLater,
+  type History,
+  type LedgerDifference,
+  type LedgerLine,
+  type LedgerLines,
+  type LedgerLinesRequest,
+  type LedgerPosition,
+  type RecordFilter,
+  type RecordPage,
+  type ReplicaBusy,
+  type Statement,
+  type StatementUsage,
+  type SummaryDimension,
   type SummaryGroup,
   type SummaryRow,
+  type Timeline,
+  type UsageHour,
+  type UsageHours,
   type UsageSums,
+  uncountedEndpoints,
 } from '#core/metering/reports/reports.ts';
+export type { Reports } from './reports.ts';
 export {
+  brokenMessage,
+  brokenResponse,
+  costOf,
+  createMessagesMeter,
+  createPiecesMeter,
+  createResponsesMeter,
+  createStreamMeter,
+  messagesUsage,
   meterJson,
+  noText,
+  noUsage,
+  nothingSeen,
+  openaiUsage,
+  responsesUsage,
+  type CountTerms,
   type JsonMeterOptions,
   type JsonMeterResult,
-  type MeteredJson,
-} from '#core/metering/meters/meters.ts';
-export { createPiecesMeter, type PiecesMeter, type PiecesMeterResult } from '#core/metering/meters/meters.ts';
-export { createStreamMeter, type StreamMeter, type StreamMeterOptions } from '#core/metering/meters/meters.ts';
-export type { StreamFailure } from '#core/metering/meters/meters.ts';
-export { brokenResponse, createResponsesMeter } from '#core/metering/meters/meters.ts';
-export { brokenMessage, createMessagesMeter } from '#core/metering/meters/meters.ts';
-export { messagesUsage, openaiUsage, responsesUsage, type ShownBill } from '#core/metering/meters/meters.ts';
-export { costOf, noUsage, type Usage, type UsageSource, usageSources } from '#core/metering/meters/meters.ts';
-export {
-  type CountTerms,
   type KnownUsage,
-  noText,
-  nothingSeen,
+  type MeteredJson,
+  type PiecesMeter,
+  type PiecesMeterResult,
   type Seen,
+  type ShownBill,
+  type StreamFailure,
+  type StreamMeter,
+  type StreamMeterOptions,
+  type Usage,
+  type UsageSource,
   usageOf,
+  usageSources,
 } from '#core/metering/meters/meters.ts';
-export type { Busy, ReplicaBusy } from '#core/metering/reports/reports.ts';
-export { createHistory, type History } from '#core/metering/reports/reports.ts';
-export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from '#core/metering/reports/reports.ts';
-export { isBeforeRetention } from '#core/metering/tables/tables.ts';
-export type { RefusalKey } from '#core/metering/records/records.ts';
-export { uncountedEndpoints } from '#core/metering/reports/reports.ts';
-export type {
-  Edge,
-  EdgeTokens,
-  EndedLater,
-  LedgerDifference,
-  UsageHour,
-  UsageHours,
-} from '#core/metering/reports/reports.ts';
-export type { KnownIds } from '#core/metering/tables/tables.ts';
 export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from '#core/metering/verify/verify.ts';
-export { createWriter, type Writer, type Written } from '#core/metering/records/records.ts';

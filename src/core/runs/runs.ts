@@ -37,22 +37,35 @@ import { createRunLoop, type RunLoop } from './run-loop.ts';
  */
 
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
-export { secretCharsMin } from '#core/runs/lifecycle/lifecycle.ts';
-export type { RunOutput } from '#core/runs/lifecycle/lifecycle.ts';
-export { countOtherKeysSeals } from './reseal.ts';
-export { markOf } from '#core/runs/lifecycle/lifecycle.ts';
-export { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/lifecycle/lifecycle.ts';
-export type { ApplyRequest, ChangeResult, StartResult } from '#core/runs/lifecycle/lifecycle.ts';
-export type { DeclaredWebPort, LoggedLine, Run, RunList } from '#core/runs/lifecycle/lifecycle.ts';
 export {
+  countUnfinishedRuns,
+  endUnfinishedRuns,
   failureCodes,
   isFinal,
+  markOf,
   runAccess,
   runOperations,
   runStatuses,
-  type RunStatus,
+  secretCharsMin,
   stateNotSaved,
+  type ApplyRequest,
+  type ChangeResult,
+  type ClusterContext,
+  type ClusterNode,
+  type DeclaredWebPort,
+  type LoggedLine,
+  type Run,
+  type RunList,
+  type RunOutput,
+  type RunSources,
+  type RunStatus,
+  type Sealer,
+  type StackInput,
+  type StackPackage,
+  type StartResult,
+  type WebPort,
 } from '#core/runs/lifecycle/lifecycle.ts';
+export { countOtherKeysSeals } from './reseal.ts';
 export {
   askRunner,
   type AskedRunner,
@@ -68,15 +81,6 @@ export {
   type RunnerSearch,
   type SwarmGates,
 } from '#core/runs/runner/runner.ts';
-export type {
-  ClusterContext,
-  ClusterNode,
-  RunSources,
-  Sealer,
-  StackInput,
-  StackPackage,
-  WebPort,
-} from '#core/runs/lifecycle/lifecycle.ts';
 
 export interface Runs extends Starts, Changes {
   find(runId: string): Promise<Run | null>;

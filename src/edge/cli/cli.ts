@@ -47,9 +47,15 @@ import { validateCommand } from './validate.ts';
 import { walletCommands } from './wallet.ts';
 import { webhookCommands } from './webhooks.ts';
 
-export { type Command, type CommandContext, exitCodes, textFlag } from '#edge/cli/shell/shell.ts';
-export { FailedError, UsageError } from '#edge/cli/shell/shell.ts';
-export { wrap } from '#edge/cli/shell/shell.ts';
+export {
+  FailedError,
+  UsageError,
+  exitCodes,
+  textFlag,
+  type Command,
+  type CommandContext,
+  wrap,
+} from '#edge/cli/shell/shell.ts';
 
 /**
  * The commands of `headgate`. Commands use the gateway's HTTP API, so that they can do nothing that the API cannot.

@@ -82,9 +82,8 @@ import { adminChanges, adminPages } from './admin-pages.ts';
 import { failurePage } from './failure-page.ts';
 import { overviewPage } from './overview.ts';
 
-export type { KeyAnswer, ModelAnswer, PriceAnswer } from '#edge/portal/ui/ui.ts';
+export type { KeyAnswer, ModelAnswer, PortalParts, PriceAnswer, ProviderParts } from '#edge/portal/ui/ui.ts';
 export { callbackPath } from '#edge/portal/sign-in/sign-in.ts';
-export type { PortalParts, ProviderParts } from '#edge/portal/ui/ui.ts';
 
 /**
  * Pages for people. Pages call the JSON API as the signed-in user, so a page can show and do nothing that the API
