@@ -56,7 +56,7 @@ function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions)
   if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')} was left out`);
   const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
   for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
-    notes.add(model, `docker's option --${name} is given more than once: its file has the first`);
+    notes.add(model, `docker's option --${name} is given more than once: the engine file has only the first`);
   }
 }
 
@@ -70,7 +70,7 @@ function pinnedImage(image: string, { model, notes }: ContainerOptions): string 
     notes.add(model, `left out: the image ${image} has no fixed version; name one`);
     return null;
   }
-  notes.add(model, `the image ${image} has no fixed version: its file names ${vllmVersion}`);
+  notes.add(model, `the image ${image} has no fixed version: the engine file names ${vllmVersion}`);
   return `${repository}:${vllmVersion}`;
 }
 
@@ -98,7 +98,7 @@ function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): numb
     return parallelOptions.reduce((product, names) => product * (Number(optionValue(args, ...names)) || 1), 1);
   }
   if (given !== 'all') return typeof given === 'object' ? given.length : given;
-  notes.add(model, 'the number of GPUs is not given: its file has 1');
+  notes.add(model, 'the number of GPUs is not given: the engine file has 1');
   return 1;
 }
 

@@ -8,7 +8,7 @@ import type { KeyTable } from './keys.ts';
 
 const perKey = 'limits are set for each key';
 const noRoute = 'Headgate has no route for this';
-const inEnvironment = "set their values in the gateway's environment";
+const inEnvironment = "set these values as variables in the gateway's environment";
 
 export const topKeys: KeyTable = {
   model_list: null,
@@ -94,7 +94,8 @@ export const parameterKeys: KeyTable = {
   tag_regex: routing,
   organization: 'Headgate sends no other headers to engines',
   extra_headers: 'Headgate sends no other headers to engines',
-  litellm_credential_name: "set api_key_env in its file to a variable of the gateway's environment that holds the key",
+  litellm_credential_name:
+    "set api_key_env in the engine file to the name of the gateway's environment variable with the key",
 };
 
 export const infoKeys: KeyTable = {

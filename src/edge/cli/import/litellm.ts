@@ -251,7 +251,7 @@ function keyOf({ model_name: name, litellm_params: params }: Entry, provider: st
 function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
   const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
   if (length !== null && Number.isInteger(length) && length > 0) return length;
-  notes.add(name, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
+  notes.add(name, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
   return contextLengthUnknown;
 }
 
@@ -260,7 +260,7 @@ function pricingOf({ model_name: name, litellm_params: params, model_info: info 
     const given = params[key] ?? info?.[key];
     if (given === undefined || given === null) return null;
     const price = perMillion(String(given));
-    if (price === null) notes.add(name, `${key} is not a decimal: set the price in its file`);
+    if (price === null) notes.add(name, `${key} is not a decimal: set the price in the engine file`);
     else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
     return price?.value ?? null;
   };

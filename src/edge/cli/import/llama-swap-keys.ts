@@ -8,10 +8,10 @@ import type { KeyTable } from './keys.ts';
 const sideBySide = 'Headgate runs all engines that fit at the same time; group and memory_gib in a file limit this';
 const ownName = 'each request names its model';
 const byName = 'requests name a model by id, name or hugging_face_id';
-const log = 'the log is JSON lines; LOG_LEVEL sets the level';
+const log = 'Headgate logs JSON lines; LOG_LEVEL sets the level';
 const asSent = 'Headgate forwards requests unchanged';
 const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set this for all engines';
-const ending = 'drain_seconds in its file sets how long requests may still run when it is stopped';
+const ending = 'drain_seconds in the engine file sets how long requests may still run while the engine stops';
 const loading = 'while a model starts, streams get comment lines';
 
 export const topKeys: KeyTable = {
@@ -84,7 +84,7 @@ export const capabilityKeys: KeyTable = {
   in: null,
   reranker: null,
   context: null,
-  out: 'set task_type in its file',
+  out: 'set task_type in the engine file',
   tools: "the model's own arguments turn tool calls on",
 };
 

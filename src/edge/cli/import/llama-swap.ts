@@ -112,7 +112,7 @@ function draftModel(job: ModelJob): EngineDraft[] {
   const { id, model, notes } = job;
   const words = splitWords(model.cmd ?? '');
   if (words === null || words.length === 0) {
-    notes.add(id, 'left out: its cmd is empty or has an open quote');
+    notes.add(id, 'left out: its cmd is empty or has an unclosed quote');
     return [];
   }
   const container = onlyDockerRunWords(words);
@@ -217,7 +217,8 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
   const length =
     parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
     parseLength(String(model.capabilities?.context ?? 0));
-  if (length === null) notes.add(id, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
+  if (length === null)
+    notes.add(id, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
   notes.add(id, freeNote);
   return {
     version: 1,
@@ -260,7 +261,7 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
   const [first] = found;
   if (first === undefined) return null;
   const [name, group] = first;
-  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: its file has only the first, ${name}`);
+  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: the engine file has only the first, ${name}`);
   return { ...group, name };
 }
 
@@ -297,7 +298,7 @@ function noteTheRest({ id, model, notes }: ModelJob): void {
   noteKeys(capabilities, capabilityKeys, (text) => notes.add(id, `capabilities.${text}`));
   const others = (capabilities?.in ?? []).filter((kind) => kind !== 'text' && kind !== 'image');
   if (others.length > 0)
-    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in its file supports only images`);
+    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in the engine file supports only images`);
   if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
     notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate probes /health`);
   }
@@ -327,7 +328,7 @@ function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): Eng
       const source = `${peer}/${model}`;
       const id = names.takeId(source);
       notes.add(source, freeNote);
-      notes.add(source, `context_length is unknown: set it in its file, now ${contextLengthUnknown}`);
+      notes.add(source, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
       return {
         source,
         fields: {
