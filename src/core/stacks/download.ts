@@ -115,7 +115,7 @@ async function publicAddressesOf(
   if (literal !== null) return [literal];
   const addresses = await outbound.resolve(hostname, signal).catch(() => []);
   signal.throwIfAborted();
-  if (addresses.length === 0) throw refusal('has an unknown host');
+  if (addresses.length === 0) throw refusal('has a host name that cannot be resolved');
   if (!addresses.every(isPublicAddress)) throw refusal('has a host whose address is not public');
   return addresses;
 }

@@ -121,7 +121,7 @@ describe('a rejected package URL', () => {
     ['https://shared.example/', 'not public'],
     ['https://azure.example/', 'not public'],
     ['https://unique.example/', 'not public'],
-    ['https://nowhere.example/', 'has an unknown host'],
+    ['https://nowhere.example/', 'has a host name that cannot be resolved'],
   ])('returns 422 without a connection to a private address: %s', async (url, message) => {
     const before = current().dialed.length;
     const { status, body } = await push(url);

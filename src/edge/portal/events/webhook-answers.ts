@@ -49,7 +49,7 @@ export function stateOf({ enabled, disabled_reason: reason, failing_since: since
 
 const errors: Readonly<Record<string, string>> = {
   address: 'URL no longer allowed',
-  unknown_host: 'unknown host',
+  unknown_host: 'host name cannot be resolved',
   not_public: 'host address is not public',
   unreachable: 'no connection',
   timeout: 'response timeout',
