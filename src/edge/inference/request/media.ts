@@ -178,7 +178,8 @@ class MediaFinder {
   /** Returns the value of a string; null if it is no string. */
   #string(start: number, end: number): string | null {
     if (this.#text[start] !== '"') return null;
-    if (end - start > urlBytesMax) throw this.#invalid(`has a type or URL of more than ${urlBytesMax} bytes`);
+    if (end - start > urlBytesMax)
+      throw this.#invalid(`has a part whose "type" or URL is longer than ${urlBytesMax} bytes`);
     try {
       return JSON.parse(Buffer.from(this.#text.slice(start, end), 'latin1').toString('utf8')) as string;
     } catch {
