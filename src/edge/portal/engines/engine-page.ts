@@ -279,7 +279,7 @@ function marginOf({ margin }: Seen): Html {
       },
       { label: 'Margin', value: left === null ? 'unknown' : usd(left), note: share ?? 'last 30 days' },
     ])}
-    <p class="quiet">Last 30 days, based on the rate cards.</p>`;
+    <p class="quiet">Last 30 days. The GPU cost is based on the rate cards.</p>`;
 }
 
 function fileOf({ engine, changes, names }: Seen): Html {

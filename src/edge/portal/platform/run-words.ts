@@ -61,7 +61,7 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
     'Usually an input is wrong or a node is unreachable. Check the log, then apply the stack with other inputs, or retry.',
   ],
   APPLY_FAILED: [
-    'Terraform stopped before the end. Resources created until then still exist.',
+    'Terraform failed before it applied everything. Resources created until then still exist.',
     'Check the log for the failed step. Retry to continue, or destroy to remove these resources.',
   ],
   DESTROY_FAILED: [
