@@ -32,6 +32,18 @@ export function compileWhereExitsDoNotWait() {
   setFlagsFromString('--no-concurrent-sparkplug');
 }
 
+const sources = new URL('../', import.meta.url).href;
+
+/**
+ * Returns the URL of a TypeScript file of src that a file of src imports; null for all other imports. Node's own search
+ * reads package.json and asks the file system for each of 5,000 imports, which takes a fifth of a gateway's start.
+ */
+function sourceUrl(specifier, parentUrl) {
+  if (!isSource || !specifier.endsWith('.ts') || !parentUrl?.startsWith(sources)) return null;
+  const url = specifier.startsWith('#') ? new URL(specifier.slice(1), sources) : new URL(specifier, parentUrl);
+  return url.href;
+}
+
 /** Prepares Node for the product; must be called before the first TypeScript file is imported. */
 export function prepareRuntime() {
   compileWhereExitsDoNotWait();
@@ -39,6 +51,8 @@ export function prepareRuntime() {
   // the heap. The CommonJS files of drizzle-orm are the same code and take a tenth of that.
   nodeModule.registerHooks({
     resolve(specifier, context, nextResolve) {
+      const url = sourceUrl(specifier, context.parentURL);
+      if (url !== null) return { url, format: 'module-typescript', shortCircuit: true };
       if (!isSource && /^\.\/[\w-]+\.ts$/.test(specifier)) return nextResolve(specifier.replace(/ts$/, 'js'), context);
       const isDrizzle = /^drizzle-orm(?:\/|$)/.test(specifier);
       return nextResolve(specifier, isDrizzle ? { ...context, conditions: ['node', 'require', 'default'] } : context);
