@@ -67,7 +67,7 @@ async function oldWith(receiver: LocalReceiver): Promise<Old> {
   const made = await runCli(['backup', file], { env: { DATABASE_URL: databaseUrl, HEADGATE_DATA_DIR: home.dataDir } });
   expect(made).toMatchObject({
     code: 0,
-    stderr: expect.stringMatching(/^headgate: the platform key [0-9a-f]{16} is not in the backup, .*\n$/),
+    stderr: expect.stringMatching(/^headgate: the platform key [0-9a-f]{16} is not in the backup\. .*\n$/),
   });
   return { home, env, gateway, databaseUrl, batchId: id, webhook, keySecret, file };
 }

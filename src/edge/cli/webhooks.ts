@@ -219,7 +219,7 @@ export const webhookCommands: readonly Command[] = [
   {
     name: 'webhooks edit',
     usage: 'ID|URL [--url URL] [--event KIND]… [--description TEXT] [--on|--off] [--org ID]',
-    summary: 'Change, enable or disable a webhook.',
+    summary: 'Change a webhook, also to enable or disable it.',
     words: oneWord,
     options: {
       url: { type: 'string', about: 'new address' },
