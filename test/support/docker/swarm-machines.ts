@@ -353,7 +353,7 @@ function startGate(network: string, socketPath: string): Promise<Running> {
     HEADGATE_DOCKER_IMAGES: `${image.split(':')[0] ?? ''}:*`,
     HEADGATE_DOCKER_SWARM: 'true',
   };
-  return startProcess([network, process.execPath, 'src/programs/docker-gate.ts'], env, /is open/);
+  return startProcess([network, process.execPath, 'src/programs/docker-gate.ts'], env, /accepts requests/);
 }
 
 interface Running {
