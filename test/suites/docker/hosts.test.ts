@@ -191,7 +191,8 @@ describe('an unreachable host', () => {
     const replica = await test.untilReady(id);
     lab.docker().freeze(true);
     try {
-      const { hosts, replicas } = await test.driver.observe();
+      // What was asked before the freeze may still be answered.
+      const { hosts, replicas } = await test.until((found) => found.hosts[0]?.reachable === false && found);
       expect(hosts).toMatchObject([{ name: 'far', reachable: false }]);
       expect(replicas).toMatchObject([{ replica, state: 'running' }]);
     } finally {
