@@ -37,6 +37,8 @@ const sources = new URL('../', import.meta.url).href;
 /**
  * Returns the URL of a TypeScript file of src that a file of src imports; null for all other imports. Node's own search
  * reads package.json and asks the file system for each of 5,000 imports, which takes a fifth of a gateway's start.
+ * @param {string} specifier
+ * @param {string | undefined} parentUrl
  */
 function sourceUrl(specifier, parentUrl) {
   if (!isSource || !specifier.endsWith('.ts') || !parentUrl?.startsWith(sources)) return null;
