@@ -48,7 +48,7 @@ async function statusOf(env: Record<string, string>): Promise<Record<string, str
   children.push(child);
   await new Promise<void>((resolve) => {
     child.stdout.on('data', (text: Buffer) => {
-      if (text.includes('is open')) resolve();
+      if (text.includes('accepts requests')) resolve();
     });
   });
   const lines = readFileSync(`/proc/${child.pid}/status`, 'utf8').split('\n');
