@@ -8,7 +8,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
-import { createAborter } from '#core/proxy/proxy.ts';
+import { createAborter } from '#core/engine-client/engine-client.ts';
 import { absentOf, type ApiOptions, createApi } from '#edge/api/api.ts';
 import {
   createHeldKeys,
@@ -28,7 +28,7 @@ import {
   type InferenceParts,
 } from '#edge/inference/inference.ts';
 import { type Observe, refreshEveryMs, type Watching } from '#edge/observe/observe.ts';
-import { createWeb } from '#edge/web/web.ts';
+import { createWeb } from '#edge/web-addresses/web-addresses.ts';
 import { createBatchesParts } from './batches.ts';
 import type { SharedStore } from './coordination.ts';
 import { createEngineOperations } from './engine-operations.ts';

@@ -24,7 +24,7 @@ import {
   type SharingMode,
 } from '#core/fleet/fleet.ts';
 import { type Gateways, readGatewayDirId } from '#core/gateways/gateways.ts';
-import type { EngineClient } from '#core/proxy/proxy.ts';
+import type { EngineClient } from '#core/engine-client/engine-client.ts';
 
 /** Hosts on which containers may run. */
 export interface ContainerHosts {

@@ -12,7 +12,7 @@ import {
   type ExposureSources,
   type Holder,
   type Standing,
-} from '#core/exposures/exposures.ts';
+} from '#core/web-addresses/web-addresses.ts';
 import { keyStatus } from '#core/keys/keys.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import type { ContainerHosts } from './engines.ts';

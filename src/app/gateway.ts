@@ -28,7 +28,7 @@ import {
   nothingUsed,
   type QuarantineReview,
 } from '#core/metering/metering.ts';
-import { createEngineClient, type EngineClient } from '#core/proxy/proxy.ts';
+import { createEngineClient, type EngineClient } from '#core/engine-client/engine-client.ts';
 import type { ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
 import { createReconciler, type Reconciler, type ReconcilerOptions } from '#core/reconcile/reconcile.ts';
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';

@@ -4,7 +4,7 @@ import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
 import type { Costs } from '#core/costs/costs.ts';
-import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import { nodeRuns, type Runs, runsUnderWay } from '#core/runs/runs.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import { createStacks, type Stacks } from '#core/stacks/stacks.ts';

@@ -12,7 +12,7 @@ import {
   createReceipts,
   type Idempotency,
   type Receipts,
-} from '#core/requests/requests.ts';
+} from '#core/stored-requests/stored-requests.ts';
 import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './lifecycle.ts';

@@ -17,7 +17,7 @@ import {
   refuseUnaddressed,
 } from '#edge/http/http.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
-import { addressOfWeb } from '#edge/web/web.ts';
+import { addressOfWeb } from '#edge/web-addresses/web-addresses.ts';
 
 /** The HTTP listener of the gateway. */
 export interface HttpServer {

@@ -138,7 +138,8 @@ describe('a pool whose database is unavailable', () => {
 });
 
 describe('a pool with TLS whose database is unavailable', () => {
-  const fixture = (name: string): Buffer => readFileSync(new URL(`../core/proxy/fixtures/${name}`, import.meta.url));
+  const fixture = (name: string): Buffer =>
+    readFileSync(new URL(`../core/engine-client/fixtures/${name}`, import.meta.url));
   const outage = useOutage({ key: fixture('test-only-key.pem'), cert: fixture('test-only-cert.pem') });
   it.each([...ways, 'close-secured'] as const)(
     'fails in bounded time, connects rarely and loses no connection: %s',

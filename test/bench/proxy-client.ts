@@ -2,13 +2,13 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { parseArgs } from 'node:util';
 import { Pool } from 'undici';
 import { tcpEndpoint } from '#base/net/endpoint.ts';
-import { createEngineClient } from '#core/proxy/proxy.ts';
+import { createEngineClient } from '#core/engine-client/engine-client.ts';
 import { pin } from './processes.ts';
 import { median } from './statistics.ts';
 
 /**
  * `npm run bench:proxy`: CPU time of this process, user and system, for reading answers of an engine on another core, with
- * the client of src/core/proxy, with undici's Pool.dispatch and with Node's fetch. All of them do what the gateway
+ * the client of src/core/engine-client, with undici's Pool.dispatch and with Node's fetch. All of them do what the gateway
  * needs of a client: the bytes of each read as latin1. Rounds of the three alternate in one run; the figures are
  * medians, the ratios those of the rounds.
  */

@@ -28,7 +28,7 @@ export const longest: readonly string[] = [
   'test/suites/browser/platform.test.ts',
   'test/suites/terraform/platform-key.test.ts',
   'test/suites/caddy/members-only.test.ts',
-  'test/core/requests/killed.test.ts',
+  'test/core/stored-requests/killed.test.ts',
   'test/programs/keys-recover.test.ts',
   'test/core/runs/walls.test.ts',
   'test/programs/verify-books.test.ts',

@@ -43,7 +43,7 @@ describe('the check of the rooms', () => {
     ['src/core/fleet/drivers/docker/a.ts', '#base/docker/call.ts', 'entered by its door, base/docker/docker.ts'],
     ['src/base/a.ts', '#base/docker/call.ts', 'entered by its door, base/docker/docker.ts'],
     ['src/core/wallet/a.ts', '#core/metering/metering.ts', 'core/wallet may not know core/metering'],
-    ['src/core/proxy/a.ts', '#core/fleet/fleet.ts', 'core/proxy may not know core/fleet'],
+    ['src/core/engine-client/a.ts', '#core/fleet/fleet.ts', 'core/engine-client may not know core/fleet'],
     ['src/core/fleet/plan/a.ts', '#core/fleet/leader/leader.ts', 'core/fleet/plan may not know core/fleet/leader'],
     ['src/core/fleet/drivers/docker/a.ts', '#core/fleet/drivers/swarm/swarm.ts', 'docker may not know'],
     ['src/edge/inference/a.ts', '#edge/api/api.ts', 'edge/inference may not know edge/api'],

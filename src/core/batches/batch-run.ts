@@ -5,7 +5,7 @@ import { AppError, errorEnvelope } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
-import { compress } from '#core/requests/requests.ts';
+import { compress } from '#core/stored-requests/stored-requests.ts';
 import type { AskingRoom } from './asking-room.ts';
 import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './dependencies.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';

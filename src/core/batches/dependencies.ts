@@ -1,5 +1,5 @@
 import { formatId } from '#base/id.ts';
-import { type KeptAnswer, ownKeyMark } from '#core/requests/requests.ts';
+import { type KeptAnswer, ownKeyMark } from '#core/stored-requests/stored-requests.ts';
 import type { Batch, BatchEndpoint } from './batch.ts';
 
 /** Parts of the gateway that batches need: keys, models, and the path of every request. */

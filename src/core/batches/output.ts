@@ -1,7 +1,7 @@
 import { and, asc, eq, gt } from 'drizzle-orm';
 import type { Db } from '#base/database/database.ts';
 import type { Files, FileWriter } from '#core/files/files.ts';
-import { decompress } from '#core/requests/requests.ts';
+import { decompress } from '#core/stored-requests/stored-requests.ts';
 import type { Batch, BatchEnding } from './batch.ts';
 import { batchLines } from './schema.ts';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import type { LineAnswer } from '#core/batches/batches.ts';
-import { compress, type KeptAnswer } from '#core/requests/requests.ts';
+import { compress, type KeptAnswer } from '#core/stored-requests/stored-requests.ts';
 import { linesOf } from '#test/inference/batch-bench.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';

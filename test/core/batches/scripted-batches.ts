@@ -7,7 +7,7 @@ import {
   type LineAnswer,
   type LineRequest,
 } from '#core/batches/batches.ts';
-import type { KeptAnswer } from '#core/requests/requests.ts';
+import type { KeptAnswer } from '#core/stored-requests/stored-requests.ts';
 import { createTurnableClock, type TestApi, useApi } from '#test/api/test-api.ts';
 import { outputOf, uploadFile } from '#test/inference/batch-bench.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';

@@ -4,7 +4,7 @@ import { uuidv7 } from '#base/id.ts';
 import { systemClock } from '#base/clock.ts';
 import { createLog } from '#base/log.ts';
 import { createWriter, type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { createIdempotency } from '#core/requests/requests.ts';
+import { createIdempotency } from '#core/stored-requests/stored-requests.ts';
 import { costPicoUsd, creditPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
 import { recordOf } from '#test/metering/recorded-usage.ts';
 import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';

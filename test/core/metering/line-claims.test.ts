@@ -4,7 +4,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { createIdempotency, type IdempotentTurn } from '#core/requests/requests.ts';
+import { createIdempotency, type IdempotentTurn } from '#core/stored-requests/stored-requests.ts';
 import { costPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
 import { recordOf } from '#test/metering/recorded-usage.ts';
 

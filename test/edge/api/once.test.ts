@@ -36,7 +36,7 @@ beforeAll(async () => {
 
 afterAll(() => api?.stop());
 
-/** Requests to models have their own Idempotency-Key; test/core/requests tests it. */
+/** Requests to models have their own Idempotency-Key; test/core/stored-requests tests it. */
 const models =
   /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens|tokenize|detokenize|embeddings|rerank|score)$/;
 

@@ -22,7 +22,7 @@ import { type Alerts } from '#core/alerts/alerts.ts';
 import {} from '#core/admission/admission.ts';
 import { createOperatorCommands } from '#core/fleet/operator-commands.ts';
 import { type Keys } from '#core/keys/keys.ts';
-import { type Contents } from '#core/requests/requests.ts';
+import { type Contents } from '#core/stored-requests/stored-requests.ts';
 import { type Stacks } from '#core/stacks/stacks.ts';
 import {} from '#app/runs.ts';
 import { type Secrets } from '#core/secrets/secrets.ts';

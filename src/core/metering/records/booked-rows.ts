@@ -1,7 +1,7 @@
 import postgres from 'postgres';
 import { uuidTimeMs } from '#base/id.ts';
 import { packFacts } from '#core/metering/tables/tables.ts';
-import { claimsText } from '#core/requests/requests.ts';
+import { claimsText } from '#core/stored-requests/stored-requests.ts';
 import { discardedText } from './quarantine.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
 

@@ -1,7 +1,7 @@
 import type { ServiceTier } from '#core/catalog/catalog.ts';
 import type { Usage, UsageSource } from '#core/metering/meters/meters.ts';
 import type { RequestFacts, StoredFacts } from '#core/metering/tables/tables.ts';
-import type { SettledClaim } from '#core/requests/requests.ts';
+import type { SettledClaim } from '#core/stored-requests/stored-requests.ts';
 
 export type OutcomeKind = 'completed' | 'aborted' | 'ended' | 'failed';
 

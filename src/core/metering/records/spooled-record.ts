@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { usageSources } from '#core/metering/meters/meters.ts';
-import { carriedAnswerBytesMax, type SettledClaim } from '#core/requests/requests.ts';
+import { carriedAnswerBytesMax, type SettledClaim } from '#core/stored-requests/stored-requests.ts';
 import type { UsageRecord } from './record.ts';
 
 /** Schema parts of a spool file. A later version reads files that an earlier one wrote. */

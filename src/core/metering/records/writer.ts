@@ -9,7 +9,7 @@ import {
   isOfAnotherTime,
   putAnswer,
   putClaims,
-} from '#core/requests/requests.ts';
+} from '#core/stored-requests/stored-requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
 import { isUncoded, recordsText, toRows } from './booked-rows.ts';
 import { findDiscarded } from './quarantine.ts';

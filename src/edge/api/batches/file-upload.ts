@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import type { Files, FileWriter, StoredFile } from '#core/files/files.ts';
-import { answeredMeanwhile } from '#core/requests/requests.ts';
+import { answeredMeanwhile } from '#core/stored-requests/stored-requests.ts';
 import type { Guards } from '#edge/api/shared/shared.ts';
 import {
   authorOf,

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters, ClusterWithNodes } from '#core/clusters/clusters.ts';
-import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import {
   type ApiApp,

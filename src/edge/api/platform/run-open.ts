@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Run } from '#core/runs/runs.ts';
 import { type ApiApp, bearerSecurity, type Guards, idText, jsonAnswer } from '#edge/api/shared/shared.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import type { ShownAddress } from '#core/exposures/exposures.ts';
+import type { ShownAddress } from '#core/web-addresses/web-addresses.ts';
 import { failureCodes, type LoggedLine, type Run, runAccess, runOperations, runStatuses } from '#core/runs/runs.ts';
 import { idText, pageOf } from '#edge/api/shared/shared.ts';
 

@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
-import type { Exposures } from '#core/exposures/exposures.ts';
+import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import {
   type ChangeResult,
   type Run,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import { answeredMeanwhile } from '#core/requests/requests.ts';
+import { answeredMeanwhile } from '#core/stored-requests/stored-requests.ts';
 import type { Runs } from '#core/runs/runs.ts';
 import {
   PackageRefusedError,

@@ -3,7 +3,7 @@ import { z } from '@hono/zod-openapi';
 import type { Hono, MiddlewareHandler } from 'hono';
 import { AppError } from '#base/errors.ts';
 import type { IdPrefix } from '#base/id.ts';
-import type { Receipt, Receipts } from '#core/requests/requests.ts';
+import type { Receipt, Receipts } from '#core/stored-requests/stored-requests.ts';
 import { callerId, dropFailure, type HttpContext, type HttpEnv } from '#edge/http/http.ts';
 import { nounOf } from './schemas.ts';
 

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { isUuid } from '#base/id.ts';
-import type { Content, ContentRef, Contents } from '#core/requests/requests.ts';
+import type { Content, ContentRef, Contents } from '#core/stored-requests/stored-requests.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, organizationQuery } from '#edge/api/shared/shared.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { keysSeen, type OwnKeys } from './usage-summary.ts';

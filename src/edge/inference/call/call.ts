@@ -5,7 +5,7 @@ import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Durable } from '#core/metering/metering.ts';
-import type { IdempotentTurn } from '#core/requests/requests.ts';
+import type { IdempotentTurn } from '#core/stored-requests/stored-requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
 import {

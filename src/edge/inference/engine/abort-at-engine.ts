@@ -1,5 +1,5 @@
 import type { Replica } from '#core/fleet/fleet.ts';
-import type { Aborter, AbortOutcome } from '#core/proxy/proxy.ts';
+import type { Aborter, AbortOutcome } from '#core/engine-client/engine-client.ts';
 import type { Endpoint } from '#edge/inference/request/request.ts';
 
 /** Ids per abort: a request may have thousands of prompts. */

@@ -1,7 +1,7 @@
 import { type BodyText, LargeText, type Splice, spliceText } from '#base/json/json.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
-import type { EngineBody } from '#core/proxy/proxy.ts';
+import type { EngineBody } from '#core/engine-client/engine-client.ts';
 import { isNull, parseMember, valueText } from '#edge/inference/json-member.ts';
 import { type Endpoint, type InputPart, integerOf, type RequestFields } from '#edge/inference/request/request.ts';
 

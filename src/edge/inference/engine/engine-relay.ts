@@ -10,7 +10,7 @@ import type {
   EngineCall,
   EngineClient,
   EngineFault,
-} from '#core/proxy/proxy.ts';
+} from '#core/engine-client/engine-client.ts';
 import {
   type Answer,
   answerBytesMax,

@@ -10,7 +10,7 @@ import {
   ownKeyMark,
   type SettledClaim,
   type SharedEnd,
-} from '#core/requests/requests.ts';
+} from '#core/stored-requests/stored-requests.ts';
 import { ClientGoneError } from '#edge/http/http.ts';
 import { type AnswerText, nameFallback, type Outcome, textOf } from '#edge/inference/answer/answer.ts';
 import type { Call, CallFindings, CallReuse, InferenceRequest } from '#edge/inference/call/call.ts';

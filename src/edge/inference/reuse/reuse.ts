@@ -5,7 +5,7 @@ import type { Admission } from '#core/admission/admission.ts';
 import { type InFlightEnd, requestKey, type ResponseCache } from '#core/cache/cache.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
-import type { Contents, Idempotency } from '#core/requests/requests.ts';
+import type { Contents, Idempotency } from '#core/stored-requests/stored-requests.ts';
 import type { InferenceCaller } from '#edge/http/http.ts';
 import {
   type AnswerText,

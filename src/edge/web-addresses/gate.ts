@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { Throttle } from '#base/redis/redis.ts';
-import type { Entrance, Exposure, Exposures } from '#core/exposures/exposures.ts';
+import type { Entrance, Exposure, Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Guesses } from './guesses.ts';
 import { cookiesOf, hostOf, isLoop, isWellFormed, pairsOf } from './headers.ts';
 import { type Page, pages } from './pages.ts';

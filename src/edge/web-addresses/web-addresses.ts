@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { descriptorsMax } from '#base/descriptors.ts';
 import type { Log } from '#base/log.ts';
 import { closeServer, type Connections, guardConnections, listen, type ListenAddress, urlOf } from '#base/net/net.ts';
-import type { Exposure, Exposures, Holder } from '#core/exposures/exposures.ts';
+import type { Exposure, Exposures, Holder } from '#core/web-addresses/web-addresses.ts';
 import { type GateParts, guessed, type KeyFinder, pass, type Passage } from './gate.ts';
 import { createGuesses } from './guesses.ts';
 import { cookieName, pairsOf } from './headers.ts';

@@ -15,4 +15,4 @@ export type {
   EngineFaultKind,
   EngineRequest,
 } from './engine-call.ts';
-export { createEngineClient } from './engine-client.ts';
+export { createEngineClient } from './create-engine-client.ts';

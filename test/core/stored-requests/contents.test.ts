@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit } from '#core/audit/audit.ts';
-import { createContents, type Contents, type NewContent } from '#core/requests/requests.ts';
+import { createContents, type Contents, type NewContent } from '#core/stored-requests/stored-requests.ts';
 import {
   errorOf,
   eventually,

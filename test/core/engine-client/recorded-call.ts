@@ -9,7 +9,7 @@ import {
   type EngineClientOptions,
   type EngineFault,
   type EngineRequest,
-} from '#core/proxy/proxy.ts';
+} from '#core/engine-client/engine-client.ts';
 import { startByteServer, type ByteServer, type ByteServerOptions } from '#test/proxy/byte-server.ts';
 
 /** Limits that no test reaches unless it sets its own. */

@@ -1,6 +1,6 @@
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { Entrance, Exposure, Exposures } from '#core/exposures/exposures.ts';
+import type { Entrance, Exposure, Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
 import { bodyHeaders, requestHeaders, responseHeaders } from './headers.ts';

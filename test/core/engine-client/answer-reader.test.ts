@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { AnswerReader } from '#core/proxy/answer-reader.ts';
+import { AnswerReader } from '#core/engine-client/answer-reader.ts';
 
 const headerBytesMax = 512;
 

@@ -1,4 +1,4 @@
-import type { Exposure, Holder } from '#core/exposures/exposures.ts';
+import type { Exposure, Holder } from '#core/web-addresses/web-addresses.ts';
 
 /** One request or websocket to an application. */
 export interface LiveConnection {

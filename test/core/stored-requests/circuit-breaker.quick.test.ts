@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock } from '#base/clock.ts';
-import { BoundedAsking } from '#core/requests/circuit-breaker.ts';
-import { LeaseContact } from '#core/requests/lease-contact.ts';
+import { BoundedAsking } from '#core/stored-requests/circuit-breaker.ts';
+import { LeaseContact } from '#core/stored-requests/lease-contact.ts';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Clock } from '#base/clock.ts';
-import { createAborter } from '#core/proxy/proxy.ts';
+import { createAborter } from '#core/engine-client/engine-client.ts';
 import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround } from './recorded-call.ts';
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { labelsFor, wantedLabel } from '#core/exposures/label.ts';
-import { isSameSite } from '#core/exposures/listing.ts';
+import { labelsFor, wantedLabel } from '#core/web-addresses/label.ts';
+import { isSameSite } from '#core/web-addresses/listing.ts';
 
 /** Names of web addresses. */
 
