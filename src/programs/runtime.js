@@ -51,13 +51,22 @@ export function prepareRuntime() {
   compileWhereExitsDoNotWait();
   // The ES modules of drizzle-orm import each other in circles: linking them takes 1.5 s and permanently adds 120 MB to
   // the heap. The CommonJS files of drizzle-orm are the same code and take a tenth of that.
+  const drizzleConditions = ['node', 'require', 'default'];
+  /** @type {Map<string, nodeModule.ResolveFnOutput>} */
+  const packages = new Map();
   nodeModule.registerHooks({
     resolve(specifier, context, nextResolve) {
       const url = sourceUrl(specifier, context.parentURL);
       if (url !== null) return { url, format: 'module-typescript', shortCircuit: true };
       if (!isSource && /^\.\/[\w-]+\.ts$/.test(specifier)) return nextResolve(specifier.replace(/ts$/, 'js'), context);
+      // All files of src find the same packages. Node would read a package.json for each import.
+      const isShared = context.conditions.includes('import') && context.parentURL?.startsWith(sources) === true;
+      const known = isShared ? packages.get(specifier) : undefined;
+      if (known !== undefined) return known;
       const isDrizzle = /^drizzle-orm(?:\/|$)/.test(specifier);
-      return nextResolve(specifier, isDrizzle ? { ...context, conditions: ['node', 'require', 'default'] } : context);
+      const found = nextResolve(specifier, isDrizzle ? { ...context, conditions: drizzleConditions } : context);
+      if (isShared && !specifier.startsWith('.')) packages.set(specifier, { ...found, shortCircuit: true });
+      return found;
     },
   });
   // Compiled code is cached beside the packages, where only the user who installed them can write: the next start is
