@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { tags } from '#test/needs.ts';
 import { createReporter } from '#test/reporter.ts';
-import { WaitingFirst } from '#test/sequencer.ts';
+import { ByProject } from '#test/sequencer.ts';
 import { planSuites, suiteHasTests } from '#test/suites.ts';
 
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
@@ -57,7 +57,7 @@ export default defineConfig({
     reporters: ['default', createReporter(plan)],
     // As long as gateways, engines and browsers of a file take to end on a slow machine.
     teardownTimeout: 120_000,
-    sequence: { sequencer: WaitingFirst },
+    sequence: { sequencer: ByProject },
     projects: [
       project('quick', { include: quickTests, maxWorkers: cores }),
       waiting('house', {
