@@ -68,12 +68,27 @@ export const house = {
     'edge/cli/import': ['edge/cli/shell'],
     'edge/inference': ['edge/http'],
     'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
+    'edge/inference/end': [
+      'edge/inference/answer',
+      'edge/inference/call',
+      'edge/inference/engine',
+      'edge/inference/reuse',
+    ],
     'edge/inference/engine': [
       'edge/inference/answer',
       'edge/inference/call',
       'edge/inference/receive',
       'edge/inference/request',
       'edge/inference/reuse',
+    ],
+    'edge/inference/path': [
+      'edge/inference/answer',
+      'edge/inference/call',
+      'edge/inference/end',
+      'edge/inference/engine',
+      'edge/inference/request',
+      'edge/inference/reuse',
+      'edge/inference/rules',
     ],
     'edge/inference/receive': [
       'edge/inference/answer',

@@ -23,10 +23,10 @@ import {
   createRunning,
 } from '#edge/inference/call/call.ts';
 import type { PathParts } from '#edge/inference/engine/engine.ts';
+import { serveInference } from '#edge/inference/path/path.ts';
 import { createLargeBodies, createReceiver, type ReceiveParts } from '#edge/inference/receive/receive.ts';
 import { type Endpoint, endpoints } from '#edge/inference/request/request.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
-import { serveInference } from './path.ts';
 
 export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';

@@ -28,6 +28,7 @@ export {
   unbooked,
 } from './outcome.ts';
 export { responsesAnswers } from './responses-answers.ts';
+export { keyRefOf, setEachLimit, setLimitHeaders, showLimits, spenderOf } from './show-limits.ts';
 export { SlowReader } from './slow-reader.ts';
 export { clientLeft, outOfFunds, type Stop, StopControl } from './stop.ts';
 export { Transcript } from './transcript.ts';

@@ -9,10 +9,17 @@ import {
 } from '#core/admission/admission.ts';
 import type { Model } from '#core/catalog/catalog.ts';
 import { unauthorized } from '#edge/http/http.ts';
-import { type Answer, budgetError, limitError } from '#edge/inference/answer/answer.ts';
+import {
+  type Answer,
+  budgetError,
+  keyRefOf,
+  limitError,
+  setEachLimit,
+  setLimitHeaders,
+  spenderOf,
+} from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { capError, type Endpoint, type RequestFields } from '#edge/inference/request/request.ts';
-import { keyRefOf, setEachLimit, setLimitHeaders, spenderOf } from '#edge/inference/show-limits.ts';
 import { isLimitKept, turnsPossible } from './counted-max.ts';
 import type { PathParts } from './path-parts.ts';
 

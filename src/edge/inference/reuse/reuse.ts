@@ -12,12 +12,12 @@ import {
   beginningOf,
   completedBy,
   type Outcome,
+  showLimits,
   textOf,
   Transcript,
 } from '#edge/inference/answer/answer.ts';
 import { type Call, type CallReuse, type InferenceRequest, isBooked } from '#edge/inference/call/call.ts';
 import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
-import { showLimits } from '#edge/inference/show-limits.ts';
 import { claimKey, endTurn, hasIdempotencyKey, replayBytesMax } from './idempotent.ts';
 
 export { hasIdempotencyKey, packAnswer, settledClaim } from './idempotent.ts';

@@ -4,6 +4,8 @@ import { noUsage } from '#core/metering/metering.ts';
 import type { Routing } from '#core/routing/routing.ts';
 import { nameFallback, nameNoFallback, type Outcome, outcomeOf } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import { mayUse } from '#edge/inference/choose-model.ts';
+import { enterUnderWay } from '#edge/inference/end/end.ts';
 import {
   demandOf,
   flexQueueFull,
@@ -16,11 +18,9 @@ import {
   route,
   showOutputLimit,
 } from '#edge/inference/engine/engine.ts';
+import { priceOf } from '#edge/inference/request-price.ts';
 import { shareVocabulary, usesTokenIds } from '#edge/inference/request/request.ts';
 import { refuseUnsupported } from '#edge/inference/rules/rules.ts';
-import { mayUse } from './choose-model.ts';
-import { priceOf } from './request-price.ts';
-import { enterUnderWay } from './counter-watermark.ts';
 
 /** Result of one model for a request. */
 interface Attempt {

@@ -2,8 +2,13 @@ import type { Clock } from '#base/clock.ts';
 import type { Admission, KeyRef, Spender } from '#core/admission/admission.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import { type InferenceCaller, limitHeaders } from '#edge/http/http.ts';
-import type { Answer } from '#edge/inference/answer/answer.ts';
-import type { Call } from '#edge/inference/call/call.ts';
+import type { Answer } from './client-answer.ts';
+
+/** Members of a call that decide whether its answer shows limits. */
+interface LimitedCall {
+  readonly answer: Answer;
+  readonly found: { readonly caller: InferenceCaller | null; readonly grant: object | null };
+}
 
 export function keyRefOf({ key }: InferenceCaller): KeyRef {
   return { organizationId: key.organizationId, keyId: key.id, limits: key };
@@ -27,7 +32,7 @@ export function setEachLimit(answer: Answer, { each = [] }: LimitsView, nowMs: n
 /** Shows the current limits for a request that ended before its limits were checked. */
 export async function showLimits(
   { admission, clock }: { readonly admission: Admission; readonly clock: Clock },
-  { answer, found }: Call,
+  { answer, found }: LimitedCall,
 ): Promise<void> {
   if (found.caller === null || found.grant !== null || answer.gone) return;
   const view = admission.view(keyRefOf(found.caller));

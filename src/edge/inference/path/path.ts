@@ -1,20 +1,17 @@
 import { AppError } from '#base/errors.ts';
 import { drainBody, type InferenceCaller, requireOpenProject } from '#edge/http/http.ts';
-import { type Outcome, readAllowsFallback, thrownBy } from '#edge/inference/answer/answer.ts';
+import { type Outcome, readAllowsFallback, showLimits, thrownBy } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
+import { chooseModel } from '#edge/inference/choose-model.ts';
+import { endUserOf } from '#edge/inference/end-user.ts';
+import { coverCost, enterUnderWay, finish } from '#edge/inference/end/end.ts';
 import { admit, type PathParts, relay, relayParts, route } from '#edge/inference/engine/engine.ts';
+import { priceOf } from '#edge/inference/request-price.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
 import { refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
-import { chooseModel } from './choose-model.ts';
-import { coverCost } from './cover-cost.ts';
 import { dryRun } from './dry-run.ts';
-import { endUserOf } from './end-user.ts';
 import { serveWithFallbacks } from './fall-back.ts';
-import { enterUnderWay } from './counter-watermark.ts';
-import { priceOf } from './request-price.ts';
-import { finish } from './settle.ts';
-import { showLimits } from './show-limits.ts';
 
 /**
  * Counts a request among the running ones of its key, whose revocation ends it from now on.

@@ -1,12 +1,11 @@
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
 import { type Forecast, forecastHold } from '#core/admission/admission.ts';
-import { completedBy, type Outcome } from '#edge/inference/answer/answer.ts';
+import { completedBy, type Outcome, setEachLimit } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { demandOf, type PathParts } from '#edge/inference/engine/engine.ts';
 import { capError } from '#edge/inference/request/request.ts';
 import { requestTo } from './fall-back.ts';
-import { setEachLimit } from './show-limits.ts';
 
 /**
  * Answers a request that only asks what would happen: no engine sees it, and nothing is counted, held or written. If
