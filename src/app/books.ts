@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { ConfigError, listGatewayDirs, lockLeftDir } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { listGatewayDirs, lockLeftDir } from '#base/config/config.ts';
 import { connectDedicated, type Db, type DedicatedDb } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';

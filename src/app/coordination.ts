@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type RedisConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import type { RedisConfig } from '#base/config/config.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { connectRedis, RedisAwayError, type RedisStore } from '#base/redis/redis.ts';

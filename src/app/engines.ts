@@ -1,5 +1,6 @@
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, type DockerConfig, type EnginesConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import type { DockerConfig, EnginesConfig } from '#base/config/config.ts';
 import type { Db } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
@@ -10,6 +11,7 @@ import {
   loadDockerHosts,
   type SwarmSettings,
 } from '#core/catalog/catalog.ts';
+import type { EngineClient } from '#core/engine-client/engine-client.ts';
 import {
   createDbStore,
   createDockerDriver,
@@ -24,7 +26,6 @@ import {
   type SharingMode,
 } from '#core/fleet/fleet.ts';
 import { type Gateways, readGatewayDirId } from '#core/gateways/gateways.ts';
-import type { EngineClient } from '#core/engine-client/engine-client.ts';
 
 /** Hosts on which containers may run. */
 export interface ContainerHosts {

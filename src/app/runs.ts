@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Clock } from '#base/clock.ts';
-import { type Config, ConfigError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import type { Config } from '#base/config/config.ts';
 import type { Db, Transaction } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';

@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ConfigError, defaultDataDir, lockDataDir, readBooksConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { defaultDataDir, lockDataDir, readBooksConfig } from '#base/config/config.ts';
 import { connectDb, type Db, isUnknownSchema, type StatementLimits, whyUnusable } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';

@@ -1,4 +1,5 @@
-import { ConfigError, type DockerGateConfig, readDockerGateConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { type DockerGateConfig, readDockerGateConfig } from '#base/config/config.ts';
 import { createLog } from '#base/log.ts';
 import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
 import { compileWhereExitsDoNotWait } from './runtime.js';

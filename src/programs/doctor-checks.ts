@@ -3,14 +3,15 @@ import { accessSync, constants, existsSync, statfsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { runnerSearchOf } from '#app/app.ts';
-import { type Config, ConfigError, defaultDataDir, findIdleSettings, readConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { type Config, defaultDataDir, findIdleSettings, readConfig } from '#base/config/config.ts';
 import { compareMigrations, connectDb, NewerDatabaseError, readTime, whyUnusable } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { connectRedis } from '#base/redis/redis.ts';
 import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 import { askRunner } from '#core/runs/runs.ts';
+import { runnerSearchOf } from '#app/app.ts';
 import { runsGateway } from './runtime.js';
 
 /** Checks of `headgate doctor`. They create, change and start nothing. */

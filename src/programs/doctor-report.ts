@@ -1,5 +1,7 @@
-import { type Config, ConfigError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import type { Config } from '#base/config/config.ts';
 import { type CommandContext, exitCodes, FailedError, wrap } from '#edge/cli/cli.ts';
+import { checkBackups, checkPlatformKey } from './doctor-backups.ts';
 import {
   checkClock,
   checkDatabase,
@@ -16,7 +18,6 @@ import {
   readPlace,
   wrong,
 } from './doctor-checks.ts';
-import { checkBackups, checkPlatformKey } from './doctor-backups.ts';
 import { checkDocker } from './doctor-docker.ts';
 import { checkAgreement, checkGateway } from './doctor-gateways.ts';
 

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '#base/clock.ts';
-import { ConfigError, readBooksConfig } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { readBooksConfig } from '#base/config/config.ts';
 import { readTime } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { createLog } from '#base/log.ts';

@@ -1,19 +1,9 @@
 import { dirname, resolve } from 'node:path';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
-import {
-  type App,
-  checkAddresses,
-  type ContainerHosts,
-  metricsOf,
-  readDockerHosts,
-  requireRunHosts,
-  startApp,
-  type WorkerSlot,
-} from '#app/app.ts';
+import { ConfigError } from '#base/config-error.ts';
 import {
   type Config,
-  ConfigError,
   defaultDataDir,
   findIdleSettings,
   type GatewayDir,
@@ -34,6 +24,16 @@ import {
   loadEngineFiles,
 } from '#core/catalog/catalog.ts';
 import { endProcesses } from '#core/fleet/fleet.ts';
+import {
+  type App,
+  checkAddresses,
+  type ContainerHosts,
+  metricsOf,
+  readDockerHosts,
+  requireRunHosts,
+  startApp,
+  type WorkerSlot,
+} from '#app/app.ts';
 import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
 import { firstStartText, hereOf, noEnginesText, startText, welcomeText } from './welcome.ts';
 import {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ConfigError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
 import { whyUnusable } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { RedisAwayError } from '#base/redis/redis.ts';

@@ -1,5 +1,6 @@
 import { systemClock } from '#base/clock.ts';
-import { ConfigError, readAddress } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { readAddress } from '#base/config/config.ts';
 import { readTime } from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { openSteadyClock } from '#base/steady-clock.ts';

@@ -7,7 +7,6 @@ export const house = {
     'base/backup': ['base/config', 'base/database'],
     'base/database': ['base/config'],
     'base/docker': ['base/net'],
-    'base/net': ['base/config'],
     'base/postgres': ['base/config'],
     'base/redis': ['base/queues'],
     'core/accounts': ['core/audit'],

@@ -18,7 +18,6 @@ export {
   type CacheConfig,
   type ClientConfig,
   type Config,
-  ConfigError,
   type DatabaseConfig,
   type DockerConfig,
   type DockerGateConfig,

@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { ConfigError } from './read-config.ts';
+import { ConfigError } from '#base/config-error.ts';
 
 /**
  * Returns the folder for data that must outlive the process, if HEADGATE_DATA_DIR does not name one.

@@ -1,5 +1,6 @@
 import { closeSync, openSync, readSync } from 'node:fs';
-import { ConfigError, type Environment } from './values.ts';
+import { ConfigError } from '#base/config-error.ts';
+import type { Environment } from './values.ts';
 
 /**
  * Reads secrets from files, as Docker, Swarm and systemd provide them: `NAME_FILE` is the path of a file whose content

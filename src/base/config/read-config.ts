@@ -1,10 +1,11 @@
 import type { z } from 'zod';
+import { ConfigError } from '#base/config-error.ts';
 import { type AllowedMount, liesIn } from '#base/host-folder.ts';
 import { ownVariables, readSecretFiles } from './files.ts';
+import { type Login, normalUrl, readLogin, userFolders } from './login-file.ts';
 import { booksVariables, clientVariables, dockerGateVariables } from './programs.ts';
 import * as sections from './sections.ts';
-import { ConfigError, type Environment, readVariables } from './values.ts';
-import { type Login, normalUrl, readLogin, userFolders } from './login-file.ts';
+import { type Environment, readVariables } from './values.ts';
 
 /**
  * The only reader of the environment. Everything is parsed before anything starts; a wrong value stops the start with a
@@ -31,7 +32,6 @@ export type {
   UpstreamConfig,
 } from './sections.ts';
 export { ownSettings, settingsInCommon } from './common.ts';
-export { ConfigError } from './values.ts';
 
 /** The configuration of a gateway; each room gets its own section, or values of that section. */
 export interface Config {

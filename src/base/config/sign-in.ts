@@ -1,6 +1,7 @@
 import { z } from 'zod';
+import { ConfigError } from '#base/config-error.ts';
 import { section } from './section.ts';
-import { ConfigError, text, urlOf } from './values.ts';
+import { text, urlOf } from './values.ts';
 
 /** Variables of sign-in: links by email, and an OpenID Connect provider. */
 

@@ -1,6 +1,6 @@
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { ConfigError } from './read-config.ts';
+import { ConfigError } from '#base/config-error.ts';
 
 /** Signs bytes as they are sent, with the operator's key. */
 export interface Signer {

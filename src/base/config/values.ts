@@ -1,17 +1,9 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
+import { ConfigError } from '#base/config-error.ts';
 import { nearest } from '#base/edit-distance.ts';
 
 /** Types of environment variables, and the reader of a set of variables. */
-
-/** A configuration with which nothing can start; the message names the variable and a valid value. */
-export class ConfigError extends Error {
-  /** @param cause the error that makes the setting invalid, if there is one */
-  constructor(message: string, cause?: unknown) {
-    super(message, cause === undefined ? undefined : { cause });
-    this.name = 'ConfigError';
-  }
-}
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

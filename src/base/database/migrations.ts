@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { type MigrationMeta, readMigrationFiles } from 'drizzle-orm/migrator';
 import type { ISql, TransactionSql } from 'postgres';
-import { ConfigError, readVersion } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { readVersion } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
 import { withUnlimited } from './connect-database.ts';
 

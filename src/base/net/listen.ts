@@ -1,5 +1,5 @@
 import type { Server } from 'node:net';
-import { ConfigError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
 
 /** Where a server listens, and the variables that set it. */
 export interface ListenAddress {

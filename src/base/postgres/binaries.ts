@@ -14,7 +14,8 @@ import { copyFile, mkdir, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { z } from 'zod';
-import { ConfigError, isFileError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { isFileError } from '#base/config/config.ts';
 import { canUseFile, firstClosedFolder, type RunAs } from './run-as.ts';
 
 /** PostgreSQL as an npm package brought it. */

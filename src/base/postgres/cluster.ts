@@ -2,7 +2,8 @@ import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ConfigError, isFileError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { isFileError } from '#base/config/config.ts';
 import type { RunAs } from './run-as.ts';
 
 /** Bootstrap superuser of the cluster, and its database. */

@@ -1,7 +1,8 @@
 import { realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { ConfigError, isFileError, makeDataDir } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { isFileError, makeDataDir } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
 import { findPostgresPackage, preparePostgres } from './binaries.ts';
 import { type Cluster, clusterUser, openCluster, readPassword } from './cluster.ts';

@@ -1,6 +1,6 @@
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { ConfigError } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
 
 /** The user that PostgreSQL's processes run as. */
 export interface RunAs {

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Clock } from '#base/clock.ts';
-import { ConfigError, readVersion } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { readVersion } from '#base/config/config.ts';
 import { type Db, isUnknownSchema, readMissing } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { RedisStore } from '#base/redis/redis.ts';

@@ -1,4 +1,5 @@
-import { type ClientConfig, ConfigError, readVersion } from '#base/config/config.ts';
+import { ConfigError } from '#base/config-error.ts';
+import { type ClientConfig, readVersion } from '#base/config/config.ts';
 import { chatCommand, codeCommand, loginCommands, modelsCommand } from '#edge/cli/chat/chat.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import {

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import { fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs';
+import { flushCompileCache } from 'node:module';
 import { programsPath } from './environment.ts';
-import { spawnInNetwork } from './keeper-network.ts';
 import type { KeeperPlan, KeeperWatch } from './keeper-plan.ts';
 import { diskBytesOf, UncountedError } from './keeper-watch.ts';
 import { asRunUser } from './sandbox.ts';
@@ -19,15 +19,17 @@ const lookAtDiskMs = 1000;
 const diskShare = 10;
 
 const [planText = '', ...command] = process.argv.slice(2);
-keep(JSON.parse(planText) as KeeperPlan);
+await keep(JSON.parse(planText) as KeeperPlan);
 
-function keep(plan: KeeperPlan): void {
+async function keep(plan: KeeperPlan): Promise<void> {
   // A line of text, as in the log that the output goes to.
   const say = (text: string): void => void writeSync(1, `headgate: ${text}\n`);
   if (plan.say !== null) say(plan.say);
   // Opened before the keeper becomes the run's user, who cannot write to the folder.
   const noted = plan.watch === null ? null : openNotes(plan.watch);
-  const child = startIn(plan, say);
+  const child = await startIn(plan, say);
+  // Now, because the run's user cannot write the cache.
+  flushCompileCache();
   if (plan.user !== null) becomeUser(plan.user);
   const end = noted === null || plan.watch === null ? () => undefined : endingOf(plan.watch, noted, child);
   child.once('exit', (code, signal) => {
@@ -79,9 +81,12 @@ function cutLog(watch: KeeperWatch): void {
   writeSync(1, `\nheadgate: ${printedTooMuch(watch)}; the rest is cut off\n`);
 }
 
-function startIn({ network, user }: KeeperPlan, say: (text: string) => void): ChildProcess {
+async function startIn({ network, user }: KeeperPlan, say: (text: string) => void): Promise<ChildProcess> {
   const asUser = user === null ? [] : asRunUser(user);
-  if (network !== null) return spawnInNetwork(network, { command, asUser, say });
+  if (network !== null) {
+    const { spawnInNetwork } = await import('./keeper-network.ts');
+    return spawnInNetwork(network, { command, asUser, say });
+  }
   const [program = '', ...args] = [...asUser, ...command];
   return spawn(program, args, { stdio: ['ignore', 'inherit', 'inherit'], env: { PATH: programsPath } });
 }
