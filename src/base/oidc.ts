@@ -8,10 +8,14 @@ import {
   ClientSecretPost,
   Configuration,
   discovery,
+  enableNonRepudiationChecks,
   fetchUserInfo,
   randomNonce,
   randomPKCECodeVerifier,
   randomState,
+  ResponseBodyError,
+  type ServerMetadata,
+  WWWAuthenticateChallengeError,
 } from 'openid-client';
 import type { Log } from './log.ts';
 
@@ -43,14 +47,15 @@ export interface OidcPerson {
   readonly name: string | null;
 }
 
-const kindTexts = { refused: 'rejected', away: 'provider unreachable' } as const;
-
-/** `refused`: provider or person rejected, or the attempt is another browser's. `away`: the provider is unreachable. */
+/**
+ * `rejected`: the person or the provider denied the sign-in, the ID token is invalid, or the attempt is another
+ * browser's. `unavailable`: the provider does not work, or does not accept this client.
+ */
 export class OidcError extends Error {
-  readonly kind: 'refused' | 'away';
+  readonly kind: 'rejected' | 'unavailable';
 
-  constructor(kind: 'refused' | 'away', cause: unknown) {
-    super(`OpenID Connect sign-in: ${kindTexts[kind]}`, { cause });
+  constructor(kind: 'rejected' | 'unavailable', cause: unknown) {
+    super(`OpenID Connect sign-in: ${kind}`, { cause });
     this.name = 'OidcError';
     this.kind = kind;
   }
@@ -67,58 +72,108 @@ export interface OidcOptions {
 
 const patienceSeconds = 10;
 
-/** Reads the provider's metadata. Called when it is first needed, and again after a failure. */
-async function configure({ issuer, clientId, clientSecret }: OidcOptions): Promise<Configuration> {
-  const server = new URL(issuer);
-  const isPlain = server.protocol === 'http:';
-  const execute = isPlain ? [allowInsecureRequests] : [];
-  const found = await discovery(server, clientId, clientSecret, undefined, { timeout: patienceSeconds, execute });
-  const metadata = found.serverMetadata();
+const isPlain = (issuer: string): boolean => new URL(issuer).protocol === 'http:';
+
+async function readMetadata({ issuer, clientId }: OidcOptions): Promise<ServerMetadata> {
+  const execute = isPlain(issuer) ? [allowInsecureRequests] : [];
+  const options = { timeout: patienceSeconds, execute };
+  const found = await discovery(new URL(issuer), clientId, undefined, undefined, options);
+  return found.serverMetadata();
+}
+
+/**
+ * Creates a client of the provider. It reads the provider's keys once and keeps them for minutes, so that each sign-in
+ * needs its own to know a key that the provider has just added.
+ */
+function createClient(metadata: ServerMetadata, { issuer, clientId, clientSecret }: OidcOptions): Configuration {
   // The default of OpenID Connect Discovery 1.0, section 3, where a provider does not say.
   const methods = metadata.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
   const method = methods.includes('client_secret_basic') ? ClientSecretBasic : ClientSecretPost;
-  const configuration = new Configuration(metadata, clientId, clientSecret, method(clientSecret));
-  configuration.timeout = patienceSeconds;
-  if (isPlain) allowInsecureRequests(configuration);
-  return configuration;
+  const client = new Configuration(metadata, clientId, clientSecret, method(clientSecret));
+  client.timeout = patienceSeconds;
+  // Verifies the signature of ID tokens, which openid-client leaves to TLS otherwise.
+  enableNonRepudiationChecks(client);
+  if (isPlain(issuer)) allowInsecureRequests(client);
+  return client;
 }
 
-/** Tells a provider that rejects from a provider that does not answer. */
-function kindOf(error: unknown): OidcError['kind'] {
-  if (error instanceof AuthorizationResponseError) return 'refused';
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  return /^OAUTH_(?:RESPONSE_BODY_ERROR|INVALID_RESPONSE|JWT_|.*CLAIM)/.test(code) ? 'refused' : 'away';
+const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : '');
+
+/** Returns what the library says about the value that it rejected, such as `{ body }` or `{ claims }`. */
+function rejectedValueOf(error: unknown): unknown {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause instanceof Error ? cause.cause : cause;
 }
+
+/** Separates what a person can repeat from what only the provider or the operator can fix. */
+function kindOf(error: unknown): OidcError['kind'] {
+  if (error instanceof OidcError) return error.kind;
+  if (error instanceof AuthorizationResponseError) {
+    return /^access_denied$|_required$/.test(error.error) ? 'rejected' : 'unavailable';
+  }
+  if (error instanceof ResponseBodyError) return error.error === 'invalid_grant' ? 'rejected' : 'unavailable';
+  const code = codeOf(error);
+  if (code === 'OAUTH_INVALID_RESPONSE') {
+    const value = rejectedValueOf(error);
+    // A body is a whole response of the provider; other values are of the browser's return or the ID token.
+    return typeof value === 'object' && value !== null && 'body' in value ? 'unavailable' : 'rejected';
+  }
+  return /^OAUTH_(?:JWT_|KEY_SELECTION)/.test(code) ? 'rejected' : 'unavailable';
+}
+
+const providerErrorMax = 200;
+
+/** Names the error of the provider: its OAuth error, its status, or the problem of its answer. Contains no secret. */
+function providerErrorOf(error: unknown): string {
+  if (error instanceof ResponseBodyError || error instanceof AuthorizationResponseError) return error.error;
+  if (error instanceof WWWAuthenticateChallengeError) {
+    return error.cause.find(({ parameters }) => parameters.error)?.parameters.error ?? `HTTP ${error.status}`;
+  }
+  if (!(error instanceof Error)) return 'unknown';
+  const { message, cause } = error;
+  if (cause instanceof Response) return `HTTP ${cause.status}: ${message}`;
+  return cause instanceof Error && cause.message !== '' ? cause.message : message;
+}
+
+const logTexts = {
+  rejected: 'an OpenID Connect sign-in was rejected',
+  unavailable:
+    'the OpenID Connect provider failed; check HEADGATE_OIDC_ISSUER, HEADGATE_OIDC_CLIENT_ID and ' +
+    'HEADGATE_OIDC_CLIENT_SECRET',
+} as const;
+
+function logFailure(log: Log, error: unknown, kind: OidcError['kind']): void {
+  const code = codeOf(error);
+  const providerError = providerErrorOf(error).slice(0, providerErrorMax);
+  // Causes of the library's own errors may quote a response that contains a token.
+  log.warn({ providerError, ...(code.startsWith('OAUTH_') ? { code } : { err: error }) }, logTexts[kind]);
+}
+
+/** The longest subject of OpenID Connect Core 1.0, section 2. PostgreSQL stores neither NUL nor half a surrogate pair. */
+const subjectPattern = /^[^\p{Cc}\p{Cs}]{1,255}$/u;
 
 const textOf = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
 
 export function createOidc(options: OidcOptions): Oidc {
   const { redirectUri, log } = options;
-  let known: Promise<Configuration> | null = null;
-  const configuration = (): Promise<Configuration> => {
-    known ??= configure(options).catch((error: unknown) => {
-      known = null;
-      throw error;
-    });
-    return known;
-  };
-  const asking = async <T>(ask: (configuration: Configuration) => Promise<T>): Promise<T> => {
+  let metadata: Promise<ServerMetadata> | null = null;
+  const asking = async <T>(ask: (client: Configuration) => Promise<T>): Promise<T> => {
     try {
-      return await ask(await configuration());
+      metadata ??= readMetadata(options);
+      return await ask(createClient(await metadata, options));
     } catch (error) {
       const kind = kindOf(error);
-      log.warn(
-        { err: error },
-        `an OpenID Connect sign-in failed (${kindTexts[kind]}); check the provider in HEADGATE_OIDC_ISSUER`,
-      );
+      // The provider may have moved its endpoints: the next attempt reads the metadata again.
+      if (kind === 'unavailable') metadata = null;
+      logFailure(log, error, kind);
       throw new OidcError(kind, error);
     }
   };
   return {
     attempt: () =>
-      asking(async (provider) => {
+      asking(async (client) => {
         const secrets = { state: randomState(), nonce: randomNonce(), verifier: randomPKCECodeVerifier() };
-        const url = buildAuthorizationUrl(provider, {
+        const url = buildAuthorizationUrl(client, {
           redirect_uri: redirectUri,
           scope: 'openid email profile',
           state: secrets.state,
@@ -129,17 +184,19 @@ export function createOidc(options: OidcOptions): Oidc {
         return { url: url.href, secrets };
       }),
     finish: (query, { state, nonce, verifier }) =>
-      asking(async (provider) => {
-        const tokens = await authorizationCodeGrant(provider, new URL(query, redirectUri), {
+      asking(async (client) => {
+        const tokens = await authorizationCodeGrant(client, new URL(query, redirectUri), {
           pkceCodeVerifier: verifier,
           expectedState: state,
           expectedNonce: nonce,
           idTokenExpected: true,
         });
         const claims = tokens.claims();
-        if (claims === undefined) throw new Error('the provider sent no ID token');
+        if (claims === undefined || !subjectPattern.test(claims.sub)) {
+          throw new OidcError('rejected', new Error('unexpected JWT "sub" (subject) claim value'));
+        }
         const isTold = typeof claims['email'] === 'string';
-        const said = isTold ? claims : await fetchUserInfo(provider, tokens.access_token, claims.sub);
+        const said = isTold ? claims : await fetchUserInfo(client, tokens.access_token, claims.sub);
         return {
           issuer: claims.iss,
           subject: claims.sub,

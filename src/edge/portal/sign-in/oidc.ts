@@ -58,7 +58,10 @@ function answerFailure(context: HttpContext, error: unknown, name: string) {
     );
   }
   if (!(error instanceof OidcError)) throw error;
-  if (error.kind === 'away') return failedPage(context, `${name} is unavailable. Try again later.`, 503);
+  if (error.kind === 'unavailable') {
+    const message = `${name} is unavailable. Try again later, or ask the administrator of this gateway.`;
+    return failedPage(context, message, 503);
+  }
   return failedPage(
     context,
     `${name} did not sign you in, or the attempt did not start in this browser. Try again.`,
