@@ -57,11 +57,32 @@ async function runLoad(bench: Bench, variant: Variant, stream: StreamShape | nul
   return report;
 }
 
-/** CPU times of a variant and, for the gateway, of its Postgres, as differences from now on. */
-function startCpu({ stack }: Bench, variant: Variant): () => { proxy: number; postgres: number } {
-  const postgres = (): number => (variant.name === 'gateway' ? cpuMicros(stack.postgresPids()) : 0);
-  const before = { proxy: ownCpuMicros(variant.pid), postgres: postgres() };
-  return () => ({ proxy: ownCpuMicros(variant.pid) - before.proxy, postgres: postgres() - before.postgres });
+interface CpuMicros {
+  readonly proxy: number;
+  /** 0 for variants that are no gateway. */
+  readonly postgres: number;
+  /** 0 for variants without Redis. */
+  readonly redis: number;
+}
+
+/** Returns a function that returns the CPU time of a variant and its stores since now. */
+function startCpu({ stack }: Bench, variant: Variant): () => CpuMicros {
+  const hasDatabase = variant.name === 'gateway' || variant.name === 'redis';
+  const { redisPid } = stack;
+  const read = (): CpuMicros => ({
+    proxy: ownCpuMicros(variant.pid),
+    postgres: hasDatabase ? cpuMicros(stack.postgresPids(variant)) : 0,
+    redis: variant.name === 'redis' && redisPid !== null ? ownCpuMicros(redisPid) : 0,
+  });
+  const before = read();
+  return () => {
+    const now = read();
+    return {
+      proxy: now.proxy - before.proxy,
+      postgres: now.postgres - before.postgres,
+      redis: now.redis - before.redis,
+    };
+  };
 }
 
 /** JSON requests, one after the other on each of 32 connections. */
@@ -70,9 +91,11 @@ export async function measureJson(bench: Bench, variant: Variant, durationMs: nu
   const report = await runLoad(bench, variant, null, { connections: 32, rampMs: 0, durationMs });
   const used = cpu();
   return {
+    requests: report.completed,
     requestsPerSecond: (report.completed * 1000) / report.elapsedMs,
     cpuMicros: used.proxy / report.completed,
     postgresMicros: used.postgres / report.completed,
+    redisMicros: used.redis / report.completed,
     p50Ms: report.totalP50Ms,
     p99Ms: report.totalP99Ms,
   };
@@ -119,8 +142,9 @@ export async function measureOpen(bench: Bench, variant: Variant, open: OpenStre
   const used = cpu();
   const memory = { pssMb: pssMb(variant.pid), rssMb: rssMb(variant.pid) };
   const window = await bench.stack.loader.window();
-  await running;
+  const { completed } = await running;
   return {
+    allFrames: completed * frames,
     cpuMicros: used.proxy / window.frames,
     postgresMicros: used.postgres / window.frames,
     delayP50Ms: window.delayP50Ms,

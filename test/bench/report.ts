@@ -17,6 +17,7 @@ const titles: Record<string, string> = {
   requestsPerSecond: 'req/s',
   cpuMicros: 'CPU µs',
   postgresMicros: 'PG µs',
+  redisMicros: 'Redis µs',
   p50Ms: 'p50 ms',
   p99Ms: 'p99 ms',
   firstP50Ms: 'first p50',
@@ -51,7 +52,7 @@ function line(label: string, cells: readonly string[]): string {
 
 /** A table of the medians, and how the gateway compares with the others in the same round. */
 export function formatSection({ title, rows }: Section): string {
-  const figures = Object.keys(rows[0]?.rounds[0] ?? {});
+  const figures = Object.keys(rows[0]?.rounds[0] ?? {}).filter((figure) => figure in titles);
   const lines = [
     title,
     line(

@@ -10,11 +10,13 @@ import { descendants, pin } from './processes.ts';
 /** Everything that the benchmark runs: the gateway with its own Postgres and engine, bare Hono, an engine, the load. */
 export interface Stack {
   readonly loader: Loader;
+  /** All reach the same engine over TCP. */
   readonly variants: Record<Exclude<VariantName, 'redis'>, Variant>;
   /** Null where no Redis server is to be had. */
   readonly redis: Variant | null;
-  /** Postgres' processes, as they are now. */
-  postgresPids(): number[];
+  /** Processes of a gateway's PostgreSQL, as they are now. */
+  postgresPids(variant: Variant): number[];
+  readonly redisPid: number | null;
   readonly gatewayUrl: string;
   readonly authorization: string;
   /** The cores on which the proxies and everything else run; null where nothing is pinned. */
@@ -24,8 +26,11 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
-/** `redis` is a second gateway, with books of its own, whose short memory is in Redis. */
-export type VariantName = 'direct' | 'bare' | 'gateway' | 'redis';
+/**
+ * `relay` is `node:http` with the gateway's client of engines. `redis` is a second gateway, with a database of its own,
+ * that shares limits and holds through Redis.
+ */
+export type VariantName = 'direct' | 'bare' | 'relay' | 'gateway' | 'redis';
 
 export interface Variant {
   readonly name: VariantName;
@@ -33,25 +38,24 @@ export interface Variant {
   /** Of the process that answers. */
   readonly pid: number;
   readonly authorization: string | null;
+  /** Bytes that V8 has allocated until its last garbage collection; null unless it traces them. */
+  allocatedBytes(): number | null;
 }
 
 const secret = 'bench-key-bench-key-bench-key-bench-key';
 const startTimeoutMs = 60_000;
 const repository = new URL('../../', import.meta.url).pathname;
 
-const engineFile = `version: 1
+const engineFile = (port: number): string => `version: 1
 id: bench
 name: Benchmark
 hugging_face_id: headgate/bench
 task_type: chat
 context_length: 8192
 pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40 }
-driver: process
+driver: external
 kind: vllm
-command: [node, ${join(repository, 'test/bench/engine.ts')}]
-idle_seconds: 3600
-start_timeout_seconds: 30
-drain_seconds: 5
+url: http://127.0.0.1:${port}
 `;
 
 export interface StackOptions {
@@ -77,7 +81,8 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
   try {
     const engine = await forkListening('engine.ts', [], children);
     const bare = await forkListening('bare.ts', [`http://127.0.0.1:${engine.port}`], children);
-    const enginesDir = await writeEngines(dir);
+    const relay = await forkListening('relay.ts', [`http://127.0.0.1:${engine.port}`], children);
+    const enginesDir = await writeEngines(dir, engine.port);
     const home = { enginesDir, flags: gatewayFlags, children };
     const gateway = await startGateway({ ...home, dataDir: join(dir, 'data'), redisUrl: null });
     const gatewayUrl = `http://127.0.0.1:${gateway.port}`;
@@ -90,7 +95,7 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
     if (shared !== null) await prepare(`http://127.0.0.1:${shared.port}`, authorization);
     const redisPid = redis?.pid ?? null;
     const pinAll = (): boolean => {
-      const proxies = [bare.pid, gateway.pid, ...(shared === null ? [] : [shared.pid])];
+      const proxies = [bare.pid, relay.pid, gateway.pid, ...(shared === null ? [] : [shared.pid])];
       const below = [gateway, ...(shared === null ? [] : [shared])].flatMap(({ pid }) => descendants(pid));
       const rest = [process.pid, loader.pid, engine.pid, ...below.map(({ pid }) => pid)];
       if (redisPid !== null) rest.push(redisPid);
@@ -101,11 +106,13 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
       variants: {
         direct: { name: 'direct', ...engine, authorization: null },
         bare: { name: 'bare', ...bare, authorization: null },
+        relay: { name: 'relay', ...relay, authorization: null },
         gateway: { name: 'gateway', ...gateway, authorization },
       },
       redis: shared === null ? null : { name: 'redis', ...shared, authorization },
-      postgresPids: () =>
-        descendants(gateway.pid)
+      redisPid,
+      postgresPids: (variant) =>
+        descendants(variant.pid)
           .filter(({ name }) => name === 'postgres')
           .map(({ pid }) => pid),
       gatewayUrl,
@@ -123,13 +130,31 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
 interface Listening {
   readonly pid: number;
   readonly port: number;
+  readonly allocatedBytes: () => number | null;
+}
+
+/** Sums what `--trace-gc-nvp` prints at each garbage collection; null if the child does not print it. */
+function traceAllocations({ stdout }: ChildProcess): () => number | null {
+  let total: number | null = null;
+  let rest = '';
+  stdout?.setEncoding('latin1').on('data', (text: string) => {
+    const lines = (rest + text).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) {
+      const bytes = / allocated=(\d+) /.exec(line)?.[1];
+      if (bytes !== undefined) total = (total ?? 0) + Number(bytes);
+    }
+  });
+  return () => total;
 }
 
 function forkListening(file: string, args: string[], children: ChildProcess[]): Promise<Listening> {
   const child = fork(new URL(file, import.meta.url), args);
   children.push(child);
   return new Promise((resolve, reject) => {
-    child.once('message', ({ port }: { port: number }) => resolve({ pid: child.pid ?? 0, port }));
+    child.once('message', ({ port }: { port: number }) =>
+      resolve({ pid: child.pid ?? 0, port, allocatedBytes: () => null }),
+    );
     child.once('exit', (code) => reject(new Error(`${file} ended with ${String(code)}`)));
   });
 }
@@ -153,10 +178,10 @@ async function startArguments(flags: readonly string[]): Promise<string[]> {
   return [...args.slice(0, -1), ...flags, ...args.slice(-1)];
 }
 
-async function writeEngines(dir: string): Promise<string> {
+async function writeEngines(dir: string, port: number): Promise<string> {
   const enginesDir = join(dir, 'engines');
   await mkdir(enginesDir);
-  await writeFile(join(enginesDir, 'bench.yaml'), engineFile);
+  await writeFile(join(enginesDir, 'bench.yaml'), engineFile(port));
   return enginesDir;
 }
 
@@ -183,19 +208,20 @@ async function startGateway({ enginesDir, dataDir, redisUrl, flags, children }: 
   const child = spawn(process.execPath, await startArguments(flags), {
     cwd: repository,
     env,
-    stdio: ['ignore', 'ignore', 'inherit'],
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
   children.push(child);
+  const allocatedBytes = traceAllocations(child);
   const untilMs = performance.now() + startTimeoutMs;
   while (performance.now() < untilMs && child.exitCode === null) {
     const answer = await fetch(`http://127.0.0.1:${port}/v1/pricing`).catch(() => null);
-    if (answer?.status === 200) return { pid: child.pid ?? 0, port };
+    if (answer?.status === 200) return { pid: child.pid ?? 0, port, allocatedBytes };
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   throw new Error('the gateway did not start');
 }
 
-/** Pays for what is to come and starts the engine. */
+/** Adds credit, and makes one request. */
 async function prepare(url: string, authorization: string): Promise<void> {
   const headers = { authorization, 'content-type': 'application/json' };
   const post = async (path: string, body: unknown, status: number): Promise<void> => {
