@@ -36,7 +36,9 @@ type RateLimit = z.output<typeof rateLimit>;
 const headings = ['MODEL', 'REQUESTS/MIN', 'TOKENS/MIN', 'REQUESTS/DAY'];
 const shown = (limit: number | null): string => (limit === null ? '-' : String(limit));
 const row = (one: RateLimit): string[] => [one.model, ...Object.values(limits).map((field) => shown(one[field]))];
-const none = 'no models are allowed in this project; "headgate models" lists the models of your key';
+const none =
+  'no enabled model is allowed for this organization; a platform administrator can add an engine file, or change the ' +
+  "organization's allowed models";
 
 /** Returns the limits to set; null if there are none. @throws UsageError */
 function changesOf(context: CommandContext): Readonly<Record<string, number | null>> | null {

@@ -53,6 +53,8 @@ const pagePath = (projectId: string, model: string): string =>
   pathWith(`/portal/projects/${encodeURIComponent(projectId)}/limits`, { model });
 
 const pageSize = 50;
+const noModels =
+  "No enabled model is allowed for this organization. A platform administrator can add an engine file, or change the organization's allowed models.";
 const limitsMax = 100;
 
 /** Returns null if the visitor may not see keys. */
@@ -63,7 +65,7 @@ export async function rateLimitSection(visit: Visit, { id }: OfProject): Promise
   const body = html`<p class="quiet">
       Limits per model for all keys of the project together. The limits of each key apply as well.
     </p>
-    ${list.data.length === 0 ? empty('No models', 'This organization has no models yet.') : limitTable(id, list.data)}
+    ${list.data.length === 0 ? empty('No models', noModels) : limitTable(id, list.data)}
     ${older(list.has_more ? pathWith(`/portal/projects/${id}`, { limits_after: list.last_id }) : null)}`;
   return section('limits', 'Limits by model', body);
 }
