@@ -174,15 +174,21 @@ export const userCommands: readonly Command[] = [
   },
   {
     name: 'users edit',
-    usage: 'ID|EMAIL [--name NAME] [--email EMAIL] [--role member|admin|owner] [--password] [--org ID]',
-    summary: 'Change a user; passwords are typed without echo, or read from standard input, one per line.',
+    usage:
+      'ID|EMAIL [--name NAME] [--email EMAIL] [--role member|admin|owner] [--password] [--current-password] [--org ID]',
+    summary:
+      'Change a user. Passwords are typed without echo, or read from standard input, one per line: with --password the ' +
+      'new password first, then with --current-password the current one.',
     words: one,
     options: {
       name: { type: 'string', about: 'name of the user' },
       email: { type: 'string', about: 'address with which the user signs in' },
       role: { ...roleOption, about: 'role in the organization' },
-      password: { type: 'boolean', about: 'set a new password' },
-      'current-password': { type: 'boolean', about: 'ask for it, to change your own address or password' },
+      password: { type: 'boolean', about: 'ask for a new password' },
+      'current-password': {
+        type: 'boolean',
+        about: 'ask for your current password, to change your own address or password',
+      },
       ...orgOption,
     },
     run: edit,
