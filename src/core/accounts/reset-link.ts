@@ -136,7 +136,7 @@ export function createResetLinks({ db, clock, inside, counted }: ResetLinksOptio
       const { allowed, resetMs } = await asked.hit(network);
       if (allowed) return;
       throw new AppError('rate_limit_exceeded', {
-        message: 'Too many emails were requested. Try again in an hour.',
+        message: `Too many password reset emails were requested from your network (${askedPerAddress} per hour). Wait up to an hour, then try again.`,
         headers: { 'retry-after': String(Math.max(1, Math.ceil(resetMs / 1000))) },
         reason: 'reset_links',
       });

@@ -27,10 +27,14 @@ async function requireOwner(
   if (serviceAccountId !== null) {
     const ref = { organizationId, projectId, id: serviceAccountId };
     if ((await accounts.serviceAccounts.findIn(tx, ref)) !== null) return;
-    throw new AppError('conflict', { message: 'The service account of this key was deleted.' });
+    throw new AppError('conflict', {
+      message: 'The service account of this key was deleted. Create a key for another service account.',
+    });
   }
   if (userId !== null && (await accounts.isMember(tx, organizationId, userId))) return;
-  throw new AppError('conflict', { message: 'The user that this key acts for has left the organization.' });
+  throw new AppError('conflict', {
+    message: 'The user that this key acts for has left the organization. Create a key for a current member.',
+  });
 }
 
 /**

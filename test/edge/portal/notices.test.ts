@@ -92,6 +92,6 @@ it('says after each upload of a stack what has changed', async () => {
     return noticeAt(answer.headers.get('location'), `${admin.cookie}; ${proof}`);
   };
   expect(await upload('')).toBe('Stack added to the catalog.');
-  expect(await upload('')).toBe('No changes. This is version 1.');
+  expect(await upload('')).toBe('Nothing changed: the uploaded package is the same as version 1.');
   expect(await upload('# new')).toBe('Version 2 uploaded. Existing runs keep their version.');
 });

@@ -81,7 +81,7 @@ function logout(context: CommandContext): Promise<number> {
     out(
       removed
         ? `removed the key of ${url} from this machine; "headgate keys revoke" revokes it everywhere\n`
-        : `there was no login at ${url}\n`,
+        : `no key for ${url} is saved on this machine\n`,
     );
   return Promise.resolve(exitCodes.ok);
 }

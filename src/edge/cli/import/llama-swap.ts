@@ -155,7 +155,10 @@ function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
   const isVllm = program === 'vllm' || isModule;
   const missing = [...words.join(' ').matchAll(environmentMacro)].map(([, name]) => name);
   if (missing.length > 0) {
-    notes.add(id, `disabled: write the value of ${missing.join(', ')} into its command, then set enabled: true`);
+    notes.add(
+      id,
+      `disabled: its command uses environment variables; replace ${missing.join(', ')} with the value, then set enabled: true`,
+    );
   }
   const command = isVllm ? vllmCommand(words, isModule, job) : otherCommand(words, job);
   if (command === null) return null;

@@ -21,8 +21,8 @@ import { facts, moment } from './widgets.ts';
 const notices: Readonly<Record<string, (version: number) => string>> = {
   created: () => 'Stack added to the catalog.',
   new_version: (version) => `Version ${version} uploaded. Existing runs keep their version.`,
-  changed: (version) => `Changes saved. The package is still version ${version}.`,
-  unchanged: (version) => `No changes. This is version ${version}.`,
+  changed: (version) => `Changes saved. The uploaded package is the same as version ${version}.`,
+  unchanged: (version) => `Nothing changed: the uploaded package is the same as version ${version}.`,
   saved: () => 'Changes saved.',
 };
 

@@ -36,9 +36,9 @@ export interface SignInForm {
 
 const ends: Readonly<Record<SessionEnd, string>> = {
   ended:
-    'You were signed out: the session was revoked, your password changed, or you left the organization. Sign in again; forms sent after that were not processed.',
+    'You were signed out: the session was revoked, your password changed, or you left the organization. Sign in again; forms that you submitted while signed out were not saved.',
   lapsed:
-    'Your session expired: a session lasts 12 hours without use, and 7 days at most. Sign in again; forms sent after that were not processed.',
+    'Your session expired: a session lasts 12 hours without use, and 7 days at most. Sign in again; forms that you submitted after its end were not saved.',
 };
 
 function signInForm({ email, next, refusal, providerName, end = null }: SignInForm) {

@@ -219,7 +219,7 @@ describe('headgate import llama-swap', () => {
       "coder: docker's option --ulimit was left out",
       'coder: the volume ~/models:/models was left out',
       'elsewhere: left out: the image ghcr.io/acme/server has no fixed version',
-      'homely: disabled: write the value of HOME into its command',
+      'homely: disabled: its command uses environment variables; replace HOME with the value',
       'portless: left out: its command names no port',
       'open-quote: left out',
       'near: its key was not written: set it as NEAR_API_KEY',
