@@ -108,7 +108,12 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
     stop: () =>
       alerts
         .close(closeGraceMs)
-        .catch((error: unknown) => log.warn({ err: error }, 'alerts were still being sent; they are sent again')),
+        .catch((error: unknown) =>
+          log.warn(
+            { err: error },
+            'the gateway stopped while it sent alerts; they are sent again, and receivers may get them twice',
+          ),
+        ),
   };
   return { alerts, part };
 }

@@ -58,7 +58,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
     try {
       while (await fanOut({ db, clock, accounts, isMailed: letters.areSent }));
     } catch (error) {
-      log.warn({ err: error }, 'recipients of alerts could not be determined; a job retries');
+      log.warn({ err: error }, 'new alerts are late: their recipients could not be read; a job retries');
     }
   }
 
@@ -92,7 +92,9 @@ export function createDelivering(options: DeliveringOptions): Delivering {
       )
       .finally(() => {
         underWay.delete(claimed);
-        deliver().catch((error: unknown) => log.warn({ err: error }, 'due alerts could not be read; a job retries'));
+        deliver().catch((error: unknown) =>
+          log.warn({ err: error }, 'pending alerts could not be read; a job retries'),
+        );
       });
     underWay.set(claimed, ended);
   }
@@ -143,7 +145,10 @@ async function post(options: DeliveringOptions, { event, endpoint }: Claimed, cl
     signing = secretsOf(secrets, endpoint, atMs);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    log.error({ webhook: formatId('wh', endpoint.id), trouble: error.message }, 'a webhook could not be signed');
+    log.error(
+      { webhook: formatId('wh', endpoint.id), trouble: error.message },
+      'an alert was not sent, because the signing secret of its webhook cannot be decrypted; restore the platform key, or rotate the secret',
+    );
     return { ...arrived, error: 'secret' };
   }
   const body = JSON.stringify({

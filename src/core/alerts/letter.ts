@@ -117,6 +117,7 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
     subject: `Engine ${text('engine')} failed`,
     paragraphs: [
       `Engine "${text('engine')}" failed${text('cause') === '' ? '.' : `: ${text('cause')}`}`,
+      `"headgate engines show ${text('engine')}" shows the state of the engine and, if the gateway tries again, when.`,
       runbook('enginefailed'),
     ],
     page: { text: 'Engine', path: `/portal/engines/${encodeURIComponent(text('engine'))}` },

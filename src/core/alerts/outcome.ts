@@ -113,6 +113,12 @@ async function noteArrival(tx: Transaction, { id, failures }: EndpointRow): Prom
   await tx.update(webhookEndpoints).set({ failures: 0, failingSince: null }).where(eq(webhookEndpoints.id, id));
 }
 
+const disabledTexts = {
+  gone: 'a webhook was disabled, because its receiver returned 410 (permanently removed); it gets no more alerts',
+  failing:
+    'a webhook was disabled, because no alert was delivered for three days; fix the receiver, then enable the webhook',
+} as const;
+
 interface Failed {
   readonly endpoint: EndpointRow;
   readonly outcome: Outcome;
@@ -140,5 +146,5 @@ async function noteFailure(options: OutcomeOptions, tx: Transaction, { endpoint,
     type: 'webhook.disabled',
     data: { webhook_id: webhook, origin: originOf(endpoint.url), reason },
   });
-  options.log.warn({ webhook, reason }, 'a webhook was disabled: deliveries fail');
+  options.log.warn({ webhook, reason }, disabledTexts[reason]);
 }

@@ -36,11 +36,11 @@ export async function resealEndpoints({ db, secrets, log }: ResealOptions): Prom
       if (!(error instanceof AppError)) throw error;
       log.error(
         { webhook: formatId('wh', id), trouble: error.message },
-        'the secret of a webhook could not be encrypted with the platform key in use',
+        'the signing secret of a webhook still needs an older platform key; keep that key, or rotate the secret',
       );
     }
   }
-  if (stale.length > 0) log.info({ keyId }, 'secrets of webhooks were encrypted with the platform key in use');
+  if (stale.length > 0) log.info({ keyId }, 'signing secrets of webhooks are encrypted with the current platform key');
 }
 
 /** Counts webhooks with a secret that a platform key other than `keyId` encrypted. */
