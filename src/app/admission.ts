@@ -84,7 +84,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     admission.credited(organizationId, deltaPicoUsd).catch((error: unknown) => {
       log.error(
         { err: error, organizationId },
-        'a credit was not sent to Redis; it takes effect when the balance is loaded',
+        'a credit is in the wallet, but the gateways cannot spend it yet: Redis rejected the update. It takes effect when they read the balance again',
       );
     }),
   );
@@ -94,13 +94,25 @@ function admitThrough(parts: RedisParts): AdmissionPart {
   // A key of a running stream may have been revoked while this gateway received no messages.
   store.onGap(() => {
     for (const keyId of admission.keysRunning()) {
-      keys.refresh(keyId).catch((error: unknown) => log.warn({ err: error, keyId }, 'a key could not be reloaded'));
+      keys
+        .refresh(keyId)
+        .catch((error: unknown) =>
+          log.warn(
+            { err: error, keyId },
+            'an API key with running requests could not be read again after a gap in the messages from Redis; a revocation may end them later',
+          ),
+        );
     }
   });
   store.onGap(() => {
     keys
       .refreshOrganizations()
-      .catch((error: unknown) => log.warn({ err: error }, 'organizations could not be reloaded'));
+      .catch((error: unknown) =>
+        log.warn(
+          { err: error },
+          'organizations could not be read again after a gap in the messages from Redis; a suspension may take effect later',
+        ),
+      );
   });
   coordination.onMessage('collect', async ({ organizationId }) => {
     if (organizationId !== undefined) await admission.register(organizationId);

@@ -302,8 +302,8 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
   const settings = ignored.map((name) => `HEADGATE_BOOTSTRAP_${name.toUpperCase()}`);
   log.warn(
     { settings },
-    `${settings.join(', ')} had no effect: only the first start on a database uses bootstrap settings, and this database was set ` +
-      'up with other values; "npx headgate keys recover" on this machine creates a new key for the platform administrator',
+    `${settings.join(', ')} had no effect: only the first start on a database uses these settings. For a new key of the ` +
+      'platform administrator, run "npx headgate keys recover" on this machine',
   );
 }
 
@@ -313,8 +313,7 @@ function warnOfLeftBooks(dataDir: string, log: Log): void {
   if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;
   log.warn(
     { folder },
-    'the database of DATABASE_URL was empty and has a new first key; the keys and wallets of the built-in PostgreSQL are ' +
-      'still in its folder: to move them, run "npx headgate backup FILE" without DATABASE_URL, then "npx headgate restore ' +
-      'FILE --replace" with DATABASE_URL',
+    'DATABASE_URL is a new database; keys and wallets are in the folder of the built-in PostgreSQL: to move them, run ' +
+      '"npx headgate backup FILE" without DATABASE_URL, then "restore FILE --replace" with it',
   );
 }

@@ -72,7 +72,10 @@ async function takeOverLeft(
       const release = dir === gatewayDir ? (): void => undefined : lockLeftDir(dir);
       if (release !== null) await takeOverFrom(folder, isLeft, spool).finally(release);
     } catch (error) {
-      log.error({ err: error, path: folder }, 'the usage left by another gateway cannot be read; trying again');
+      log.error(
+        { err: error, path: folder },
+        'usage records of a stopped gateway cannot be read from the folder in path, and are not billed yet; retrying',
+      );
     }
   }
 }
@@ -89,7 +92,7 @@ async function warnOfOthers(parent: string, own: string, log: Log): Promise<void
     if (files.length > 0)
       log.warn(
         { path, files: files.length },
-        'the spool contains usage of another database; a gateway of that database posts it when it starts on this data folder',
+        'the folder in path has usage records of another database, not billed yet; a gateway of that database bills them when it starts on this data folder',
       );
   }
 }

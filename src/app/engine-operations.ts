@@ -46,7 +46,10 @@ async function tellReload({ gateways }: EngineOperationsParts['coordination'], l
   try {
     await gateways.tell({ kind: 'engine files' });
   } catch (error) {
-    log.warn({ err: error }, 'other gateways were not asked to reload their engine files; reload again');
+    log.warn(
+      { err: error },
+      'other gateways were not asked to reload their engine files; run "headgate engines reload" again',
+    );
   }
 }
 
@@ -61,6 +64,9 @@ export async function reloadQuietly(reload: () => Promise<unknown>, log: Log): P
   try {
     await reload();
   } catch (error) {
-    log.error({ err: error }, 'the engine files could not be reloaded; the files before stay in effect');
+    log.error(
+      { err: error },
+      'the engine files could not be reloaded; the previous configuration stays in effect. Reload again when the cause is fixed',
+    );
   }
 }

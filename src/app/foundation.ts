@@ -75,6 +75,8 @@ export interface FoundationOptions {
 
 const keyUsesMs = 5000;
 const heldKeysMs = 3_600_000;
+const usesNotStored =
+  'the gateway stops, and the last times when API keys were used could not be stored; the portal shows earlier times';
 
 function lettersOf({ signIn: { mail, publicUrl }, log }: FoundationOptions): Letters {
   return createLetters({ mailer: mail === null ? null : createMailer({ ...mail, log }), publicUrl });
@@ -127,10 +129,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
           },
         ],
         // Last uses are informational: they must not keep a gateway from stopping while PostgreSQL is unavailable.
-        stop: () =>
-          keys
-            .flush()
-            .catch((error: unknown) => log.warn({ err: error }, 'the last uses of keys could not be written')),
+        stop: () => keys.flush().catch((error: unknown) => log.warn({ err: error }, usesNotStored)),
       },
       keys: {
         name: 'keys',
@@ -155,6 +154,13 @@ function backupsPart(backups: Backups, log: Log): Part {
     jobs: [{ name: 'read the newest backup', everyMs: readEveryMs, where: 'every', run: () => backups.read() }],
     // The result is only a metric, and the job reads it again.
     start: () =>
-      backups.read().catch((error: unknown) => log.warn({ err: error }, 'the newest backup could not be read')),
+      backups
+        .read()
+        .catch((error: unknown) =>
+          log.warn(
+            { err: error },
+            'the age of the newest backup could not be read from PostgreSQL; a job retries every minute',
+          ),
+        ),
   };
 }

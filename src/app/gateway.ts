@@ -206,7 +206,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     ...config.upstream,
     idleSocketMs,
     maxHeaderBytes,
-    onSinkError: (error) => log.error({ err: error }, 'an answer could not be handled'),
+    onSinkError: (error) =>
+      log.error({ err: error }, 'an error in the gateway ended the answer of an engine; that request failed'),
   });
   const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
   const engineRequests = createEngineRequests({ db, clock, log });

@@ -96,7 +96,10 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
     await clusters.endSilentNodes();
   };
   const failed = (error: unknown): void =>
-    log.warn({ err: error }, 'clusters could not be checked at the start; a job checks them later');
+    log.warn(
+      { err: error },
+      'the platform key and the access identities of clusters could not be checked at the start; a job retries every minute',
+    );
   return {
     name: 'clusters',
     jobs: [

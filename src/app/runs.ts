@@ -101,16 +101,21 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     ],
     start() {
       // Runners in containers are logged when their hosts are found.
-      if (containers !== null) log.info({ image: config.platform.containerRuns?.image }, 'runs use containers');
+      if (containers !== null)
+        log.info({ image: config.platform.containerRuns?.image }, 'runs of stacks execute in containers');
       else {
         tellRunner(runner, async () => isRunnerNamed(config.platform) || (await runs.isUsed())).catch(
-          (error: unknown) => log.warn({ err: error }, 'the search for a runner on this machine failed'),
+          (error: unknown) =>
+            log.warn(
+              { err: error },
+              'the check whether this machine can apply stacks failed; the first run repeats it',
+            ),
         );
       }
       reseal().catch((error: unknown) =>
         log.warn(
           { err: error },
-          'data of runs that an older platform key encrypted was not checked; a job checks it later',
+          'data of runs could not be encrypted with the current platform key at the start; a job retries every minute',
         ),
       );
       runs.loop.start();

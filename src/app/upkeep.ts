@@ -92,7 +92,10 @@ export function createUpkeep(parts: UpkeepParts): Upkeep {
     ],
     start: () =>
       measure().catch((error: unknown) =>
-        log.warn({ err: error }, 'disk and Redis could not be measured at the start'),
+        log.warn(
+          { err: error },
+          'the free disk space and the memory of Redis could not be measured at the start; a job retries',
+        ),
       ),
   };
   return { figures: () => figures, part };

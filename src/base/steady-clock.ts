@@ -14,6 +14,11 @@ const jumpMs = 1000;
 /** Milliseconds between two questions about one jump, while the other clock does not answer. */
 const askAgainMs = 5000;
 
+const followedText = "the clock of this machine jumped towards PostgreSQL's time; the gateway uses the new time";
+const keptText =
+  "the clock of this machine jumped away from PostgreSQL's time; the gateway ignores the jump. Set this clock, with NTP " +
+  'for example';
+
 /**
  * Opens a clock that continues by elapsed time when the machine's clock jumps. Another clock decides whether the
  * machine was right before or is right now: the steady clock follows a jump only when the other clock agrees. The
@@ -26,7 +31,7 @@ export async function openSteadyClock(options: SteadyClockOptions): Promise<Cloc
   if (Math.abs(byMs) < jumpMs) return new SteadyClock(options, 0);
   log.warn(
     { byMs },
-    "the clock of this machine differs from the clock of PostgreSQL; the gateway uses PostgreSQL's time",
+    "the clock of this machine differs from PostgreSQL's clock; the gateway uses PostgreSQL's time. Set this clock, with NTP for example",
   );
   return new SteadyClock(options, byMs);
 }
@@ -77,12 +82,18 @@ class SteadyClock implements Clock {
       const offsetMs = machineMs - clock.monotonicMs();
       const hereMs = machineMs - offsetMs + this.#offsetMs;
       const isFollowed = Math.abs(otherMs - machineMs) < Math.abs(otherMs - hereMs);
-      log.warn({ byMs: Math.round(offsetMs - this.#machineOffsetMs), isFollowed }, 'the clock of this machine jumped');
+      log.warn(
+        { byMs: Math.round(offsetMs - this.#machineOffsetMs), isFollowed },
+        isFollowed ? followedText : keptText,
+      );
       this.#machineOffsetMs = offsetMs;
       if (isFollowed) this.#offsetMs = offsetMs;
       this.#askedMs = Number.NEGATIVE_INFINITY;
     } catch (error) {
-      log.warn({ err: error }, 'the clock of this machine jumped, and the clock of PostgreSQL could not be read');
+      log.warn(
+        { err: error },
+        "the clock of this machine jumped, and PostgreSQL's time could not be read; the gateway ignores the jump for now and asks again",
+      );
     } finally {
       this.#isAsking = false;
     }

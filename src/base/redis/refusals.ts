@@ -25,8 +25,8 @@ export class Refusals {
     this.#last = message;
     if (nowMs - this.#saidMs > sayEveryMs) {
       this.#saidMs = nowMs;
-      const advice = message.startsWith('OOM') ? ' Raise its maxmemory (REDIS_MAXMEMORY in compose/.env).' : '';
-      this.#log.error({ refusal: message }, `Redis rejects commands; the gateway treats it as unreachable.${advice}`);
+      const advice = message.startsWith('OOM') ? '. Raise its maxmemory (REDIS_MAXMEMORY in compose/.env)' : '';
+      this.#log.error({ refusal: message }, `Redis rejects commands; the gateway treats Redis as unreachable${advice}`);
     }
     return true;
   }
