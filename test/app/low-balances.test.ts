@@ -94,7 +94,7 @@ describe('a low balance alert', () => {
       ['10.5', '9.5'],
       [null, '10.5'],
     ]);
-    const isSaid = (line: string): boolean => line.includes(low.id) && line.includes('organization is low');
+    const isSaid = (line: string): boolean => line.includes(low.id) && line.includes('is below its alert threshold');
     const said = gateway.logLines.filter(isSaid).map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(said.map(({ balance, lowBalance }) => [balance, lowBalance])).toEqual([
       ['10', '10.5'],

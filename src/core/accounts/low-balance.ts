@@ -44,7 +44,10 @@ export function createLowBalances({ db, clock, log, balances, raiseIn }: LowBala
           const isNoted = await note(tx, one, isLow ? new Date(clock.now()) : null);
           if (!isNoted || !isLow) return;
           const amounts = { balance: formatUsd(balance), lowBalance: formatUsd(one.lowBalance) };
-          log.warn({ organizationId: formatId('org', one.id), ...amounts }, 'the balance of an organization is low');
+          log.warn(
+            { organizationId: formatId('org', one.id), ...amounts },
+            'the wallet of an organization is below its alert threshold; requests that cost more than the balance are rejected',
+          );
           await raiseIn(tx, { organizationId: one.id, ...amounts });
         });
       }

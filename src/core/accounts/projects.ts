@@ -159,7 +159,11 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
     refreshAfterMs: cacheRefreshAfterMs,
     load,
     staleMs,
-    onRefreshFailed: (error) => log.warn({ err: error }, 'a project could not be read again; the cached one is used'),
+    onRefreshFailed: (error) =>
+      log.warn(
+        { err: error },
+        'a project could not be read from PostgreSQL; its cached version stays in use for HEADGATE_AUTH_STALE_SECONDS',
+      ),
   });
   const now = (): Date => new Date(clock.now());
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>

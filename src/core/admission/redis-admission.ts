@@ -168,7 +168,7 @@ class SharedAdmission implements RedisAdmission {
       return await this.#extendInRedis(requestId, hold, more);
     } catch (error) {
       if (error instanceof RedisAwayError) return this.#outages.begin().extend(requestId, hold, more);
-      this.#options.log.warn({ err: error, requestId }, 'a hold could not be extended');
+      this.#options.log.warn({ err: error, requestId }, 'Redis rejected an increase of the wallet hold of a request');
       return null;
     }
   }
@@ -190,7 +190,7 @@ class SharedAdmission implements RedisAdmission {
       if (error instanceof RedisAwayError) return this.#outages.begin().move(requestId, hold, move);
       this.#options.log.warn(
         { err: error, requestId },
-        'a request could not be counted against the limits of another model',
+        'a request could not be counted against the limits of its fallback model: Redis rejected the command',
       );
       return false;
     }
@@ -332,7 +332,10 @@ class SharedAdmission implements RedisAdmission {
     this.#leases.settlements
       .sure(forget)
       .catch((error: unknown) =>
-        this.#options.log.warn({ err: error }, 'the spending of a budget could not be deleted from Redis'),
+        this.#options.log.warn(
+          { err: error },
+          'a new budget may not count a request that was running at its creation: its spending in Redis could not be reset',
+        ),
       );
   }
 

@@ -256,7 +256,10 @@ export class BatchRun {
 
   /** Turns an unexpected error into an answer after which the request is sent again, so that no request is lost. */
   #unforeseen(error: unknown): LineAnswer {
-    this.#parts.log.warn({ err: error, batch: this.#claim.batch.id }, 'a request of a batch could not be sent');
+    this.#parts.log.warn(
+      { err: error, batch: this.#claim.batch.id },
+      'a request of a batch failed in the gateway; the batch sends it again',
+    );
     const body = JSON.stringify(errorEnvelope(new AppError('internal_error')));
     return { status: 500, headers: {}, body: Buffer.from(body) };
   }

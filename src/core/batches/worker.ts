@@ -157,7 +157,10 @@ class Worker implements BatchWorker {
       await this.#advance(work);
     } catch (error) {
       if (error instanceof LostClaimError) return;
-      log.warn({ err: error, batch: claim.batch.id }, 'work on a batch failed; retrying');
+      log.warn(
+        { err: error, batch: claim.batch.id },
+        'a batch paused after an error; this or another gateway continues it',
+      );
       const turn = { atMs: clock.now() + againMs, waitingFor: null };
       await claims.release(claim, turn).catch(() => undefined);
     }
@@ -183,7 +186,10 @@ class Worker implements BatchWorker {
       throw error;
     }
     await forgetAnswers(this.#options, batch).catch((error: unknown) => {
-      log.warn({ err: error, batch: batch.id }, 'stored responses of an ended batch could not all be deleted');
+      log.warn(
+        { err: error, batch: batch.id },
+        'a batch ended, but temporary copies of its responses could not all be deleted; they expire by themselves',
+      );
     });
   }
 

@@ -100,7 +100,10 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
           limit ${refusalsOfPeriodMax}) noted) < ${refusalsOfPeriodMax}
         on conflict do nothing`.catch((error: unknown) => {
         refusals.delete(name);
-        log.warn({ err: error }, 'the rejection of a request by a budget could not be stored');
+        log.warn(
+          { err: error },
+          'a budget rejected a request, and the alert about it could not be stored; the next rejection stores it',
+        );
       });
     },
     async forgetOld() {

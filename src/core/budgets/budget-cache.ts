@@ -99,7 +99,11 @@ export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
         if ((await readFingerprint(db)) !== fingerprint) await load();
         isAway = false;
       } catch (error) {
-        if (!isAway) log.warn({ err: error }, 'changes of budgets cannot be read; retrying every second');
+        if (!isAway)
+          log.warn(
+            { err: error },
+            'changes of budgets cannot be read from PostgreSQL; the known budgets stay in effect. Retrying every second',
+          );
         isAway = true;
       }
     },

@@ -101,7 +101,7 @@ export function createEngineReload(parts: EngineReloadParts): EngineReload {
     } catch (error) {
       log.warn(
         { err: error },
-        'changed prices in the engine files are not in effect yet; reload the engine files again',
+        'changed prices in the engine files are not in effect: PostgreSQL did not store them. Run "headgate engines reload" again',
       );
     }
   }

@@ -260,5 +260,8 @@ async function readOutcomes(
 function warnOfOddTimes(log: Log, { kind, nodeId, generation, allocatedMs, releasedMs }: UsageOutcome): void {
   if (kind === 'repeated' || allocatedMs === null || releasedMs === null || releasedMs >= allocatedMs) return;
   const fields = { nodeId, generation, allocatedMs, releasedMs };
-  log.warn(fields, 'a node was released before it was allocated; no time is metered');
+  log.warn(
+    fields,
+    'a node was reported as released before it was allocated; no node-hours are metered. Correct the reported times',
+  );
 }

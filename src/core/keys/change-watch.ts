@@ -118,7 +118,10 @@ export class ChangeWatch {
       return true;
     } catch (error) {
       if (!this.#isAway) {
-        log.warn({ err: error }, 'changes of keys and organizations cannot be read; retrying every second');
+        log.warn(
+          { err: error },
+          'changes of API keys and organizations cannot be read from PostgreSQL; known keys work for HEADGATE_AUTH_STALE_SECONDS. Retrying every second',
+        );
       }
       this.#isAway = true;
       return false;

@@ -94,7 +94,10 @@ function createListeners<T>(log: Log) {
         try {
           listener(event);
         } catch (error) {
-          log.error({ err: error }, 'a listener for revoked keys failed; requests with this key may continue');
+          log.error(
+            { err: error },
+            'a key was revoked or an organization stopped, and an error kept the gateway from ending some of the running requests; new requests are rejected',
+          );
         }
       }
     },

@@ -214,7 +214,10 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     staleMs,
     isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
     onRefreshFailed: (error) =>
-      log.warn({ err: error }, 'a key could not be refreshed; the known version stays in use'),
+      log.warn(
+        { err: error },
+        'an API key could not be read from PostgreSQL; its cached version stays in use for HEADGATE_AUTH_STALE_SECONDS',
+      ),
   });
   const check = (known: KnownKey | null, name: string): ApiKey | null =>
     known !== null && rejectionOf(known, name, clock.now()) === null ? known.key : null;

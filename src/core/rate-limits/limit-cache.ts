@@ -59,7 +59,11 @@ export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimi
         if ((await readFingerprint(db)) !== fingerprint) await load();
         isAway = false;
       } catch (error) {
-        if (!isAway) log.warn({ err: error }, 'changes of rate limits cannot be read; retrying every second');
+        if (!isAway)
+          log.warn(
+            { err: error },
+            'changes of project limits cannot be read from PostgreSQL; the known limits stay in effect. Retrying every second',
+          );
         isAway = true;
       }
     },

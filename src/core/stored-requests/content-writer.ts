@@ -59,7 +59,9 @@ export class ContentWriter {
     const item = this.#itemOf(content);
     if (this.#waitingBytes + sizeOf(item) > waitingBytesMax) {
       if (this.#leftOut === 0)
-        this.#log.warn('requests and responses arrive faster than PostgreSQL stores them; some are not stored');
+        this.#log.warn(
+          'contents of requests (keys with store_requests) arrive too fast for PostgreSQL: some are not stored; usage and charges are complete',
+        );
       this.#leftOut += 1;
       return;
     }
@@ -110,7 +112,7 @@ export class ContentWriter {
       } catch (error) {
         this.#log.error(
           { err: error, contents: batch.length },
-          'requests and responses could not be stored and are lost',
+          'contents of requests (keys with store_requests) could not be stored and are lost; usage and charges are complete',
         );
       }
       for (const item of batch) this.#done(item);
@@ -124,7 +126,10 @@ export class ContentWriter {
     this.#waiting.delete(item.requestId);
     for (const listener of listeners) listener();
     if (this.#leftOut === 0 || this.#waitingBytes > waitingBytesMax / 2) return;
-    this.#log.warn({ leftOut: this.#leftOut }, 'requests and responses are stored again');
+    this.#log.warn(
+      { leftOut: this.#leftOut },
+      'contents of requests (keys with store_requests) are stored again; those of leftOut requests are lost',
+    );
     this.#leftOut = 0;
   }
 

@@ -106,7 +106,7 @@ export class Outages {
     this.#current?.givenOver.silent();
     if (this.#current !== null) return this.#current;
     if (this.#isClosed) return this.#make();
-    log.warn({}, 'Redis outage: the gateways divide limits and wallets among themselves');
+    log.warn({}, 'Redis outage: requests continue, and each gateway enforces its share of limits, budgets and wallets');
     const outage = this.#make();
     this.#current = outage;
     this.#last = outage;
@@ -151,7 +151,10 @@ export class Outages {
     try {
       await this.#tellAll();
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'requests admitted without Redis could not be reported to Redis');
+      this.#options.log.warn(
+        { err: error },
+        'the gateway stopped before it could report the requests of the Redis outage to Redis; their charges are in PostgreSQL',
+      );
     }
   }
 
@@ -230,7 +233,10 @@ export class Outages {
     this.#overMs = this.#options.clock.monotonicMs();
     this.#options.known.outageOver();
     outage.end();
-    this.#options.log.warn({}, 'Redis outage ended: limits and wallets are shared through Redis');
+    this.#options.log.warn(
+      {},
+      'Redis outage ended: all gateways share limits, budgets and wallets through Redis again',
+    );
   }
 
   #isAllTold(outage: Outage): boolean {

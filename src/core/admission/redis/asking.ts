@@ -107,7 +107,11 @@ export class RedisAsking {
   #fail({ request, isDry, resolve }: Asking, error: unknown): void {
     if (error instanceof RedisAwayError) return resolve(this.#options.instead(request, isDry, error.uncertain));
     const isExpected = error instanceof GatewaysSilentError;
-    if (!isExpected) this.#options.log.warn({ err: error }, 'admission failed');
+    if (!isExpected)
+      this.#options.log.warn(
+        { err: error },
+        'a request got 503 billing_unavailable: its limits, wallet and budgets could not be checked',
+      );
     resolve(unavailable);
   }
 

@@ -334,7 +334,7 @@ export class HoldLeases {
     if (settled === 0) return;
     this.#options.log.info(
       { organizationId, holds: settled },
-      'holds without a gateway were settled from the usage records',
+      'wallet holds of requests of a stopped gateway were released; what was charged is in the usage records',
     );
   }
 

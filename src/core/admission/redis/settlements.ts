@@ -159,7 +159,12 @@ export class Settlements {
     if (this.#retryTimer !== null || this.#isClosed) return;
     this.#retryTimer = setTimeout(() => {
       this.#retryTimer = null;
-      this.retry().catch((error: unknown) => this.#options.log.error({ err: error }, 'a retry of settlements failed'));
+      this.retry().catch((error: unknown) =>
+        this.#options.log.error(
+          { err: error },
+          'wallet holds of ended requests could not be released in Redis; the charges are in PostgreSQL, and the holds are released later',
+        ),
+      );
     }, this.#retryMs).unref();
   }
 
@@ -221,6 +226,10 @@ export class Settlements {
       return;
     }
     this.#unsettled.delete(requestId);
-    if (error !== null) this.#options.log.error({ err: error, requestId }, 'a settlement was rejected');
+    if (error !== null)
+      this.#options.log.error(
+        { err: error, requestId },
+        'Redis rejected the release of the wallet hold of an ended request; the charge is in PostgreSQL, and the hold is released later',
+      );
   }
 }

@@ -254,7 +254,10 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     this.#spool();
     if (this.#awaySinceMs !== null) return;
     this.#awaySinceMs = sinceMs;
-    this.#options.log.error({ err: error, pending: this.pending }, 'usage cannot be written to PostgreSQL; retrying');
+    this.#options.log.error(
+      { err: error, pending: this.pending },
+      'usage records cannot be written to PostgreSQL; the spool in the data folder keeps them, and they are billed later',
+    );
   }
 
   #spool(): void {
@@ -292,7 +295,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
         }
         this.#appending = [];
       } catch (error) {
-        if (!this.#isSpoolFull) log.error({ err: error, items: taken.length }, 'usage cannot be written to the spool');
+        if (!this.#isSpoolFull)
+          log.error(
+            { err: error, items: taken.length },
+            'usage records cannot be written to the spool in the data folder, and are only in memory: free disk space, and do not kill the gateway',
+          );
         this.#isSpoolFull = true;
         for (const waiting of taken) waiting.isAppending = false;
         this.#appending = [];

@@ -105,7 +105,7 @@ export class SpoolReplay<Item> {
     const described = item === null ? null : this.#options.describe(item);
     this.#log.error(
       { err: error, item: described },
-      'PostgreSQL rejected a usage record; it is kept in usage_quarantine',
+      'PostgreSQL rejected a usage record; it is in quarantine and not billed. Decide with GET /v1/admin/quarantine',
     );
     while (!this.#isStopped) {
       try {
@@ -114,7 +114,7 @@ export class SpoolReplay<Item> {
       } catch (quarantineError) {
         this.#log.warn(
           { err: quarantineError },
-          'a rejected record could not be written to usage_quarantine; retrying',
+          'a rejected usage record could not be put into quarantine (usage_quarantine); it stays in the spool. Retrying',
         );
         await this.#pause(this.#options.retryDelayMs);
       }
@@ -127,7 +127,7 @@ export class SpoolReplay<Item> {
     try {
       read = await this.#spool.read(this.#options.batchMax);
     } catch (error) {
-      this.#log.error({ err: error }, 'the spool cannot be read; retrying');
+      this.#log.error({ err: error }, 'usage records in the spool cannot be read, and are not billed yet; retrying');
       await this.#pause(this.#options.retryDelayMsMax);
       return;
     }
@@ -217,7 +217,7 @@ export class SpoolReplay<Item> {
     this.#setAside.push({ entries, group, tries, dueMs, commitsBefore: this.#commits });
     this.#log.warn(
       { items: entries.length, group },
-      'records cannot be written yet and are set aside; other records are still written',
+      'some usage records cannot be written to PostgreSQL yet, for example because of a lock; they stay in the spool. Retrying',
     );
   }
 
@@ -250,7 +250,10 @@ export class SpoolReplay<Item> {
       await this.#spool.done(entry);
     } catch (error) {
       // The file is written once more after the next start, which changes nothing.
-      this.#log.warn({ err: error }, 'a file of the spool could not be deleted');
+      this.#log.warn(
+        { err: error },
+        'a file of the spool could not be deleted; its usage records are in PostgreSQL and are not billed twice',
+      );
     }
   }
 
