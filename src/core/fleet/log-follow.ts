@@ -95,7 +95,10 @@ class FollowedLogs {
     for (const id of replicasOf(this.#source, this.#engineId).filter((one) => !this.#known.has(one))) {
       this.#known.add(id);
       this.#read(id).catch((error: unknown) => {
-        this.#source.log.warn({ err: error, engineId: this.#engineId, replicaId: id }, 'following a log failed');
+        this.#source.log.warn(
+          { err: error, engineId: this.#engineId, replicaId: id },
+          'the log of a replica can no longer be followed; whoever reads the log of the engine gets no further lines of this replica',
+        );
       });
     }
   }

@@ -35,7 +35,10 @@ export async function observeAll(
       orphans.push(...found.orphans);
     } catch (error) {
       // A driver that fails changes nothing: its last findings stay, and it is observed again.
-      log.error({ err: error, driver: type }, 'observing the running engines failed');
+      log.error(
+        { err: error, driver: type },
+        'the running engines of a driver could not be listed; the last known list stays in use. Retrying',
+      );
       blind.add(type);
     }
   };

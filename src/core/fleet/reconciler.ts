@@ -122,7 +122,12 @@ export class Reconciler {
       this.#loop.wake();
     } else if (specs.length > 0) {
       const { log } = this.#options;
-      this.#begin(specs).catch((error: unknown) => log.error({ err: error }, 'starting the first engines failed'));
+      this.#begin(specs).catch((error: unknown) =>
+        log.error(
+          { err: error },
+          'the first engines could not be started after a reload of the engine files; restart the gateway if they stay stopped',
+        ),
+      );
     }
   }
 
@@ -315,7 +320,7 @@ export class Reconciler {
     if (!this.#storeAway) {
       this.#options.log.warn(
         { err: error },
-        'the coordination store is unreachable: running engines still serve, but none is started or stopped',
+        'the state of engines cannot be read or written in PostgreSQL: running engines still serve, but none is started or stopped',
       );
     }
     this.#storeAway = true;

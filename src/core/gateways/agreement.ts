@@ -75,7 +75,7 @@ export function createAgreement({ gateways, clock, log, rolloutMs }: AgreementOp
       if (late.length > 0) {
         log.warn(
           logged(late),
-          'the gateways of this database have had different configurations for longer than HEADGATE_ROLLOUT_SECONDS',
+          'gateways of this database have differed for longer than HEADGATE_ROLLOUT_SECONDS; give them the same files, settings, keys and version',
         );
       }
     },

@@ -81,7 +81,10 @@ export class Bus {
       if (channel === this.#all) void this.#done(envelope);
       else if (channel === this.#to(this.#options.gatewayId)) this.#acknowledged(envelope);
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'dropped a message on the Redis channel of the gateways that is not JSON');
+      this.#options.log.warn(
+        { err: error },
+        'ignored a message on the Redis channel of the gateways: it is not JSON. Check which other program uses this Redis',
+      );
     }
   }
 
@@ -105,7 +108,7 @@ export class Bus {
     } catch (error) {
       log.warn(
         { err: error },
-        'a message of another gateway could not be processed; its sender logs the missing acknowledgment',
+        'a change that another gateway announced could not be applied yet; the other gateway logs the missing confirmation',
       );
     }
   }

@@ -315,7 +315,10 @@ class DatabaseGateways implements Gateways {
     if (this.#bus === null) return [];
     const missing = await this.#bus.tell(message, [...(await this.#liveOrLast())], acknowledgeMs);
     if (missing.length > 0)
-      this.#options.log.warn({ message, missing }, 'other gateways did not acknowledge a message');
+      this.#options.log.warn(
+        { message, missing },
+        'the gateways in missing did not confirm a message in time; they read changes from PostgreSQL, except reloads of engine files',
+      );
     return missing;
   }
 
@@ -341,7 +344,7 @@ class DatabaseGateways implements Gateways {
       // The gateway stops even if PostgreSQL is unavailable.
       log.warn(
         { err: error },
-        'this gateway could not be removed from the list of gateways; the others remove it when its heartbeat is 15 seconds old',
+        'this gateway stops, and could not be removed from the list of gateways; the others remove it after 15 seconds',
       );
     }
   }

@@ -27,6 +27,8 @@ export interface UnderWay {
 const least: CountedMost = { promptTokens: 16_384, completionTokens: 16_384 };
 /** Requests continue without a stored mark if PostgreSQL does not answer: their records go to the spool as well. */
 const waitMs = 250;
+const notStored =
+  'running requests could not be noted in PostgreSQL; if this gateway is killed now, reconciliation may show unexplained tokens';
 
 interface Engine {
   now: CountedMost;
@@ -66,7 +68,7 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
 
   /** Logs a failed write, once until a write succeeds. */
   function away(error: unknown): void {
-    if (!isAway) log.warn({ err: error }, 'the running requests of this gateway could not be recorded in PostgreSQL');
+    if (!isAway) log.warn({ err: error }, notStored);
     isAway = true;
   }
 

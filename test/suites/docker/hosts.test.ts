@@ -158,7 +158,7 @@ describe('a machine listed twice', () => {
     ]);
     const logged = String(written.read()).trim().split('\n');
     const errors = logged.map((line) => JSON.parse(line) as { level: number }).filter(({ level }) => level === 50);
-    expect(errors).toMatchObject([{ host: 'far', trouble, msg: 'ignoring a host' }]);
+    expect(errors).toMatchObject([{ host: 'far', trouble, msg: expect.stringContaining('ignoring a host') }]);
     const refused = await test.start(containerEngine(), { placement: { host: 'far', gpuIds: ['GPU-aaaa'] } });
     const { exit } = await test.untilIs(refused, 'exited');
     expect(exit).toMatchObject({ startErrorCode: 'HOST_UNREACHABLE', logTail: trouble });

@@ -158,7 +158,10 @@ function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
     log.info({ engine: engineId, action: type }, error.message);
     return { state: 'called_off' };
   }
-  log.error({ engine: engineId, action: type, err: error }, 'a change to an engine could not be started');
+  log.error(
+    { engine: engineId, action: type, err: error },
+    'a step of starting or stopping an engine failed: action names the step. The gateway retries while the step is needed',
+  );
   // A device that cannot be read now is read again; see judgeMemory.
   const words = error instanceof Error ? error.message : String(error);
   return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, words)) };

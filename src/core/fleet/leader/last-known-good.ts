@@ -25,7 +25,7 @@ export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOption
     if (spec !== null) return [[one.engineId, spec] as const];
     options.log.warn(
       { engine: one.engineId },
-      'ignoring the last good definition of an engine, because its hash has changed',
+      'the last good version of an engine cannot be used as a fallback: the gateway, or a variable in the engine file, has changed since',
     );
     return [];
   });
@@ -111,7 +111,11 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
     known = null;
     same.clear();
     retryAtMs = clock.monotonicMs() + retryMs;
-    if (!isReported) log.warn({ err: error }, 'definitions that passed their checks could not be stored; retrying');
+    if (!isReported)
+      log.warn(
+        { err: error },
+        'engine versions that passed their checks could not be stored; after a restart, no gateway can fall back to them. Retrying',
+      );
     isReported = true;
   }
 

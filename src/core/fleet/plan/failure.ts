@@ -52,7 +52,9 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   noteEvent(
     draft,
     engine,
-    givenUp ? 'an engine failed too often; automatic restarts stopped' : 'an engine could not be started',
+    givenUp
+      ? 'an engine failed too often, and the gateway gave up: requests for it get 503. Fix the cause, then run "headgate engines reset"'
+      : 'an engine could not be started; the gateway retries while the engine is needed',
     { cause },
   );
 }
@@ -74,5 +76,10 @@ export function refuseRollout(draft: Draft, engine: EngineState, cause: FailureC
   engine.claim = null;
   // If there was no room for both versions, the last serving replica may have ended.
   if (!engine.replicas.some(({ phase }) => phase === 'ready')) engine.recovering = true;
-  noteEvent(draft, engine, 'the new version of an engine failed its checks and was rejected', { cause });
+  noteEvent(
+    draft,
+    engine,
+    'the new version of an engine failed its checks and was rejected; the old version stays in use. Correct the engine file',
+    { cause },
+  );
 }

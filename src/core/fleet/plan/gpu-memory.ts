@@ -43,7 +43,7 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
     return false;
   }
   const cause = report.cause ?? failureCause('gpu_in_use', left.map(describe).join('; '));
-  noteEvent(draft, engine, 'GPU memory stays in use', { cause });
+  noteEvent(draft, engine, 'an engine cannot start: the memory of its GPUs stays in use', { cause });
   failRequest(draft, engine, cause);
   return false;
 }

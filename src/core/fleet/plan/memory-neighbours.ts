@@ -45,7 +45,9 @@ export function waitsForNeighbours(
   engine.claim = null;
   engine.pausedUntilMs = draft.facts.nowMs + draft.policy.backoffFirstMs;
   engine.blocked = failureCause('no_room', cause.detail);
-  noteEvent(draft, engine, 'an engine found too little memory beside other engines; it waits for room', { cause });
+  noteEvent(draft, engine, 'an engine found too little memory beside other engines, and waits until one of them ends', {
+    cause,
+  });
   return true;
 }
 

@@ -79,7 +79,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
   if (replica.phase === 'lost' && !hostIsAway(draft, engine, replica)) {
-    noteEvent(draft, engine, 'a host is reachable again', { replicaId: replica.id });
+    noteEvent(draft, engine, 'the host of a replica is reachable again', { replicaId: replica.id });
     begin(draft, engine, replica, found);
   } else if (replica.phase === 'creating' && found.state === 'running') begin(draft, engine, replica, found);
 }
@@ -91,7 +91,7 @@ function adopt(draft: Draft, engine: EngineState, found: ObservedReplica): void 
   if (found.state === 'stopping') return;
   begin(draft, engine, replica, found);
   engine.target = Math.max(engine.target, engine.replicas.filter(isAlive).length);
-  noteEvent(draft, engine, 'adopted a running engine', { replicaId: replica.id });
+  noteEvent(draft, engine, 'adopted a replica that was already running', { replicaId: replica.id });
 }
 
 function begin(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {

@@ -81,7 +81,8 @@ function claim(draft: Draft, engine: EngineState): Claim | null {
   }
   const placement = makeRoom(draft, engine, spec, need);
   if (placement !== null) return claimed(placement);
-  if (engine.blocked?.kind !== 'no_room') noteEvent(draft, engine, 'an engine waits for room');
+  if (engine.blocked?.kind !== 'no_room')
+    noteEvent(draft, engine, 'an engine waits, because its hosts have no room for it; requests for it wait');
   engine.blocked = failureCause('no_room', holdersText(draft, engine, need));
   return null;
 }

@@ -83,7 +83,10 @@ export function createEngineRequests({ db, clock, log }: EngineRequestsOptions):
     try {
       await db.sql.unsafe(insertText, [JSON.stringify([...taken.values()].map(toRow))]);
     } catch (error) {
-      log.warn({ err: error }, "Headgate's own requests to engines could not be recorded; retrying");
+      log.warn(
+        { err: error },
+        "token counts of Headgate's own requests to engines, such as canaries, could not be recorded for reconciliation; retrying",
+      );
       for (const sum of taken.values()) add(sum);
     }
   }

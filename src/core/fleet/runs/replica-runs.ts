@@ -325,7 +325,10 @@ class LeaderRuns implements ReplicaRuns {
 
   #onAway(error: unknown): void {
     if (!this.#isAway) {
-      this.#options.log.warn({ err: error }, 'runs of replicas could not be read or written in PostgreSQL; retrying');
+      this.#options.log.warn(
+        { err: error },
+        'run times and token counters of replicas could not be stored in PostgreSQL; costs and reconciliation are late. Retrying',
+      );
     }
     this.#isAway = true;
   }

@@ -200,7 +200,10 @@ class DatabaseStore implements CoordinationStore {
         return db.sql`delete from fleet_demands where scope = ${scope} and gateway_id = ${gatewayId}`;
       });
     } catch (error) {
-      this.#log.warn({ err: error, scope }, 'the demand of this gateway could not be deleted; it will expire');
+      this.#log.warn(
+        { err: error, scope },
+        'this gateway stops, and its demand for engines could not be deleted from PostgreSQL; the demand expires by itself',
+      );
     }
   }
 
@@ -222,7 +225,7 @@ class DatabaseStore implements CoordinationStore {
       if (!this.#away)
         this.#log.warn(
           { err: error, scope: this.#options.scope },
-          'the coordination store is unreadable; the state of other gateways is unknown until it recovers',
+          'PostgreSQL cannot be read: what other gateways need from engines, and what their leader decided, is unknown until it can',
         );
       this.#away = true;
       return pollMs;

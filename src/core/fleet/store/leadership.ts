@@ -109,7 +109,10 @@ class LeaseLeadership implements Leadership {
           where scope = ${scope} and gateway_id = ${gatewayId} and expires_at > now()`;
       });
     } catch (error) {
-      this.#options.log.warn({ err: error, scope }, 'the lease could not be released; it will expire');
+      this.#options.log.warn(
+        { err: error, scope },
+        'this gateway stops, and could not give up its lead over engines; another gateway leads when the lease expires',
+      );
     }
   }
 
@@ -129,7 +132,7 @@ class LeaseLeadership implements Leadership {
       if (!this.#away) {
         this.#options.log.warn(
           { err: error, scope: this.#options.scope },
-          "cannot read the fleet's leader from PostgreSQL; this gateway does not lead until it can",
+          'PostgreSQL cannot be read: this gateway does not know the leader, and starts and stops no engines until it can',
         );
       }
       this.#away = true;

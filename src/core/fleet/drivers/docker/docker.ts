@@ -199,7 +199,10 @@ class DockerDriver implements EngineDriver {
       void host.api
         .stop(container.Id, graceMs)
         .catch((error: unknown) =>
-          this.#options.log.warn({ replica: replicaId, trouble: String(error) }, 'an engine could not be stopped'),
+          this.#options.log.warn(
+            { replica: replicaId, trouble: String(error) },
+            'a replica could not be stopped and keeps its GPUs and memory; the gateway retries',
+          ),
         )
         .finally(() => {
           this.#stopping.delete(replicaId);
@@ -237,7 +240,10 @@ class DockerDriver implements EngineDriver {
     } catch (error) {
       if (error instanceof FenceLostError) throw error;
       // A network that stays costs nothing, and the next start uses it again.
-      log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
+      log.warn(
+        { engine: engineId, trouble: String(error) },
+        'the Docker network of a stopped engine could not be removed; it does no harm, and the next start uses it again',
+      );
     }
   }
 
@@ -250,7 +256,10 @@ class DockerDriver implements EngineDriver {
     try {
       return await probeUse({ api: host.api, fleetId, image, access: host.gpuAccess(), gpuIds });
     } catch (error) {
-      log.warn({ host: name, image, trouble: String(error) }, 'cannot read the GPUs of a host');
+      log.warn(
+        { host: name, image, trouble: String(error) },
+        'the free GPU memory of a host could not be read; the engine starts without this check',
+      );
       return null;
     }
   }

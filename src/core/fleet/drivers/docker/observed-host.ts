@@ -218,12 +218,16 @@ function noteError(context: Context, error: unknown): void {
   noteTrouble(context, error instanceof Error ? error.message : String(error), isMistake ? 'error' : 'warn');
 }
 
+const ignoredText = 'ignoring a host: correct hosts.yaml, which reaches one Docker engine by two names';
+const unreachableText =
+  'cannot reach the Docker engine of a host: no engine starts or stops there; replicas that answer keep serving';
+
 function noteTrouble({ state, log, settings }: Context, trouble: string, level: 'warn' | 'error' = 'warn'): void {
   state.reachable = false;
   state.ready = false;
   if (state.trouble === trouble) return;
   state.trouble = trouble;
-  const text = level === 'error' ? 'ignoring a host' : 'cannot reach the Docker engine of a host';
+  const text = level === 'error' ? ignoredText : unreachableText;
   log[level]({ host: settings.name, trouble }, text);
 }
 
@@ -254,7 +258,10 @@ async function countGpus(context: Context): Promise<void> {
     state.gpus = await probeInventory({ api: connection.api, fleetId, image, access: state.access });
     state.inventoryAt = null;
   } catch (error) {
-    log.warn({ host: settings.name, image, trouble: String(error) }, 'cannot read the GPUs of a host');
+    log.warn(
+      { host: settings.name, image, trouble: String(error) },
+      'the GPUs of a host could not be counted; engines that need GPUs may not start there. Retrying every minute',
+    );
   }
 }
 
@@ -272,6 +279,9 @@ async function join(context: Context, networks: ReadonlySet<string>): Promise<vo
   try {
     state.isElsewhere = (await joinNetworks(connection.api, selfContainer, networks)) === null;
   } catch (error) {
-    log.warn({ host: settings.name, trouble: String(error) }, 'the gateway cannot join the network of an engine');
+    log.warn(
+      { host: settings.name, trouble: String(error) },
+      'the gateway cannot join the networks of engines on a host; requests to their replicas there fail until the gateway can',
+    );
   }
 }

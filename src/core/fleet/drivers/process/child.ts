@@ -172,7 +172,10 @@ export function stopChild(processes: ChildProcesses, child: Child, graceMs: numb
   const { pid, identity, engineId } = record;
   signalProcess(pid, identity, 'SIGTERM');
   child.killTimer = setTimeout(() => {
-    processes.log.warn({ engine: engineId, pid }, 'an engine did not exit on SIGTERM');
+    processes.log.warn(
+      { engine: engineId, pid },
+      'an engine did not exit on SIGTERM in time; the gateway kills the engine',
+    );
     killGroup(pid, identity);
   }, graceMs);
 }

@@ -40,7 +40,10 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
   let retryAtMs = Infinity;
 
   function nothing(trouble: string): FoundGpus {
-    log.warn({ trouble }, 'the GPUs of this machine are unknown');
+    log.warn(
+      { trouble },
+      'the GPUs of this machine are unknown: engines that need GPUs do not start here. Retrying every minute',
+    );
     retryAtMs = performance.now() + retryMs;
     return { gpus: [], trouble };
   }
@@ -70,7 +73,10 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
         ]);
         return usesOfRows(devices, programs);
       } catch (error) {
-        log.warn({ trouble: troubleOf(error) }, 'cannot read the GPUs of this machine');
+        log.warn(
+          { trouble: troubleOf(error) },
+          'the free GPU memory of this machine could not be read; the engine starts without this check',
+        );
         return null;
       }
     },

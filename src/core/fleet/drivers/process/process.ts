@@ -216,7 +216,10 @@ function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: Read
   const spec = wanted.get(engineId);
   const fits = spec?.hash === specHash && runningOf(processes, engineId).length < replicasMax(spec);
   const child = adoptChild(processes, record, spec?.definition);
-  processes.log.info({ engine: engineId, pid, adopted: fits }, 'an engine of an earlier gateway is still running');
+  processes.log.info(
+    { engine: engineId, pid, adopted: fits },
+    'an engine of an earlier gateway is still running; if adopted is false, the gateway stops the engine',
+  );
   if (!fits) stopChild(processes, child, graceMs);
 }
 

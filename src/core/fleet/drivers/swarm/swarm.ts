@@ -174,7 +174,10 @@ class SwarmDriver implements EngineDriver {
     this.#isReady = false;
     if (this.#trouble === trouble) return;
     this.#trouble = trouble;
-    this.#options.log.warn({ trouble }, 'cannot reach the manager of the swarm');
+    this.#options.log.warn(
+      { trouble },
+      'cannot reach the manager of the swarm: no engine starts or stops there; replicas that answer keep serving',
+    );
   }
 
   /**
@@ -200,7 +203,10 @@ class SwarmDriver implements EngineDriver {
       trouble = error instanceof Error ? error.message : String(error);
     }
     if (trouble !== null && trouble !== this.#joinTrouble) {
-      this.#options.log.warn({ trouble }, 'the gateway cannot join the network of an engine');
+      this.#options.log.warn(
+        { trouble },
+        'the gateway cannot join the networks of engines in the swarm; requests to their replicas fail until the gateway can',
+      );
     }
     this.#joinTrouble = trouble;
   }
@@ -229,7 +235,10 @@ class SwarmDriver implements EngineDriver {
       await removeStraySecrets({ api: this.#api, fleetId, engineId }, fence);
     } catch (error) {
       if (error instanceof FenceLostError) throw error;
-      log.warn({ engine: engineId, trouble: String(error) }, 'secrets of aborted starts could not be removed');
+      log.warn(
+        { engine: engineId, trouble: String(error) },
+        'Docker secrets of aborted starts of an engine could not be removed from the swarm; the next start retries',
+      );
     }
   }
 
@@ -277,7 +286,10 @@ class SwarmDriver implements EngineDriver {
         if (tries < networkTriesMax) await pause(networkRetryMs);
         else {
           // A network that stays costs nothing, and the next start uses it again.
-          log.warn({ engine: engineId, trouble: String(error) }, 'the network of an engine could not be removed');
+          log.warn(
+            { engine: engineId, trouble: String(error) },
+            'the network of a stopped engine could not be removed from the swarm; it does no harm, and the next start uses it again',
+          );
           return;
         }
       }
