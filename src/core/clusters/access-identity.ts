@@ -74,11 +74,12 @@ export async function resealIdentities(db: Db, secrets: Secrets, log: Log): Prom
       if (!(error instanceof AppError)) throw error;
       log.error(
         { cluster: clusterKey(id), trouble: error.message },
-        'an access identity cannot be encrypted with the current platform key',
+        'the access identity of a cluster still needs an older platform key; keep that key, or rotate the access identity',
       );
     }
   }
-  if (resealed > 0) log.info({ resealed, keyId }, 'encrypted access identities with the current platform key');
+  if (resealed > 0)
+    log.info({ resealed, keyId }, 'encrypted access identities of clusters with the current platform key');
   return resealed;
 }
 

@@ -79,7 +79,7 @@ async function endIfGone(parts: ClusterParts, open: OpenInterval, silenceMs: num
     };
     log.warn(
       { node: open.nodeId, ...after },
-      'a node has disappeared; it was released as of the time it was last seen',
+      'a node of a cluster is no longer reported; it was released, and its metered hours end when it was last seen',
     );
     if (cluster === null) return true;
     await audit.record(tx, {

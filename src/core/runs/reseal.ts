@@ -40,7 +40,7 @@ const isOther = (sql: ISql, column: string, mark: Buffer) => {
 };
 
 const inputs: Kind = {
-  what: 'inputs of a run',
+  what: 'the inputs of a run',
   context: inputsContext,
   list: (sql, mark, { id }) => sql<Place[]>`
     select id, '0' as serial from runs where ${isOther(sql, 'inputs', mark)} and id > ${id}
@@ -51,7 +51,7 @@ const inputs: Kind = {
 };
 
 const states: Kind = {
-  what: 'a state',
+  what: 'the Terraform state of an installation',
   context: stateContext,
   list: (sql, mark, { id, serial }) => sql<Place[]>`
     select installation_id as id, serial::text as serial from stack_states
@@ -104,7 +104,7 @@ async function resealOne({ db, sealer, log }: Parts, kind: Kind, place: Place): 
     if (!(error instanceof AppError)) throw error;
     log.error(
       { of: place.id, trouble: error.message },
-      `${kind.what} cannot be encrypted with the current platform key`,
+      `could not encrypt ${kind.what} with the current platform key; keep the older platform key`,
     );
     return false;
   }

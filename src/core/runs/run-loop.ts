@@ -98,7 +98,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       if (reachable.length === 0) return idleEveryMs;
       await claim(reachable);
     } catch (error) {
-      log.warn({ err: error }, 'polling for runs failed; retrying');
+      log.warn({ err: error }, 'pending runs could not be read, so this gateway starts none; retrying');
     }
     return lookEveryMs;
   });
@@ -137,7 +137,11 @@ function createKeyCheck({ sealer, log }: Pick<RunLoopOptions, 'sealer' | 'log'>)
     } catch (error) {
       if (!(error instanceof AppError && error.code === 'secrets_unavailable')) throw error;
       const trouble = { trouble: error.message };
-      if (!isMissing) log.error(trouble, 'runs are waiting: this gateway does not have the key that encrypts them');
+      if (!isMissing)
+        log.error(
+          trouble,
+          'runs are waiting: this gateway does not have the platform key that encrypts them; restore the platform key',
+        );
       isMissing = true;
     }
     return !isMissing;
@@ -171,14 +175,14 @@ async function removeEnded(
 ): Promise<void> {
   const { log } = options;
   const left = await runner.list().catch((error: unknown) => {
-    log.warn({ err: error }, 'leftovers of runs could not be listed; retrying');
+    log.warn({ err: error }, 'folders or containers of ended runs could not be listed for removal; retrying');
     return [];
   });
   for (const runId of left) {
     const run = running.has(runId) ? null : await options.find(runId);
     if (run === null || !isFinal(run.status)) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>
-      log.warn({ err: error, runId }, 'leftovers of a run could not be removed; retrying'),
+      log.warn({ err: error, runId }, 'folders or containers of an ended run could not be removed; retrying'),
     );
   }
 }
@@ -197,7 +201,7 @@ async function executeOnce(parts: RunLoopOptions & ExecutionParts, run: ClaimedR
       await parts.claims.release(run).catch(() => undefined);
       return false;
     }
-    parts.log.warn({ err: error, runId: run.id }, 'a run was interrupted; it will be resumed');
+    parts.log.warn({ err: error, runId: run.id }, 'a run was interrupted by an error; the gateway resumes it');
     return tries.failed(run);
   }
 }

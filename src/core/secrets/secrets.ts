@@ -107,9 +107,12 @@ export function createSecrets({ db, log, keys, dataDir, backupPassphrase }: Secr
         found = error instanceof AppError ? error.message : `the platform key could not be checked: ${String(error)}`;
       }
       if (found !== null && found !== trouble) {
-        log.error({ trouble: found }, 'secrets cannot be encrypted on this gateway; everything else works');
+        log.error(
+          { trouble: found },
+          'this gateway cannot encrypt secrets (access identities, inputs of runs, webhooks) and starts no runs; restore the platform key',
+        );
       }
-      if (found === null && trouble !== null) log.info('secrets can be encrypted on this gateway again');
+      if (found === null && trouble !== null) log.info('this gateway can encrypt secrets again');
       trouble = found;
     },
   };

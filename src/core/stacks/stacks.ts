@@ -188,7 +188,10 @@ function createBringBuiltins(db: Db, log: Log): () => Promise<void> {
   return () => {
     bringing ??= syncBuiltins(db, log).catch((error: unknown) => {
       bringing = null;
-      log.warn({ err: error }, 'updating the built-in stacks failed');
+      log.warn(
+        { err: error },
+        'the built-in stacks could not be updated in the catalog; the next use of the catalog retries',
+      );
     });
     return bringing;
   };

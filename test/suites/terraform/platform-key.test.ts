@@ -84,7 +84,7 @@ describe('a replaced platform key', () => {
     expect(refused.body.error.message).toContain(`the platform key with the fingerprint ${mark}`);
     expect(refused.body.error.message).toContain(`this gateway has ${before[0]} (HEADGATE_PLATFORM_KEY)`);
     expect((await wrong.ask(`/v1/runs/${run.id}/destroy`, { method: 'POST' })).status).toBe(503);
-    expect(wrong.process.output.stdout).toContain('secrets cannot be encrypted on this gateway');
+    expect(wrong.process.output.stdout).toContain('this gateway cannot encrypt secrets');
   });
 
   it('leaves runs pending on a gateway with another key until it has the right one', async () => {
@@ -98,7 +98,7 @@ describe('a replaced platform key', () => {
       select gen_random_uuid(), installation_id, cluster_id, organization_id, stack_version_id, 'destroy', 'PENDING',
         inputs, clock_timestamp() from runs order by id desc limit 1`;
     const wrong = await place.start({ home: gateway.home, env: { HEADGATE_PLATFORM_KEY: newKey() } });
-    await wrong.process.printed(/runs are waiting: this gateway does not have the key that encrypts them/);
+    await wrong.process.printed(/runs are waiting: this gateway does not have the platform key that encrypts them/);
     const [waiting] = (await wrong.ask('/v1/runs?status=PENDING')).body.data;
     expect(waiting.operation).toBe('destroy');
     await stop(wrong);

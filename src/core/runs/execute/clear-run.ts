@@ -53,7 +53,7 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   const place = runner.locate(run.id, layout?.state ?? '');
   log.error(
     { runId: run.id, place, why: unkept.why },
-    'the state of a run could not be stored and stays in its work folder',
+    'the Terraform state of a run could not be stored; its only copy is at place. Retrying every minute; "headgate runs forget" drops it',
   );
 }
 
@@ -89,7 +89,7 @@ async function findUnkept(
     if (state === null || state.length === 0) return null;
     const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
     const kept = await states.keep({ installationId, runId, state, lockFile });
-    if (kept === 'kept') log.info({ runId }, 'stored the state of an abandoned run');
+    if (kept === 'kept') log.info({ runId }, 'stored the Terraform state of a run that its gateway had not stored');
     const why = whyNotKept(kept);
     return why === null ? null : { why, isOvertaken: kept === 'overtaken' };
   } catch (error) {

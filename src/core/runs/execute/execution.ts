@@ -73,7 +73,7 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
     else if (error instanceof RunFailure) {
       await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
     } else if (error instanceof RunnerRefusedError) {
-      parts.log.warn({ err: error, run: run.id }, 'a runner rejected a run');
+      parts.log.warn({ err: error, run: run.id }, 'a run failed: the Docker host rejected its containers');
       await claims.turn(run, {
         status: 'FAILED',
         failureCode: 'RUNNER_UNAVAILABLE',
@@ -312,7 +312,7 @@ class Execution {
       await this.#keepState().catch((error: unknown) =>
         this.#parts.log.warn(
           { err: error, runId: this.#run.id },
-          'the state of a running apply could not be stored; retrying',
+          'the Terraform state of a running apply could not be stored yet; retrying',
         ),
       );
     };
