@@ -190,7 +190,7 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   app.onExchanged(() => {
-    place.log.fatal({}, 'this gateway stops; its next start uses the current database');
+    place.log.fatal({}, 'this gateway stops with exit code 1; its next start uses the current database');
     life.failed = true;
     life.stopRequested.abort();
   });

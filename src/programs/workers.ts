@@ -133,7 +133,10 @@ class ClusterWorkers implements Workers {
     this.#deathsAtMs = [...this.#deathsAtMs.filter((atMs) => nowMs - atMs < deathsWindowMs), nowMs];
     const deaths = this.#deathsAtMs.length;
     if (deaths > deathsMax) {
-      log.fatal({ deaths }, 'too many gateways crashed within a minute; all are stopped');
+      log.fatal(
+        { deaths },
+        'too many gateways crashed within a minute; all are stopped. The log lines of the crashes name the cause',
+      );
       this.#givenUp();
       return;
     }

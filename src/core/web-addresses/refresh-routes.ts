@@ -45,7 +45,11 @@ export function createKnown(listing: Listing, log: Log): Known {
         await look();
         isFailing = false;
       } catch (error) {
-        if (!isFailing) log.warn({ err: error }, 'polling for web addresses failed; retrying');
+        if (!isFailing)
+          log.warn(
+            { err: error },
+            'changes of web addresses cannot be read from PostgreSQL; the known addresses stay in use. Retrying',
+          );
         isFailing = true;
       }
     } while (isAskedAgain);

@@ -144,7 +144,12 @@ function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
     await known.refresh();
     probing ??= probes
       .run([...(known.byHost()?.values() ?? [])])
-      .catch((error: unknown) => log.warn({ err: error }, 'web addresses could not be probed; retrying'))
+      .catch((error: unknown) =>
+        log.warn(
+          { err: error },
+          'the programs behind web addresses could not be checked; their status may be old. Retrying',
+        ),
+      )
       .finally(() => (probing = null));
     return lookEveryMs;
   });

@@ -45,7 +45,7 @@ const archiveEntriesMax = 50_000;
 export async function startDockerGate(options: DockerGateOptions): Promise<DockerGate> {
   const server = createServer((incoming, answer) => {
     handle(options, incoming, answer).catch((error: unknown) => {
-      options.log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
+      options.log.warn({ err: error }, 'docker-gate could not pass a call to the Docker engine, and answered with 502');
       refuse(answer, 502, unreachableSentence(options.socketPath, error));
     });
   });
@@ -86,7 +86,7 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
 }
 
 function refuseLoudly({ log }: DockerGateOptions, answer: ServerResponse, call: string, reason: string): void {
-  log.warn({ call: call.slice(0, 200), reason }, 'a call was refused and did not reach the Docker engine');
+  log.warn({ call: call.slice(0, 200), reason }, 'docker-gate rejected a call, which did not reach the Docker engine');
   refuse(answer, 403, `headgate docker-gate: ${reason}`);
 }
 
@@ -157,7 +157,8 @@ function forward(
     response.on('error', () => answer.destroy());
   });
   upstream.on('error', (error) => {
-    if (!answer.destroyed) log.warn({ err: error }, 'a call to the Docker engine failed; it was answered with 502');
+    if (!answer.destroyed)
+      log.warn({ err: error }, 'docker-gate could not pass a call to the Docker engine, and answered with 502');
     refuse(answer, 502, unreachableSentence(socketPath, error));
   });
   answer.on('close', () => upstream.destroy());

@@ -141,7 +141,10 @@ class Carrier implements ReplicaCarrier {
     const key = `${engine.id} ${id}`;
     if (!this.#warned.has(key)) {
       const fields = { engine: engine.id, file: engine.file, organization: formatId('org', id) };
-      this.#parts.log.warn(fields, 'there is no such organization: its GPU-hours stand in the costs of the first one');
+      this.#parts.log.warn(
+        fields,
+        'an engine file names an organization that does not exist; its GPU-hours are in the costs of the first organization. Correct the file',
+      );
       this.#warned.add(key);
     }
     return null;

@@ -97,7 +97,10 @@ export async function relayRequest(
       outgoing.writeHead(response.statusCode ?? 502, responseHeaders(response));
       outgoing.flushHeaders();
     } catch (error) {
-      log.debug({ err: error, host: opened.exposure.host }, 'an application sent headers that are not valid');
+      log.debug(
+        { err: error, host: opened.exposure.host },
+        'the program behind the web address of a run sent invalid headers; the visitor got an error page',
+      );
       asked.destroy();
       fail(pages.broken);
       return;

@@ -66,6 +66,10 @@ const clientErrors: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
   [lateHead]: '408 Request Timeout',
 };
+const failures = {
+  request: 'a request to the web address of a run failed in the gateway; the visitor got an error page',
+  websocket: 'a websocket to the web address of a run failed in the gateway and was closed',
+};
 const closeWaitMs = 5000;
 const closeLookMs = 50;
 
@@ -110,7 +114,7 @@ export function createWeb(options: WebOptions): Web {
     if (!connections.accept(incoming, outgoing)) return;
     incoming.on('error', () => undefined);
     serve(incoming, outgoing).catch((error: unknown) => {
-      log.warn({ err: error, host: incoming.headers.host }, 'a request for an application could not be served');
+      log.warn({ err: error, host: incoming.headers.host }, failures.request);
       answer(incoming, outgoing, pages.notYet);
     });
   });
@@ -119,7 +123,7 @@ export function createWeb(options: WebOptions): Web {
     connections.upgraded(socket);
     if (socket instanceof Socket) socket.setTimeout(0).setKeepAlive(true, keepAliveMs);
     upgrade(incoming, socket, head).catch((error: unknown) => {
-      log.warn({ err: error, host: incoming.headers.host }, 'a websocket to an application could not be opened');
+      log.warn({ err: error, host: incoming.headers.host }, failures.websocket);
       socket.destroy();
     });
   });

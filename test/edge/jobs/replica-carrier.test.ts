@@ -251,7 +251,7 @@ describe('the hardware profile and organization of an interval', () => {
     await one.carry();
     await one.carry();
     expect(await intervals()).toMatchObject([{ organization: first.id }]);
-    expect(logLines.filter((line) => line.includes('there is no such organization'))).toHaveLength(1);
+    expect(logLines.filter((line) => line.includes('names an organization that does not exist'))).toHaveLength(1);
   });
 
   it('wait for the host to report its GPU, and then become "default"', async () => {

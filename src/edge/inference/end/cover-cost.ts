@@ -61,7 +61,7 @@ interface CountFault extends Pick<Outcome, 'usage' | 'usageSource'> {
   readonly countFault: keyof typeof faultTexts | null;
 }
 
-const billedOtherwise = 'its requests are billed by earlier counts, by their text and by an estimate';
+const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';
 const faultTexts = {
   absent: `sent no usable token count; ${billedOtherwise}`,
   lower: `sent a final token count below the tokens it generated; ${billedOtherwise}`,

@@ -80,7 +80,7 @@ class BodyThread implements LargeBodies {
     worker.on('error', (error) =>
       this.#log.error(
         { err: error },
-        'the thread that reads large request bodies failed; the next large body starts a new thread',
+        'the thread that reads large request bodies failed, and its request got an error; the next large body starts a new thread',
       ),
     );
     worker.on('exit', () => {

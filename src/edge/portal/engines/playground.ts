@@ -203,7 +203,8 @@ export async function serveChat(
   } catch (error) {
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
-    if (failure.status >= 500) parts.log.error({ err: failure.cause ?? failure }, 'a playground request failed');
+    if (failure.status >= 500)
+      parts.log.error({ err: failure.cause ?? failure }, 'a playground request failed with 5xx; err is the cause');
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     return context.json(errorEnvelope(failure), failure.status as 400);
   }
@@ -223,7 +224,10 @@ async function chatInSession(
       if ((await sessions.find(token, false)) === null) stop.abort(sessionEnded());
     } catch (error) {
       // A failed check says nothing about the session, so the answer goes on.
-      log.warn({ err: error }, 'a session could not be checked during a streaming response');
+      log.warn(
+        { err: error },
+        'the session behind a playground answer could not be checked; the answer continues until the next check',
+      );
     }
     if (!stop.signal.aborted && !isOver) timer = setTimeout(() => void look(), sessionLookMs);
   };

@@ -56,12 +56,16 @@ export function createSending(users: Pick<Accounts['users'], 'resetLinks'>, lett
   return {
     send(email, author) {
       if (running >= sendingMax) {
-        log.warn('a password reset link was requested and not sent: too many are being sent');
+        log.warn(
+          `a password reset email was not sent, because ${sendingMax} others are being sent; the user must request it again`,
+        );
         return;
       }
       running += 1;
       void send(email, author)
-        .catch((error: unknown) => log.error({ err: error }, 'a password reset link was not sent'))
+        .catch((error: unknown) =>
+          log.error({ err: error }, 'a password reset email was not sent; the user must request it again'),
+        )
         .finally(() => {
           running -= 1;
         });
