@@ -50,7 +50,7 @@ export const house = {
     'core/sessions': ['core/accounts', 'core/audit'],
     'core/stacks': ['core/audit'],
     'core/wallet': ['core/audit'],
-    'edge/api': ['edge/http'],
+    'edge/api': ['edge/contract', 'edge/http'],
     'edge/api/batches': ['edge/api/shared', 'edge/api/usage'],
     'edge/api/costs': ['edge/api/shared'],
     'edge/api/docs': ['edge/api/operations', 'edge/api/shared'],
@@ -60,12 +60,12 @@ export const house = {
     'edge/api/openai': ['edge/api/keys', 'edge/api/organizations', 'edge/api/shared'],
     'edge/api/organizations': ['edge/api/keys', 'edge/api/money', 'edge/api/shared'],
     'edge/api/platform': ['edge/api/shared'],
-    'edge/api/shared': ['edge/api/operations'],
     'edge/api/usage': ['edge/api/shared'],
     'edge/api/webhooks': ['edge/api/shared'],
+    'edge/cli': ['edge/contract'],
     'edge/cli/chat': ['edge/cli/shell'],
     'edge/cli/import': ['edge/cli/shell'],
-    'edge/inference': ['edge/http'],
+    'edge/inference': ['edge/contract', 'edge/http'],
     'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
     'edge/inference/end': [
       'edge/inference/answer',
@@ -100,7 +100,7 @@ export const house = {
     'edge/inference/rules': ['edge/inference/request'],
     // It is what inference tells of its requests, in that room's own words.
     'edge/observe': ['edge/http', 'edge/inference'],
-    'edge/portal': ['edge/http'],
+    'edge/portal': ['edge/contract', 'edge/http'],
     'edge/portal/engines': ['edge/portal/frame', 'edge/portal/people', 'edge/portal/ui'],
     'edge/portal/events': ['edge/portal/frame', 'edge/portal/keys', 'edge/portal/people', 'edge/portal/ui'],
     'edge/portal/frame': ['edge/portal/ui'],
@@ -117,6 +117,8 @@ export const house = {
     'edge/portal/sign-in': ['edge/portal/frame', 'edge/portal/ui'],
     'edge/portal/usage': ['edge/portal/frame', 'edge/portal/ui'],
   },
+  /** Rooms without a door, each of whose files is imported by itself: a command loads only the answers that it reads. */
+  open: ['edge/contract'],
   /** Gateway and platform know the foundation and not each other: what both say is put side by side by the edge. */
   wings: {
     foundation: ['accounts', 'alerts', 'keys', 'audit', 'gateways', 'secrets', 'sessions', 'backups'],

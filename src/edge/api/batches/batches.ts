@@ -1,29 +1,25 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type Batch, batchEndpoints, type Batches, type BatchRef, batchStatuses } from '#core/batches/batches.ts';
+import { type Batch, batchEndpoints, type Batches, type BatchRef } from '#core/batches/batches.ts';
 import {
   type ApiApp,
   bearerSecurity,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
   onceHeaders,
   organizationQuery,
-  orNull,
   readAfter,
   requireId,
-  textOrNull,
   toCursorPage,
   toUnixSeconds,
   toUnixSecondsOrNull,
-  unixSeconds,
-  unixSecondsOrNull,
 } from '#edge/api/shared/shared.ts';
 import { keysSeen, type OwnKeys } from '#edge/api/usage/usage.ts';
+import { type BatchAnswer, batchListSchema, batchSchema } from '#edge/contract/batches.ts';
+import { idText } from '#edge/contract/fields.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 export { registerFileRoutes } from './files.ts';
@@ -75,58 +71,7 @@ const newBatchSchema = z
   })
   .openapi('NewBatch');
 
-const errorSchema = z.object({
-  code: z.string(),
-  message: z.string(),
-  param: textOrNull(z.string()).openapi({ description: 'Field that is wrong; null if the error concerns no field' }),
-  line: z
-    .int()
-    .nullable()
-    .openapi({ description: 'Line of the input file, counted from 1; null if the error concerns no line' }),
-});
-
-const batchSchema = z
-  .object({
-    id: idText('batch'),
-    object: z.literal('batch'),
-    endpoint: z.enum(batchEndpoints),
-    model: textOrNull(z.string()).openapi({ description: 'Model of all requests; null before validation' }),
-    errors: orNull(z.object({ object: z.literal('list'), data: z.array(errorSchema) }).openapi('BatchErrors')).openapi({
-      description: 'Why the batch failed; null without errors',
-    }),
-    input_file_id: idText('file'),
-    completion_window: z.literal('24h'),
-    status: z.enum(batchStatuses).openapi({
-      description:
-        '`validating`: the file is checked. `in_progress`: requests run or wait. `finalizing`, `cancelling`: the ' +
-        'output files are written. `failed`: the file is wrong, or its key or model can no longer be used. ' +
-        '`expired`: 24 hours passed before all requests ran',
-    }),
-    output_file_id: textOrNull(z.string()).openapi({ description: 'File with the responses; null until it exists' }),
-    error_file_id: textOrNull(z.string()).openapi({
-      description: 'File with the requests that failed; null until it exists',
-    }),
-    created_at: unixSeconds,
-    in_progress_at: unixSecondsOrNull,
-    expires_at: unixSeconds,
-    finalizing_at: unixSecondsOrNull,
-    completed_at: unixSecondsOrNull,
-    failed_at: unixSecondsOrNull,
-    expired_at: unixSecondsOrNull,
-    cancelling_at: unixSecondsOrNull,
-    cancelled_at: unixSecondsOrNull,
-    request_counts: z
-      .object({ total: z.int(), completed: z.int(), failed: z.int() })
-      .openapi({ description: 'Numbers of requests' }),
-    metadata: orNull(z.record(z.string(), z.string())),
-    waiting_for: textOrNull(z.string()).openapi({
-      description: 'Error code of the reason why the batch waits; null if it does not wait',
-      example: 'insufficient_funds',
-    }),
-  })
-  .openapi('Batch');
-
-function toBatchAnswer(batch: Batch): z.infer<typeof batchSchema> {
+function toBatchAnswer(batch: Batch): BatchAnswer {
   const fileId = (id: string | null): string | null => (id === null ? null : formatId('file', id));
   const { errors } = batch;
   return {
@@ -207,7 +152,7 @@ function registerReads(app: ApiApp, parts: BatchRoutesParts): void {
     method: 'get',
     path: '/v1/batches',
     request: { query: z.strictObject(cursorListQuery) },
-    responses: { 200: jsonAnswer(cursorPageOf(batchSchema, 'BatchList'), 'A page of batches') },
+    responses: { 200: jsonAnswer(batchListSchema, 'A page of batches') },
   });
   app.openapi(listRoute, async (context) => {
     const { after, limit } = context.req.valid('query');

@@ -5,9 +5,7 @@ import {
   type ApiApp,
   bearerSecurity,
   creationOrder,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   notFound,
   onceHeaders,
@@ -16,9 +14,10 @@ import {
   requireId,
   toCursorPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
 import { keysSeen, type OwnKeys } from '#edge/api/usage/usage.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { deletedFileSchema, type FileAnswer, fileListSchema, fileSchema } from '#edge/contract/files.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { type FileUploadParts, receiveFile } from './file-upload.ts';
 
@@ -28,28 +27,6 @@ export interface FileRoutesParts extends FileUploadParts {
   readonly guards: Guards;
   readonly keys: OwnKeys;
 }
-
-const fileSchema = z
-  .object({
-    id: idText('file'),
-    object: z.literal('file'),
-    bytes: z.int().min(0).openapi({ description: 'Size in bytes' }),
-    created_at: unixSeconds,
-    expires_at: unixSeconds.openapi({
-      description: 'When the file is deleted, in Unix seconds; earlier if the operator keeps files for less time',
-    }),
-    filename: z.string(),
-    purpose: z
-      .enum(['batch', 'batch_output'])
-      .openapi({ description: '`batch`: input of a batch. `batch_output`: written by a batch' }),
-    status: z.literal('processed'),
-    status_details: z.null(),
-  })
-  .openapi('File');
-
-const deletedSchema = z
-  .object({ id: idText('file'), object: z.literal('file'), deleted: z.literal(true) })
-  .openapi('DeletedFile');
 
 /** Most items of a page, as in OpenAI's API. */
 const limitMax = 10_000;
@@ -70,7 +47,7 @@ const listQuery = z.strictObject({
 
 const idRequest = { params: z.object({ id: idText('file') }), query: z.strictObject(organizationQuery) };
 
-export function toFileAnswer(file: StoredFile): z.infer<typeof fileSchema> {
+export function toFileAnswer(file: StoredFile): FileAnswer {
   return {
     id: formatId('file', file.id),
     object: 'file',
@@ -145,7 +122,7 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     method: 'get',
     path: '/v1/files',
     request: { query: listQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(fileSchema, 'FileList'), 'A page of files') },
+    responses: { 200: jsonAnswer(fileListSchema, 'A page of files') },
   });
   app.openapi(listRoute, async (context) => {
     const { after, limit, order, purpose } = context.req.valid('query');
@@ -176,7 +153,7 @@ function registerReads(app: ApiApp, parts: FileRoutesParts): void {
     method: 'delete',
     path: '/v1/files/{id}',
     request: idRequest,
-    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
+    responses: { 200: jsonAnswer(deletedFileSchema, 'Confirmation') },
   });
   app.openapi(deleteRoute, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param').id);

@@ -5,13 +5,13 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   type OrganizationDirectory,
   requireOrganization,
-  textOrNull,
 } from '#edge/api/shared/shared.ts';
+import { idText, textOrNull } from '#edge/contract/fields.ts';
+import { billingCurrencySchema } from '#edge/contract/rates.ts';
 import { authorOf } from '#edge/http/http.ts';
 import { currencyText } from './dated-rates.ts';
 
@@ -22,16 +22,6 @@ export interface BillingCurrencyRoutesParts {
 }
 
 const path = '/v1/orgs/{id}/billing-currency';
-
-const currencySchema = z
-  .object({
-    organization_id: idText('org'),
-    currency: z
-      .string()
-      .nullable()
-      .openapi({ example: 'EUR', description: 'ISO 4217 code; null shows costs in the currencies of the rate cards' }),
-  })
-  .openapi('BillingCurrency');
 
 const patchSchema = z.strictObject({ currency: textOrNull(currencyText()) }).openapi('PatchBillingCurrency');
 
@@ -45,7 +35,7 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
     request,
-    responses: { 200: jsonAnswer(currencySchema, 'The currency') },
+    responses: { 200: jsonAnswer(billingCurrencySchema, 'The currency') },
   });
   app.openapi(get, async (context) => {
     const { id } = await requireOrganization(context.get('caller'), directory, context.req.valid('param').id);
@@ -57,7 +47,7 @@ export function registerBillingCurrencyRoutes(app: ApiApp, parts: BillingCurrenc
     security: bearerSecurity,
     middleware: [guards.may('costs.currency'), guards.jsonBody],
     request: { ...request, body: jsonRequest(patchSchema) },
-    responses: { 200: jsonAnswer(currencySchema, 'The currency') },
+    responses: { 200: jsonAnswer(billingCurrencySchema, 'The currency') },
   });
   app.openapi(patch, async (context) => {
     const { id } = await requireOrganization(context.get('caller'), directory, context.req.valid('param').id);

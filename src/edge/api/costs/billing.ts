@@ -5,11 +5,11 @@ import {
   bearerSecurity,
   type Guards,
   jsonAnswer,
-  pageOf,
   pageQuery,
   toPage,
   wholeListLimit,
 } from '#edge/api/shared/shared.ts';
+import { currencyPageSchema } from '#edge/contract/rates.ts';
 import { type BillingCurrencyRoutesParts, registerBillingCurrencyRoutes } from './billing-currency.ts';
 import { type ConversionRateRoutesParts, registerConversionRateRoutes } from './conversion-rates.ts';
 import { type CostRoutesParts, registerCostRoutes } from './cost-reports.ts';
@@ -30,15 +30,6 @@ export interface BillingRoutesParts
   readonly costs: Costs;
 }
 
-const currencySchema = z
-  .object({
-    code: z.string().openapi({ example: 'EUR', description: 'ISO 4217 code' }),
-    name: z.string(),
-    symbol: z.string(),
-    minor_units: z.int().openapi({ description: 'Number of decimal places of amounts' }),
-  })
-  .openapi('Currency');
-
 export function registerBillingRoutes(app: ApiApp, parts: BillingRoutesParts): void {
   registerCurrencies(app, parts);
   registerBillingCurrencyRoutes(app, parts);
@@ -55,7 +46,7 @@ function registerCurrencies(app: ApiApp, { guards }: Pick<BillingRoutesParts, 'g
     security: bearerSecurity,
     middleware: [guards.may('costs.read')],
     request: { query: z.strictObject({ ...pageQuery, limit: wholeListLimit }) },
-    responses: { 200: jsonAnswer(pageOf(currencySchema, 'Currencies'), 'Currencies') },
+    responses: { 200: jsonAnswer(currencyPageSchema, 'Currencies') },
   });
   app.openapi(route, (context) => {
     const asked = context.req.valid('query');

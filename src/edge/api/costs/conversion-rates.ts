@@ -1,6 +1,6 @@
-import { z } from '@hono/zod-openapi';
 import { type ConversionRate, type Costs, formatPrice } from '#core/costs/costs.ts';
 import { type ApiApp, type Guards, requireId, toPage } from '#edge/api/shared/shared.ts';
+import { conversionRates } from '#edge/contract/rates.ts';
 import type { Problem } from '#edge/http/http.ts';
 import {
   changedBy,
@@ -17,12 +17,6 @@ export interface ConversionRateRoutesParts {
   readonly guards: Guards;
   readonly costs: Pick<Costs, 'conversionRates' | 'listConversionRates'>;
 }
-
-const shown = {
-  from: z.string().openapi({ example: 'USD', description: 'ISO 4217 code' }),
-  to: z.string().openapi({ example: 'EUR', description: 'ISO 4217 code' }),
-  rate: z.string().openapi({ example: '0.92345', description: 'Value of one unit of `from` in `to`, exact decimal' }),
-};
 
 const created = {
   from: currencyText(),
@@ -48,7 +42,7 @@ export function registerConversionRateRoutes(app: ApiApp, { guards, costs }: Con
     prefix: 'conv',
     path: '/v1/billing/conversion-rates',
     name: 'ConversionRate',
-    shown,
+    answers: conversionRates,
     created,
     between: isToItself,
     filters: { from: currencyText().optional(), to: currencyText().optional() },

@@ -3,6 +3,7 @@ import { createRoute } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import {
   type CostReport,
+  type CostReportJson,
   type Costs,
   csvFileName,
   reportToCsv,
@@ -13,14 +14,14 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   isOperator,
   jsonAnswer,
   type OrganizationDirectory,
   requireOrganization,
 } from '#edge/api/shared/shared.ts';
+import { type CostReportAnswer, costReportSchema } from '#edge/contract/costs.ts';
+import { idText } from '#edge/contract/fields.ts';
 import type { Caller } from '#edge/http/http.ts';
-import { reportSchema } from './cost-schemas.ts';
 import { requireWindow, windowQuery } from './cost-window.ts';
 
 export interface CostRoutesParts {
@@ -35,8 +36,11 @@ const costQuery = windowQuery({
   }),
 });
 
+/** Schema of the report, if the JSON that core writes has the form of the contract. */
+type Checked = CostReportJson extends CostReportAnswer ? typeof costReportSchema : never;
+
 /** Content of the report, with a type that is not JSON: Hono would serialize typed JSON all at once. */
-const streamed: Readonly<Record<string, { schema: typeof reportSchema }>> = jsonAnswer(reportSchema, '').content;
+const streamed: Readonly<Record<string, { schema: Checked }>> = jsonAnswer(costReportSchema, '').content;
 
 type CostQuery = WindowQuery & { readonly org?: string | undefined };
 

@@ -39,10 +39,3 @@ export function requireWindow(query: WindowQuery): Window {
   if (result.kind === 'problems') throw new ValidationError(result.problems);
   return result.window;
 }
-
-export const windowSchema = z.object({
-  from: z.iso.datetime().openapi({ description: 'Start of the window, inclusive' }),
-  to: z.iso.datetime().openapi({ description: 'End of the window, exclusive' }),
-  tz: z.string().openapi({ description: 'IANA time zone' }),
-  as_of: z.iso.datetime().openapi({ description: 'Time until which running intervals are counted' }),
-});

@@ -6,16 +6,13 @@ import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePric
 import {
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
   onceHeaders,
-  orNull,
-  pageOf,
   pageQuery,
-  textOrNull,
 } from '#edge/api/shared/shared.ts';
+import { idText, textOrNull } from '#edge/contract/fields.ts';
 import { authorOf, type HttpContext, type Problem, ValidationError } from '#edge/http/http.ts';
 
 /** Shared parts of rate cards and conversion rates, which have dates, and are ended and replaced but never edited. */
@@ -105,13 +102,6 @@ function checkBetween(...checks: readonly Between[]) {
 /** Condition of a check that also runs on invalid bodies, except on values that are not objects and have no fields. */
 const always = { when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null };
 
-/** Dates in an answer. */
-const datesShown = {
-  effective_from: z.iso.datetime().openapi({ description: 'Start, inclusive' }),
-  effective_to: z.iso.datetime().nullable().openapi({ description: 'End, exclusive; null if there is none' }),
-  created_at: z.iso.datetime(),
-};
-
 interface Dated {
   readonly id: string;
   readonly fromMs: number;
@@ -137,14 +127,19 @@ const atQuery = momentText('Only rates in effect at this date (midnight UTC) or 
 
 type Prefix = 'rate' | 'conv';
 
-interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape> {
+interface DatedAnswers {
+  readonly schema: z.ZodType;
+  readonly created: z.ZodType;
+  readonly page: z.ZodType;
+}
+
+interface DatedKind<Answers extends DatedAnswers, New extends z.ZodRawShape, Filters extends z.ZodRawShape> {
   readonly guards: Guards;
   readonly prefix: Prefix;
   readonly path: `/v1/billing/${string}`;
   /** Name in the OpenAPI document. */
   readonly name: 'RateCard' | 'ConversionRate';
-  /** Fields of an answer, besides id and dates. */
-  readonly shown: Shown;
+  readonly answers: Answers;
   readonly created: New;
   /** Checks the fields of a new rate against each other. */
   readonly between: Between;
@@ -152,20 +147,15 @@ interface DatedKind<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filt
 }
 
 /** Returns the routes of one kind of rates: list, create and end. Rates are never edited. */
-export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
-  kind: DatedKind<Shown, New, Filters>,
+export function datedRoutes<Answers extends DatedAnswers, New extends z.ZodRawShape, Filters extends z.ZodRawShape>(
+  kind: DatedKind<Answers, New, Filters>,
 ) {
-  const { guards, prefix, path, name } = kind;
+  const { guards, prefix, path, name, answers } = kind;
   const common = { security: bearerSecurity };
-  const fields = { id: idText(prefix), ...kind.shown, ...datesShown };
-  const schema = z.object(fields).openapi(name);
-  const follows = orNull(schema).openapi({ description: 'Previous rate that this one ended; null if there was none' });
-  const createdSchema = z.object({ ...fields, follows }).openapi(`Created${name}`);
   const createSchema = z
     .strictObject({ ...kind.created, ...datesOfNew })
     .superRefine(checkBetween(kind.between), always)
     .openapi(`Create${name}`);
-  const one = jsonAnswer(schema, `The ${nouns[prefix]}`);
   return {
     list: createRoute({
       ...common,
@@ -173,7 +163,7 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       path,
       middleware: [guards.may('rates.read')],
       request: { query: z.strictObject({ ...pageQuery, ...kind.filters, at: atQuery }) },
-      responses: { 200: jsonAnswer(pageOf(schema, `${name}Page`), `A page of ${nouns[prefix]}s`) },
+      responses: { 200: jsonAnswer(answers.page, `A page of ${nouns[prefix]}s`) },
     }),
     create: createRoute({
       ...common,
@@ -181,7 +171,7 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       path,
       middleware: [guards.may('rates'), guards.jsonBody, guards.once(prefix, { instead: `GET ${path} lists it.` })],
       request: { headers: onceHeaders, body: jsonRequest(createSchema) },
-      responses: { 201: jsonAnswer(createdSchema, `The ${nouns[prefix]}`) },
+      responses: { 201: jsonAnswer(answers.created, `The ${nouns[prefix]}`) },
     }),
     end: createRoute({
       ...common,
@@ -189,7 +179,7 @@ export function datedRoutes<Shown extends z.ZodRawShape, New extends z.ZodRawSha
       path: `${path}/{id}/end`,
       middleware: [guards.may('rates'), guards.jsonBody],
       request: { params: z.object({ id: idText(prefix) }), body: jsonRequest(endSchema) },
-      responses: { 200: one },
+      responses: { 200: jsonAnswer(answers.schema, `The ${nouns[prefix]}`) },
     }),
   };
 }

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { createRoute, z } from '@hono/zod-openapi';
+import { createRoute } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
@@ -15,9 +15,9 @@ import {
 import type { ReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Busy, History, UsageSums } from '#core/metering/metering.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type MarginsAnswer, marginsSchema, type ModelMarginAnswer } from '#edge/contract/margins.ts';
 import { ValidationError } from '#edge/http/http.ts';
-import { amountSchema } from './cost-schemas.ts';
-import { requireWindow, windowQuery, windowSchema } from './cost-window.ts';
+import { requireWindow, windowQuery } from './cost-window.ts';
 
 /** Revenue of models, from usage, compared with the cost of their replicas, from metered intervals. */
 
@@ -36,82 +36,6 @@ interface Span {
   readonly toMs: number;
 }
 
-const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
-const usdOrNull = usd.nullable().openapi({ description: 'USD; null if it cannot be computed' });
-const perMillion = z.string().openapi({ example: '0.15', description: 'USD per million tokens' });
-const ratio = z.number().openapi({ description: 'Ratio with six decimal places' });
-const count = z.int().openapi({ description: 'Number of tokens' });
-const hours = z.number().openapi({ description: 'GPU-hours with six decimal places' });
-const unknownHours = hours.nullable().openapi({ description: 'GPU-hours; null if requests are no longer kept' });
-
-const priceFields = {
-  input_per_million: perMillion,
-  cached_input_per_million: perMillion,
-  output_per_million: perMillion,
-};
-
-const marginFields = {
-  revenue: usd.openapi({ description: 'USD charged for requests' }),
-  cost: usd.openapi({ description: 'USD for GPU-hours at the rate cards; a lower bound if `complete` is false' }),
-  complete: z
-    .boolean()
-    .openapi({ description: 'true if every GPU-hour has a price in USD, or a conversion rate to USD' }),
-  margin: usdOrNull.openapi({ description: '`revenue` minus `cost` in USD; null if `complete` is false' }),
-};
-
-const modelSchema = z
-  .object({
-    model: z.string(),
-    requests: z.int(),
-    tokens: z.object({ input: count, cached_input: count, output: count }).openapi({
-      description: '`input` excludes `cached_input`',
-    }),
-    ...marginFields,
-    margin_ratio: ratio
-      .nullable()
-      .openapi({ description: '`margin` divided by `revenue`; null if it cannot be computed' }),
-    unconverted: z.array(amountSchema).openapi({ description: 'Costs in currencies without a conversion rate to USD' }),
-    gpu_hours: z
-      .object({ held: hours, busy: unknownHours, idle: unknownHours, starting: hours, unrated: hours })
-      .openapi({ description: '`held` is the sum of `busy`, `idle` and `starting`; `unrated` has no price' }),
-    shares: z.object({ busy: ratio, idle: ratio, starting: ratio }).nullable().openapi({
-      description: 'Shares of `gpu_hours.held`; they add up to 1; null if unknown',
-    }),
-    cost_per_million_tokens: usdOrNull.openapi({ description: 'USD; null if it cannot be computed' }),
-    prices: z.object(priceFields).nullable().openapi({
-      description: 'Current prices; null if the adapters of the model have other prices',
-    }),
-    break_even: z
-      .object({ factor: ratio.nullable(), ...priceFields })
-      .nullable()
-      .openapi({
-        description:
-          'Prices at which the same tokens would have covered the cost: current prices times `factor`; null if unknown',
-      }),
-  })
-  .openapi('ModelMargin');
-
-const warningSchema = z
-  .object({
-    code: z
-      .enum(['REQUESTS_NOT_KEPT'])
-      .openapi({ description: 'Requests of some of the window were deleted by retention' }),
-    kept_from: z.iso.datetime().openapi({ description: 'Before this time, busy hours are unknown' }),
-  })
-  .openapi('MarginWarning');
-
-const marginsSchema = z
-  .object({
-    window: windowSchema,
-    currency: z.literal('USD'),
-    totals: z.object(marginFields),
-    models: z.array(modelSchema),
-    warnings: z.array(warningSchema),
-  })
-  .openapi('Margins');
-
-type ModelAnswer = z.infer<typeof modelSchema>;
-
 export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): void {
   const route = createRoute({
     method: 'get',
@@ -126,7 +50,7 @@ export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): voi
     const asOfMs = Math.floor(parts.clock.now());
     const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
     const { margins, notBeforeMs } = await readMargins(parts, window, asOfMs);
-    const answer: z.infer<typeof marginsSchema> = {
+    const answer: MarginsAnswer = {
       window: { from: isoOf(window.fromMs), to: isoOf(window.toMs), tz: window.tz, as_of: isoOf(asOfMs) },
       currency: 'USD',
       totals: sum(margins.map(({ margin }) => margin)),
@@ -272,7 +196,7 @@ function pricesToAnswer({ input, cachedInput, output }: TokenPrices) {
   };
 }
 
-function sum(margins: readonly Margin[]): z.infer<typeof marginsSchema>['totals'] {
+function sum(margins: readonly Margin[]): MarginsAnswer['totals'] {
   const add = (amounts: readonly bigint[]): bigint => amounts.reduce((total, amount) => total + amount, 0n);
   const [revenue, cost] = [
     add(margins.map(({ revenuePicoUsd }) => revenuePicoUsd)),
@@ -287,7 +211,7 @@ function sum(margins: readonly Margin[]): z.infer<typeof marginsSchema>['totals'
   };
 }
 
-function toAnswer(one: ModelMargin, isBusyUnknown: boolean): ModelAnswer {
+function toAnswer(one: ModelMargin, isBusyUnknown: boolean): ModelMarginAnswer {
   const { margin, tokens, prices } = one;
   const { breakEven, gpuHours } = margin;
   return {

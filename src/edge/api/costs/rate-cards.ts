@@ -1,14 +1,7 @@
-import { z } from '@hono/zod-openapi';
 import { type Costs, formatPrice, type RateCard, type Scaled } from '#core/costs/costs.ts';
-import {
-  type ApiApp,
-  type Guards,
-  longText,
-  nameText,
-  requireId,
-  textOrNull,
-  toPage,
-} from '#edge/api/shared/shared.ts';
+import { type ApiApp, type Guards, longText, requireId, toPage } from '#edge/api/shared/shared.ts';
+import { nameText, textOrNull } from '#edge/contract/fields.ts';
+import { rateCards } from '#edge/contract/rates.ts';
 import type { Problem } from '#edge/http/http.ts';
 import {
   changedBy,
@@ -25,18 +18,6 @@ export interface RateCardRoutesParts {
   readonly guards: Guards;
   readonly costs: Pick<Costs, 'rateCards' | 'listRateCards'>;
 }
-
-const hour = z
-  .string()
-  .nullable()
-  .openapi({ example: '2.49', description: 'Price per hour in `currency`, exact decimal; null is not priced' });
-
-const shown = {
-  hardware_profile: z.string().openapi({ description: 'Hardware profile of nodes, or of the GPUs of engines' }),
-  currency: z.string().openapi({ example: 'USD', description: 'ISO 4217 code' }),
-  node_hour: hour,
-  gpu_hour: hour,
-};
 
 const created = {
   hardware_profile: nameText(100).openapi({ description: 'Hardware profile of nodes, or of the GPUs of engines' }),
@@ -68,7 +49,7 @@ export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardR
     prefix: 'rate',
     path: '/v1/billing/rate-cards',
     name: 'RateCard',
-    shown,
+    answers: rateCards,
     created,
     between: isUnpriced,
     filters: {

@@ -1,13 +1,7 @@
 import { type RouteConfig, z } from '@hono/zod-openapi';
 import { taskTypes } from '#core/catalog/catalog.ts';
-import {
-  type ApiApp,
-  bearerSecurity,
-  errorDescription,
-  jsonAnswer,
-  jsonRequest,
-  unixSeconds,
-} from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, errorDescription, jsonAnswer, jsonRequest } from '#edge/api/shared/shared.ts';
+import { modelListSchema, modelSchema, priceListSchema } from '#edge/contract/models.ts';
 import {
   errorAnswerHeaders,
   inferenceAnswerHeaders,
@@ -179,64 +173,6 @@ const answer = (object: string, list: 'choices' | 'data', name: string) =>
     .looseObject({ object: z.literal(object), model: z.string(), [list]: z.array(z.looseObject({})), usage })
     .openapi(name);
 
-const modelRecord = z
-  .object({
-    id: z.string().openapi({ description: 'Catalog id, as requests send it in `model`' }),
-    object: z.literal('model'),
-    created: unixSeconds,
-    owned_by: z.string(),
-    parent: z.string().nullable().openapi({ description: 'Base model of a LoRA adapter; else null' }),
-    name: z.string().openapi({ description: 'Display name' }),
-    aliases: z.array(z.string()).openapi({ description: 'Other names that requests may use' }),
-    fallbacks: z.array(z.string()).openapi({
-      description: 'Fallback models by id, in order, among those that the key may use',
-    }),
-    hugging_face_id: z.string().nullable(),
-    task_type: z.enum(taskTypes),
-    context_length: z.int().openapi({ description: 'Maximum number of tokens, input and output together' }),
-    max_output_length: z
-      .int()
-      .nullable()
-      .openapi({ description: 'Maximum number of output tokens; null for models that generate no text' }),
-    input_modalities: z.array(z.enum(['text', 'image'])),
-    supported_parameters: z
-      .array(z.string())
-      .openapi({ description: 'Supported request fields, in the format of OpenRouter' }),
-    pricing: z
-      .object({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() })
-      .nullable()
-      .openapi({ description: 'Prices in USD per token, exact decimals; null if there is no price' }),
-    status: z
-      .enum(['ready', 'cold', 'starting', 'failed'])
-      .openapi({ description: '`cold`: the next request starts the engine. `failed`: the engine does not start' }),
-    expected_cold_start_seconds: z.number().nullable().openapi({
-      description:
-        'Expected start time of the engine: the last one, or the configured maximum; null while the engine runs',
-    }),
-  })
-  .openapi('Model');
-
-const modelList = z.object({ object: z.literal('list'), data: z.array(modelRecord) }).openapi('ModelList');
-
-const usdPerMillion = z.string().openapi({ description: 'USD per million tokens, exact decimal' });
-const perMillion = {
-  input_per_million: usdPerMillion,
-  output_per_million: usdPerMillion,
-  cached_input_per_million: usdPerMillion,
-};
-
-const price = z
-  .object({
-    model: z.string(),
-    ...perMillion,
-    flex: z.object(perMillion).optional().openapi({ description: 'Prices of `service_tier: "flex"`, if offered' }),
-    currency: z.literal('USD'),
-    effective_from: unixSeconds,
-  })
-  .openapi('Price');
-
-const priceList = z.object({ object: z.literal('list'), data: z.array(price) }).openapi('PriceList');
-
 const chatAnswer = answer('chat.completion', 'choices', 'ChatCompletion');
 const completionAnswer = answer('text_completion', 'choices', 'Completion');
 const embeddingAnswer = answer('list', 'data', 'EmbeddingList');
@@ -340,13 +276,16 @@ const inference: readonly RouteConfig[] = [
         task_type: z.enum(taskTypes).optional().openapi({ description: 'Only models with this task' }),
       }),
     },
-    responses: { 200: { ...jsonAnswer(modelList, 'The enabled models'), headers: listingAnswerHeaders }, ...errors },
+    responses: {
+      200: { ...jsonAnswer(modelListSchema, 'The enabled models'), headers: listingAnswerHeaders },
+      ...errors,
+    },
   },
   {
     method: 'get',
     path: '/v1/models/{id}',
     request: { params: z.object({ id: model }) },
-    responses: { 200: { ...jsonAnswer(modelRecord, 'The model'), headers: listingAnswerHeaders }, ...errors },
+    responses: { 200: { ...jsonAnswer(modelSchema, 'The model'), headers: listingAnswerHeaders }, ...errors },
   },
 ];
 
@@ -355,6 +294,6 @@ export function registerInferenceDocs(app: ApiApp): void {
   app.openAPIRegistry.registerPath({
     method: 'get',
     path: '/v1/pricing',
-    responses: { 200: jsonAnswer(priceList, 'Prices in USD per million tokens') },
+    responses: { 200: jsonAnswer(priceListSchema, 'Prices in USD per million tokens') },
   });
 }

@@ -7,17 +7,18 @@ import {
   formatEngineFileProblem,
 } from '#core/catalog/catalog.ts';
 import type { CommandAuthor, LogLine, OperatorCommands } from '#core/fleet/fleet.ts';
+import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, toUnixSeconds } from '#edge/api/shared/shared.ts';
 import {
-  type ApiApp,
-  bearerSecurity,
-  type Guards,
-  jsonAnswer,
-  toUnixSeconds,
-  unixSeconds,
-} from '#edge/api/shared/shared.ts';
+  type EngineAnswer,
+  engineListSchema,
+  engineLogSchema,
+  engineReloadSchema,
+  engineSchema,
+  hostListSchema,
+} from '#edge/contract/engines.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
-import { type EngineAnswer, engineSchema, hostSchema, toEngineAnswer, toHostAnswer } from './engine-schemas.ts';
+import { toEngineAnswer, toHostAnswer } from './engine-answers.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
 
@@ -79,63 +80,9 @@ const problemsShownMax = 20;
 const logLinesDefault = 200;
 const logLinesMax = 10_000;
 
-/** Returns the schema of a list without pages, since an installation has few of these items. */
-const wholeList = <T extends z.ZodType>(item: T, name: string) =>
-  z.object({ object: z.literal('list'), data: z.array(item) }).openapi(name);
-
 const idParams = z.object({
   id: z.string().openapi({ description: 'Catalog id, URL-encoded, such as `acme%2Fchat`', example: 'standin-chat' }),
 });
-
-const reloadSchema = z
-  .object({
-    object: z.literal('engines.reload'),
-    added: z.array(z.string()).openapi({ description: 'Ids of added engines' }),
-    changed: z.array(z.string()).openapi({ description: 'Ids of changed engines' }),
-    removed: z.array(z.string()).openapi({ description: 'Ids of removed engines' }),
-  })
-  .openapi('EnginesReload');
-
-const engineListSchema = z
-  .object({
-    object: z.literal('list'),
-    data: z.array(engineSchema),
-    files: z
-      .object({
-        read_at: unixSeconds.openapi({ description: 'When the files in effect were read, in Unix seconds' }),
-        refused: z
-          .object({ at: unixSeconds, problems: z.array(z.string()) })
-          .nullable()
-          .openapi({ description: 'Last reload, if it was rejected; null if not' }),
-      })
-      .openapi({ description: 'Engine files in effect on this gateway' }),
-    differences: z
-      .array(
-        z.object({
-          kind: z.string().openapi({ example: 'engine file', description: 'What differs' }),
-          name: z.string().openapi({ example: 'llama-70b' }),
-          seconds: z.int().openapi({ description: 'Seconds since this gateway noticed the difference' }),
-          overdue: z.boolean().openapi({ description: 'true if it is older than `HEADGATE_ROLLOUT_SECONDS`' }),
-          values: z
-            .array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) }))
-            .openapi({ description: 'Each value with its gateways; null if they have none' }),
-        }),
-      )
-      .openapi({
-        description: 'Files and settings that differ between gateways; empty with one gateway',
-      }),
-    pending_prices: z.array(z.string()).openapi({
-      description: 'Models whose price is pending because another gateway has another price',
-    }),
-  })
-  .openapi('EngineList');
-
-const logLineSchema = z
-  .object({
-    replica: z.string().nullable().openapi({ description: 'Id of the replica; null if unknown' }),
-    line: z.string(),
-  })
-  .openapi('EngineLogLine');
 
 const logQuery = z.strictObject({
   follow: z
@@ -267,7 +214,7 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
       200: {
         description: 'The last lines; with `follow=1` events of one line each',
         content: {
-          'application/json': { schema: wholeList(logLineSchema, 'EngineLog') },
+          'application/json': { schema: engineLogSchema },
           'text/event-stream': { schema: z.string().openapi({ example: 'data: {"replica":"r1","line":"…"}\n\n' }) },
         },
       },
@@ -301,7 +248,7 @@ function registerHosts(app: ApiApp, { guards, operations }: EngineRoutesParts): 
     security: bearerSecurity,
     middleware: [guards.may('engines')],
     request: { query: z.strictObject({}) },
-    responses: { 200: jsonAnswer(wholeList(hostSchema, 'HostList'), 'Hosts') },
+    responses: { 200: jsonAnswer(hostListSchema, 'Hosts') },
   });
   app.openapi(route, (context) => {
     const [definitions, engines, orphans] = [operations.definitions(), operations.list(), operations.orphans()];
@@ -316,7 +263,7 @@ function registerReload(app: ApiApp, { guards, commands }: EngineRoutesParts): v
     path: '/v1/admin/engines/reload',
     security: bearerSecurity,
     middleware: [guards.may('engines')],
-    responses: { 200: jsonAnswer(reloadSchema, 'Ids of the changed engines') },
+    responses: { 200: jsonAnswer(engineReloadSchema, 'Ids of the changed engines') },
   });
   app.openapi(route, async (context) => {
     const result = await commands.reload(commandAuthor(context));

@@ -19,7 +19,6 @@ import {
   type Guards,
   jsonAnswer,
   jsonRequest,
-  listOf,
   notFound,
   onceHeaders,
   organizationQuery,
@@ -30,24 +29,22 @@ import {
   toUnixSeconds,
   toUnixSecondsOrNull,
 } from '#edge/api/shared/shared.ts';
+import { createdKeySchema, type KeyAnswer, keyListSchema, keyReportSchema, keySchema } from '#edge/contract/keys.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import {
-  createdKeySchema,
   type CreateKey,
   createKeySchema,
   isConfined,
   keyQuery,
-  keySchema,
   type PatchKey,
   patchKeySchema,
-  reportedSchema,
   reportSchema,
   rotateKeySchema,
 } from './key-schemas.ts';
 import { type KeyAccounts, ownerOf } from './key-owner.ts';
 
 export { type KeyAccounts, projectOf, userOf } from './key-owner.ts';
-export { confinedField, int4Max, isConfined, limitField, limitFields, modelList, someLimits } from './key-schemas.ts';
+export { isConfined, someLimits } from './key-schemas.ts';
 
 export interface KeyRoutesParts {
   readonly guards: Guards;
@@ -64,7 +61,7 @@ const query = z.strictObject(organizationQuery);
 const idParams = z.object({ id: z.string().openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071' }) });
 
 /** Returns a key in the form of the API. */
-function toAnswer(key: KeyRecord, nowMs: number): z.infer<typeof keySchema> {
+function toAnswer(key: KeyRecord, nowMs: number): KeyAnswer {
   return {
     id: formatId('key', key.id),
     object: 'api_key',
@@ -209,7 +206,7 @@ function registerReading(app: ApiApp, parts: KeyRoutesParts): void {
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { query: keyQuery },
-    responses: { 200: jsonAnswer(listOf(keySchema, 'KeyList'), 'Keys') },
+    responses: { 200: jsonAnswer(keyListSchema, 'Keys') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor, status, project_id: projectId, user_id: userId, ...of } = context.req.valid('query');
@@ -301,7 +298,7 @@ function registerReport(app: ApiApp, { guards, keys }: KeyRoutesParts): void {
     path: '/v1/keys/report',
     middleware: [guards.jsonBody],
     request: { body: jsonRequest(reportSchema) },
-    responses: { 200: jsonAnswer(reportedSchema, 'Result of the report') },
+    responses: { 200: jsonAnswer(keyReportSchema, 'Result of the report') },
   });
   app.openapi(route, async (context) => {
     const revoked = await keys.report(context.req.valid('json').secret, context.get('requestId'));

@@ -1,28 +1,15 @@
 import { z } from '@hono/zod-openapi';
 import { MICRO_DIGITS } from '#base/money.ts';
-import { budgetModes, budgetPeriods, scopeTypes } from '#core/budgets/budgets.ts';
-import {
-  amountText,
-  cursorListQuery,
-  idText,
-  longText,
-  noFields,
-  someFields,
-  unixSeconds,
-} from '#edge/api/shared/shared.ts';
+import { amountText, cursorListQuery, longText, noFields, someFields } from '#edge/api/shared/shared.ts';
+import { budgetSchema } from '#edge/contract/budgets.ts';
 
 /** Schemas of `/v1/budgets`. */
 
 const percentsMax = 10;
 const percentMax = 1000;
 
-const scopeType = z.enum(scopeTypes).openapi({
-  description: 'What is limited: a project, an API key, or an end user (`user`), as requests name it',
-});
-const period = z.enum(budgetPeriods).openapi({ description: 'A day or a month in UTC' });
-const mode = z
-  .enum(budgetModes)
-  .openapi({ description: '`hard`: rejects requests over the budget. `soft`: only sends alerts' });
+const { period, mode } = budgetSchema.shape;
+const scopeType = budgetSchema.shape.scope.shape.type;
 const scopeId = longText(256).refine((text) => text !== '', 'must not be empty');
 
 const percents = z
@@ -71,53 +58,6 @@ export const patchBudgetSchema = z
   })
   .refine(someFields, noFields)
   .openapi('PatchBudget');
-
-const usd = z.string().openapi({ example: '12.5' });
-const usdOrNull = usd.nullable().openapi({ type: ['string', 'null'] });
-
-export const budgetSchema = z
-  .object({
-    object: z.literal('budget'),
-    id: idText('budget'),
-    scope: z.object({
-      type: scopeType,
-      id: z
-        .string()
-        .nullable()
-        .openapi({
-          type: ['string', 'null'],
-          description: 'Id of the project or API key, or name of the end user; null is every end user without a budget',
-        }),
-    }),
-    period,
-    mode,
-    amount: usd.openapi({ description: 'USD per period, exact decimal' }),
-    alert_percents: z
-      .array(z.int())
-      .openapi({ description: 'Percentages of the amount at which owners and admins are notified' }),
-    spent: usdOrNull.openapi({
-      type: ['string', 'null'],
-      description: 'USD spent in this period; null for a budget of every end user, unless the query names one',
-    }),
-    held: usdOrNull.openapi({
-      type: ['string', 'null'],
-      description: 'USD held by running requests; null for a soft budget, and while it is unknown',
-    }),
-    remaining: usdOrNull.openapi({
-      type: ['string', 'null'],
-      description: 'USD left: `amount` minus `spent` and `held`, at least 0; null if `spent` is null',
-    }),
-    period_start: unixSeconds.openapi({ description: 'Start of this period in Unix seconds' }),
-    resets_at: unixSeconds.openapi({ description: 'Start of the next period in Unix seconds' }),
-    created_at: unixSeconds,
-  })
-  .openapi('Budget');
-
-export type BudgetAnswer = z.infer<typeof budgetSchema>;
-
-export const deletedBudgetSchema = z
-  .object({ object: z.literal('budget.deleted'), id: idText('budget'), deleted: z.literal(true) })
-  .openapi('BudgetDeleted');
 
 const user = scopeId
   .optional()

@@ -18,9 +18,7 @@ import type { Keys } from '#core/keys/keys.ts';
 import {
   type ApiApp,
   bearerSecurity,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -31,16 +29,10 @@ import {
   toUnixSeconds,
 } from '#edge/api/shared/shared.ts';
 import { keysSeen } from '#edge/api/usage/usage.ts';
+import { type BudgetAnswer, budgetListSchema, budgetSchema, deletedBudgetSchema } from '#edge/contract/budgets.ts';
+import { idText } from '#edge/contract/fields.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
-import {
-  type BudgetAnswer,
-  budgetQuery,
-  budgetSchema,
-  createBudgetSchema,
-  deletedBudgetSchema,
-  listBudgetsQuery,
-  patchBudgetSchema,
-} from './budget-schemas.ts';
+import { budgetQuery, createBudgetSchema, listBudgetsQuery, patchBudgetSchema } from './budget-schemas.ts';
 
 /** Budgets of an organization: owners and admins create them, members see those of their own keys and projects. */
 
@@ -80,7 +72,7 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     ...shared,
     middleware: [guards.may('budgets.read', 'own')],
     request: { query: listBudgetsQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(budgetSchema, 'BudgetList'), 'A page of budgets') },
+    responses: { 200: jsonAnswer(budgetListSchema, 'A page of budgets') },
   });
   app.openapi(list, async (context) => {
     const { limit, after, scope_type: type, scope_id: id } = context.req.valid('query');

@@ -7,17 +7,15 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  listOf,
   listQuery,
-  nameText,
   readCursor,
   toListPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import { type HoldAnswer, holdListSchema, releasedHoldSchema } from '#edge/contract/holds.ts';
 import { authorOf } from '#edge/http/http.ts';
 
 export interface HoldRoutesParts {
@@ -25,30 +23,9 @@ export interface HoldRoutesParts {
   readonly holds: HoldReview;
 }
 
-const heldText = z.string().openapi({ example: '0.00042', description: 'USD, exact decimal' });
-
-const holdSchema = z
-  .object({
-    id: z.string().openapi({ description: 'Id of the request' }),
-    object: z.literal('hold'),
-    organization_id: idText('org'),
-    key_id: idText('key'),
-    gateway_id: z.string().openapi({ description: 'Stopped gateway that admitted the request' }),
-    held: heldText,
-    spooled: z
-      .boolean()
-      .openapi({ description: 'true if the usage is in the spool of that gateway, not in PostgreSQL' }),
-    created_at: unixSeconds,
-  })
-  .openapi('Hold');
-
-const releasedSchema = z
-  .object({ id: z.string(), object: z.literal('hold'), released: z.literal(true), held: heldText })
-  .openapi('ReleasedHold');
-
 const heldOf = ({ heldMicroUsd }: LeftHold): string => formatUsd(heldMicroUsd * PICO_PER_MICRO);
 
-function toBody(hold: LeftHold): z.infer<typeof holdSchema> {
+function toBody(hold: LeftHold): HoldAnswer {
   return {
     id: hold.requestId,
     object: 'hold',
@@ -78,7 +55,7 @@ export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesPar
     method: 'get',
     path: '/v1/admin/holds',
     request: { query: z.strictObject(listQuery) },
-    responses: { 200: jsonAnswer(listOf(holdSchema, 'HoldList'), 'One page') },
+    responses: { 200: jsonAnswer(holdListSchema, 'One page') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');
@@ -100,7 +77,7 @@ export function registerHoldRoutes(app: ApiApp, { guards, holds }: HoldRoutesPar
         z.strictObject({ reason: nameText(1000).openapi({ description: 'Reason for the audit log' }) }),
       ),
     },
-    responses: { 200: jsonAnswer(releasedSchema, 'The hold was released') },
+    responses: { 200: jsonAnswer(releasedHoldSchema, 'The hold was released') },
   });
   app.openapi(release, async (context) => {
     const id = context.req.valid('param').id.toLowerCase();

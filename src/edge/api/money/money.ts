@@ -1,5 +1,4 @@
 export { type BudgetRoutesParts, registerBudgetRoutes } from './budgets.ts';
 export { registerHoldRoutes } from './holds.ts';
-export { decimal } from './ledger-schemas.ts';
 export { registerWalletBookingRoutes } from './wallet-bookings.ts';
 export { registerWalletRoutes } from './wallet.ts';

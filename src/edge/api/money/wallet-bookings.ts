@@ -11,13 +11,14 @@ import {
   jsonAnswer,
   jsonRequest,
   longText,
-  nameText,
   notFound,
   onceHeaders,
   organizationQuery,
 } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import { ledgerEntrySchema } from '#edge/contract/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
-import { entrySchema, toEntry } from './ledger-schemas.ts';
+import { toEntry } from './ledger-answers.ts';
 
 export interface WalletBookingParts {
   readonly guards: Guards;
@@ -39,8 +40,8 @@ const reference = nameText().openapi({
 const byReference = { again: true } as const;
 
 const answers = {
-  200: jsonAnswer(entrySchema, 'The entry already existed; nothing was added'),
-  201: jsonAnswer(entrySchema, 'The new entry'),
+  200: jsonAnswer(ledgerEntrySchema, 'The entry already existed; nothing was added'),
+  201: jsonAnswer(ledgerEntrySchema, 'The new entry'),
 };
 
 const creditRoute = (guards: Guards) =>

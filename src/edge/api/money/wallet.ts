@@ -8,13 +8,13 @@ import {
   bearerSecurity,
   type Guards,
   jsonAnswer,
-  listOf,
   listQuery,
   organizationQuery,
   readCursor,
   toListPage,
 } from '#edge/api/shared/shared.ts';
-import { decimal, entrySchema, toEntry } from './ledger-schemas.ts';
+import { ledgerEntryListSchema, ledgerEntrySchema, walletSchema } from '#edge/contract/wallet.ts';
+import { toEntry } from './ledger-answers.ts';
 
 export interface WalletRoutesParts {
   readonly guards: Guards;
@@ -23,16 +23,6 @@ export interface WalletRoutesParts {
   /** Returns the pico-dollars that running requests of an organization hold. */
   readonly heldPicoUsd: ReadHeld;
 }
-
-const walletSchema = z
-  .object({
-    object: z.literal('wallet'),
-    balance: decimal,
-    held: decimal.openapi({ description: 'USD held for running requests, exact decimal' }),
-    available: decimal.openapi({ description: '`balance` minus `held` in USD, exact decimal' }),
-    currency: z.literal('USD'),
-  })
-  .openapi('Wallet');
 
 const walletRoute = (guards: Guards) =>
   createRoute({
@@ -44,7 +34,7 @@ const walletRoute = (guards: Guards) =>
     responses: { 200: jsonAnswer(walletSchema, 'The wallet') },
   });
 
-const entryType = entrySchema.shape.type.optional().openapi({ description: 'Only entries of this type' });
+const entryType = ledgerEntrySchema.shape.type.optional().openapi({ description: 'Only entries of this type' });
 
 const ledgerRoute = (guards: Guards) =>
   createRoute({
@@ -53,7 +43,7 @@ const ledgerRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.may('wallet.read'),
     request: { query: z.strictObject({ type: entryType, ...organizationQuery, ...listQuery }) },
-    responses: { 200: jsonAnswer(listOf(entrySchema, 'LedgerEntryList'), 'One page') },
+    responses: { 200: jsonAnswer(ledgerEntryListSchema, 'One page') },
   });
 
 const positionText = ({ number, requestId }: LedgerPosition): string =>

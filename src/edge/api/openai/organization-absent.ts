@@ -1,15 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
-import {
-  type ApiApp,
-  bearerSecurity,
-  cursorListQuery,
-  cursorPageOf,
-  type Guards,
-  jsonAnswer,
-} from '#edge/api/shared/shared.ts';
-import { absentUsageQuery, bucketPageOf } from './organization-usage-schemas.ts';
+import { type ApiApp, bearerSecurity, cursorListQuery, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { emptyBuckets, emptyList } from '#edge/contract/organization-usage.ts';
+import { absentUsageQuery } from './organization-usage-queries.ts';
 import { endTimeOf, readBuckets } from './usage-buckets.ts';
 
 /**
@@ -66,11 +60,6 @@ const listQuery = z.strictObject({
   before: z.string().optional().openapi({ description: 'Accepted and ignored' }),
   order: z.enum(['asc', 'desc']).optional().openapi({ description: 'Accepted and ignored' }),
 });
-
-const emptyList = cursorPageOf(z.strictObject({ id: z.string() }), 'OrganizationEmptyPage')
-  .extend({ next: z.null() })
-  .openapi('OrganizationEmptyList');
-const emptyBuckets = bucketPageOf(z.strictObject({}), 'OrganizationUsageOfNothing');
 
 export function registerOrganizationAbsentRoutes(app: ApiApp, parts: OrganizationAbsentParts): void {
   for (const path of absentLists) registerList(app, parts, path);

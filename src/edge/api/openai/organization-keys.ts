@@ -3,25 +3,16 @@ import type { Clock } from '#base/clock.ts';
 import { formatId } from '#base/id.ts';
 import type { Accounts, Scope, ServiceAccount, User } from '#core/accounts/accounts.ts';
 import { defaultKeyToggles, type KeyRecord, type Keys, keyStatus } from '#core/keys/keys.ts';
-import {
-  confinedField,
-  isConfined,
-  type KeyAccounts,
-  projectOf as projectOfNewKey,
-  userOf,
-} from '#edge/api/keys/keys.ts';
+import { isConfined, type KeyAccounts, projectOf as projectOfNewKey, userOf } from '#edge/api/keys/keys.ts';
 import {
   anotherSecret,
   type ApiApp,
   bearerSecurity,
   creationOrder,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  nameText,
   notFound,
   onceHeaders,
   organizationQuery,
@@ -30,9 +21,20 @@ import {
   toCursorPage,
   toUnixSeconds,
   toUnixSecondsOrNull,
-  unixSeconds,
-  unixSecondsOrNull,
 } from '#edge/api/shared/shared.ts';
+import { idText, nameText } from '#edge/contract/fields.ts';
+import { confinedField } from '#edge/contract/keys.ts';
+import {
+  type AdminKeyAnswer,
+  adminKeyListSchema,
+  adminKeySchema,
+  createdAdminKeySchema,
+  deletedKeySchema,
+  type OwnerAnswer,
+  type ProjectKeyAnswer,
+  projectKeyListSchema,
+  projectKeySchema,
+} from '#edge/contract/organization-keys.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 /** Keys in the form of OpenAI's organization API: project keys are inference keys, admin keys are management keys. */
@@ -67,54 +69,6 @@ const createAdminKey = z
   })
   .openapi('CreateOrganizationAdminApiKey');
 const query = z.strictObject(organizationQuery);
-
-const ownerSchema = z.object({
-  type: z.enum(['user', 'service_account']),
-  user: z
-    .object({ id: idText('user'), name: z.string(), email: z.string(), role: z.string(), created_at: unixSeconds })
-    .optional(),
-  service_account: z
-    .object({ id: idText('svc_acct'), name: z.string(), role: z.literal('member'), created_at: unixSeconds })
-    .optional(),
-});
-
-const keyFields = {
-  id: idText('key'),
-  name: z.string(),
-  redacted_value: z.string().openapi({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd' }),
-  created_at: unixSeconds,
-  expires_at: unixSecondsOrNull,
-  last_used_at: unixSecondsOrNull,
-  confined: confinedField,
-};
-
-const projectKeySchema = z
-  .object({
-    object: z.literal('organization.project.api_key'),
-    ...keyFields,
-    owner: ownerSchema,
-    owner_project_access: z.literal('active'),
-  })
-  .openapi('OrganizationProjectApiKey');
-
-const adminKeySchema = z
-  .object({
-    object: z.literal('organization.admin_api_key'),
-    ...keyFields,
-    owner: z.object({
-      type: z.literal('user'),
-      object: z.literal('organization.user'),
-      id: idText('user'),
-      name: z.string().optional(),
-      role: z.string().optional(),
-      created_at: unixSeconds.optional(),
-    }),
-  })
-  .openapi('OrganizationAdminApiKey');
-
-const createdAdminKeySchema = adminKeySchema
-  .extend({ value: z.string().openapi({ description: 'Secret, shown only once' }) })
-  .openapi('CreatedOrganizationAdminApiKey');
 
 function fieldsOf(key: KeyRecord) {
   return {
@@ -165,7 +119,7 @@ const userOfKey = ({ userId }: KeyRecord, { users }: Owners): User | undefined =
 const roleOf = (user: User, organizationId: string): string =>
   user.memberships.find((membership) => membership.organizationId === organizationId)?.role ?? 'member';
 
-function ownerOfKey(key: KeyRecord, owners: Owners): z.infer<typeof ownerSchema> {
+function ownerOfKey(key: KeyRecord, owners: Owners): OwnerAnswer {
   if (key.serviceAccountId !== null) {
     const account = owners.accounts.get(key.serviceAccountId);
     return {
@@ -193,12 +147,12 @@ function ownerOfKey(key: KeyRecord, owners: Owners): z.infer<typeof ownerSchema>
   return { type: 'user', ...shown };
 }
 
-function toProjectKey(key: KeyRecord, owners: Owners): z.infer<typeof projectKeySchema> {
+function toProjectKey(key: KeyRecord, owners: Owners): ProjectKeyAnswer {
   const owner = ownerOfKey(key, owners);
   return { object: 'organization.project.api_key', ...fieldsOf(key), owner, owner_project_access: 'active' };
 }
 
-function toAdminKey(key: KeyRecord, owners: Owners): z.infer<typeof adminKeySchema> {
+function toAdminKey(key: KeyRecord, owners: Owners): AdminKeyAnswer {
   const user = userOfKey(key, owners);
   const known = user !== undefined && {
     name: user.name,
@@ -274,12 +228,12 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
     security: bearerSecurity,
     middleware,
     request: { params: projectParams, query: projectListQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(projectKeySchema, 'OrganizationProjectApiKeyList'), 'A page of keys') },
+    responses: { 200: jsonAnswer(projectKeyListSchema, 'A page of keys') },
   });
   app.openapi(ofProject, async (context) => {
     const projectId = await projectOf(parts, context, context.req.valid('param').id);
     const { owner_project_access: access, ...asked } = context.req.valid('query');
-    if (access === 'inactive') return context.json(toCursorPage<z.infer<typeof projectKeySchema>>([], false), 200);
+    if (access === 'inactive') return context.json(toCursorPage<ProjectKeyAnswer>([], false), 200);
     const page = await readKeys(parts, context, asked, { scope: 'inference', projectId });
     const owners = await ownersOf(parts, page.keys);
     const data = page.keys.map((key) => toProjectKey(key, owners));
@@ -291,7 +245,7 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
     security: bearerSecurity,
     middleware,
     request: { query: adminListQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(adminKeySchema, 'OrganizationAdminApiKeyList'), 'A page of keys') },
+    responses: { 200: jsonAnswer(adminKeyListSchema, 'A page of keys') },
   });
   app.openapi(ofAdmins, async (context) => {
     const page = await readKeys(parts, context, context.req.valid('query'), { scope: 'management', projectId: null });
@@ -299,10 +253,6 @@ function registerLists(app: ApiApp, parts: OrganizationKeyParts): void {
     const data = page.keys.map((key) => toAdminKey(key, owners));
     return context.json(toCursorPage(data, page.more), 200);
   });
-}
-
-function deletedSchema<Name extends string>(object: Name, name: string) {
-  return z.object({ object: z.literal(object), id: idText('key'), deleted: z.literal(true) }).openapi(name);
 }
 
 function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
@@ -326,7 +276,7 @@ function registerProjectKey(app: ApiApp, parts: OrganizationKeyParts): void {
     method: 'delete',
     ...shared,
     request,
-    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationProjectApiKeyDeleted'), 'Confirmation') },
+    responses: { 200: jsonAnswer(deletedKeySchema(object, 'OrganizationProjectApiKeyDeleted'), 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const { ref, key } = await read(context, context.req.valid('param'));
@@ -389,7 +339,7 @@ function registerAdminKey(app: ApiApp, parts: OrganizationKeyParts): void {
     method: 'delete',
     ...shared,
     request,
-    responses: { 200: jsonAnswer(deletedSchema(object, 'OrganizationAdminApiKeyDeleted'), 'Confirmation') },
+    responses: { 200: jsonAnswer(deletedKeySchema(object, 'OrganizationAdminApiKeyDeleted'), 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const { ref, key } = await readKey(parts, context, context.req.valid('param').id, where);

@@ -1,14 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import type { Accounts, Invitation, User } from '#core/accounts/accounts.ts';
-import { roles } from '#edge/api/organizations/organizations.ts';
 import {
   type ApiApp,
   bearerSecurity,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   notFound,
   numberedLimit,
@@ -18,8 +15,15 @@ import {
   requireId,
   toCursorPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import {
+  type OrganizationInviteAnswer,
+  organizationInviteListSchema,
+  type OrganizationUserAnswer,
+  organizationUserListSchema,
+  organizationUserSchema,
+} from '#edge/contract/organization-people.ts';
 
 /** Users and invitations of an organization, in the form of OpenAI's organization API. */
 
@@ -31,34 +35,7 @@ export interface OrganizationPeopleParts {
 const listQuery = z.strictObject(cursorListQuery);
 const newest = { by: 'created_at', descending: true } as const;
 
-const userSchema = z
-  .object({
-    object: z.literal('organization.user'),
-    id: idText('user'),
-    name: z.string(),
-    email: z.string(),
-    role: z.enum(roles),
-    added_at: unixSeconds.openapi({ description: 'When the account was created, in Unix seconds' }),
-  })
-  .openapi('OrganizationUser');
-
-const inviteSchema = z
-  .object({
-    object: z.literal('organization.invite'),
-    id: idText('inv'),
-    email: z.string(),
-    role: z.enum(['owner', 'reader']).openapi({ description: '`reader` stands for the roles `admin` and `member`' }),
-    status: z.literal('pending'),
-    created_at: unixSeconds,
-    expires_at: unixSeconds,
-    accepted_at: z.null(),
-    projects: z
-      .array(z.strictObject({ id: idText('proj'), role: z.string() }))
-      .openapi({ description: 'Always empty' }),
-  })
-  .openapi('OrganizationInvite');
-
-function toUser(user: User, organizationId: string): z.infer<typeof userSchema> {
+function toUser(user: User, organizationId: string): OrganizationUserAnswer {
   const own = user.memberships.find((membership) => membership.organizationId === organizationId);
   return {
     object: 'organization.user',
@@ -70,7 +47,7 @@ function toUser(user: User, organizationId: string): z.infer<typeof userSchema> 
   };
 }
 
-function toInvite(invitation: Invitation): z.infer<typeof inviteSchema> {
+function toInvite(invitation: Invitation): OrganizationInviteAnswer {
   return {
     object: 'organization.invite',
     id: formatId('inv', invitation.id),
@@ -96,7 +73,7 @@ function registerUsers(app: ApiApp, { guards, accounts }: OrganizationPeoplePart
     path: '/v1/organization/users',
     ...shared,
     request: { query: listQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(userSchema, 'OrganizationUserList'), 'A page of users') },
+    responses: { 200: jsonAnswer(organizationUserListSchema, 'A page of users') },
   });
   app.openapi(list, async (context) => {
     const { limit, after } = context.req.valid('query');
@@ -122,7 +99,7 @@ function registerUsers(app: ApiApp, { guards, accounts }: OrganizationPeoplePart
     path: '/v1/organization/users/{id}',
     ...shared,
     request: { params: z.object({ id: idText('user') }), query: z.strictObject(organizationQuery) },
-    responses: { 200: jsonAnswer(userSchema, 'The user') },
+    responses: { 200: jsonAnswer(organizationUserSchema, 'The user') },
   });
   app.openapi(get, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -140,7 +117,9 @@ function registerInvites(app: ApiApp, { guards, accounts }: OrganizationPeoplePa
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { query: listQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(inviteSchema, 'OrganizationInviteList'), 'A page of invitations') },
+    responses: {
+      200: jsonAnswer(organizationInviteListSchema, 'A page of invitations'),
+    },
   });
   app.openapi(list, async (context) => {
     const { limit, after } = context.req.valid('query');

@@ -5,12 +5,9 @@ import {
   type ApiApp,
   bearerSecurity,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  nameText,
   notFound,
   numberedLimit,
   onceHeaders,
@@ -20,8 +17,13 @@ import {
   requireId,
   toCursorPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { idText, nameText } from '#edge/contract/fields.ts';
+import {
+  type OrganizationProjectAnswer,
+  organizationProjectListSchema,
+  organizationProjectSchema,
+} from '#edge/contract/organization-projects.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 /** Projects in the form of OpenAI's organization API. */
@@ -36,17 +38,6 @@ const query = z.strictObject(organizationQuery);
 const params = z.object({ id: idText('proj') });
 const newest = { by: 'created_at', descending: true } as const;
 
-const projectSchema = z
-  .object({
-    object: z.literal('organization.project'),
-    id: idText('proj'),
-    name: z.string(),
-    status: z.enum(['active', 'archived']),
-    created_at: unixSeconds,
-    archived_at: z.null().openapi({ description: 'Always null; the audit log has the time' }),
-  })
-  .openapi('OrganizationProject');
-
 const listQuery = z.strictObject({
   ...cursorListQuery,
   include_archived: z
@@ -58,7 +49,7 @@ const listQuery = z.strictObject({
 const createSchema = z.strictObject({ name: nameText(100) }).openapi('CreateOrganizationProject');
 const updateSchema = z.strictObject({ name: nameText(100).optional() }).openapi('UpdateOrganizationProject');
 
-function toAnswer(project: Project): z.infer<typeof projectSchema> {
+function toAnswer(project: Project): OrganizationProjectAnswer {
   return {
     object: 'organization.project',
     id: formatId('proj', project.id),
@@ -86,7 +77,9 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
     security: bearerSecurity,
     middleware: [guards.may('projects')],
     request: { query: listQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(projectSchema, 'OrganizationProjectList'), 'A page of projects') },
+    responses: {
+      200: jsonAnswer(organizationProjectListSchema, 'A page of projects'),
+    },
   });
   app.openapi(list, async (context) => {
     const { limit, after, include_archived: all } = context.req.valid('query');
@@ -107,7 +100,7 @@ function registerCollection(app: ApiApp, { guards, accounts }: OrganizationProje
     security: bearerSecurity,
     middleware: [guards.may('projects'), guards.smallJsonBody, guards.once('proj', { status: 200 })],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 200: jsonAnswer(projectSchema, 'The project') },
+    responses: { 200: jsonAnswer(organizationProjectSchema, 'The project') },
   });
   app.openapi(create, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -129,7 +122,7 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     ...shared,
     middleware: [guards.may('projects')],
     request: { params, query },
-    responses: { 200: jsonAnswer(projectSchema, 'The project') },
+    responses: { 200: jsonAnswer(organizationProjectSchema, 'The project') },
   });
   app.openapi(get, async (context) => {
     const { organizationId, projectId } = await refOf(context, context.req.valid('param').id);
@@ -141,7 +134,7 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     ...shared,
     middleware: [guards.may('projects'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(updateSchema) },
-    responses: { 200: jsonAnswer(projectSchema, 'The project') },
+    responses: { 200: jsonAnswer(organizationProjectSchema, 'The project') },
   });
   app.openapi(update, async (context) => {
     const ref = await refOf(context, context.req.valid('param').id);
@@ -154,7 +147,7 @@ function registerOne(app: ApiApp, { guards, accounts }: OrganizationProjectParts
     ...shared,
     middleware: [guards.may('projects')],
     request: { params, query },
-    responses: { 200: jsonAnswer(projectSchema, 'The archived project') },
+    responses: { 200: jsonAnswer(organizationProjectSchema, 'The archived project') },
   });
   app.openapi(archive, async (context) => {
     const ref = await refOf(context, context.req.valid('param').id);

@@ -3,14 +3,11 @@ import { AppError } from '#base/errors.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Catalog } from '#core/catalog/catalog.ts';
 import { noRateLimits, type ProjectRateLimits, type RateLimits } from '#core/rate-limits/rate-limits.ts';
-import { int4Max, limitField } from '#edge/api/keys/keys.ts';
 import {
   type ApiApp,
   bearerSecurity,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -18,6 +15,15 @@ import {
   requireId,
   toCursorPage,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import {
+  idPrefix,
+  type RateLimitAnswer,
+  rateLimitFields,
+  rateLimitId,
+  rateLimitListSchema,
+  rateLimitSchema,
+} from '#edge/contract/rate-limits.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 
 /** Rate limits of a project per model, in the form of OpenAI's organization API. */
@@ -31,23 +37,7 @@ export interface OrganizationRateLimitParts {
 
 const path = '/v1/organization/projects/{id}/rate_limits';
 const listParams = z.object({ id: idText('proj') });
-/** OpenAI's ids of rate limits also contain the name of the model. */
-const idPrefix = 'rl-';
-const rateLimitId = z
-  .string()
-  .openapi({ example: `${idPrefix}qwen3-32b`, description: `\`${idPrefix}\`, followed by the id of the model` });
 const params = z.object({ id: idText('proj'), rate_limit: rateLimitId });
-
-const limitFields = {
-  max_requests_per_1_minute: limitField(int4Max, 'Requests per minute'),
-  max_tokens_per_1_minute: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per minute, input and output together'),
-  max_requests_per_1_day: limitField(int4Max, 'Requests per UTC day'),
-};
-
-const rateLimitSchema = z
-  .object({ object: z.literal('project.rate_limit'), id: rateLimitId, model: z.string(), ...limitFields })
-  .openapi('ProjectRateLimit', { description: 'Rate limits of a project for a model; null is unlimited' });
-type RateLimitAnswer = z.infer<typeof rateLimitSchema>;
 
 const meansNothing = (reason: string) =>
   z
@@ -58,7 +48,7 @@ const meansNothing = (reason: string) =>
 
 const updateSchema = z
   .strictObject({
-    ...limitFields,
+    ...rateLimitFields,
     max_images_per_1_minute: meansNothing('Headgate serves no image models'),
     max_audio_megabytes_per_1_minute: meansNothing('Headgate serves no audio models'),
     batch_1_day_max_input_tokens: meansNothing('requests of batches count against the limits per minute and per day'),
@@ -92,7 +82,7 @@ function registerList(app: ApiApp, parts: OrganizationRateLimitParts): void {
     security: bearerSecurity,
     middleware: [guards.may('keys')],
     request: { params: listParams, query: listQuery },
-    responses: { 200: jsonAnswer(cursorPageOf(rateLimitSchema, 'ProjectRateLimitList'), 'A page of limits') },
+    responses: { 200: jsonAnswer(rateLimitListSchema, 'A page of limits') },
   });
   app.openapi(list, async (context) => {
     const asked = context.req.valid('query');

@@ -7,24 +7,28 @@ import {
   type ApiApp,
   bearerSecurity,
   cursorListQuery,
-  cursorPageOf,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  nameText,
   notFound,
   onceHeaders,
   organizationQuery,
-  orNull,
   readAfter,
   requireId,
   toCursorPage,
   toUnixSeconds,
   toUnixSecondsOrNull,
-  unixSeconds,
-  unixSecondsOrNull,
 } from '#edge/api/shared/shared.ts';
+import { idText, nameText } from '#edge/contract/fields.ts';
+import {
+  createdServiceAccountSchema,
+  deletedObject,
+  deletedServiceAccountSchema,
+  type ServiceAccountAnswer,
+  serviceAccountKeySchema,
+  serviceAccountListSchema,
+  serviceAccountSchema,
+} from '#edge/contract/service-accounts.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 
 /** Service accounts of a project, in the form of OpenAI's organization API. */
@@ -81,39 +85,7 @@ const createKeySchema = z
   })
   .openapi('CreateServiceAccountApiKey');
 
-const fields = {
-  object: z.literal('organization.project.service_account'),
-  id: idText('svc_acct'),
-  name: z.string(),
-  role: z.literal('member'),
-  created_at: unixSeconds,
-};
-const accountSchema = z.object(fields).openapi('ServiceAccount');
-
-const keySchema = z
-  .object({
-    object: z.literal('organization.project.service_account.api_key'),
-    id: idText('key'),
-    name: z.string(),
-    value: z.string().openapi({ description: 'Secret, shown only once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
-    created_at: unixSeconds,
-    expires_at: unixSecondsOrNull,
-  })
-  .openapi('ServiceAccountApiKey');
-
-const createdSchema = z
-  .object({
-    ...fields,
-    api_key: orNull(keySchema).openapi({ description: 'First key; null with `create_service_account_only`' }),
-  })
-  .openapi('CreatedServiceAccount');
-
-const deletedObject = 'organization.project.service_account.deleted';
-const deletedSchema = z
-  .object({ object: z.literal(deletedObject), id: idText('svc_acct'), deleted: z.literal(true) })
-  .openapi('ServiceAccountDeleted');
-
-function toAnswer({ id, name, createdAtMs }: ServiceAccount): z.infer<typeof accountSchema> {
+function toAnswer({ id, name, createdAtMs }: ServiceAccount): ServiceAccountAnswer {
   return {
     object: 'organization.project.service_account',
     id: formatId('svc_acct', id),
@@ -123,7 +95,7 @@ function toAnswer({ id, name, createdAtMs }: ServiceAccount): z.infer<typeof acc
   };
 }
 
-function toKeyAnswer({ key, secret }: CreatedKey): z.infer<typeof keySchema> {
+function toKeyAnswer({ key, secret }: CreatedKey): z.infer<typeof serviceAccountKeySchema> {
   return {
     object: 'organization.project.service_account.api_key',
     id: formatId('key', key.id),
@@ -169,7 +141,9 @@ function registerList(app: ApiApp, parts: ServiceAccountParts): void {
     security: bearerSecurity,
     middleware: [parts.guards.may('service_accounts')],
     request: { params: projectParams, query: z.strictObject(cursorListQuery) },
-    responses: { 200: jsonAnswer(cursorPageOf(accountSchema, 'ServiceAccountList'), 'A page of service accounts') },
+    responses: {
+      200: jsonAnswer(serviceAccountListSchema, 'A page of service accounts'),
+    },
   });
   app.openapi(list, async (context) => {
     const { limit, after } = context.req.valid('query');
@@ -188,7 +162,9 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
     security: bearerSecurity,
     middleware: [guards.may('service_accounts'), guards.smallJsonBody, guards.once('svc_acct', anotherAccountKey)],
     request: { params: projectParams, query, headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 200: jsonAnswer(createdSchema, 'The service account, with the secret of its key as `value`') },
+    responses: {
+      200: jsonAnswer(createdServiceAccountSchema, 'The service account, with the secret of its key as `value`'),
+    },
   });
   app.openapi(create, async (context) => {
     const body = context.req.valid('json');
@@ -216,7 +192,7 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     ...shared,
     middleware,
     request: { params, query },
-    responses: { 200: jsonAnswer(accountSchema, 'The service account') },
+    responses: { 200: jsonAnswer(serviceAccountSchema, 'The service account') },
   });
   app.openapi(get, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param'));
@@ -227,7 +203,7 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     ...shared,
     middleware: [guards.may('service_accounts'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(updateSchema) },
-    responses: { 200: jsonAnswer(accountSchema, 'The service account') },
+    responses: { 200: jsonAnswer(serviceAccountSchema, 'The service account') },
   });
   app.openapi(update, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param'));
@@ -241,7 +217,9 @@ function registerOne(app: ApiApp, parts: ServiceAccountParts): void {
     ...shared,
     middleware,
     request: { params, query },
-    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation; the keys of the service account are revoked') },
+    responses: {
+      200: jsonAnswer(deletedServiceAccountSchema, 'Confirmation; the keys of the service account are revoked'),
+    },
   });
   app.openapi(remove, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param'));
@@ -261,7 +239,7 @@ function registerKeys(app: ApiApp, parts: ServiceAccountParts): void {
       parts.guards.once('key', anotherSecret),
     ],
     request: { params, query, headers: onceHeaders, body: jsonRequest(createKeySchema) },
-    responses: { 200: jsonAnswer(keySchema, 'The key, with its secret as `value`') },
+    responses: { 200: jsonAnswer(serviceAccountKeySchema, 'The key, with its secret as `value`') },
   });
   app.openapi(create, async (context) => {
     const ref = await refOf(parts, context, context.req.valid('param'));

@@ -6,14 +6,8 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { History } from '#core/metering/metering.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
-import {
-  bucketPageOf,
-  completionsResult,
-  costsQuery,
-  costsResult,
-  embeddingsResult,
-  usageQuery,
-} from './organization-usage-schemas.ts';
+import { bucketPageOf, completionsResult, costsResult, embeddingsResult } from '#edge/contract/organization-usage.ts';
+import { costsQuery, usageQuery } from './organization-usage-queries.ts';
 import { type BucketsAsked, type BucketSums, endTimeOf, type GroupDimension, readBuckets } from './usage-buckets.ts';
 
 export interface OrganizationUsageParts {

@@ -1,8 +1,6 @@
-import type { IdPrefix } from '#base/id.ts';
+export { exampleId } from '#edge/contract/fields.ts';
 
 /** Values that examples of the OpenAPI document share. */
-
-export const exampleId = (prefix: IdPrefix): string => `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071`;
 
 /** Id of a request, in the form of `x-request-id`. */
 export const requestId = '019ab1c2-d3e4-7f00-8a1b-2c3d4e5f6071';

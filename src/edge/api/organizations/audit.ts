@@ -6,9 +6,7 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
-  listOf,
   listQuery,
   longText,
   organizationQuery,
@@ -16,45 +14,14 @@ import {
   timeBound,
   toListPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { type AuditEntryAnswer, auditEntryListSchema, auditEntrySchema } from '#edge/contract/audit.ts';
 import { type HttpContext, ValidationError } from '#edge/http/http.ts';
 
 export interface AuditRoutesParts {
   readonly guards: Guards;
   readonly auditTrail: AuditTrail;
 }
-
-const view = z.record(z.string(), z.unknown()).nullable();
-
-const entrySchema = z
-  .object({
-    id: z.string(),
-    object: z.literal('audit.entry'),
-    created_at: unixSeconds,
-    organization_id: idText('org'),
-    action: z.string().openapi({ example: 'api_key.revoked', description: 'Type of the change' }),
-    target_type: z.string().openapi({ example: 'api_key', description: 'Type of the changed object' }),
-    target_id: z
-      .string()
-      .openapi({ example: 'key_019ab1c2d3e47f008a1b2c3d4e5f6071', description: 'Id of the changed object' }),
-    actor: z
-      .object({
-        type: z.enum(['key', 'user', 'system']).openapi({
-          description: '`key`: an API key. `user`: a user signed in to the portal. `system`: the gateway itself',
-        }),
-        id: z.string().nullable().openapi({ description: 'Id of the key or user; null for the gateway itself' }),
-        user_id: idText('user').nullable().openapi({ description: 'User that the key acts for' }),
-        service_account_id: idText('svc_acct').nullable().openapi({
-          description: 'Service account that the key acts for',
-        }),
-      })
-      .openapi({ description: 'Who made the change; a platform administrator may belong to another organization' }),
-    before: view.openapi({ description: 'State before the change; null for a creation' }),
-    after: view.openapi({ description: 'State after the change; null for a deletion' }),
-    request_id: z.string().nullable().openapi({ description: '`x-request-id` of the response' }),
-  })
-  .openapi('AuditEntry');
 
 const { limit } = listQuery;
 
@@ -86,7 +53,7 @@ const route = (guards: Guards) =>
         after: z.string().max(512).optional().openapi({ description: '`next_cursor` of the previous page' }),
       }),
     },
-    responses: { 200: jsonAnswer(listOf(entrySchema, 'AuditEntryList'), 'One page') },
+    responses: { 200: jsonAnswer(auditEntryListSchema, 'One page') },
   });
 
 /** @throws ValidationError for an id that is not of a user, a service account or a key */
@@ -101,7 +68,7 @@ function actorAsked(text: string | undefined): AuditFilter['actor'] {
   throw new ValidationError([{ field: 'actor_id', message: 'must be the id of a user, service account or key' }]);
 }
 
-type Entry = z.infer<typeof entrySchema>;
+type Entry = AuditEntryAnswer;
 
 function actorOf({ keyId, userId, serviceAccountId }: AuditedChange): Entry['actor'] {
   const user = userId === null ? null : formatId('user', userId);
@@ -110,6 +77,8 @@ function actorOf({ keyId, userId, serviceAccountId }: AuditedChange): Entry['act
   if (keyId !== null) return { type: 'key', id: formatId('key', keyId), ...actsFor };
   return { type: user === null ? 'system' : 'user', id: user, ...actsFor };
 }
+
+const { shape: states } = auditEntrySchema;
 
 function toEntry(change: AuditedChange): Entry {
   return {
@@ -121,8 +90,8 @@ function toEntry(change: AuditedChange): Entry {
     target_type: change.targetType,
     target_id: change.targetId,
     actor: actorOf(change),
-    before: view.parse(change.before),
-    after: view.parse(change.after),
+    before: states.before.parse(change.before),
+    after: states.after.parse(change.after),
     request_id: change.requestId,
   };
 }

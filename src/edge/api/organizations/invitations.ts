@@ -5,24 +5,27 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  listOf,
   listQuery,
   notFound,
   onceHeaders,
   organizationQuery,
   readCursor,
   requireId,
-  textOrNull,
   toListPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import {
+  createdInvitationSchema,
+  type InvitationAnswer,
+  invitationListSchema,
+  invitationSchema,
+} from '#edge/contract/invitations.ts';
+import { roles } from '#edge/contract/users.ts';
 import { authorOf } from '#edge/http/http.ts';
-import { linkText } from './reset-links.ts';
-import { email, roles } from './user-schemas.ts';
+import { email } from './user-schemas.ts';
 import { requireGiven } from './users.ts';
 
 export interface InvitationRoutesParts {
@@ -32,20 +35,6 @@ export interface InvitationRoutesParts {
 }
 
 const path = '/v1/invitations';
-
-const fields = {
-  id: idText('inv'),
-  organization_id: idText('org'),
-  email: z.string(),
-  role: z.enum(roles).openapi({ description: 'Role in the organization once accepted' }),
-  invited_by: textOrNull(z.string()).openapi({
-    description: 'Id of the user who sent the invitation; null if no user did',
-  }),
-  created_at: unixSeconds,
-  expires_at: unixSeconds,
-};
-const invitationSchema = z.object(fields).openapi('Invitation');
-const madeSchema = z.object({ ...fields, link: linkText }).openapi('CreatedInvitation');
 
 const anotherLink = {
   instead: 'Its link was returned or mailed only once: invite the address again to create a new one.',
@@ -61,7 +50,7 @@ const createSchema = z
   })
   .openapi('CreateInvitation');
 
-function toAnswer(invitation: Invitation): z.infer<typeof invitationSchema> {
+function toAnswer(invitation: Invitation): InvitationAnswer {
   return {
     id: formatId('inv', invitation.id),
     organization_id: formatId('org', invitation.organizationId),
@@ -86,7 +75,7 @@ function registerReading(app: ApiApp, { guards, accounts }: InvitationRoutesPart
     security: bearerSecurity,
     middleware: [guards.may('users.manage')],
     request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
-    responses: { 200: jsonAnswer(listOf(invitationSchema, 'InvitationList'), 'Invitations') },
+    responses: { 200: jsonAnswer(invitationListSchema, 'Invitations') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');
@@ -106,7 +95,7 @@ function registerCreation(app: ApiApp, { guards, accounts, letters }: Invitation
     security: bearerSecurity,
     middleware: [guards.may('users.manage'), guards.smallJsonBody, guards.once('inv', anotherLink)],
     request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(madeSchema, 'The invitation') },
+    responses: { 201: jsonAnswer(createdInvitationSchema, 'The invitation') },
   });
   app.openapi(create, async (context) => {
     const organizationId = await guards.organizationOf(context);

@@ -6,20 +6,23 @@ import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { History } from '#core/metering/metering.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
-import { decimal } from '#edge/api/money/money.ts';
 import {
   type ApiApp,
   bearerSecurity,
   type Guards,
   jsonAnswer,
   longText,
-  pageOf,
   pageQuery,
   type Sort,
   sortQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
-import { organizationSchema, toAnswer } from './organization-schemas.ts';
+import {
+  organizationReportSchema,
+  organizationSchema,
+  type ReportedOrganizationAnswer,
+} from '#edge/contract/organizations.ts';
+import { toAnswer } from './organization-schemas.ts';
 
 /** Report of all organizations with balance, spending and keys, for platform administrators. */
 
@@ -37,17 +40,6 @@ const readAtOnce = 500;
 const sorts = ['name', 'created_at', 'status', 'balance', 'spent_month', 'spent_30_days', 'active_keys'] as const;
 type SortField = (typeof sorts)[number];
 
-const reportedSchema = z
-  .object({
-    ...organizationSchema.shape,
-    balance: decimal.openapi({ description: 'Wallet balance in USD, exact decimal' }),
-    spent_month: decimal.openapi({ description: 'USD spent since the start of the UTC month, exact decimal' }),
-    spent_30_days: decimal.openapi({ description: 'USD spent in the last 30 UTC days including today, exact decimal' }),
-    requests_30_days: z.int().openapi({ description: 'Number of requests in the last 30 UTC days' }),
-    active_keys: z.int().openapi({ description: 'Number of active keys' }),
-  })
-  .openapi('ReportedOrganization');
-
 const route = (guards: Guards) =>
   createRoute({
     method: 'get',
@@ -64,7 +56,7 @@ const route = (guards: Guards) =>
           .openapi({ description: 'Only organizations with this status' }),
       }),
     },
-    responses: { 200: jsonAnswer(pageOf(reportedSchema, 'OrganizationReport'), 'A page of organizations') },
+    responses: { 200: jsonAnswer(organizationReportSchema, 'A page of organizations') },
   });
 
 interface Reported {
@@ -140,7 +132,7 @@ function sorted(list: readonly Reported[], { by, descending }: Sort<SortField>):
   });
 }
 
-function toReported(one: Reported): z.infer<typeof reportedSchema> {
+function toReported(one: Reported): ReportedOrganizationAnswer {
   return {
     ...toAnswer(one.organization),
     balance: formatUsd(one.balance),

@@ -2,68 +2,12 @@ import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { DefaultLimits, Organization } from '#core/accounts/accounts.ts';
-import { chosenTypes, mailedTypes } from '#core/alerts/alerts.ts';
+import { chosenTypes } from '#core/alerts/alerts.ts';
 import { defaultKeyLimits } from '#core/keys/keys.ts';
-import { limitFields, modelList, someLimits } from '#edge/api/keys/keys.ts';
-import {
-  amountText,
-  idText,
-  nameText,
-  toUnixSeconds,
-  toUnixSecondsOrNull,
-  unixSeconds,
-  unixSecondsOrNull,
-} from '#edge/api/shared/shared.ts';
-
-const keysMax = 1_000_000;
-
-const limitsFields = {
-  max_active_keys: z
-    .int()
-    .min(1, 'must be 1 or more; null is the setting of the gateway')
-    .max(keysMax, `must be at most ${keysMax}`)
-    .nullable()
-    .openapi({ description: 'Maximum number of active keys; null is `HEADGATE_MAX_ACTIVE_KEYS`' }),
-  models: modelList.openapi({ description: 'Allowed models by id; null is all' }),
-};
-
-const organizationFields = {
-  id: idText('org'),
-  object: z.literal('organization'),
-  name: z.string(),
-  status: z.enum(['active', 'suspended', 'closed']).openapi({
-    description: '`suspended`: its keys return 403 until it is active again. `closed`: permanent, its keys are revoked',
-  }),
-  created_at: unixSeconds,
-  closed_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if it is not closed' }),
-  default_limits: z.object(limitFields).openapi({ description: 'Default limits of new keys' }),
-  ...limitsFields,
-  wallet_alert_below: z.string().nullable().openapi({
-    description:
-      'USD, decimal: owners and admins are notified when the balance falls below this amount; null sends no alert',
-    example: '5',
-  }),
-  alert_emails: z
-    .array(z.string())
-    .nullable()
-    .openapi({
-      type: ['array', 'null'],
-      description: `Event types that owners and admins get by email; null is the default: ${mailedTypes.join(', ')}`,
-      example: ['wallet.low_balance'],
-    }),
-  wallet_alerted_at: unixSecondsOrNull.openapi({
-    description: 'When the alert was sent, in Unix seconds; null while the balance is not below `wallet_alert_below`',
-  }),
-};
-
-export const organizationSchema = z.object(organizationFields).openapi('Organization');
-
-export const createdSchema = z
-  .object({
-    ...organizationFields,
-    management_key: z.string().openapi({ description: 'Secret of the management key, shown only once' }),
-  })
-  .openapi('CreatedOrganization');
+import { someLimits } from '#edge/api/keys/keys.ts';
+import { amountText, toUnixSeconds, toUnixSecondsOrNull } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import { type OrganizationAnswer, organizationSchema } from '#edge/contract/organizations.ts';
 
 export const createSchema = z.strictObject({ name: nameText() }).openapi('CreateOrganization');
 
@@ -77,8 +21,8 @@ export const patchSchema = z
       description:
         'Default limits of new keys. Absent limits stay as they are; null restores the defaults of the gateway',
     }),
-    max_active_keys: limitsFields.max_active_keys.optional(),
-    models: limitsFields.models.optional(),
+    max_active_keys: organizationSchema.shape.max_active_keys.optional(),
+    models: organizationSchema.shape.models.optional(),
     wallet_alert_below: amountText({
       isSigned: false,
       example: '5',
@@ -99,7 +43,7 @@ export const patchSchema = z
 
 export type PatchOrganization = z.infer<typeof patchSchema>;
 
-export function toAnswer(organization: Organization): z.infer<typeof organizationSchema> {
+export function toAnswer(organization: Organization): OrganizationAnswer {
   const limits = { ...defaultKeyLimits, ...organization.defaultLimits };
   return {
     id: formatId('org', organization.id),

@@ -8,10 +8,8 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  listOf,
   listQuery,
   notFound,
   onceHeaders,
@@ -19,16 +17,10 @@ import {
   readModelList,
   toListPage,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { createdOrganizationSchema, organizationListSchema, organizationSchema } from '#edge/contract/organizations.ts';
 import { authorOf, type Caller } from '#edge/http/http.ts';
-import {
-  createdSchema,
-  createSchema,
-  limitsOf,
-  organizationSchema,
-  type PatchOrganization,
-  patchSchema,
-  toAnswer,
-} from './organization-schemas.ts';
+import { createSchema, limitsOf, type PatchOrganization, patchSchema, toAnswer } from './organization-schemas.ts';
 
 export { registerAuditRoutes } from './audit.ts';
 export { registerInvitationRoutes } from './invitations.ts';
@@ -36,7 +28,6 @@ export { registerOrganizationReportRoute } from './organization-report.ts';
 export { registerProjectRoutes } from './projects.ts';
 export { registerResetLinkRoutes } from './reset-links.ts';
 export { registerUserIdentityRoutes } from './user-identities.ts';
-export { roles } from './user-schemas.ts';
 export { registerUserRoutes } from './users.ts';
 
 export interface OrganizationRoutesParts {
@@ -68,7 +59,7 @@ function registerCreation(app: ApiApp, { guards, organizations }: OrganizationRo
     security: bearerSecurity,
     middleware: [guards.may('organizations'), guards.jsonBody, guards.once('org', anotherKey)],
     request: { headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(createdSchema, 'The organization and the secret of its key') },
+    responses: { 201: jsonAnswer(createdOrganizationSchema, 'The organization and the secret of its key') },
   });
   app.openapi(route, async (context) => {
     const opened = await organizations.open(context.req.valid('json').name, authorOf(context));
@@ -83,7 +74,7 @@ function registerReading(app: ApiApp, { guards, accounts }: OrganizationRoutesPa
     security: bearerSecurity,
     middleware: [guards.may('organizations')],
     request: { query: z.strictObject(listQuery) },
-    responses: { 200: jsonAnswer(listOf(organizationSchema, 'OrganizationList'), 'Organizations') },
+    responses: { 200: jsonAnswer(organizationListSchema, 'Organizations') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');

@@ -8,28 +8,26 @@ import {
   type ProjectRef,
   projectSorts,
   type ProjectView,
-  projectVisibilities,
 } from '#core/accounts/accounts.ts';
 import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   longText,
-  nameText,
   noFields,
   notFound,
   onceHeaders,
   organizationQuery,
-  pageOf,
   pageQuery,
   requireId,
   someFields,
   sortQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
+import { idText, nameText } from '#edge/contract/fields.ts';
+import { type ProjectAnswer, projectPageSchema, projectSchema } from '#edge/contract/projects.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 /** Projects in the shape of the generic API: numbered pages, ISO times, errors with details. */
@@ -39,22 +37,7 @@ export interface ProjectRoutesParts {
   readonly accounts: Accounts;
 }
 
-const visibility = z
-  .enum(projectVisibilities)
-  .openapi({ description: '`public`: all members see the project. `private`: only administrators and its own keys' });
-
-const projectSchema = z
-  .object({
-    id: idText('proj'),
-    name: z.string(),
-    description: z.string(),
-    visibility,
-    archived: z.boolean().openapi({ description: 'true: accepts no requests and no new keys' }),
-    created_at: z.iso.datetime(),
-  })
-  .openapi('Project');
-
-const projectPageSchema = pageOf(projectSchema, 'ProjectPage');
+const { visibility } = projectSchema.shape;
 
 const createSchema = z
   .strictObject({
@@ -79,7 +62,7 @@ const query = z.strictObject(organizationQuery);
 
 const idParams = z.object({ id: idText('proj') });
 
-function toAnswer(project: Project): z.infer<typeof projectSchema> {
+function toAnswer(project: Project): ProjectAnswer {
   return {
     id: formatId('proj', project.id),
     name: project.name,

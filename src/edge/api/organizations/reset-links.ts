@@ -4,13 +4,13 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   notFound,
   organizationQuery,
   requireId,
-  textOrNull,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { resetLinkSchema } from '#edge/contract/users.ts';
 import { editorOf } from './users.ts';
 
 export interface ResetLinkRoutesParts {
@@ -18,18 +18,6 @@ export interface ResetLinkRoutesParts {
   readonly accounts: { readonly users: Pick<Accounts['users'], 'resetLinks'> };
   readonly letters: Letters;
 }
-
-export const linkText = textOrNull(z.string()).openapi({
-  description: 'URL, or a path of the gateway if `HEADGATE_PUBLIC_URL` is not set; null if the link was sent by email',
-});
-
-const resetLinkSchema = z
-  .object({
-    email: z.string().openapi({ description: 'Email address of the account' }),
-    link: linkText,
-    expires_at: z.iso.datetime(),
-  })
-  .openapi('ResetLink');
 
 /** Registers the same routes at both prefixes, as for users. */
 export function registerResetLinkRoutes(app: ApiApp, { guards, accounts, letters }: ResetLinkRoutesParts): void {

@@ -5,13 +5,14 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   longText,
   notFound,
   organizationQuery,
   requireId,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { userIdentityListSchema } from '#edge/contract/users.ts';
 import { editorOf } from './users.ts';
 
 export interface UserIdentityRoutesParts {
@@ -19,15 +20,6 @@ export interface UserIdentityRoutesParts {
   readonly accounts: { readonly users: Pick<Accounts['users'], 'find' | 'identities'> };
 }
 
-const identitySchema = z
-  .object({
-    issuer: z.string().openapi({ description: 'Issuer URL of the OpenID provider' }),
-    subject: z.string().openapi({ description: 'Permanent id of the person at the provider' }),
-    linked_at: z.iso.datetime(),
-  })
-  .openapi('UserIdentity');
-
-const listSchema = z.object({ data: z.array(identitySchema) }).openapi('UserIdentityList');
 const params = z.object({ id: idText('user') });
 const named = longText(1024).min(1, 'must not be empty');
 const identityQuery = z.strictObject({
@@ -48,7 +40,7 @@ export function registerUserIdentityRoutes(
     security: bearerSecurity,
     middleware: [guards.may('users', 'own')],
     request: { params, query: z.strictObject(organizationQuery) },
-    responses: { 200: jsonAnswer(listSchema, 'Linked identities') },
+    responses: { 200: jsonAnswer(userIdentityListSchema, 'Linked identities') },
   });
   app.openapi(list, async (context) => {
     const id = requireId('user', context.req.valid('param').id);

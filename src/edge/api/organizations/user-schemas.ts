@@ -1,25 +1,9 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import { emailProblem, passwordCharacters, passwordProblem, type User } from '#core/accounts/accounts.ts';
-import { idText, nameText, noFields, pageOf, someFields } from '#edge/api/shared/shared.ts';
-
-export const roles = ['owner', 'admin', 'member'] as const;
-
-export const userSchema = z
-  .object({
-    id: idText('user'),
-    name: z.string(),
-    email: z.string(),
-    platform_role: z.enum(['admin', 'user']).openapi({ description: '`admin`: platform administrator' }),
-    memberships: z.array(z.object({ organization_id: idText('org'), role: z.enum(roles) })).openapi({
-      description:
-        'Memberships that the caller may see: all for platform administrators, else that of the organization',
-    }),
-    created_at: z.iso.datetime(),
-  })
-  .openapi('User');
-
-export const userPageSchema = pageOf(userSchema, 'UserPage');
+import { noFields, someFields } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import { roles, type UserAnswer } from '#edge/contract/users.ts';
 
 export const email = z
   .string()
@@ -86,7 +70,7 @@ export const putSchema = z
   .superRefine(refineSignIn)
   .openapi('PutUser');
 
-export function toAnswer(user: User): z.infer<typeof userSchema> {
+export function toAnswer(user: User): UserAnswer {
   return {
     id: formatId('user', user.id),
     name: user.name,

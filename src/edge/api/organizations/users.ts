@@ -3,7 +3,6 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import {
   type Accounts,
-  type OrganizationRole,
   rolesGivenBy,
   type User,
   type UserEditor,
@@ -16,7 +15,6 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -27,8 +25,10 @@ import {
   sortQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { type OrganizationRole, userPageSchema, userSchema } from '#edge/contract/users.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
-import { createSchema, putSchema, toAnswer, userPageSchema, userSchema } from './user-schemas.ts';
+import { createSchema, putSchema, toAnswer } from './user-schemas.ts';
 
 /** Users in the shape of the generic API: numbered pages, ISO times, errors with details. */
 

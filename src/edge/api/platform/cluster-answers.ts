@@ -1,4 +1,3 @@
-import type { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import type {
   ClusterNode,
@@ -7,14 +6,19 @@ import type {
   NodeAllocationView,
   NodeEventResult,
 } from '#core/clusters/clusters.ts';
-import type { clusterSchema, clusterSummarySchema, eventResultSchema, nodeSchema } from './cluster-schemas.ts';
+import type {
+  ClusterAnswer,
+  ClusterSummaryAnswer,
+  NodeAnswer,
+  NodeEventResultAnswer,
+} from '#edge/contract/clusters.ts';
 
 /** Converts clusters to the form of the API. */
 
 const iso = (ms: number): string => new Date(ms).toISOString();
 const isoOrNull = (ms: number | null): string | null => (ms === null ? null : iso(ms));
 
-export function toSummaryAnswer(cluster: ClusterSummary): z.infer<typeof clusterSummarySchema> {
+export function toSummaryAnswer(cluster: ClusterSummary): ClusterSummaryAnswer {
   const { accessIdentity: identity } = cluster;
   return {
     id: formatId('cluster', cluster.id),
@@ -37,11 +41,11 @@ export function toSummaryAnswer(cluster: ClusterSummary): z.infer<typeof cluster
   };
 }
 
-export function toClusterAnswer(cluster: ClusterWithNodes): z.infer<typeof clusterSchema> {
+export function toClusterAnswer(cluster: ClusterWithNodes): ClusterAnswer {
   return { ...toSummaryAnswer(cluster), nodes: cluster.nodes.map(toNodeAnswer) };
 }
 
-export function toNodeAnswer(node: ClusterNode): z.infer<typeof nodeSchema> {
+export function toNodeAnswer(node: ClusterNode): NodeAnswer {
   return {
     id: formatId('node', node.id),
     name: node.name,
@@ -63,6 +67,6 @@ function toAllocationAnswer({ generation, allocatedMs, releasedMs, estimated }: 
   return { generation, allocated_at: isoOrNull(allocatedMs), released_at: isoOrNull(releasedMs), estimated };
 }
 
-export function toEventAnswer({ outcome, allocation, node }: NodeEventResult): z.infer<typeof eventResultSchema> {
+export function toEventAnswer({ outcome, allocation, node }: NodeEventResult): NodeEventResultAnswer {
   return { outcome, allocation: toAllocationAnswer(allocation), node: toNodeAnswer(node) };
 }

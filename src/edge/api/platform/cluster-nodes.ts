@@ -5,16 +5,17 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
   onceHeaders,
 } from '#edge/api/shared/shared.ts';
+import { nodeEventResultSchema, nodeSchema } from '#edge/contract/clusters.ts';
+import { idText } from '#edge/contract/fields.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
 import { toEventAnswer, toNodeAnswer } from './cluster-answers.ts';
-import { eventResultSchema, newNodeSchema, nodeEventSchema, nodeSchema, patchNodeSchema } from './cluster-schemas.ts';
+import { newNodeSchema, nodeEventSchema, patchNodeSchema } from './cluster-schemas.ts';
 
 /** Nodes of a cluster, and their events. A node is named by its id or by its name. */
 
@@ -150,7 +151,7 @@ function registerEvent(
     security: bearerSecurity,
     middleware: [guards.may('clusters.read'), operatorOfCluster(clusters), optionalBody(guards.jsonBody)],
     request: { params: nodeParams, body: { ...jsonRequest(nodeEventSchema), required: false } },
-    responses: { 200: jsonAnswer(eventResultSchema, 'The recorded allocation and the node') },
+    responses: { 200: jsonAnswer(nodeEventResultSchema, 'The recorded allocation and the node') },
   });
   app.openapi(route, async (context) => {
     const ref = await refOf(context, clusters, context.req.valid('param'));

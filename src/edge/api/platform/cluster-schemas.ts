@@ -2,8 +2,8 @@ import { isIP, isIPv4 } from 'node:net';
 import { z } from '@hono/zod-openapi';
 import { parseId } from '#base/id.ts';
 import { parseMoment } from '#base/timestamps.ts';
-import { clusterAccess, parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
-import { idText } from '#edge/api/shared/shared.ts';
+import { parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
+import { clusterSchema } from '#edge/contract/clusters.ts';
 
 /**
  * Parses values that later reach SSH, modules and certificates. Each value is checked against a list of allowed
@@ -38,9 +38,7 @@ const publicDomain = z
   .refine(isDomain, 'must be a domain name in lower case, such as apps.example.com')
   .openapi({ example: 'apps.example.com', description: 'Web addresses of runs are subdomains of this domain' });
 
-const access = z.enum(clusterAccess).openapi({
-  description: 'Who may open web addresses of runs: everyone, or members of the organization',
-});
+const { access } = clusterSchema.shape;
 
 const isAddress = (text: string): boolean =>
   isIPv4(text) || (isIP(text) === 6 && /^[0-9a-fA-F:.]+$/.test(text)) || isHostname(text);
@@ -208,71 +206,3 @@ export const nodeEventSchema = z
       }),
   })
   .openapi('NodeEvent');
-
-const moments = z.iso.datetime();
-
-const allocationSchema = z
-  .object({
-    generation: z.int().openapi({ description: 'Number of the allocation of the node, counted from 1' }),
-    allocated_at: moments.nullable().openapi({ description: 'Null if only the release was reported' }),
-    released_at: moments.nullable().openapi({ description: 'Null while the node is allocated' }),
-    estimated: z.boolean().openapi({ description: 'true if the release is estimated from missing heartbeats' }),
-  })
-  .openapi('NodeAllocation');
-
-export const nodeSchema = z
-  .object({
-    id: idText('node'),
-    name: z.string(),
-    address: z.string(),
-    private_address: z.string().nullable(),
-    ssh_port: z.int(),
-    ssh_user: z.string(),
-    host_key: z.string().nullable().openapi({ description: 'SSH host key; null if it is not verified' }),
-    hardware_profile: z.string(),
-    gpus: z.int().openapi({ description: 'Number of GPUs' }),
-    status: z.enum(['registered', 'allocated', 'released']).openapi({
-      description: '`registered`: never allocated. `allocated`: metered now. `released`: no longer metered',
-    }),
-    allocation: allocationSchema.nullable().openapi({ description: 'Current allocation, or the last one' }),
-    last_seen_at: moments.nullable().openapi({ description: 'Last heartbeat; null if there was none' }),
-    created_at: moments,
-  })
-  .openapi('ClusterNode');
-
-export const eventResultSchema = z
-  .object({
-    outcome: z.enum(['recorded', 'repeated']).openapi({ description: '`repeated`: the event was already recorded' }),
-    allocation: allocationSchema,
-    node: nodeSchema,
-  })
-  .openapi('NodeEventResult');
-
-const clusterFields = {
-  id: idText('cluster'),
-  name: z.string(),
-  organization_id: idText('org'),
-  public_domain: z
-    .string()
-    .nullable()
-    .openapi({ description: 'Domain of web addresses of runs; null if there is none' }),
-  access,
-  status: z.enum(['active', 'archived']).openapi({ description: '`archived`: deleted; its costs are kept' }),
-  access_identity: z.object({
-    public_key: z.string().openapi({ description: 'Line for `authorized_keys` of the nodes' }),
-    fingerprint: z.string().openapi({ description: 'SHA-256 fingerprint of the public key' }),
-    origin: z.enum(['generated', 'given']).openapi({ description: '`given`: the private key was sent in a request' }),
-    encrypted_with: z.string().nullable().openapi({
-      description: 'Fingerprint of the platform key that encrypts the private key; null if there is no private key',
-    }),
-    changed_at: moments.openapi({ description: 'When the key was created or rotated' }),
-  }),
-  nodes_total: z.int().openapi({ description: 'Number of nodes' }),
-  nodes_allocated: z.int().openapi({ description: 'Number of nodes that are metered now' }),
-  created_at: moments,
-  archived_at: moments.nullable().openapi({ description: 'Null while the cluster is active' }),
-};
-
-export const clusterSummarySchema = z.object(clusterFields).openapi('ClusterSummary');
-
-export const clusterSchema = z.object({ ...clusterFields, nodes: z.array(nodeSchema) }).openapi('Cluster');

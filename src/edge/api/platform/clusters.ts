@@ -7,26 +7,20 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
   notFound,
   onceHeaders,
-  pageOf,
   pageQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
+import { clusterPageSchema, clusterSchema } from '#edge/contract/clusters.ts';
+import { idText } from '#edge/contract/fields.ts';
 import { authorOf, ValidationError } from '#edge/http/http.ts';
 import { isOperator, operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
 import { toClusterAnswer, toSummaryAnswer } from './cluster-answers.ts';
 import { registerClusterNodeRoutes, toNodeInput } from './cluster-nodes.ts';
-import {
-  clusterSchema,
-  clusterSummarySchema,
-  createClusterSchema,
-  patchClusterSchema,
-  rotateSchema,
-} from './cluster-schemas.ts';
+import { createClusterSchema, patchClusterSchema, rotateSchema } from './cluster-schemas.ts';
 
 /** Clusters: machines of an organization, on which stacks run and whose hours are metered. */
 
@@ -75,7 +69,7 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
     security: bearerSecurity,
     middleware: [guards.may('clusters.read')],
     request: { query: listQuery },
-    responses: { 200: jsonAnswer(pageOf(clusterSummarySchema, 'ClusterPage'), 'A page of clusters') },
+    responses: { 200: jsonAnswer(clusterPageSchema, 'A page of clusters') },
   });
   app.openapi(route, async (context) => {
     const { org, status, ...asked } = context.req.valid('query');

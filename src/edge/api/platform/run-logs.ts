@@ -1,9 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { isFinal, type Run, type Runs } from '#core/runs/runs.ts';
-import { type ApiApp, bearerSecurity, type Guards, idText, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { runLogSchema } from '#edge/contract/runs.ts';
 import type { HttpContext } from '#edge/http/http.ts';
-import { logLineSchema, toLineAnswer } from './run-schemas.ts';
+import { toLineAnswer } from './run-answers.ts';
 
 const aliveEveryMs = 15_000;
 const lookEveryMs = 500;
@@ -24,15 +26,6 @@ const query = z.strictObject({
     .transform((limit) => Math.min(Math.max(limit, 1), 10_000))
     .openapi({ type: 'integer', minimum: 1, maximum: 10_000, default: 1000, description: 'Number of lines' }),
 });
-
-const answerSchema = z
-  .object({
-    data: z.array(logLineSchema),
-    next_after: z.int().openapi({ description: '`after` for the next request' }),
-    expired: z.boolean().openapi({ description: 'true if the lines were deleted, 90 days after the run ended' }),
-    complete: z.boolean().openapi({ description: 'true if the run has ended and these are its last lines' }),
-  })
-  .openapi('RunLog');
 
 export interface RunLogParts {
   readonly guards: Guards;
@@ -55,7 +48,7 @@ export function registerRunLogRoutes(
       200: {
         description: 'Lines of the log',
         content: {
-          ...jsonAnswer(answerSchema, '').content,
+          ...jsonAnswer(runLogSchema, '').content,
           'text/event-stream': { schema: z.string().openapi({ example: 'id: 1\ndata: {"seq":1,"message":"…"}\n\n' }) },
         },
       },

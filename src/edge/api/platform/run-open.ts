@@ -2,18 +2,11 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Run } from '#core/runs/runs.ts';
-import { type ApiApp, bearerSecurity, type Guards, idText, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { openedRunSchema } from '#edge/contract/runs.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { isOperator } from './cluster-access.ts';
-
-const openedSchema = z
-  .object({
-    url: z
-      .url()
-      .openapi({ description: 'Link to the web address; for access `members` it works once and sets a cookie' }),
-    expires_at: z.iso.datetime().nullable().openapi({ description: 'Null if the link does not expire' }),
-  })
-  .openapi('OpenedRun');
 
 /** Registers the route that returns a link to a run's web address, for callers who may see the run. */
 export function registerRunOpening(
@@ -27,7 +20,7 @@ export function registerRunOpening(
     security: bearerSecurity,
     middleware: [guards.may('runs.read')],
     request: { params: z.object({ id: idText('run') }) },
-    responses: { 200: jsonAnswer(openedSchema, 'The link') },
+    responses: { 200: jsonAnswer(openedRunSchema, 'The link') },
   });
   app.openapi(route, async (context) => {
     const { id } = await visibleRun(context);

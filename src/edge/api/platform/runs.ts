@@ -17,21 +17,21 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  nameText,
   notFound,
   onceHeaders,
   pageQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
+import { idText, nameText } from '#edge/contract/fields.ts';
+import { runnerSchema, runPageSchema, runSchema } from '#edge/contract/runs.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import { isOperator, visibleCluster } from './cluster-access.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
 import { registerRunOpening } from './run-open.ts';
-import { runPageSchema, runSchema, toRunAnswer } from './run-schemas.ts';
+import { toRunAnswer } from './run-answers.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /**
@@ -220,16 +220,6 @@ async function requireRunner(context: HttpContext, runs: Runs): Promise<void> {
   const problem = await readProblem(context, runs);
   if (problem !== null) throw new AppError('runner_unavailable', { message: `Stacks cannot be applied: ${problem}.` });
 }
-
-const runnerSchema = z
-  .object({
-    available: z.boolean().openapi({ description: 'true if stacks can be applied' }),
-    problem: z
-      .string()
-      .nullable()
-      .openapi({ description: 'Why stacks cannot be applied, in full for platform administrators; null if they can' }),
-  })
-  .openapi('Runner');
 
 function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
   const route = createRoute({

@@ -4,9 +4,7 @@ import {
   categoryCharsMax,
   descriptionCharsMax,
   iconRule,
-  inputTypes,
   isIcon,
-  pushOutcomes,
   type Stack,
   type StackInput,
   stackNamePattern,
@@ -16,24 +14,11 @@ import {
   titleCharsMax,
   toCategory,
 } from '#core/stacks/stacks.ts';
-import { idText, longText, nameText, pageOf } from '#edge/api/shared/shared.ts';
+import { longText } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import type { StackAnswer, StackInputAnswer } from '#edge/contract/stacks.ts';
 
 /** Schemas of stacks, and of the fields that a client may set. */
-
-const inputSchema = z
-  .object({
-    name: z.string(),
-    type: z.enum(inputTypes),
-    type_expression: z
-      .string()
-      .nullable()
-      .openapi({ description: 'Type in the module, such as `list(string)`; null if there is none' }),
-    description: z.string(),
-    required: z.boolean(),
-    default: z.unknown().openapi({ description: 'Default value; null if there is none' }),
-    sensitive: z.boolean().openapi({ description: 'true: the value is hidden in logs' }),
-  })
-  .openapi('StackInput');
 
 function toInput({
   name,
@@ -43,90 +28,14 @@ function toInput({
   required,
   sensitive,
   ...input
-}: StackInput): z.infer<typeof inputSchema> {
+}: StackInput): StackInputAnswer {
   return { name, type, type_expression: typeExpression, description, required, default: input.default, sensitive };
 }
-
-const versionSchema = z
-  .object({
-    number: z.int().openapi({ description: 'Version number, counted from 1' }),
-    sha256: z.string().openapi({ description: 'SHA-256 of the zip' }),
-    size: z.int().openapi({ description: 'Size of the zip in bytes' }),
-    files: z.int().openapi({ description: 'Number of files in the zip' }),
-    created_at: z.iso.datetime(),
-  })
-  .openapi('StackVersion');
-
-const webSchema = z
-  .object({
-    port: z.int().nullable().openapi({ description: 'Null if the run sets it with its output `web_port`' }),
-    node: z.string().nullable().openapi({ description: 'Name of a node; null is the first node' }),
-    path: z.string().nullable().openapi({ description: 'Path that the link to a run opens; null is `/`' }),
-  })
-  .openapi('StackWebPort');
-
-const providerSchema = z
-  .object({
-    source: z.string().openapi({ example: 'hashicorp/aws' }),
-    version: z.string().nullable().openapi({ description: 'Version constraint, such as `>= 1.0`; null is any' }),
-    in_mirror: z.boolean().nullable().openapi({
-      description: 'true if the provider mirror has a version of it; null if providers come from registries',
-    }),
-  })
-  .openapi('StackProvider');
-
-export const stackSchema = z
-  .object({
-    id: idText('stack'),
-    name: z.string(),
-    title: z.string(),
-    description: z.string(),
-    category: z.string().nullable(),
-    icon: z.string().nullable().openapi({ description: 'Emoji, or URL of an image; null if there is none' }),
-    visibility: z
-      .enum(stackVisibilities)
-      .openapi({ description: '`global`: for all organizations. `private`: for its owner' }),
-    builtin: z.boolean().openapi({ description: 'true if it is included in Headgate' }),
-    owner_id: idText('user')
-      .nullable()
-      .openapi({ description: 'Id of the owner; null for a built-in stack, and for callers who may not see it' }),
-    inputs: z.array(inputSchema),
-    applicable_profiles: z
-      .array(z.string())
-      .nullable()
-      .openapi({ description: 'Supported hardware profiles; null is all' }),
-    web: webSchema.nullable().openapi({ description: 'Web port of a run; null if there is none' }),
-    required_versions: z
-      .array(z.string())
-      .openapi({ description: 'Version constraints for Terraform or OpenTofu; all must match' }),
-    providers: z
-      .array(providerSchema)
-      .openapi({ description: 'Providers of the module; modules that it calls may need more' }),
-    warnings: z.array(z.string()).openapi({ description: 'Parts of the package that were ignored or may be mistakes' }),
-    version: versionSchema,
-    created_at: z.iso.datetime(),
-    updated_at: z.iso.datetime(),
-  })
-  .openapi('Stack');
-
-export const pushedStackSchema = stackSchema
-  .extend({
-    outcome: z
-      .enum(pushOutcomes)
-      .openapi({ description: 'Result of the upload; `unchanged` creates no version and no audit log entry' }),
-  })
-  .openapi('PushedStack');
-
-export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 
 const iso = (ms: number): string => new Date(ms).toISOString();
 
 /** @param mirrored sources of providers in the mirror; null if providers come from registries */
-export function toStackAnswer(
-  stack: Stack,
-  viewer: StackViewer,
-  mirrored: ReadonlySet<string> | null,
-): z.infer<typeof stackSchema> {
+export function toStackAnswer(stack: Stack, viewer: StackViewer, mirrored: ReadonlySet<string> | null): StackAnswer {
   const { version, ownerUserId } = stack;
   const { metadata } = version;
   const seesOwner = ownerUserId !== null && (viewer.isAdmin || ownerUserId === viewer.userId);

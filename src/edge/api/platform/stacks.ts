@@ -17,14 +17,15 @@ import {
   type Guards,
   jsonAnswer,
   jsonRequest,
-  nameText,
   notFound,
   onceHeaders,
   pageQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import { pushedStackSchema, stackPageSchema, stackSchema } from '#edge/contract/stacks.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
-import { pushedStackSchema, stackPageSchema, stackPatchSchema, stackSchema, toStackAnswer } from './stack-schemas.ts';
+import { stackPatchSchema, toStackAnswer } from './stack-schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
 

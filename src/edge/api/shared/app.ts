@@ -9,8 +9,9 @@ import { type HttpEnv, knownQuery, type Problem, ValidationError } from '#edge/h
  *    route are in `operations/`, by method and path.
  * 2. `middleware` names the guard first (`guards.may('keys')`, by the table of roles; none for a public route), then
  *    `guards.jsonBody` if there is a body. Both reject a request before any schema checks it.
- * 3. Schemas are strict (`z.strictObject`): an unknown field returns 400 with the field's name. This app rejects query
- *    parameters that the schema does not have, also for routes without a query schema.
+ * 3. Schemas of answers are in `edge/contract`. Schemas of bodies are strict (`z.strictObject`): an unknown field returns
+ *    400 with the field's name. This app rejects query parameters that the schema does not have, also for routes
+ *    without a query schema.
  * 4. The handler reads `context.req.valid('json' | 'query' | 'param')`, `context.get('caller')` and
  *    `guards.organizationOf(context)`, makes changes as `authorOf(context)`, throws AppError to reject a request, and
  *    returns `context.json(body, status)`. `test/edge/api/roles.test.ts` calls each route with every kind of key.

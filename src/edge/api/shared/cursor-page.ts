@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi';
 import { type IdPrefix, parseId } from '#base/id.ts';
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import { organizationQuery } from './schemas.ts';
 
@@ -23,22 +24,9 @@ export const creationOrder = z
   .default('desc')
   .openapi({ description: 'Order by creation; `desc` is newest first' });
 
-export function cursorPageOf<T extends z.ZodType>(item: T, name: string) {
-  const id = z.string().nullable();
-  return z
-    .object({
-      object: z.literal('list'),
-      data: z.array(item),
-      first_id: id,
-      last_id: id.openapi({ description: '`after` for the next page; null if this page is empty' }),
-      has_more: z.boolean(),
-    })
-    .openapi(name);
-}
-
-export function toCursorPage<T extends { readonly id: string }>(data: T[], more: boolean) {
+export function toCursorPage<T extends { readonly id: string }>(data: T[], more: boolean): CursorPageAnswer<T> {
   const [first, last] = [data[0]?.id ?? null, data.at(-1)?.id ?? null];
-  return { object: 'list' as const, data, first_id: first, last_id: last, has_more: more };
+  return { object: 'list', data, first_id: first, last_id: last, has_more: more };
 }
 
 const notLastId = (): ValidationError =>

@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import type { ListAnswer } from '#edge/contract/lists.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
 /** Lists of Headgate's own form: `{object: "list", data, has_more, next_cursor}`, newest first. */
@@ -18,30 +19,11 @@ export const listQuery = {
   cursor: z.string().max(512).optional().openapi({ description: '`next_cursor` of the previous page' }),
 };
 
-/** Returns the schema of a list; `name` is its name in the OpenAPI document. */
-export function listOf<T extends z.ZodType>(item: T, name: string) {
-  return z
-    .object({
-      object: z.literal('list'),
-      data: z.array(item),
-      has_more: z.boolean(),
-      next_cursor: z.string().nullable().openapi({ description: '`cursor` of the next page; null on the last page' }),
-    })
-    .openapi(name);
-}
-
-export interface ListPage<T> {
-  object: 'list';
-  data: T[];
-  has_more: boolean;
-  next_cursor: string | null;
-}
-
 /**
  * Returns a page in the form of the API.
  * @param nextPosition the start of the next page, in the form that `readCursor` parses; null on the last page
  */
-export function toListPage<T>(data: T[], nextPosition: string | null): ListPage<T> {
+export function toListPage<T>(data: T[], nextPosition: string | null): ListAnswer<T> {
   const nextCursor = nextPosition === null ? null : Buffer.from(nextPosition, 'utf8').toString('base64url');
   return { object: 'list', data, has_more: nextCursor !== null, next_cursor: nextCursor };
 }

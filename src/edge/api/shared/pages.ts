@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import type { PageAnswer } from '#edge/contract/lists.ts';
 
 /** Lists of the generic API: `{data, pagination}`, with pages counted from 1. */
 
@@ -64,32 +65,12 @@ export function sortQuery<const Field extends string>(fields: readonly Field[]) 
     });
 }
 
-/** Returns the schema of a page; `name` is its name in the OpenAPI document. */
-export function pageOf<T extends z.ZodType>(item: T, name: string) {
-  return z
-    .object({
-      data: z.array(item),
-      pagination: z.object({
-        page: z.int(),
-        limit: z.int(),
-        total: z.int().openapi({ description: 'Number of items on all pages' }),
-        pages: z.int().openapi({ description: 'Number of pages' }),
-      }),
-    })
-    .openapi(name);
-}
-
 export interface AskedPage {
   readonly page: number;
   readonly limit: number;
 }
 
-export interface Page<T> {
-  data: T[];
-  pagination: { page: number; limit: number; total: number; pages: number };
-}
-
 /** Returns a page in the form of the API; `total` is the number of items of all pages. */
-export function toPage<T>(data: T[], { page, limit }: AskedPage, total: number): Page<T> {
+export function toPage<T>(data: T[], { page, limit }: AskedPage, total: number): PageAnswer<T> {
   return { data, pagination: { page, limit, total, pages: Math.ceil(total / limit) } };
 }

@@ -1,20 +1,9 @@
 import { z } from '@hono/zod-openapi';
 import { type IdPrefix, parseId } from '#base/id.ts';
 import { AppError } from '#base/errors.ts';
-import { exampleId } from '#edge/api/operations/operations.ts';
+import { idText } from '#edge/contract/fields.ts';
 
 /** Shared parts of the schemas of several resources. */
-
-/** Returns the schema of a name: trimmed, 1 to `lengthMax` characters on one line. */
-export function nameText(lengthMax = 200) {
-  return z
-    .string()
-    .trim()
-    .min(1, 'must not be empty')
-    .max(lengthMax, `must have at most ${lengthMax} characters`)
-    .refine((text) => !/\p{Cc}/u.test(text), 'must not contain control characters')
-    .refine((text) => text.isWellFormed(), 'must be well-formed Unicode');
-}
 
 /** Returns the schema of free text, which may have several lines and may be empty. PostgreSQL cannot store U+0000. */
 export function longText(lengthMax: number) {
@@ -29,11 +18,6 @@ export function longText(lengthMax: number) {
 export const someFields = (body: object): boolean => Object.keys(body).length > 0;
 export const noFields = 'is empty: send at least one field to change';
 
-/** Seconds since the Unix epoch, for all times except those of the generic API. */
-export const unixSeconds = z.int().openapi({ example: 1_790_000_000, description: 'Seconds since the Unix epoch' });
-
-export const unixSecondsOrNull = unixSeconds.nullable();
-
 /** Converts milliseconds to whole seconds. */
 export function toUnixSeconds(momentMs: number): number {
   return Math.floor(momentMs / 1000);
@@ -41,11 +25,6 @@ export function toUnixSeconds(momentMs: number): number {
 
 export function toUnixSecondsOrNull(momentMs: number | null): number | null {
   return momentMs === null ? null : toUnixSeconds(momentMs);
-}
-
-/** Returns the schema of an id; the example is for the OpenAPI document only. */
-export function idText(prefix: IdPrefix) {
-  return z.string().openapi({ example: exampleId(prefix) });
 }
 
 /** Query parameter of routes for an organization's resources; see `organizationOf` of the guards. */
@@ -95,16 +74,6 @@ export const nounOf = (prefix: IdPrefix): string => nouns[prefix];
 
 export function notFound(prefix: IdPrefix): AppError {
   return new AppError('not_found', { message: `There is no such ${nouns[prefix]}.` });
-}
-
-/** Returns a schema or null. With `nullable`, the OpenAPI document would require an object and null at once. */
-export function orNull<T extends z.ZodType>(schema: T) {
-  return z.union([schema, z.null()]);
-}
-
-/** Returns the schema of a text or null. Without the stated type, the OpenAPI document would lose the null. */
-export function textOrNull<T extends z.ZodType>(schema: T) {
-  return schema.nullable().openapi({ type: ['string', 'null'] });
 }
 
 /** Declares an answer of type JSON. */

@@ -7,17 +7,21 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  listOf,
   listQuery,
-  nameText,
   readCursor,
   toListPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { nameText } from '#edge/contract/fields.ts';
+import {
+  bookedRecordSchema,
+  discardedRecordSchema,
+  type QuarantinedRecordAnswer,
+  quarantinedRecordListSchema,
+  wholeQuarantinedRecordSchema,
+} from '#edge/contract/quarantine.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 export interface QuarantineRoutesParts {
@@ -25,35 +29,7 @@ export interface QuarantineRoutesParts {
   readonly quarantine: QuarantineReview;
 }
 
-const listedFields = {
-  id: z.string().openapi({ description: 'Id of the request' }),
-  object: z.literal('quarantined_record'),
-  organization_id: idText('org').nullable(),
-  error: z.string().openapi({ description: 'Error message of PostgreSQL' }),
-  sql_state: z.string().nullable().openapi({ description: 'SQLSTATE of the error; null if there is none' }),
-  created_at: unixSeconds.openapi({ description: 'When PostgreSQL rejected the record, in Unix seconds' }),
-};
-
-const listedSchema = z.object(listedFields).openapi('QuarantinedRecord');
-
-const wholeSchema = z
-  .object({ ...listedFields, record: z.unknown().openapi({ description: 'Record as JSON; base64 if it is not JSON' }) })
-  .openapi('WholeQuarantinedRecord');
-
-const bookedSchema = z
-  .object({
-    id: z.string(),
-    object: z.literal('quarantined_record'),
-    booked: z.literal(true),
-    charged: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
-  })
-  .openapi('BookedQuarantinedRecord');
-
-const discardedSchema = z
-  .object({ id: z.string(), object: z.literal('quarantined_record'), discarded: z.literal(true) })
-  .openapi('DiscardedQuarantinedRecord');
-
-function toBody(found: QuarantinedRecord): z.infer<typeof listedSchema> {
+function toBody(found: QuarantinedRecord): QuarantinedRecordAnswer {
   return {
     id: found.id,
     object: 'quarantined_record',
@@ -107,7 +83,7 @@ function registerReading(app: ApiApp, { guards, quarantine }: QuarantineRoutesPa
     method: 'get',
     path: '/v1/admin/quarantine',
     request: { query: z.strictObject(listQuery) },
-    responses: { 200: jsonAnswer(listOf(listedSchema, 'QuarantinedRecordList'), 'One page') },
+    responses: { 200: jsonAnswer(quarantinedRecordListSchema, 'One page') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');
@@ -122,7 +98,7 @@ function registerReading(app: ApiApp, { guards, quarantine }: QuarantineRoutesPa
     method: 'get',
     path: '/v1/admin/quarantine/{id}',
     request: { params: idParams },
-    responses: { 200: jsonAnswer(wholeSchema, 'The record') },
+    responses: { 200: jsonAnswer(wholeQuarantinedRecordSchema, 'The record') },
   });
   app.openapi(get, async (context) => {
     const id = context.req.valid('param').id.toLowerCase();
@@ -138,7 +114,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     method: 'post',
     path: '/v1/admin/quarantine/{id}/retry',
     request: { params: idParams },
-    responses: { 200: jsonAnswer(bookedSchema, 'The usage was recorded and charged') },
+    responses: { 200: jsonAnswer(bookedRecordSchema, 'The usage was recorded and charged') },
   });
   app.openapi(retry, async (context) => {
     const decision = decisionOf(context, context.req.valid('param').id);
@@ -159,7 +135,7 @@ function registerDecisions(app: ApiApp, { guards, quarantine }: QuarantineRoutes
     path: '/v1/admin/quarantine/{id}/discard',
     middleware: [guards.may('books'), guards.jsonBody],
     request: { params: idParams, body: jsonRequest(z.strictObject({ reason })) },
-    responses: { 200: jsonAnswer(discardedSchema, 'The record was discarded') },
+    responses: { 200: jsonAnswer(discardedRecordSchema, 'The record was discarded') },
   });
   app.openapi(discard, async (context) => {
     const decision = decisionOf(context, context.req.valid('param').id);

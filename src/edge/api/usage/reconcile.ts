@@ -3,93 +3,16 @@ import type { Clock } from '#base/clock.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { LedgerDifference } from '#core/metering/metering.ts';
+import { type Explanation, type ReconciledHour, type Reconciler, spanMsMax } from '#core/reconcile/reconcile.ts';
+import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, timeBound } from '#edge/api/shared/shared.ts';
 import {
-  type Explanation,
-  explanationKinds,
-  type ReconciledHour,
-  type Reconciler,
-  spanMsMax,
-} from '#core/reconcile/reconcile.ts';
-import { type ApiApp, bearerSecurity, type Guards, idText, jsonAnswer, timeBound } from '#edge/api/shared/shared.ts';
+  type LedgerDifferenceAnswer,
+  type ReconciledHourAnswer,
+  reconciliationSchema,
+} from '#edge/contract/reconcile.ts';
 import { ValidationError } from '#edge/http/http.ts';
 
 const dayMs = 86_400_000;
-
-const hourBound = z.int().openapi({ description: 'Start of an hour in Unix seconds', example: 1_790_000_400 });
-const usd = z.string().openapi({ example: '12.5', description: 'USD, exact decimal' });
-const tokens = z.int().openapi({ description: 'Number of tokens' });
-const requests = z.int().openapi({ description: 'Number of requests' });
-const tokenFields = { prompt_tokens: tokens, completion_tokens: tokens };
-
-const explanationSchema = z
-  .object({
-    kind: z
-      .enum(explanationKinds)
-      .openapi({ description: 'Type of the explanation; see `src/core/reconcile/README.md`' }),
-    count: z.int().openapi({ description: 'Number of requests; 1 if a gateway or replica ended' }),
-    prompt_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),
-    completion_tokens: tokens.nullable().openapi({ description: 'Maximum number of tokens; null if unlimited' }),
-    detail: z
-      .string()
-      .nullable()
-      .openapi({ description: 'Replica or gateway, and how it ended; null if there is none' }),
-  })
-  .openapi('ReconcileExplanation');
-
-const hourSchema = z
-  .object({
-    hour: hourBound,
-    model: z.string().nullable().openapi({ description: 'Catalog id; null for ledger entries without a usage record' }),
-    state: z
-      .enum(['balanced', 'explained', 'unexplained'])
-      .openapi({ description: '`explained`: there are differences, and `explanations` covers all of them' }),
-    open: z.boolean().openapi({ description: 'true while the hour is not over' }),
-    ledger: z.object({ cost: usd }).openapi({ description: 'Charges in the ledger' }),
-    usage: z
-      .object({ requests, cache_hits: requests, cost: usd, ...tokenFields })
-      .openapi({ description: 'Sums of usage records' }),
-    sums: z.object({ requests, cost: usd, ...tokenFields }).openapi({ description: 'Stored hourly sums' }),
-    expected: z.object(tokenFields).openapi({
-      description: 'Tokens that engines should have counted: prompts once per choice, and canaries, probes and retries',
-    }),
-    engines: z
-      .object({ requests, ...tokenFields })
-      .nullable()
-      .openapi({ description: 'Counters of engines; null if none was read' }),
-    difference: z
-      .object({ cost: usd, ...tokenFields })
-      .openapi({ description: 'Cost: `ledger` minus `usage`. Tokens: `engines` minus `expected`' }),
-    unexplained: z.object(tokenFields).openapi({ description: 'Part of `difference` that is not explained' }),
-    problem: z.string().nullable().openapi({ description: 'What is wrong; null unless `state` is `unexplained`' }),
-    explanations: z.array(explanationSchema),
-  })
-  .openapi('ReconciledHour');
-
-const differenceSchema = z
-  .object({
-    organization_id: idText('org'),
-    entry_id: idText('le').nullable().openapi({ description: 'Ledger entry; null if there is none' }),
-    request_id: z.string(),
-    hour: hourBound,
-    model: z.string().nullable().openapi({ description: 'Catalog id; null without a usage record' }),
-    ledger: z.object({ requests, cost: usd }),
-    usage: z.object({ requests, cost: usd }),
-  })
-  .openapi('LedgerDifference');
-
-const reconciliationSchema = z
-  .object({
-    object: z.literal('reconciliation'),
-    from: hourBound,
-    to: hourBound,
-    balanced: z.boolean().openapi({ description: 'true if there is no unexplained difference' }),
-    unexplained: z.int().openapi({ description: 'Number of entries in `data` with the state `unexplained`' }),
-    data: z.array(hourSchema),
-    ledger_differences: z
-      .array(differenceSchema)
-      .openapi({ description: 'Ledger entries that differ from their usage records, at most 1,000' }),
-  })
-  .openapi('Reconciliation');
 
 export interface ReconcileRoutesParts {
   readonly guards: Guards;
@@ -151,7 +74,7 @@ const tokensOf = ({ promptTokens, completionTokens }: Tokens) => ({
   completion_tokens: completionTokens,
 });
 
-function toHour(hour: ReconciledHour): z.infer<typeof hourSchema> {
+function toHour(hour: ReconciledHour): ReconciledHourAnswer {
   const { usage, sums, counted, difference } = hour;
   return {
     hour: hour.hourMs / 1000,
@@ -179,7 +102,7 @@ function toExplanation({ kind, count, promptTokens, completionTokens, detail }: 
   return { kind, count, prompt_tokens: promptTokens, completion_tokens: completionTokens, detail };
 }
 
-function toDifference(one: LedgerDifference): z.infer<typeof differenceSchema> {
+function toDifference(one: LedgerDifference): LedgerDifferenceAnswer {
   return {
     organization_id: formatId('org', one.organizationId),
     entry_id: one.entryId === null ? null : formatId('le', one.entryId),

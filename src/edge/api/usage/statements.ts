@@ -10,12 +10,11 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   organizationQuery,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import { type StatementAnswer, statementKeySchema, statementSchema } from '#edge/contract/statements.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import { csvText } from './usage-export.ts';
 
@@ -26,72 +25,6 @@ export interface StatementRoutesParts {
   readonly signer: Signer | null;
   readonly clock: Clock;
 }
-
-const decimal = z.string().openapi({ example: '9.99958', description: 'USD, exact decimal' });
-
-const statementSchema = z
-  .object({
-    object: z.literal('wallet.statement'),
-    organization_id: idText('org'),
-    month: z.string().openapi({ example: '2026-10', description: 'Month in UTC' }),
-    status: z.enum(['final', 'open']).openapi({
-      description:
-        '`open` until one day after the month. A later spooled request is still added to `usage`; ' +
-        'balances and charges no longer change',
-    }),
-    currency: z.literal('USD'),
-    opening_balance: decimal.openapi({ description: 'USD at the start of the month, exact decimal' }),
-    credits: decimal.openapi({ description: 'USD credited in this month, exact decimal' }),
-    adjustments: decimal.openapi({ description: 'Sum of adjustments in USD, exact decimal; may be negative' }),
-    charges: decimal.openapi({ description: 'USD charged for requests in this month, exact decimal' }),
-    closing_balance: decimal.openapi({ description: 'USD at the end of the month, exact decimal' }),
-    written_off: decimal
-      .nullable()
-      .openapi({ description: 'Write-offs in USD, exact decimal; null if requests of the month are no longer kept' }),
-    requests: z.int().openapi({ description: 'Number of requests admitted in this month' }),
-    bookings: z
-      .array(
-        z.object({
-          id: idText('le'),
-          type: z.enum(['credit', 'adjustment']),
-          amount: decimal,
-          reference: z.string().nullable(),
-          note: z.string().nullable(),
-          created_at: unixSeconds,
-        }),
-      )
-      .openapi({ description: 'Credits and adjustments of this month' }),
-    usage: z
-      .array(
-        z.object({
-          day: z.string().openapi({ example: '2026-10-03', description: 'UTC day' }),
-          key_id: idText('key'),
-          model: z.string(),
-          requests: z.int().openapi({ description: 'Number of requests' }),
-          input_tokens: z.int(),
-          output_tokens: z.int(),
-          cost: decimal,
-        }),
-      )
-      .openapi({
-        description:
-          'Usage by UTC day of admission, key and model. A request that ends in the next month is charged there',
-      }),
-    ledger: z
-      .object({
-        entries: z.int().openapi({ description: 'Number of entries' }),
-        head: z.string().nullable().openapi({ description: 'Hash of the last entry in hex; null without entries' }),
-      })
-      .openapi({ description: 'Ledger at the end of the month, for `headgate verify-books --expect`' }),
-    signing_key: z.string().nullable().openapi({ description: '`kid` of the signing key; null if unsigned' }),
-  })
-  .openapi('WalletStatement');
-
-type StatementBody = z.infer<typeof statementSchema>;
-
-const keySchema = z
-  .object({ kty: z.string(), crv: z.string(), x: z.string(), kid: z.string(), alg: z.string(), use: z.string() })
-  .openapi('StatementKey', { description: 'Public key as a JWK (RFC 8037)' });
 
 const signatureHeader = 'x-headgate-signature';
 
@@ -119,7 +52,7 @@ const statementRoute = (guards: Guards) =>
 const keyRoute = createRoute({
   method: 'get',
   path: '/v1/statement-key',
-  responses: { 200: jsonAnswer(keySchema, 'The key') },
+  responses: { 200: jsonAnswer(statementKeySchema, 'The key') },
 });
 
 /** Milliseconds until a month's statement is final: requests of the month end later, and spooled records arrive. */
@@ -143,9 +76,9 @@ function readMonth(text: string, nowMs: number): Month {
 }
 
 /** Fields of an answer that are not from the ledger. */
-type Told = Pick<StatementBody, 'organization_id' | 'month' | 'status' | 'signing_key'>;
+type Told = Pick<StatementAnswer, 'organization_id' | 'month' | 'status' | 'signing_key'>;
 
-function toBody({ ledger, ...statement }: Statement, told: Told): StatementBody {
+function toBody({ ledger, ...statement }: Statement, told: Told): StatementAnswer {
   return {
     object: 'wallet.statement',
     organization_id: told.organization_id,
@@ -184,7 +117,7 @@ function toBody({ ledger, ...statement }: Statement, told: Told): StatementBody 
 const heading = ['line', 'date', 'id', 'model', 'requests', 'input_tokens', 'output_tokens', 'amount', 'reference'];
 
 /** Returns the statement as CSV: sums first, in the order in which they add up to the closing balance. */
-function toCsv(body: StatementBody): string {
+function toCsv(body: StatementAnswer): string {
   const sum = (line: string, amount: string | null) => ({ line, date: body.month, id: body.organization_id, amount });
   const lines = [
     { ...sum('status', null), reference: body.status },
@@ -237,6 +170,6 @@ export function registerStatementRoutes(app: ApiApp, { guards, history, signer, 
 
   app.openapi(keyRoute, (context) => {
     if (signer === null) throw new AppError('not_found', { message: 'This gateway does not sign statements.' });
-    return context.json(keySchema.parse(signer.publicKey), 200);
+    return context.json(statementKeySchema.parse(signer.publicKey), 200);
   });
 }

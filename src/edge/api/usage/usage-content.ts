@@ -3,6 +3,7 @@ import { AppError } from '#base/errors.ts';
 import { isUuid } from '#base/id.ts';
 import type { Content, ContentRef, Contents } from '#core/stored-requests/stored-requests.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, organizationQuery } from '#edge/api/shared/shared.ts';
+import { deletedUsageContentSchema, type UsageContentAnswer, usageContentSchema } from '#edge/contract/requests.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { keysSeen, type OwnKeys } from './usage-summary.ts';
 
@@ -11,23 +12,6 @@ export interface UsageContentParts {
   readonly contents: Contents;
   readonly keys: OwnKeys;
 }
-
-const body = z.unknown().openapi({
-  description: 'JSON as it was sent; a string for a stream or a truncated body; null if empty',
-});
-
-const contentSchema = z
-  .object({
-    object: z.literal('usage.content'),
-    request: body,
-    response: body,
-    truncated: z.boolean().openapi({ description: 'true if a body was longer than the stored part' }),
-  })
-  .openapi('UsageContent');
-
-const deletedSchema = z
-  .object({ id: z.string(), object: z.literal('usage.content'), deleted: z.literal(true) })
-  .openapi('DeletedUsageContent');
 
 const shared = (guards: Guards) => ({
   path: '/v1/usage/requests/{id}/content' as const,
@@ -43,14 +27,14 @@ const readRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'get',
-    responses: { 200: jsonAnswer(contentSchema, 'Stored request and response') },
+    responses: { 200: jsonAnswer(usageContentSchema, 'Stored request and response') },
   });
 
 const deleteRoute = (guards: Guards) =>
   createRoute({
     ...shared(guards),
     method: 'delete',
-    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
+    responses: { 200: jsonAnswer(deletedUsageContentSchema, 'Confirmation') },
   });
 
 const nothingKept = (): AppError =>
@@ -73,7 +57,7 @@ function shown(text: string, isTruncated: boolean): unknown {
   }
 }
 
-function toBody({ request, response, requestTruncated, responseTruncated }: Content): z.infer<typeof contentSchema> {
+function toBody({ request, response, requestTruncated, responseTruncated }: Content): UsageContentAnswer {
   return {
     object: 'usage.content',
     request: shown(request, requestTruncated),

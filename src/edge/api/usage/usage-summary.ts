@@ -15,11 +15,11 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   organizationQuery,
   timeBound,
 } from '#edge/api/shared/shared.ts';
+import { type SumsAnswer, usageSummarySchema } from '#edge/contract/usage.ts';
 import { type HttpContext, ValidationError } from '#edge/http/http.ts';
 
 /** Most groups of a summary: enough for 50 keys on each day of a year. */
@@ -27,50 +27,6 @@ const groupsMax = 20_000;
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const hourlyDaysMax = 400;
-
-const tokens = z.int().min(0).openapi({ description: 'Number of tokens' });
-
-const sumFields = {
-  num_model_requests: z.int().openapi({ description: 'Number of admitted requests with any outcome' }),
-  outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }).openapi({
-    description: 'Numbers of admitted requests by outcome. `aborted`: the client left. `ended`: by the gateway',
-  }),
-  refusals: z.record(z.string(), z.int()).openapi({ description: 'Numbers of rejected requests by error code' }),
-  input_tokens: tokens,
-  input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens` that engines had cached' }),
-  output_tokens: tokens,
-  output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens` that was reasoning' }),
-  cost: z.string().openapi({ example: '12.5', description: 'USD charged, exact decimal' }),
-};
-
-const sumsSchema = z.object(sumFields).openapi('UsageSums');
-
-const groupSchema = z
-  .object({
-    key_id: idText('key').optional(),
-    model: z
-      .string()
-      .nullable()
-      .optional()
-      .openapi({ description: 'Null for requests rejected before the model was known' }),
-    project_id: idText('proj').optional(),
-    day: z.string().optional().openapi({ example: '2026-11-21', description: 'UTC day' }),
-    hour: z.int().optional().openapi({ description: 'Start of the hour in Unix seconds' }),
-    ...sumFields,
-  })
-  .openapi('UsageSummaryGroup');
-
-const bound = z.number().openapi({ description: 'Seconds since the Unix epoch', example: 1_790_000_000 });
-
-const summarySchema = z
-  .object({
-    object: z.literal('usage.summary'),
-    from: bound,
-    to: bound,
-    data: z.array(groupSchema),
-    totals: sumsSchema,
-  })
-  .openapi('UsageSummary');
 
 const groupBy = z
   .string()
@@ -140,7 +96,7 @@ const summaryRoute = (guards: Guards) =>
         ...organizationQuery,
       }),
     },
-    responses: { 200: jsonAnswer(summarySchema, 'The sums') },
+    responses: { 200: jsonAnswer(usageSummarySchema, 'The sums') },
   });
 
 export type OwnKeys = Pick<Keys, 'idsOf'>;
@@ -228,7 +184,7 @@ function toGroup(group: SummaryGroup) {
   };
 }
 
-function toSums(sums: UsageSums): z.infer<typeof sumsSchema> {
+function toSums(sums: UsageSums): SumsAnswer {
   const { completed, aborted, ended, failed } = sums;
   return {
     num_model_requests: sums.requests,

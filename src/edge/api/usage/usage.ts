@@ -11,15 +11,12 @@ import {
   type RecordPage,
   timelineOf,
   type UsageRecord,
-  usageSources,
 } from '#core/metering/metering.ts';
 import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
-  listOf,
   listQuery,
   longText,
   organizationQuery,
@@ -27,8 +24,14 @@ import {
   timeBound,
   toListPage,
   toUnixSeconds,
-  unixSeconds,
 } from '#edge/api/shared/shared.ts';
+import {
+  outcomes,
+  type UsageRequestAnswer,
+  type UsageRequestDetailAnswer,
+  usageRequestDetailSchema,
+  usageRequestListSchema,
+} from '#edge/contract/requests.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
 import { keysSeen, type OwnKeys, registerUsageSummaryRoute } from './usage-summary.ts';
@@ -56,120 +59,6 @@ export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void 
   registerUsageSummaryRoute(app, parts);
 }
 
-const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
-const tokens = z.int().min(0).openapi({ description: 'Number of tokens' });
-
-const requestSchema = z
-  .object({
-    id: z.string().openapi({ description: '`x-request-id` of the response' }),
-    object: z.literal('usage.request'),
-    created_at: unixSeconds,
-    key_id: idText('key'),
-    project_id: idText('proj'),
-    model: z.string().openapi({ description: 'Model that answered; its price applies' }),
-    fallback_for: z.string().nullable().openapi({
-      description: 'Requested model if `model` answered as a fallback; else null',
-    }),
-    endpoint: z.string().openapi({ example: '/v1/chat/completions', description: 'Path of the request' }),
-    stream: z.boolean().openapi({ description: 'true if the response was streamed' }),
-    service_tier: z.enum(['default', 'flex']).openapi({ description: 'Service tier whose price applies' }),
-    status: z.int().openapi({ description: 'HTTP status of the response' }),
-    outcome: z.enum(outcomes).openapi({
-      description:
-        '`aborted`: the client disconnected. `ended`: the gateway ended the request, see `reason`. `failed`: the ' +
-        'engine failed',
-    }),
-    reason: z
-      .string()
-      .nullable()
-      .openapi({
-        description:
-          'Error code that ended the request; null if none did. For completed requests: `repeated_idempotency_key` ' +
-          'if another request with the same Idempotency-Key was charged, `no_finish_reason` if the engine sent none',
-      }),
-    cache_hit: z.boolean().openapi({ description: 'true if the response cache answered; nothing was charged' }),
-    input_tokens: tokens,
-    input_cached_tokens: tokens.openapi({ description: 'Part of `input_tokens` that the engine had cached' }),
-    output_tokens: tokens,
-    output_reasoning_tokens: tokens.openapi({ description: 'Part of `output_tokens` that was reasoning' }),
-    usage_source: z.enum(usageSources).openapi({
-      description:
-        'Origin of the token counts. `engine`: final count of the engine. `last_seen`: an earlier or partial one. ' +
-        '`counted`: estimated from the text. `none`: nothing was counted',
-    }),
-    cost: z.string().openapi({ example: '0.00042', description: 'USD charged, exact decimal' }),
-    written_off: z.string().openapi({
-      description: 'USD not charged, exact decimal: beyond the hold or the balance, or charged with another request',
-    }),
-    currency: z.string().openapi({ example: 'USD' }),
-    timings_ms: z
-      .object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() })
-      .openapi({ description: 'Milliseconds; `first_byte` is null if the engine sent none' }),
-    client_request_id: z
-      .string()
-      .nullable()
-      .openapi({ description: '`X-Client-Request-Id` of the request; null if it had none' }),
-  })
-  .openapi('UsageRequest');
-
-const ms = z.int().min(0);
-const leftOf = (what: string) =>
-  z
-    .int()
-    .min(0)
-    .nullable()
-    .openapi({ description: `${what}; null if there is no such limit` });
-
-const timelineSchema = z
-  .object({
-    admitted: ms.openapi({
-      description: 'Reading and checking the request, or waiting for the response of an identical one',
-    }),
-    queued: ms.openapi({ description: 'Waiting for capacity of a running engine' }),
-    engine_cold_start: ms.openapi({ description: 'Waiting for an engine to start' }),
-    first_byte: ms.nullable().openapi({ description: 'Until the first byte of the engine; null if none came' }),
-    last_byte: ms.openapi({ description: 'From the first to the last byte of the engine' }),
-    committed: ms.openapi({ description: 'Recording the usage, before the last bytes of the response were sent' }),
-  })
-  .openapi('UsageTimeline', {
-    description: 'Consecutive phases in milliseconds; their sum is the time that the client waited',
-  });
-
-const detailSchema = requestSchema
-  .extend({
-    timeline: timelineSchema.nullable().openapi({ description: 'Null for requests older than this feature' }),
-    limits_remaining: z
-      .object({
-        requests_per_minute: leftOf('Requests left in this minute'),
-        tokens_per_minute: leftOf('Tokens left in this minute'),
-        monthly_token_limit: leftOf('Tokens left in this month'),
-        max_concurrency: leftOf('Further concurrent requests allowed'),
-      })
-      .nullable()
-      .openapi({ description: 'Limits of the key at admission; a rejected request names the limit in its error' }),
-    price_version: z.string().openapi({ description: 'Version of the price that was charged' }),
-    price: z
-      .object({
-        input_per_million: z.string(),
-        cached_input_per_million: z.string(),
-        output_per_million: z.string(),
-      })
-      .nullable()
-      .openapi({
-        description: 'USD per million tokens, exact decimals; tokens times price is `cost` plus `written_off`',
-      }),
-    replica: z
-      .object({
-        id: z.string(),
-        age_seconds: z.int().nullable().openapi({ description: 'Seconds since the replica became ready' }),
-      })
-      .nullable()
-      .openapi({ description: 'Engine process or container that answered; null if no engine was called' }),
-  })
-  .openapi('UsageRequestDetail');
-
-type UsageRequest = z.infer<typeof requestSchema>;
-
 function priceOf(price: PriceVersion | null) {
   if (price === null) return null;
   const shown = (value: bigint): string => formatDecimal(value, MICRO_DIGITS);
@@ -180,7 +69,7 @@ function priceOf(price: PriceVersion | null) {
   };
 }
 
-function toDetail({ record, facts }: DetailedRecord, price: PriceVersion | null): z.infer<typeof detailSchema> {
+function toDetail({ record, facts }: DetailedRecord, price: PriceVersion | null): UsageRequestDetailAnswer {
   const own = { ...toBody(record), price_version: record.priceVersionId, price: priceOf(price) };
   if (facts === null) return { ...own, timeline: null, limits_remaining: null, replica: null };
   const { remaining, replica } = facts;
@@ -205,7 +94,7 @@ function toDetail({ record, facts }: DetailedRecord, price: PriceVersion | null)
   };
 }
 
-function toBody(record: UsageRecord): UsageRequest {
+function toBody(record: UsageRecord): UsageRequestAnswer {
   return {
     id: record.id,
     object: 'usage.request',
@@ -263,15 +152,15 @@ const csvHeading = [
 ];
 
 /** Converts a request to a line of CSV. */
-function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequest) {
+function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequestAnswer) {
   return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
 }
 
-async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequest[]> {
+async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequestAnswer[]> {
   for await (const records of history.readAllRecords(filter)) yield records.map(toBody);
 }
 
-async function* noPages(): AsyncGenerator<UsageRequest[]> {}
+async function* noPages(): AsyncGenerator<UsageRequestAnswer[]> {}
 
 /** Returns the schema of a query parameter for an id, which is parsed to its UUID. */
 function idFilter(prefix: IdPrefix, what: string) {
@@ -312,7 +201,7 @@ const listRoute = (guards: Guards) =>
     responses: {
       200: {
         description: 'One page, or the whole export',
-        content: { ...jsonAnswer(listOf(requestSchema, 'UsageRequestList'), '').content, ...exportContent },
+        content: { ...jsonAnswer(usageRequestListSchema, '').content, ...exportContent },
       },
     },
   });
@@ -326,7 +215,7 @@ const readRoute = (guards: Guards) =>
     security: bearerSecurity,
     middleware: guards.may('usage.read', 'own'),
     request: { params: requestParams, query: z.strictObject(organizationQuery) },
-    responses: { 200: jsonAnswer(detailSchema, 'The request') },
+    responses: { 200: jsonAnswer(usageRequestDetailSchema, 'The request') },
   });
 
 const noRecords: RecordPage = { records: [], more: false };

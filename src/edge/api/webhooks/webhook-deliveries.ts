@@ -5,9 +5,7 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
-  listOf,
   listQuery,
   notFound,
   organizationQuery,
@@ -15,8 +13,10 @@ import {
   requireId,
   toListPage,
 } from '#edge/api/shared/shared.ts';
+import { idText } from '#edge/contract/fields.ts';
+import { deliveryListSchema, deliverySchema } from '#edge/contract/webhooks.ts';
 import type { HttpContext } from '#edge/http/http.ts';
-import { deliverySchema, toDelivery } from './webhook-schemas.ts';
+import { toDelivery } from './webhook-schemas.ts';
 
 /** Deliveries of a webhook with their results. */
 
@@ -41,7 +41,7 @@ export function registerWebhookDeliveryRoutes(app: ApiApp, { guards, alerts }: W
     path: `${one}/deliveries`,
     ...shared,
     request: { params, query: z.strictObject({ ...listQuery, ...organizationQuery }) },
-    responses: { 200: jsonAnswer(listOf(deliverySchema, 'WebhookDeliveryList'), 'Deliveries') },
+    responses: { 200: jsonAnswer(deliveryListSchema, 'Deliveries') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');

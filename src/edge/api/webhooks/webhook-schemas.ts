@@ -1,15 +1,8 @@
 import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { alertTypes, chosenTypes, type Delivery, type Endpoint } from '#core/alerts/alerts.ts';
-import {
-  idText,
-  longText,
-  textOrNull,
-  toUnixSeconds,
-  toUnixSecondsOrNull,
-  unixSeconds,
-  unixSecondsOrNull,
-} from '#edge/api/shared/shared.ts';
+import { chosenTypes, type Delivery, type Endpoint } from '#core/alerts/alerts.ts';
+import { longText, toUnixSeconds, toUnixSecondsOrNull } from '#edge/api/shared/shared.ts';
+import type { DeliveryAnswer, WebhookAnswer } from '#edge/contract/webhooks.ts';
 
 /** Schemas of webhooks and their deliveries. */
 
@@ -73,69 +66,7 @@ export const patchSchema = z
   })
   .openapi('PatchWebhook');
 
-const fields = {
-  id: idText('wh'),
-  object: z.literal('webhook'),
-  url: z.string(),
-  description: z.string(),
-  events: z
-    .array(z.string())
-    .nullable()
-    .openapi({ type: ['array', 'null'], description: 'Event types; null is all' }),
-  enabled: z.boolean(),
-  disabled_reason: textOrNull(z.enum(['failing', 'gone'])).openapi({
-    description:
-      'Why the gateway disabled the webhook; null if it did not. `failing`: no delivery succeeded for three days. ' +
-      '`gone`: the receiver returned 410',
-  }),
-  failing_since: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if the last delivery succeeded' }),
-  created_at: unixSeconds,
-  secret_rotated_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if it was never rotated' }),
-  former_secret_ends_at: unixSecondsOrNull.openapi({
-    description: 'When the former secret stops signing, in Unix seconds; null if none signs',
-  }),
-};
-
-export const webhookSchema = z.object(fields).openapi('Webhook');
-
-export const webhookWithSecretSchema = z
-  .object({
-    ...fields,
-    secret: z.string().openapi({ description: 'Signing secret, shown only once', example: 'whsec_…' }),
-  })
-  .openapi('WebhookWithSecret');
-
-export const deletedSchema = z
-  .object({ id: idText('wh'), object: z.literal('webhook'), deleted: z.literal(true) })
-  .openapi('WebhookDeleted');
-
-export const deliverySchema = z
-  .object({
-    id: idText('dlv'),
-    object: z.literal('webhook.delivery'),
-    event_id: idText('evt').openapi({ description: '`webhook-id` of every attempt' }),
-    type: z.string().openapi({ example: alertTypes[0], description: 'Event type' }),
-    data: z.record(z.string(), z.unknown()).openapi({ description: 'Data of the event' }),
-    status: z
-      .enum(['pending', 'delivered', 'failed'])
-      .openapi({ description: '`failed`: there is no further attempt' }),
-    attempts: z.int().openapi({ description: 'Number of attempts so far' }),
-    last_status: z
-      .int()
-      .nullable()
-      .openapi({ description: 'HTTP status of the last attempt; null if there was no response', example: 200 }),
-    last_error: textOrNull(z.string()).openapi({
-      description:
-        'Why the last attempt failed: `status`, `redirect`, `timeout`, `unreachable`, `unknown_host`, `not_public`, ' +
-        '`address`, `secret` or `disabled`; null after a success',
-    }),
-    last_attempt_at: unixSecondsOrNull,
-    next_attempt_at: unixSecondsOrNull.openapi({ description: 'Unix seconds; null if there is no further attempt' }),
-    created_at: unixSeconds,
-  })
-  .openapi('WebhookDelivery');
-
-export function toWebhook(endpoint: Endpoint): z.infer<typeof webhookSchema> {
+export function toWebhook(endpoint: Endpoint): WebhookAnswer {
   return {
     id: formatId('wh', endpoint.id),
     object: 'webhook',
@@ -151,7 +82,7 @@ export function toWebhook(endpoint: Endpoint): z.infer<typeof webhookSchema> {
   };
 }
 
-export function toDelivery(delivery: Delivery): z.infer<typeof deliverySchema> {
+export function toDelivery(delivery: Delivery): DeliveryAnswer {
   return {
     id: formatId('dlv', delivery.id),
     object: 'webhook.delivery',

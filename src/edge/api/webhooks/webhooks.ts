@@ -5,10 +5,8 @@ import {
   type ApiApp,
   bearerSecurity,
   type Guards,
-  idText,
   jsonAnswer,
   jsonRequest,
-  listOf,
   listQuery,
   notFound,
   onceHeaders,
@@ -17,16 +15,15 @@ import {
   requireId,
   toListPage,
 } from '#edge/api/shared/shared.ts';
-import { authorOf } from '#edge/http/http.ts';
+import { idText } from '#edge/contract/fields.ts';
 import {
-  createSchema,
-  deletedSchema,
-  patchSchema,
-  rotateSchema,
-  toWebhook,
+  createdWebhookSchema,
+  deletedWebhookSchema,
+  webhookListSchema,
   webhookSchema,
-  webhookWithSecretSchema,
-} from './webhook-schemas.ts';
+} from '#edge/contract/webhooks.ts';
+import { authorOf } from '#edge/http/http.ts';
+import { createSchema, patchSchema, rotateSchema, toWebhook } from './webhook-schemas.ts';
 
 export { registerWebhookDeliveryRoutes } from './webhook-deliveries.ts';
 
@@ -65,7 +62,7 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
     security: bearerSecurity,
     middleware: [guards.may('webhooks')],
     request: { query: z.strictObject({ ...listQuery, ...organizationQuery }) },
-    responses: { 200: jsonAnswer(listOf(webhookSchema, 'WebhookList'), 'Webhooks, without their secrets') },
+    responses: { 200: jsonAnswer(webhookListSchema, 'Webhooks, without their secrets') },
   });
   app.openapi(list, async (context) => {
     const { limit, cursor } = context.req.valid('query');
@@ -81,7 +78,7 @@ function registerCollection(app: ApiApp, { guards, alerts: { endpoints } }: Webh
     security: bearerSecurity,
     middleware: [guards.may('webhooks'), guards.smallJsonBody, guards.once('wh', anotherWebhookSecret)],
     request: { query, headers: onceHeaders, body: jsonRequest(createSchema) },
-    responses: { 201: jsonAnswer(webhookWithSecretSchema, 'The webhook with its signing secret') },
+    responses: { 201: jsonAnswer(createdWebhookSchema, 'The webhook with its signing secret') },
   });
   app.openapi(create, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -128,7 +125,7 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     ...shared,
     middleware: [guards.may('webhooks'), guards.smallJsonBody],
     request: { params, query, body: jsonRequest(rotateSchema) },
-    responses: { 200: jsonAnswer(webhookWithSecretSchema, 'The webhook with its new signing secret') },
+    responses: { 200: jsonAnswer(createdWebhookSchema, 'The webhook with its new signing secret') },
   });
   app.openapi(rotate, async (context) => {
     const organizationId = await guards.organizationOf(context);
@@ -144,7 +141,7 @@ function registerChanges(app: ApiApp, { guards, alerts: { endpoints } }: Webhook
     ...shared,
     middleware: [guards.may('webhooks')],
     request: { params, query },
-    responses: { 200: jsonAnswer(deletedSchema, 'Confirmation') },
+    responses: { 200: jsonAnswer(deletedWebhookSchema, 'Confirmation') },
   });
   app.openapi(remove, async (context) => {
     const organizationId = await guards.organizationOf(context);

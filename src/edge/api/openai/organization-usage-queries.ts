@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { organizationQuery, unixSeconds } from '#edge/api/shared/shared.ts';
+import { organizationQuery } from '#edge/api/shared/shared.ts';
 
 /** Schemas of usage and costs in OpenAI's organization API. */
 
@@ -96,67 +96,3 @@ export const costsQuery = z.strictObject({
   ...users,
   ...listParameter('group_by', grouping, ['project_id', 'user_id', 'api_key_id', 'line_item']),
 });
-
-const named = z.string().nullable().openapi({ description: 'Null unless usage is grouped by this field' });
-const count = z.int().min(0);
-
-const usageFields = {
-  input_tokens: count,
-  num_model_requests: count.openapi({ description: 'Number of requests' }),
-  project_id: named,
-  user_id: named.openapi({
-    description: 'User that the key acts for; null for a service account, and unless usage is grouped by this field',
-  }),
-  api_key_id: named,
-  model: named,
-};
-
-export const completionsResult = z
-  .object({
-    object: z.literal('organization.usage.completions.result'),
-    ...usageFields,
-    output_tokens: count,
-    input_cached_tokens: count.openapi({ description: 'Part of `input_tokens` that was cached' }),
-    batch: z.null(),
-    service_tier: z.null(),
-  })
-  .openapi('OrganizationUsageCompletionsResult');
-
-export const embeddingsResult = z
-  .object({ object: z.literal('organization.usage.embeddings.result'), ...usageFields })
-  .openapi('OrganizationUsageEmbeddingsResult');
-
-export const costsResult = z
-  .object({
-    object: z.literal('organization.costs.result'),
-    amount: z.object({
-      value: z
-        .number()
-        .openapi({ description: 'USD, as the nearest JSON number; `/v1/usage/summary` has the exact amount' }),
-      currency: z.literal('usd'),
-    }),
-    line_item: named.openapi({ description: 'Id of the model; null unless costs are grouped by this field' }),
-    project_id: named,
-    user_id: named,
-    api_key_id: named,
-    quantity: z.null(),
-  })
-  .openapi('OrganizationCostsResult');
-
-/** Returns the schema of pages of buckets; `name` is its name in the OpenAPI document. */
-export function bucketPageOf<T extends z.ZodType>(result: T, name: string) {
-  const bucket = z.object({
-    object: z.literal('bucket'),
-    start_time: unixSeconds.openapi({ description: 'Start in Unix seconds, inclusive' }),
-    end_time: unixSeconds.openapi({ description: 'End in Unix seconds, exclusive' }),
-    results: z.array(result),
-  });
-  return z
-    .object({
-      object: z.literal('page'),
-      data: z.array(bucket),
-      has_more: z.boolean(),
-      next_page: z.string().nullable().openapi({ description: '`page` of the next page; null on the last page' }),
-    })
-    .openapi(name);
-}

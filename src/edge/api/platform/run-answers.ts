@@ -1,0 +1,55 @@
+import { formatId } from '#base/id.ts';
+import type { ShownAddress } from '#core/web-addresses/web-addresses.ts';
+import type { LoggedLine, Run } from '#core/runs/runs.ts';
+import type { RunAnswer, RunLogLineAnswer } from '#edge/contract/runs.ts';
+
+/** Schemas of runs in the API. */
+
+const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+
+/** @param problem why the run has no web address, unless the run has its own `webProblem` */
+export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | null = null): RunAnswer {
+  const key = run.createdByKey === null ? null : formatId('key', run.createdByKey);
+  const user = run.createdByUser === null ? null : formatId('user', run.createdByUser);
+  return {
+    id: formatId('run', run.id),
+    cluster_id: formatId('cluster', run.clusterId),
+    organization_id: formatId('org', run.organizationId),
+    stack: run.stackName,
+    stack_id: formatId('stack', run.stackId),
+    node: run.node === '' ? null : run.node,
+    operation: run.operation,
+    status: run.status,
+    phase: phaseOf(run.phase),
+    failure_code: run.failureCode,
+    failure_message: run.failureMessage,
+    overtaken: run.isOvertaken,
+    retry_of: run.retryOf === null ? null : formatId('run', run.retryOf),
+    created_by: key ?? user,
+    created_at: new Date(run.createdAtMs).toISOString(),
+    started_at: iso(run.startedAtMs),
+    ended_at: iso(run.endedAtMs),
+    changes: run.changes,
+    outputs: run.outputs === null ? null : { ...run.outputs },
+    access: run.access,
+    url: address === undefined ? null : `https://${address.host}${address.path}`,
+    url_status: address?.status ?? null,
+    url_problem: run.webProblem ?? problem,
+    log_lines: run.logLines,
+  };
+}
+
+/**
+ * Returns the phase as the API shows it: every attempt of `init` is one phase, and steps after an apply belong to
+ * `apply`.
+ */
+function phaseOf(phase: string | null): 'init' | 'plan' | 'apply' | null {
+  if (phase === null) return null;
+  if (phase.startsWith('init')) return 'init';
+  return phase === 'plan' ? 'plan' : 'apply';
+}
+
+export function toLineAnswer(line: LoggedLine): RunLogLineAnswer {
+  const { seq, atMs, phase, level, type, message } = line;
+  return { seq, at: new Date(atMs).toISOString(), phase: phaseOf(phase) ?? phase, level, type, message };
+}

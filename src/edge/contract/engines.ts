@@ -1,0 +1,223 @@
+import { z } from 'zod';
+import { unixSeconds, unixSecondsOrNull } from './fields.ts';
+import { wholeListOf } from './lists.ts';
+
+/** Answers of `/v1/admin/engines` and `/v1/admin/hosts`. */
+
+const milliseconds = z.int().meta({ description: 'Milliseconds' });
+const bytesOrNull = z.int().nullable();
+
+const replicaSchema = z
+  .object({
+    id: z.string(),
+    state: z.enum(['creating', 'starting', 'checking', 'ready', 'draining', 'stopping', 'asleep', 'waking']).meta({
+      description:
+        '`starting`: the model loads. `checking`: the canary runs. `draining`: running requests finish, and no new ' +
+        'ones start. `asleep`: the GPU memory is released',
+    }),
+    since: unixSeconds.meta({ description: 'Start of this state in Unix seconds' }),
+    host: z.string().meta({ description: 'Name of the host' }),
+    gpus: z.array(z.string()).meta({ description: 'Ids of the GPUs of the replica' }),
+    progress: z.string().nullable().meta({
+      example: 'pulling vllm/vllm-openai:v0.29.0 43 %',
+      description: 'Progress of the start; null if there is none to report',
+    }),
+    running: z.int().meta({ description: 'Number of running requests of this gateway' }),
+    healthy: z
+      .boolean()
+      .nullable()
+      .meta({ description: 'Result of the last probe by this gateway; null before the first one' }),
+  })
+  .meta({ id: 'EngineReplica' });
+
+/** An engine with its replicas. */
+export const engineSchema = z
+  .object({
+    id: z.string(),
+    object: z.literal('engine'),
+    name: z.string(),
+    driver: z
+      .enum(['process', 'docker', 'swarm', 'external'])
+      .meta({ description: '`external`: Headgate does not start or stop the engine' }),
+    file: z.string().meta({ example: 'engines/llama.yaml', description: 'Path of the engine file' }),
+    adapters: z.array(z.string()).meta({ description: 'Ids of LoRA adapters on the same replicas' }),
+    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).meta({
+      description:
+        '`retrying`: the last start failed and the gateway tries again. `failed`: it no longer tries. `held`: ' +
+        'stopped by a command',
+    }),
+    since: unixSecondsOrNull.meta({ description: 'Start of this state in Unix seconds; null if disabled' }),
+    held: z.boolean().meta({ description: 'Stopped by a command until start, restart or reset' }),
+    last_failure: z
+      .object({
+        message: z.string(),
+        detail: z.string().nullable().meta({ description: 'Details, such as lines of the engine log' }),
+        retry_at: unixSecondsOrNull.meta({
+          description: 'Next automatic start in Unix seconds; null if only a request or a command starts the engine',
+        }),
+        failures: z.int().meta({ description: 'Consecutive failures; after five the gateway stops trying' }),
+      })
+      .nullable()
+      .meta({
+        description: 'Why the engine does not run; null if it runs, or was only stopped because it was idle',
+      }),
+    rollout: z
+      .object({ state: z.enum(['checking', 'refused']), message: z.string() })
+      .nullable()
+      .meta({
+        description:
+          'Rollout of a changed engine file: its new replica is being checked, or was rejected (`refused`); null if ' +
+          'none',
+      }),
+    replicas: z.array(replicaSchema),
+    replicas_min: z.int().meta({ description: 'Minimum number of replicas' }),
+    replicas_max: z.int().meta({ description: 'Maximum number of replicas' }),
+    pinned: z.boolean().meta({ description: 'true: never stopped to make room for another model' }),
+    hosts: z.array(z.string()).meta({ description: 'Hosts of the replicas' }),
+    gpus: z.array(z.string()).meta({ description: 'Ids of the GPUs of the replicas' }),
+    gpus_needed: z
+      .object({
+        count: z.int().meta({ description: 'Number of GPUs' }),
+        memory_bytes: bytesOrNull.meta({ description: 'Minimum memory of each GPU in bytes; null accepts any' }),
+        profile: z
+          .string()
+          .nullable()
+          .meta({ description: 'Part of the product name, such as `H100`; null accepts any' }),
+      })
+      .nullable()
+      .meta({ description: 'GPUs per replica; null is none' }),
+    memory_needed_bytes: bytesOrNull.meta({
+      description: 'Host memory per replica in bytes; null if the file does not set it',
+    }),
+    group: z
+      .object({
+        name: z.string(),
+        swap: z.boolean().meta({ description: 'true: only one engine of the group runs at a time' }),
+        exclusive: z.boolean().meta({ description: 'true: a start stops the engines outside the group' }),
+        persistent: z.boolean().meta({ description: 'true: engines outside the group do not stop this engine' }),
+      })
+      .nullable()
+      .meta({ description: 'Group of engines that must not run together; null if there is none' }),
+    queue: z
+      .object({ running: z.int(), waiting: z.int() })
+      .meta({ description: 'Numbers of requests of this gateway' }),
+    start_times_ms: z.array(milliseconds).meta({
+      description:
+        'Recent start times in milliseconds, newest last: from the start request to the first request served',
+    }),
+  })
+  .meta({ id: 'Engine' });
+
+export type EngineAnswer = z.infer<typeof engineSchema>;
+
+/** A host with everything that runs there. */
+export const hostSchema = z
+  .object({
+    name: z.string(),
+    object: z.literal('host'),
+    reachable: z.boolean(),
+    trouble: z.string().nullable().meta({ description: 'Why the host is unreachable, or what is unknown about it' }),
+    pools: z.array(z.string()).meta({ description: 'Pools of hosts that engine files can name' }),
+    gpus: z.array(
+      z.object({
+        id: z.string(),
+        memory_bytes: bytesOrNull.meta({ description: 'Memory of the GPU in bytes; null if unknown' }),
+        profile: z.string().nullable().meta({ description: 'Product name; null if unknown' }),
+        used_by: z
+          .object({ engine: z.string().nullable(), replica: z.string().nullable(), stranger: z.string().nullable() })
+          .nullable()
+          .meta({ description: 'Replica, or name of an entry in `strangers`; null if the GPU is free' }),
+      }),
+    ),
+    memory_bytes: bytesOrNull.meta({ description: 'Memory for all processes in bytes; null if the host runs none' }),
+    replicas: z.array(
+      z.object({
+        engine: z.string(),
+        replica: z.string(),
+        state: z.string(),
+        memory_bytes: bytesOrNull.meta({ description: 'Reserved host memory in bytes; null if none is set' }),
+      }),
+    ),
+    strangers: z
+      .array(
+        z.object({
+          name: z.string(),
+          engine: z.string().nullable(),
+          gpus: z.array(z.string()),
+          ended_by: z.string().meta({
+            example: 'docker rm --force headgate-old-1',
+            description: 'Command that ends it, for a shell on the host',
+          }),
+        }),
+      )
+      .meta({
+        description:
+          'Orphaned containers and processes, whose engine file was deleted. They keep their GPUs until the file ' +
+          'exists again, or until `ended_by` runs on the host',
+      }),
+  })
+  .meta({ id: 'Host' });
+
+export type HostAnswer = z.infer<typeof hostSchema>;
+
+/** Result of a reload of the engine files. */
+export const engineReloadSchema = z
+  .object({
+    object: z.literal('engines.reload'),
+    added: z.array(z.string()).meta({ description: 'Ids of added engines' }),
+    changed: z.array(z.string()).meta({ description: 'Ids of changed engines' }),
+    removed: z.array(z.string()).meta({ description: 'Ids of removed engines' }),
+  })
+  .meta({ id: 'EnginesReload' });
+
+/** All engines, and the state of their files. */
+export const engineListSchema = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(engineSchema),
+    files: z
+      .object({
+        read_at: unixSeconds.meta({ description: 'When the files in effect were read, in Unix seconds' }),
+        refused: z
+          .object({ at: unixSeconds, problems: z.array(z.string()) })
+          .nullable()
+          .meta({ description: 'Last reload, if it was rejected; null if not' }),
+      })
+      .meta({ description: 'Engine files in effect on this gateway' }),
+    differences: z
+      .array(
+        z.object({
+          kind: z.string().meta({ example: 'engine file', description: 'What differs' }),
+          name: z.string().meta({ example: 'llama-70b' }),
+          seconds: z.int().meta({ description: 'Seconds since this gateway noticed the difference' }),
+          overdue: z.boolean().meta({ description: 'true if it is older than `HEADGATE_ROLLOUT_SECONDS`' }),
+          values: z
+            .array(z.object({ value: z.string().nullable(), gateways: z.array(z.string()) }))
+            .meta({ description: 'Each value with its gateways; null if they have none' }),
+        }),
+      )
+      .meta({
+        description: 'Files and settings that differ between gateways; empty with one gateway',
+      }),
+    pending_prices: z.array(z.string()).meta({
+      description: 'Models whose price is pending because another gateway has another price',
+    }),
+  })
+  .meta({ id: 'EngineList' });
+
+/** A line of the log of an engine. */
+export const engineLogLineSchema = z
+  .object({
+    replica: z.string().nullable().meta({ description: 'Id of the replica; null if unknown' }),
+    line: z.string(),
+  })
+  .meta({ id: 'EngineLogLine' });
+
+/** The last lines of a log. */
+export const engineLogSchema = wholeListOf(engineLogLineSchema, 'EngineLog');
+
+/** All hosts. */
+export const hostListSchema = wholeListOf(hostSchema, 'HostList');
+
+export type EngineListAnswer = z.infer<typeof engineListSchema>;
+export type EngineLogLineAnswer = z.infer<typeof engineLogLineSchema>;

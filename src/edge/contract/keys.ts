@@ -1,0 +1,120 @@
+import { z } from 'zod';
+import { idText, nameText, unixSeconds, unixSecondsOrNull } from './fields.ts';
+import { listOf } from './lists.ts';
+
+/** Answers of `/v1/keys`. */
+
+/** Largest value of PostgreSQL's integer. */
+export const int4Max = 2_147_483_647;
+
+/** Returns the schema of a limit; null is unlimited. */
+export function limitField(max: number, description: string) {
+  return z
+    .int()
+    .min(1, 'must be 1 or more; null is unlimited')
+    .max(max, `must be at most ${max}`)
+    .nullable()
+    .meta({ description: `${description}; null is unlimited` });
+}
+
+/** Limits of a key, and default limits of an organization's new keys. */
+export const limitFields = {
+  requests_per_minute: limitField(int4Max, 'Requests per minute'),
+  max_concurrency: limitField(int4Max, 'Number of concurrent requests'),
+  tokens_per_minute: limitField(Number.MAX_SAFE_INTEGER, 'Tokens per minute, input and output together'),
+  monthly_token_limit: limitField(
+    Number.MAX_SAFE_INTEGER,
+    'Tokens per calendar month in UTC, input and output together',
+  ),
+};
+
+const modelsMax = 200;
+
+/** Models that a key or an organization may use. */
+export const modelList = z
+  .array(nameText(512))
+  .min(1, 'must contain a model; null is all')
+  .max(modelsMax, `must have at most ${modelsMax} models`)
+  .nullable();
+
+const allowedModels = modelList.meta({
+  description: 'Allowed models by id; null is all models of the organization',
+});
+
+/** The setting `confined`, in answers and in bodies. */
+export const confinedField = z
+  .boolean()
+  .nullable()
+  .meta({
+    description:
+      '`true`: the key works only in its own project. `X-Project-ID` of another project returns 403, and a management ' +
+      'key acts as a member. `false`: it works in any project that its user sees. `null`: `X-Project-ID` of another ' +
+      "project returns 403 while the key's project has a hard budget. Always `true` for a key of a service account",
+  });
+
+const scope = z
+  .enum(['inference', 'management'])
+  .meta({ description: '`inference`: calls models. `management`: also administers the organization' });
+const storeRequests = z.boolean().meta({ description: 'Stores the bodies of requests and responses' });
+const cacheResponses = z.boolean().meta({ description: 'Answers identical requests from the response cache' });
+
+const keyFields = {
+  id: idText('key'),
+  object: z.literal('api_key'),
+  name: z.string(),
+  prefix: z.string().meta({ example: 'sk-hg-8a1b2c3d4e5f', description: 'Start of every secret of this key' }),
+  last4: z.string().meta({ example: 'x7Qd', description: 'Last 4 characters of the current secret' }),
+  scope,
+  held: z.boolean().meta({
+    description:
+      'true if the gateway itself uses the key for its user, as in the playground. Such a key has no known secret ' +
+      'and does not count toward the limit of active keys',
+  }),
+  project_id: idText('proj'),
+  user_id: idText('user')
+    .nullable()
+    .meta({ description: 'User that the key acts for; null for a key of a service account' }),
+  service_account_id: idText('svc_acct').nullable().meta({ description: 'Service account that the key acts for' }),
+  status: z.enum(['active', 'revoked', 'expired']),
+  created_at: unixSeconds,
+  expires_at: unixSecondsOrNull.meta({ description: 'Unix seconds; null if the key does not expire' }),
+  last_used_at: unixSecondsOrNull.meta({ description: 'Unix seconds; null if the key was never used' }),
+  revoked_at: unixSecondsOrNull.meta({ description: 'Unix seconds; null if the key is not revoked' }),
+  rotated_at: unixSecondsOrNull.meta({
+    description: 'When the current secret was created, in Unix seconds; null if it is the first one',
+  }),
+  former_secrets_end_at: unixSecondsOrNull.meta({
+    description: 'When the last former secret stops working, in Unix seconds; null if none works',
+  }),
+  ...limitFields,
+  store_requests: storeRequests,
+  cache_responses: cacheResponses,
+  confined: confinedField,
+  models: allowedModels,
+};
+
+/** An API key, without its secret. */
+export const keySchema = z.object(keyFields).meta({ id: 'ApiKey' });
+
+/** An API key with its new secret. */
+export const createdKeySchema = z
+  .object({
+    ...keyFields,
+    secret: z.string().meta({ description: 'Secret, shown only once', example: 'sk-hg-8a1b2c3d4e5f-…' }),
+  })
+  .meta({ id: 'CreatedApiKey' });
+
+/** Result of a report of a leaked secret. */
+export const keyReportSchema = z
+  .object({
+    object: z.literal('key_report'),
+    revoked: z.boolean().meta({ description: 'true if this report ended a working secret' }),
+  })
+  .meta({ id: 'ApiKeyReport' });
+
+/** A page of API keys. */
+export const keyListSchema = listOf(keySchema, 'KeyList');
+
+export type KeyAnswer = z.infer<typeof keySchema>;
+export type CreatedKeyAnswer = z.infer<typeof createdKeySchema>;
+export type LimitsAnswer = Pick<KeyAnswer, keyof typeof limitFields>;

@@ -1,0 +1,154 @@
+import { z } from 'zod';
+import { idText } from './fields.ts';
+import { pageOf } from './lists.ts';
+
+/** Answers of `/v1/runs` and `/v1/runner`. */
+
+const changesSchema = z
+  .object({
+    operation: z
+      .enum(['plan', 'apply', 'destroy'])
+      .meta({ description: '`plan`: the numbers are planned. `apply`, `destroy`: the changes were made' }),
+    add: z.int().meta({ description: 'Number of resources to create, or created' }),
+    change: z.int().meta({ description: 'Number of resources to change, or changed' }),
+    remove: z.int().meta({ description: 'Number of resources to remove, or removed' }),
+  })
+  .meta({ id: 'RunChanges' });
+
+/** A run of a stack. */
+export const runSchema = z
+  .object({
+    id: idText('run'),
+    cluster_id: idText('cluster'),
+    organization_id: idText('org'),
+    stack: z.string().meta({ description: 'Name of the stack' }),
+    stack_id: idText('stack'),
+    node: z.string().nullable().meta({ description: 'Name of the node; null is the whole cluster' }),
+    operation: z.enum(['apply', 'destroy']),
+    status: z
+      .enum([
+        'PENDING',
+        'PLANNING',
+        'APPLYING',
+        'APPLIED',
+        'SUPERSEDED',
+        'DESTROYING',
+        'DESTROYED',
+        'CANCELING',
+        'CANCELED',
+        'FAILED',
+      ])
+      .meta({
+        description:
+          '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `APPLIED`: the resources exist. ' +
+          '`SUPERSEDED`: a later run of the same stack on the cluster is `APPLIED`',
+      }),
+    phase: z
+      .enum(['init', 'plan', 'apply'])
+      .nullable()
+      .meta({ description: 'Phase that runs now, or ran last; null before the start' }),
+    failure_code: z
+      .enum([
+        'INIT_FAILED',
+        'PLAN_FAILED',
+        'APPLY_FAILED',
+        'DESTROY_FAILED',
+        'TIMEOUT',
+        'INTERRUPTED',
+        'STATE_SAVE_FAILED',
+        'STATE_NOT_SAVED',
+        'LIMIT_EXCEEDED',
+        'RUNNER_UNAVAILABLE',
+        'CLUSTER_GONE',
+        'ORGANIZATION_INACTIVE',
+      ])
+      .nullable()
+      .meta({
+        description:
+          'Why the run failed; null if it did not. `ORGANIZATION_INACTIVE`: the organization was suspended or closed ' +
+          'before the start; retry when it is active. `STATE_NOT_SAVED`: the state of an earlier run, named in ' +
+          '`failure_message`, was not saved',
+      }),
+    failure_message: z.string().nullable().meta({ description: 'Why the run failed, in words; null if it did not' }),
+    overtaken: z.boolean().meta({
+      description:
+        'true if the run was lost with its machine and a later run replaced its state: forgetting it deletes only ' +
+        'its own leftovers',
+    }),
+    retry_of: z.string().nullable().meta({ description: 'Id of the run that this run repeats; null if none' }),
+    created_by: z.string().nullable().meta({ description: 'Id of the API key, or of the signed-in user' }),
+    created_at: z.iso.datetime(),
+    started_at: z.iso.datetime().nullable().meta({ description: 'Null while pending' }),
+    ended_at: z.iso.datetime().nullable().meta({ description: 'Null until the run ends' }),
+    changes: changesSchema
+      .nullable()
+      .meta({ id: 'RunChanges', description: 'Planned changes, then the changes made; null before the plan' }),
+    outputs: z
+      .record(z.string(), z.object({ sensitive: z.boolean(), value: z.unknown().optional() }))
+      .nullable()
+      .meta({ description: 'Outputs by name, of which sensitive ones have no value; null if there are none' }),
+    access: z
+      .enum(['public', 'members'])
+      .meta({ description: 'Who may open the web address; the cluster may restrict it further' }),
+    url: z.string().nullable().meta({ description: 'Web address; null if there is none' }),
+    url_status: z.enum(['pending', 'ready', 'unreachable']).nullable().meta({
+      description: '`ready`: the web address responds. `unreachable`: it does not. Null without a web address',
+    }),
+    url_problem: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why the declared web port cannot be used; null if it can' }),
+    log_lines: z.int().meta({ description: 'Number of lines in the log' }),
+  })
+  .meta({ id: 'Run' });
+
+/** A page of runs. */
+export const runPageSchema = pageOf(runSchema, 'RunPage');
+
+/** A line of the log of a run. */
+export const runLogLineSchema = z
+  .object({
+    seq: z.int().meta({ description: 'Line number, counted from 1 without gaps' }),
+    at: z.iso.datetime(),
+    phase: z.string().meta({ description: '`init`, `plan` or `apply`' }),
+    level: z.enum(['info', 'warn', 'error']),
+    type: z.string().meta({ description: '`type` of the Terraform message; `text` for other output' }),
+    message: z.string(),
+  })
+  .meta({ id: 'RunLogLine' });
+
+/** Lines of the log of a run. */
+export const runLogSchema = z
+  .object({
+    data: z.array(runLogLineSchema),
+    next_after: z.int().meta({ description: '`after` for the next request' }),
+    expired: z.boolean().meta({ description: 'true if the lines were deleted, 90 days after the run ended' }),
+    complete: z.boolean().meta({ description: 'true if the run has ended and these are its last lines' }),
+  })
+  .meta({ id: 'RunLog' });
+
+/** A link to the web address of a run. */
+export const openedRunSchema = z
+  .object({
+    url: z.url().meta({ description: 'Link to the web address; for access `members` it works once and sets a cookie' }),
+    expires_at: z.iso.datetime().nullable().meta({ description: 'Null if the link does not expire' }),
+  })
+  .meta({ id: 'OpenedRun' });
+
+/** The state of the Terraform runner: whether stacks can be applied. */
+export const runnerSchema = z
+  .object({
+    available: z.boolean().meta({ description: 'true if stacks can be applied' }),
+    problem: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why stacks cannot be applied, in full for platform administrators; null if they can' }),
+  })
+  .meta({ id: 'Runner' });
+
+export type RunAnswer = z.infer<typeof runSchema>;
+export type RunStatusAnswer = RunAnswer['status'];
+export type RunLogLineAnswer = z.infer<typeof runLogLineSchema>;
+export type RunLogAnswer = z.infer<typeof runLogSchema>;
+export type OpenedRunAnswer = z.infer<typeof openedRunSchema>;
+export type RunnerAnswer = z.infer<typeof runnerSchema>;

@@ -1,0 +1,54 @@
+import { z } from 'zod';
+import { idText } from './fields.ts';
+
+/** Answers of `/v1/usage/summary`. */
+
+const tokens = z.int().min(0).meta({ description: 'Number of tokens' });
+
+const sumFields = {
+  num_model_requests: z.int().meta({ description: 'Number of admitted requests with any outcome' }),
+  outcomes: z.object({ completed: z.int(), aborted: z.int(), ended: z.int(), failed: z.int() }).meta({
+    description: 'Numbers of admitted requests by outcome. `aborted`: the client left. `ended`: by the gateway',
+  }),
+  refusals: z.record(z.string(), z.int()).meta({ description: 'Numbers of rejected requests by error code' }),
+  input_tokens: tokens,
+  input_cached_tokens: tokens.meta({ description: 'Part of `input_tokens` that engines had cached' }),
+  output_tokens: tokens,
+  output_reasoning_tokens: tokens.meta({ description: 'Part of `output_tokens` that was reasoning' }),
+  cost: z.string().meta({ example: '12.5', description: 'USD charged, exact decimal' }),
+};
+
+/** Sums of requests, tokens and cost. */
+export const sumsSchema = z.object(sumFields).meta({ id: 'UsageSums' });
+
+const groupSchema = z
+  .object({
+    key_id: idText('key').optional(),
+    model: z
+      .string()
+      .nullable()
+      .optional()
+      .meta({ description: 'Null for requests rejected before the model was known' }),
+    project_id: idText('proj').optional(),
+    day: z.string().optional().meta({ example: '2026-11-21', description: 'UTC day' }),
+    hour: z.int().optional().meta({ description: 'Start of the hour in Unix seconds' }),
+    ...sumFields,
+  })
+  .meta({ id: 'UsageSummaryGroup' });
+
+const bound = z.number().meta({ description: 'Seconds since the Unix epoch', example: 1_790_000_000 });
+
+/** Sums by group, and in total. */
+export const usageSummarySchema = z
+  .object({
+    object: z.literal('usage.summary'),
+    from: bound,
+    to: bound,
+    data: z.array(groupSchema),
+    totals: sumsSchema,
+  })
+  .meta({ id: 'UsageSummary' });
+
+export type SumsAnswer = z.infer<typeof sumsSchema>;
+export type UsageSummaryAnswer = z.infer<typeof usageSummarySchema>;
+export type UsageGroupAnswer = UsageSummaryAnswer['data'][number];
