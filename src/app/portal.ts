@@ -6,15 +6,10 @@ import type { Log } from '#base/log.ts';
 import { createOidc } from '#base/oidc.ts';
 import { defaultKeyToggles } from '#core/keys/keys.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
 import { type AskApi, createIsSecure, type HeldKeys, type HttpGuards, type OpenApi } from '#edge/http/http.ts';
 import { type Inference, listModels, listPrices } from '#edge/inference/inference.ts';
-import {
-  callbackPath,
-  createPortal,
-  type KeyAnswer,
-  type PortalParts,
-  type ProviderParts,
-} from '#edge/portal/portal.ts';
+import { callbackPath, createPortal, type PortalParts, type ProviderParts } from '#edge/portal/portal.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './lifecycle.ts';

@@ -77,7 +77,6 @@ export {
   type ProjectRef,
   projectSorts,
   type ProjectView,
-  projectVisibilities,
   type ProjectVisibility,
 } from './project.ts';
 

@@ -15,7 +15,7 @@ import { batches, waitsForNothing } from './schema.ts';
 import { type BatchWorker, createWorker } from './worker.ts';
 
 export type { Asking, BatchKey, LineAnswer, LineRequest } from './dependencies.ts';
-export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError, batchStatuses } from './batch.ts';
+export { type Batch, type BatchEndpoint, batchEndpoints, type BatchError } from './batch.ts';
 export type { BatchWorker } from './worker.ts';
 
 /** Batches in a restored copy of a database. */

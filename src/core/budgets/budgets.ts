@@ -8,16 +8,7 @@ import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './r
  * Admission enforces hard budgets, and reads from the book here which of them apply to a request.
  */
 export { type AppliedBudget, type BudgetBook, createBudgetBook, slotOf } from './budget-cache.ts';
-export {
-  type Budget,
-  type BudgetMode,
-  budgetModes,
-  type BudgetPeriod,
-  budgetPeriods,
-  type BudgetScope,
-  periodOf,
-  scopeTypes,
-} from './budget.ts';
+export { type Budget, type BudgetMode, type BudgetPeriod, type BudgetScope, periodOf } from './budget.ts';
 export type { BudgetAlert } from './send-alerts.ts';
 export { createBudgetWatch, type BudgetWatch } from './alert-scan.ts';
 export { type BudgetView, seesBudget } from './rows.ts';

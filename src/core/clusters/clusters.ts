@@ -54,7 +54,6 @@ export type { ClusterList, ClusterPage } from './cluster-reads.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
 export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';
-export { clusterAccess } from './access.ts';
 export { countOtherKeysIdentities } from './access-identity.ts';
 export { parseHostKey, parsePrivateKey, SshKeyError } from './ssh-keys.ts';
 

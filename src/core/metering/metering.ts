@@ -351,6 +351,5 @@ export {
   type Usage,
   type UsageSource,
   usageOf,
-  usageSources,
 } from '#core/metering/meters/meters.ts';
 export { type BooksFinding, type BooksProof, type ProvenLedger, verifyBooks } from '#core/metering/verify/verify.ts';

@@ -10,7 +10,7 @@ import { compare } from './compare.ts';
 import type { Present, RequestsMax } from './known.ts';
 import type { Reconciliation } from './reconciliation.ts';
 
-export { type Explanation, explanationKinds, type ReconciledHour, type Reconciliation } from './reconciliation.ts';
+export { type Explanation, type ReconciledHour, type Reconciliation } from './reconciliation.ts';
 
 /** Compares the ledger, the records of usage, and the engines' counts with each other. */
 export interface Reconciler {

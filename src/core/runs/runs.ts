@@ -40,11 +40,9 @@ export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node
 export {
   countUnfinishedRuns,
   endUnfinishedRuns,
-  failureCodes,
   isFinal,
   markOf,
   runAccess,
-  runOperations,
   runStatuses,
   secretCharsMin,
   stateNotSaved,

@@ -43,10 +43,9 @@ export {
   toCategory,
 } from './names.ts';
 export type { Outbound } from '#base/net/net.ts';
-export { type PushedStack, pushOutcomes, type StackFields } from './push.ts';
+export { type PushedStack, type StackFields } from './push.ts';
 export {
   fits,
-  inputTypes,
   type InputValue,
   packageBytesMax,
   type PackageFile,

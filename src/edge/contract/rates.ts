@@ -71,6 +71,7 @@ export const rateCards = datedSchemas('rate', 'RateCard', rateCardFields);
 /** Rates between two currencies. */
 export const conversionRates = datedSchemas('conv', 'ConversionRate', conversionRateFields);
 
+export type CurrencyAnswer = z.infer<typeof currencySchema>;
 export type BillingCurrencyAnswer = z.infer<typeof billingCurrencySchema>;
 export type RateCardAnswer = z.infer<typeof rateCards.schema>;
 export type ConversionRateAnswer = z.infer<typeof conversionRates.schema>;

@@ -4,6 +4,20 @@ import { pageOf } from './lists.ts';
 
 /** Answers of `/v1/runs` and `/v1/runner`. */
 
+/** Statuses of a run, in the order in which a run takes them. */
+export const runStatuses = [
+  'PENDING',
+  'PLANNING',
+  'APPLYING',
+  'APPLIED',
+  'SUPERSEDED',
+  'DESTROYING',
+  'DESTROYED',
+  'CANCELING',
+  'CANCELED',
+  'FAILED',
+] as const;
+
 const changesSchema = z
   .object({
     operation: z
@@ -25,24 +39,11 @@ export const runSchema = z
     stack_id: idText('stack'),
     node: z.string().nullable().meta({ description: 'Name of the node; null is the whole cluster' }),
     operation: z.enum(['apply', 'destroy']),
-    status: z
-      .enum([
-        'PENDING',
-        'PLANNING',
-        'APPLYING',
-        'APPLIED',
-        'SUPERSEDED',
-        'DESTROYING',
-        'DESTROYED',
-        'CANCELING',
-        'CANCELED',
-        'FAILED',
-      ])
-      .meta({
-        description:
-          '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `APPLIED`: the resources exist. ' +
-          '`SUPERSEDED`: a later run of the same stack on the cluster is `APPLIED`',
-      }),
+    status: z.enum(runStatuses).meta({
+      description:
+        '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `APPLIED`: the resources exist. ' +
+        '`SUPERSEDED`: a later run of the same stack on the cluster is `APPLIED`',
+    }),
     phase: z
       .enum(['init', 'plan', 'apply'])
       .nullable()
@@ -147,7 +148,7 @@ export const runnerSchema = z
   .meta({ id: 'Runner' });
 
 export type RunAnswer = z.infer<typeof runSchema>;
-export type RunStatusAnswer = RunAnswer['status'];
+export type RunStatusAnswer = (typeof runStatuses)[number];
 export type RunLogLineAnswer = z.infer<typeof runLogLineSchema>;
 export type RunLogAnswer = z.infer<typeof runLogSchema>;
 export type OpenedRunAnswer = z.infer<typeof openedRunSchema>;

@@ -5,6 +5,7 @@ import { type Catalog, type Model, type PriceVersion, taskTypes } from '#core/ca
 import type { Fleet } from '#core/fleet/fleet.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import type { Routing } from '#core/routing/routing.ts';
+import type { ModelAnswer, ModelListAnswer, PriceListAnswer } from '#edge/contract/models.ts';
 import { generates, supportedParameters } from '#edge/inference/rules/rules.ts';
 import { mayUse } from './choose-model.ts';
 
@@ -18,18 +19,18 @@ export interface ModelParts {
 
 type Caller = Pick<ApiKey, 'usableModels'>;
 
-function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { usableModels }: Caller) {
+function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { usableModels }: Caller): ModelAnswer {
   const price = catalog.price(model.id);
   // Micro-dollars per million tokens are pico-dollars per token.
   const perToken = (value: bigint): string => formatDecimal(value, PICO_DIGITS);
   return {
     id: model.id,
-    object: 'model' as const,
+    object: 'model',
     created: model.createdAt,
     owned_by: model.ownedBy,
     parent: model.adapter === null ? null : parentOf(catalog, model, usableModels),
     name: model.name,
-    aliases: model.aliases,
+    aliases: [...model.aliases],
     // The list hides models that the key may not use.
     fallbacks: model.fallbacks.filter((name) => {
       const other = catalog.find(name);
@@ -41,7 +42,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { us
     // The answer may use all of the context that the prompt leaves.
     max_output_length: generates(model) ? model.contextLength : null,
     input_modalities: model.taskType === 'vision' ? ['text', 'image'] : ['text'],
-    supported_parameters: supportedParameters(model),
+    supported_parameters: [...supportedParameters(model)],
     pricing:
       price === undefined
         ? null
@@ -67,7 +68,7 @@ function coldStartSeconds(ms: number | null): number | null {
 }
 
 /** Answers GET /v1/models?task_type= with the models that the key may use. */
-export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller) {
+export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller): ModelListAnswer {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
@@ -75,7 +76,7 @@ export function listModels(parts: ModelParts, taskType: string | undefined, call
   }
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
   return {
-    object: 'list' as const,
+    object: 'list',
     data: models
       .filter((model) => mayUse(caller.usableModels, model))
       .map((model) => modelRecord(parts, model, caller)),
@@ -83,7 +84,7 @@ export function listModels(parts: ModelParts, taskType: string | undefined, call
 }
 
 /** Answers GET /v1/models/{id}; the id may contain slashes, encoded or not. */
-export function getModel(parts: ModelParts, id: string, caller: ApiKey) {
+export function getModel(parts: ModelParts, id: string, caller: ApiKey): ModelAnswer {
   const model = parts.catalog.find(id);
   if (model === undefined || !mayUse(caller.usableModels, model)) {
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist. GET /v1/models lists the models.`;
@@ -102,7 +103,7 @@ function perMillion(price: PriceVersion) {
 }
 
 /** Answers GET /v1/pricing with USD per million tokens, and with `flex` if that tier is offered. */
-export function listPrices({ catalog }: ModelParts) {
+export function listPrices({ catalog }: ModelParts): PriceListAnswer {
   const data = catalog.list().flatMap((model) => {
     const price = model.enabled ? catalog.price(model.id) : undefined;
     if (price === undefined) return [];
@@ -117,7 +118,7 @@ export function listPrices({ catalog }: ModelParts) {
       },
     ];
   });
-  return { object: 'list' as const, data };
+  return { object: 'list', data };
 }
 
 const modelsPrefix = '/v1/models/';

@@ -1,4 +1,10 @@
 import { parseId } from '#base/id.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { ModelAnswer } from '#edge/contract/models.ts';
+import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
+import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
+import type { WalletAnswer } from '#edge/contract/wallet.ts';
 import { engineTroubles, modelStatus } from '#edge/portal/engines/engines.ts';
 import { page, readKeys } from '#edge/portal/frame/frame.ts';
 import { balanceWarning, readRunway, readWallet, type Runway, unknownBalance } from '#edge/portal/money/money.ts';
@@ -9,31 +15,25 @@ import {
   html,
   type Html,
   isChat,
-  type KeyAnswer,
-  type ListAnswer,
   type MaybeHtml,
-  type ModelAnswer,
   pathWith,
   type PortalParts,
-  type RequestAnswer,
   sampleModel,
   snippetList,
   snippetsOf,
-  type SummaryAnswer,
   usd,
   type Visit,
-  type WalletAnswer,
 } from '#edge/portal/ui/ui.ts';
 import { requestsTable } from '#edge/portal/usage/usage.ts';
 
 const requestsShown = 8;
 
 interface Seen {
-  readonly summary: SummaryAnswer | null;
+  readonly summary: UsageSummaryAnswer | null;
   readonly wallet: WalletAnswer | null;
   /** Null if the visitor may not see the wallet, or while the wallet is unavailable. */
   readonly runway: Runway | null;
-  readonly requests: readonly RequestAnswer[] | null;
+  readonly requests: readonly UsageRequestAnswer[] | null;
   readonly keys: readonly KeyAnswer[] | null;
   readonly models: readonly ModelAnswer[];
 }
@@ -43,9 +43,9 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
   const { get, may, mayOwn } = visit;
   const usage = mayOwn('usage.read');
   const [summary, wallet, requests, keys, list] = await Promise.all([
-    usage ? get<SummaryAnswer>('/v1/usage/summary?group_by=day') : null,
+    usage ? get<UsageSummaryAnswer>('/v1/usage/summary?group_by=day') : null,
     may('wallet.read') ? readWallet(visit) : null,
-    usage ? get<ListAnswer<RequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
+    usage ? get<ListAnswer<UsageRequestAnswer>>(`/v1/usage/requests?limit=${requestsShown}`) : null,
     may('keys') ? readKeys(visit) : null,
     models(parseId('org', visit.organizationId) ?? ''),
   ]);

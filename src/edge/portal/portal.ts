@@ -82,7 +82,7 @@ import { adminChanges, adminPages } from './admin-pages.ts';
 import { failurePage } from './failure-page.ts';
 import { overviewPage } from './overview.ts';
 
-export type { KeyAnswer, ModelAnswer, PortalParts, PriceAnswer, ProviderParts } from '#edge/portal/ui/ui.ts';
+export type { PortalParts, ProviderParts } from '#edge/portal/ui/ui.ts';
 export { callbackPath } from '#edge/portal/sign-in/sign-in.ts';
 
 /**

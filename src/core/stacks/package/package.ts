@@ -14,7 +14,7 @@ import { type TerraformProgram, whatForbids } from './terraform.ts';
  * only one of several simultaneous packages is in memory.
  */
 
-export { fits, inputTypes, type InputValue } from './input-types.ts';
+export { fits, type InputValue } from './input-types.ts';
 export type { StackInput } from './inputs.ts';
 export { packageBytesMax, sizeText } from './limits.ts';
 export type { WebPort } from './manifest.ts';

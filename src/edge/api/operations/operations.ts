@@ -21,7 +21,6 @@ import { wallet } from './wallet.ts';
 import { webhooks } from './webhooks.ts';
 
 export type { Operation } from './operation.ts';
-export { exampleId } from './examples.ts';
 
 /** The sections of the document, in their order. */
 const sections: readonly Tag[] = [

@@ -1,10 +1,10 @@
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import type { EngineListAnswer } from '#edge/contract/engines.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
 import {
-  type AuditAnswer,
   empty,
-  type EngineFilesAnswer,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   pathWith,
@@ -20,17 +20,17 @@ import { enginePath } from './engine-words.ts';
 const reloadsRead = 50;
 const shownMax = 8;
 
-export async function readReloads({ get, ownOrganizationId }: Visit): Promise<readonly AuditAnswer[]> {
+export async function readReloads({ get, ownOrganizationId }: Visit): Promise<readonly AuditEntryAnswer[]> {
   const path = pathWith('/v1/audit', {
     action: 'engines.reloaded',
     limit: reloadsRead,
     organization_id: ownOrganizationId,
   });
-  return (await get<ListAnswer<AuditAnswer>>(path)).data;
+  return (await get<ListAnswer<AuditEntryAnswer>>(path)).data;
 }
 
 /** Splits a field of the audit log that holds ids, separated by spaces. */
-function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
+function idsOf({ after }: AuditEntryAnswer, name: string): readonly string[] {
   const text = after?.[name];
   return typeof text === 'string' && text !== '' ? text.split(' ') : [];
 }
@@ -38,7 +38,7 @@ function idsOf({ after }: AuditAnswer, name: string): readonly string[] {
 const kinds = { added: 'Added', changed: 'Changed', removed: 'Removed' } as const;
 
 /** True if a reload of the files changed this engine. */
-export function isAbout(change: AuditAnswer, engineId: string): boolean {
+export function isAbout(change: AuditEntryAnswer, engineId: string): boolean {
   return Object.keys(kinds).some((kind) => idsOf(change, kind).includes(engineId));
 }
 
@@ -50,7 +50,7 @@ function idList(ids: readonly string[]): MaybeHtml {
 }
 
 /** Shows why the engine files were rejected, until the gateway loads valid files. */
-export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): MaybeHtml {
+export function refusedFiles({ read_at: readAt, refused }: EngineListAnswer['files']): MaybeHtml {
   if (refused === null) return null;
   return notice(
     'bad',
@@ -66,7 +66,10 @@ export function refusedFiles({ read_at: readAt, refused }: EngineFilesAnswer): M
 }
 
 /** Lists reloads, newest first. Reloads by SIGHUP are not in the audit log, because no user requested them. */
-export function reloadList(reloads: readonly AuditAnswer[], { read_at: readAt, refused }: EngineFilesAnswer): Html {
+export function reloadList(
+  reloads: readonly AuditEntryAnswer[],
+  { read_at: readAt, refused }: EngineListAnswer['files'],
+): Html {
   if (reloads.length === 0)
     return empty(
       refused === null ? 'No reloads yet' : 'No successful reloads yet',

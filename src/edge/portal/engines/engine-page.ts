@@ -1,25 +1,25 @@
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import type { EngineAnswer } from '#edge/contract/engines.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { ModelMarginAnswer } from '#edge/contract/margins.ts';
+import type { PriceAnswer } from '#edge/contract/models.ts';
 import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import { actorNames, sentenceOf } from '#edge/portal/people/people.ts';
 import {
-  type AuditAnswer,
   badge,
   count,
   counted,
   empty,
-  type EngineAnswer,
   facts,
   figures,
   formToken,
   html,
   type Html,
-  type ListAnswer,
-  type MarginAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
   pathWith,
   type PortalParts,
-  type PriceAnswer,
   section,
   table,
   timeOf,
@@ -49,18 +49,18 @@ const apiPath = (id: string, rest = ''): string => `/v1/admin/engines/${encodeUR
 
 interface Seen {
   readonly engine: EngineAnswer;
-  readonly margin: MarginAnswer | null;
-  readonly changes: readonly AuditAnswer[];
+  readonly margin: ModelMarginAnswer | null;
+  readonly changes: readonly AuditEntryAnswer[];
   readonly names: ReadonlyMap<string, string>;
   readonly price: PriceAnswer | undefined;
   readonly log: string;
 }
 
 /** Returns null if the report is unavailable, so that the rest of the page is shown without it. */
-async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Promise<MarginAnswer | null> {
+async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Promise<ModelMarginAnswer | null> {
   const to = new Date(clock.now()).toISOString();
   const from = new Date(clock.now() - 30 * dayMs).toISOString();
-  const asked = await visit.send<{ models: readonly MarginAnswer[] }>(
+  const asked = await visit.send<{ models: readonly ModelMarginAnswer[] }>(
     'GET',
     pathWith('/v1/billing/margins', { from, to }),
   );
@@ -81,7 +81,9 @@ async function read(visit: Visit, parts: PortalParts, id: string): Promise<Seen>
   const { ownOrganizationId: organization_id } = visit;
   const [margin, orders, reloads, names, log] = await Promise.all([
     readMargin(visit, parts, id),
-    visit.get<ListAnswer<AuditAnswer>>(pathWith('/v1/audit', { target_id: id, limit: changesShown, organization_id })),
+    visit.get<ListAnswer<AuditEntryAnswer>>(
+      pathWith('/v1/audit', { target_id: id, limit: changesShown, organization_id }),
+    ),
     readReloads(visit),
     actorNames(visit, organization_id),
     readLog(visit, id),

@@ -1,8 +1,9 @@
-import { badge, type EngineAnswer, type EngineState, html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
+import type { EngineAnswer } from '#edge/contract/engines.ts';
+import { badge, html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
 
 /** Formats engines, memory sizes and durations for operators. */
 
-const states: Readonly<Record<EngineState, readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
+const states: Readonly<Record<EngineAnswer['state'], readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
   ready: ['good', 'ready', 'Ready to serve.'],
   starting: ['busy', 'starting', 'New requests wait until the engine is ready.'],
   draining: ['busy', 'stopping', 'The engine finishes its running requests and accepts no new ones.'],

@@ -1,18 +1,16 @@
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import type { EngineAnswer, EngineListAnswer, HostAnswer } from '#edge/contract/engines.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
-  type AuditAnswer,
   badge,
   count,
   empty,
-  type EngineAnswer,
-  type EngineFilesAnswer,
   figures,
   type Form,
   formToken,
-  type HostAnswer,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   type Refusal,
@@ -58,15 +56,15 @@ function trouble(visit: Visit, { id, state, last_failure: failure, rollout }: En
 
 interface Seen {
   readonly engines: readonly EngineAnswer[];
-  readonly files: EngineFilesAnswer;
+  readonly files: EngineListAnswer['files'];
   readonly hosts: readonly HostAnswer[];
-  readonly reloads: readonly AuditAnswer[];
+  readonly reloads: readonly AuditEntryAnswer[];
 }
 
 async function read(visit: Visit): Promise<Seen> {
   const { get } = visit;
   const [engines, hosts, reloads] = await Promise.all([
-    get<Pick<ListAnswer<EngineAnswer>, 'data'> & { readonly files: EngineFilesAnswer }>('/v1/admin/engines'),
+    get<EngineListAnswer>('/v1/admin/engines'),
     get<Pick<ListAnswer<HostAnswer>, 'data'>>('/v1/admin/hosts'),
     readReloads(visit),
   ]);

@@ -1,3 +1,4 @@
+import type { ModelAnswer, PriceAnswer } from '#edge/contract/models.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -7,15 +8,12 @@ import {
   html,
   type Html,
   type MaybeHtml,
-  type ModelAnswer,
   pathWith,
   type PortalParts,
-  type PriceAnswer,
   RefusedError,
   snippetList,
   snippetsOf,
   table,
-  type TaskType,
   usd,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
@@ -49,7 +47,7 @@ function coldStart({ status, expected_cold_start_seconds: seconds }: ModelAnswer
   return seconds < 90 ? `within ${Math.ceil(seconds)} s` : `within ${Math.ceil(seconds / 60)} min`;
 }
 
-const chatTypes: readonly TaskType[] = ['chat', 'vision', 'code'];
+const chatTypes: readonly ModelAnswer['task_type'][] = ['chat', 'vision', 'code'];
 
 function tryIt({ id, task_type }: ModelAnswer): MaybeHtml {
   if (!chatTypes.includes(task_type)) return null;

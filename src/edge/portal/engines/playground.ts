@@ -1,6 +1,8 @@
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { isFormToken } from '#core/sessions/sessions.ts';
+import type { ModelAnswer } from '#edge/contract/models.ts';
+import type { UsageRequestDetailAnswer } from '#edge/contract/requests.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { assets, page } from '#edge/portal/frame/frame.ts';
 import {
@@ -9,11 +11,9 @@ import {
   headerOf,
   html,
   type Html,
-  type ModelAnswer,
   notice,
   placeOf,
   type PortalParts,
-  type TokenPrices,
   queryOf,
   requireOwnOrigin,
   usd,
@@ -39,7 +39,7 @@ interface PlaygroundModel {
   readonly status: ModelAnswer['status'];
   readonly sees: boolean;
   readonly expectedSeconds: number | null;
-  readonly price: TokenPrices | null;
+  readonly price: UsageRequestDetailAnswer['price'];
 }
 
 async function listChatModels(

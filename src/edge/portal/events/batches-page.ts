@@ -1,3 +1,5 @@
+import type { BatchAnswer } from '#edge/contract/batches.ts';
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -19,39 +21,6 @@ import {
 } from '#edge/portal/ui/ui.ts';
 
 /** Batches with their progress and results. Only programs create batches, with a key. */
-
-interface BatchAnswer {
-  readonly id: string;
-  readonly status: string;
-  readonly endpoint: string;
-  readonly model: string | null;
-  readonly errors: { readonly data: readonly FaultAnswer[] } | null;
-  readonly input_file_id: string;
-  readonly output_file_id: string | null;
-  readonly error_file_id: string | null;
-  readonly created_at: number;
-  readonly expires_at: number;
-  readonly in_progress_at: number | null;
-  readonly completed_at: number | null;
-  readonly failed_at: number | null;
-  readonly expired_at: number | null;
-  readonly cancelled_at: number | null;
-  readonly request_counts: { readonly total: number; readonly completed: number; readonly failed: number };
-  readonly metadata: Readonly<Record<string, string>> | null;
-  readonly waiting_for: string | null;
-}
-
-interface FaultAnswer {
-  readonly code: string;
-  readonly message: string;
-  readonly line: number | null;
-}
-
-interface ListAnswer {
-  readonly data: readonly BatchAnswer[];
-  readonly has_more: boolean;
-  readonly last_id: string | null;
-}
 
 const pageSize = 50;
 const placePath = '/portal/batches';
@@ -95,7 +64,7 @@ function progress(batch: BatchAnswer): Html {
 
 export async function batchesPage(visit: Visit): Promise<Response> {
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
-  const list = await visit.get<ListAnswer>(pathWith('/v1/batches', asked));
+  const list = await visit.get<CursorPageAnswer<BatchAnswer>>(pathWith('/v1/batches', asked));
   const body = html`<p class="lead">
       A batch runs the requests of a file while engines have free capacity, at the flex price. Create batches with
       <a href="/docs">the API</a> or “headgate batches create FILE”.

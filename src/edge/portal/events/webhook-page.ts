@@ -1,3 +1,4 @@
+import type { CreatedWebhookAnswer, DeliveryAnswer, WebhookAnswer } from '#edge/contract/webhooks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -24,16 +25,7 @@ import {
   timeOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import {
-  type DeliveryAnswer,
-  readDeliveries,
-  readWebhook,
-  resultOf,
-  stateOf,
-  type WebhookAnswer,
-  webhookPath,
-  type WebhookWithSecret,
-} from './webhook-answers.ts';
+import { readDeliveries, readWebhook, resultOf, stateOf, webhookPath } from './webhook-words.ts';
 import { readWebhookFields, webhookFields, type WebhookFields } from './webhook-form.ts';
 import { secretPage } from './webhooks-page.ts';
 
@@ -198,7 +190,7 @@ export async function rotateWebhook(visit: Visit, id: string, form: Form): Promi
   // Sends `secret_rotated_at`, so that the same form sent twice rotates once: a second rotation would end the
   // receiver's secret before its grace is over.
   const body = { grace_seconds: seconds, secret_rotated_at: rotatedAt === '' ? null : Number(rotatedAt) };
-  const made = await visit.send<WebhookWithSecret>('POST', `${webhookPath(id)}/rotate`, body);
+  const made = await visit.send<CreatedWebhookAnswer>('POST', `${webhookPath(id)}/rotate`, body);
   if (!made.ok) {
     if (made.refusal.problems.has('secret_rotated_at')) return rotateWebhookPage(visit, id, sentTwice);
     throw new RefusedError(made.refusal);

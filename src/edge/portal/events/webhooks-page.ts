@@ -1,6 +1,8 @@
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
+import type { CreatedWebhookAnswer, WebhookAnswer } from '#edge/contract/webhooks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import { readOrganization } from '#edge/portal/keys/keys.ts';
-import type { FullOrganization } from '#edge/portal/people/people.ts';
 import {
   copyable,
   empty,
@@ -8,7 +10,6 @@ import {
   formToken,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
@@ -24,7 +25,7 @@ import {
   timeOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { stateOf, type WebhookAnswer, type WebhookWithSecret } from './webhook-answers.ts';
+import { stateOf } from './webhook-words.ts';
 import { mailBoxes, mailChoice, readWebhookFields, type WebhookFields, webhookFields } from './webhook-form.ts';
 
 /** Notifications of an organization: its webhooks, and who gets emails. */
@@ -36,7 +37,7 @@ export async function webhooksPage(visit: Visit, { letters }: PortalParts): Prom
     visit.get<ListAnswer<WebhookAnswer>>(
       pathWith('/v1/webhooks', { limit: 50, cursor: queryOf(visit.context, 'cursor') }),
     ),
-    readOrganization(visit) as Promise<FullOrganization>,
+    readOrganization(visit),
   ]);
   const said = noticeOf(visit, notices);
   const next = list.next_cursor;
@@ -67,7 +68,7 @@ function webhookTable(webhooks: readonly WebhookAnswer[]): Html {
   });
 }
 
-function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization, sendsMail: boolean): Html {
+function mailForm(visit: Visit, { alert_emails: chosen }: OrganizationAnswer, sendsMail: boolean): Html {
   const hint = sendsMail
     ? 'Each of them receives the email.'
     : 'This gateway sends no email until its operator sets HEADGATE_SMTP_URL. Your selection is saved and takes effect then.';
@@ -79,7 +80,7 @@ function mailForm(visit: Visit, { alert_emails: chosen }: FullOrganization, send
 }
 
 export async function changeAlertMails(visit: Visit, form: Form): Promise<Response> {
-  const { alert_emails: now } = (await readOrganization(visit)) as FullOrganization;
+  const { alert_emails: now } = await readOrganization(visit);
   const body = { alert_emails: mailChoice(form, now) };
   const changed = await visit.send('PATCH', `/v1/organizations/${visit.organizationId}`, body);
   if (!changed.ok) throw new RefusedError(changed.refusal);
@@ -100,7 +101,7 @@ function formPage(visit: Visit, typed: WebhookFields, refusal: Refusal | null): 
 
 export async function createWebhook(visit: Visit, form: Form): Promise<Response> {
   const typed = readWebhookFields(form);
-  const made = await visit.send<WebhookWithSecret>('POST', '/v1/webhooks', typed);
+  const made = await visit.send<CreatedWebhookAnswer>('POST', '/v1/webhooks', typed);
   if (made.ok) return secretPage(visit, made.body, null);
   if (made.refusal.status === 403) throw new RefusedError(made.refusal);
   return formPage(visit, typed, made.refusal);
@@ -109,7 +110,7 @@ export async function createWebhook(visit: Visit, form: Form): Promise<Response>
 /** Shows a webhook's secret. No other page does. */
 export function secretPage(
   visit: Visit,
-  { id, secret }: WebhookWithSecret,
+  { id, secret }: CreatedWebhookAnswer,
   further: MaybeHtml,
 ): Response | Promise<Response> {
   const returnTo = `/portal/webhooks/${id}`;

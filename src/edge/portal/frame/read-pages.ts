@@ -1,4 +1,6 @@
-import { type KeyAnswer, type ListAnswer, type PageAnswer, pathWith, type Visit } from '#edge/portal/ui/ui.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { ListAnswer, PageAnswer } from '#edge/contract/lists.ts';
+import { pathWith, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Reads whole lists of the API, up to 1000 entries in the API's order, for forms and tables of names. */
 

@@ -4,6 +4,7 @@ import { parse } from 'hono/utils/cookie';
 import { AppError } from '#base/errors.ts';
 import { extentOf } from '#core/accounts/accounts.ts';
 import { formTokenOf, type SignedIn } from '#core/sessions/sessions.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import type { HttpContext } from '#edge/http/http.ts';
 import {
   type Form,
@@ -11,7 +12,6 @@ import {
   headerOf,
   html,
   type MaybeHtml,
-  type OrganizationAnswer,
   type Place,
   placeOf,
   type PortalParts,

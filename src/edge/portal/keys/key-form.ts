@@ -1,13 +1,13 @@
+import type { LimitsAnswer } from '#edge/contract/keys.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import {
   checkbox,
   field,
   type Form,
   html,
   type Html,
-  type LimitsAnswer,
   type MaybeHtml,
   numberOf,
-  type ProjectAnswer,
   radios,
   type Refusal,
   refused,

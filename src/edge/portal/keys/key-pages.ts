@@ -1,4 +1,7 @@
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
+import type { CreatedKeyAnswer, KeyAnswer } from '#edge/contract/keys.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
+import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import { budgetSection } from '#edge/portal/money/money.ts';
 import {
@@ -7,7 +10,6 @@ import {
   changesIn,
   copyable,
   counted,
-  type CreatedKeyAnswer,
   type Figure,
   figures,
   type Form,
@@ -15,17 +17,14 @@ import {
   html,
   type Html,
   isEmpty,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   onceOf,
   type PortalParts,
-  type ProjectAnswer,
   type Refusal,
   sampleModel,
   snippetList,
   snippetsOf,
-  type SummaryAnswer,
   timeOf,
   usd,
   type Visit,
@@ -263,7 +262,7 @@ export async function deletePage(visit: Visit, { clock }: PortalParts, id: strin
   const from = new Date(fromMs).toISOString();
   const [key, summary] = await Promise.all([
     visit.get<KeyAnswer>(`/v1/keys/${encodeURIComponent(id)}`),
-    visit.get<SummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
+    visit.get<UsageSummaryAnswer>(`/v1/usage/summary?group_by=key_id&from=${encodeURIComponent(from)}`),
   ]);
   const used = summary.data.find(({ key_id }) => key_id === key.id);
   const ends = 'After the revocation, requests with this key return 401, and running requests stop within seconds.';

@@ -1,12 +1,11 @@
+import type { CreatedKeyAnswer, KeyAnswer } from '#edge/contract/keys.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   copyable,
-  type CreatedKeyAnswer,
   type Form,
   formToken,
   html,
   type Html,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   type PortalParts,

@@ -1,5 +1,8 @@
 import { parseId } from '#base/id.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import { page, readKeys } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -7,13 +10,10 @@ import {
   empty,
   html,
   type Html,
-  type KeyAnswer,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
   older,
-  type OrganizationAnswer,
   pathWith,
   type PortalParts,
   queryOf,

@@ -1,3 +1,6 @@
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
+import type { CreatedServiceAccountAnswer, ServiceAccountAnswer } from '#edge/contract/service-accounts.ts';
 import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   copyable,
@@ -8,7 +11,6 @@ import {
   formToken,
   html,
   type Html,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   older,
@@ -28,22 +30,6 @@ import { expiries } from './key-form.ts';
 import { readyToPaste } from './key-pages.ts';
 
 /** Service accounts of a project: a section of the project's page, with pages to create and delete them. */
-
-export interface ServiceAccountAnswer {
-  readonly id: string;
-  readonly name: string;
-  readonly created_at: number;
-}
-
-interface CreatedAnswer extends ServiceAccountAnswer {
-  readonly api_key: { readonly id: string; readonly value: string };
-}
-
-interface ListPage {
-  readonly data: readonly ServiceAccountAnswer[];
-  readonly has_more: boolean;
-  readonly last_id: string | null;
-}
 
 interface OfProject {
   readonly id: string;
@@ -74,7 +60,7 @@ export async function serviceAccountSection(
 ): Promise<MaybeHtml> {
   if (archived || !visit.may('service_accounts')) return null;
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
-  const list = await visit.get<ListPage>(pathWith(serviceAccountsPath(id), asked));
+  const list = await visit.get<CursorPageAnswer<ServiceAccountAnswer>>(pathWith(serviceAccountsPath(id), asked));
   const body = html`<p class="quiet">
       A service account represents a program, in this project only. Its keys stay valid when their creator leaves.
     </p>
@@ -145,7 +131,7 @@ export async function createServiceAccount(
   // An unknown expiry becomes 0, which the API rejects: it must not create a key that never expires.
   const seconds = expirySeconds.has(typed.expiry) ? expirySeconds.get(typed.expiry) : 0;
   const body = { name: typed.name, expires_in_seconds: seconds };
-  const made = await visit.send<CreatedAnswer>('POST', serviceAccountsPath(projectId), body);
+  const made = await visit.send<CreatedServiceAccountAnswer>('POST', serviceAccountsPath(projectId), body);
   if (made.ok) return madePage(visit, parts, projectId, made.body);
   if (made.refusal.status === 403 || made.refusal.status === 404) throw new RefusedError(made.refusal);
   return formPage(visit, await readProject(visit, projectId), typed, made.refusal);
@@ -155,8 +141,9 @@ async function madePage(
   visit: Visit,
   parts: PortalParts,
   projectId: string,
-  { name, api_key: key }: CreatedAnswer,
+  { name, api_key: key }: CreatedServiceAccountAnswer,
 ): Promise<Response> {
+  if (key === null) throw new Error('the API created no key for the service account');
   const returnTo = `/portal/projects/${projectId}`;
   const body = html`${notice('good', html`<p><strong>Copy the secret of the key now: it is shown only once.</strong> Store the secret where the program can read it; Headgate keeps only a hash.</p>`)}
     ${copyable('secret', key.value, 'Copy secret')} ${await readyToPaste(visit, parts, key.value)}

@@ -1,15 +1,7 @@
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
-import {
-  counted,
-  html,
-  type MaybeHtml,
-  notice,
-  pathWith,
-  type SummaryAnswer,
-  usd,
-  type Visit,
-  type WalletAnswer,
-} from '#edge/portal/ui/ui.ts';
+import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
+import type { WalletAnswer } from '#edge/contract/wallet.ts';
+import { counted, html, type MaybeHtml, notice, pathWith, usd, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Estimates how long a balance lasts at the average spending of the last seven days. */
 
@@ -44,7 +36,7 @@ export async function readRunway(
   if (!may('usage.read')) return { perDay: null, days: null };
   const hourMs = nowMs - (nowMs % 3_600_000);
   const span = { from: new Date(hourMs - paceDays * dayMs).toISOString(), organization_id: organization };
-  const { totals } = await get<SummaryAnswer>(pathWith('/v1/usage/summary', span));
+  const { totals } = await get<UsageSummaryAnswer>(pathWith('/v1/usage/summary', span));
   return runwayOf(wallet, totals.cost);
 }
 

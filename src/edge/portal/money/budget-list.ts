@@ -1,3 +1,6 @@
+import type { BudgetAnswer } from '#edge/contract/budgets.ts';
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import { readKeys, readPages } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -5,7 +8,6 @@ import {
   type Html,
   type MaybeHtml,
   pathWith,
-  type ProjectAnswer,
   section,
   table,
   timeOf,
@@ -14,24 +16,6 @@ import {
 } from '#edge/portal/ui/ui.ts';
 
 /** A list of budgets with their spending, as a page or as a section of another page. */
-
-export interface BudgetAnswer {
-  readonly id: string;
-  readonly scope: { readonly type: 'project' | 'api_key' | 'user'; readonly id: string | null };
-  readonly period: 'daily' | 'monthly';
-  readonly mode: 'soft' | 'hard';
-  readonly amount: string;
-  readonly alert_percents: readonly number[];
-  readonly spent: string | null;
-  readonly held: string | null;
-  readonly resets_at: number;
-}
-
-export interface BudgetPage {
-  readonly data: readonly BudgetAnswer[];
-  readonly has_more: boolean;
-  readonly last_id: string | null;
-}
 
 /** Names of keys and projects by id, as far as the visitor may see them. */
 export type ScopeNames = ReadonlyMap<string, string>;
@@ -102,7 +86,7 @@ export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames,
 export async function budgetSection(visit: Visit, type: 'project' | 'api_key', id: string): Promise<MaybeHtml> {
   if (!visit.mayOwn('budgets.read')) return null;
   const path = pathWith('/v1/budgets', { scope_type: type, scope_id: id, limit: 50 });
-  const { data } = await visit.get<BudgetPage>(path);
+  const { data } = await visit.get<CursorPageAnswer<BudgetAnswer>>(path);
   const mayChange = visit.may('budgets');
   const make = mayChange
     ? html`<p class="buttons">

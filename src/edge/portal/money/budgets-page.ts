@@ -1,3 +1,5 @@
+import type { BudgetAnswer } from '#edge/contract/budgets.ts';
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -24,15 +26,7 @@ import {
   timeOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import {
-  type BudgetAnswer,
-  type BudgetPage,
-  budgetTable,
-  readNamed,
-  readScopeNames,
-  scopeOf,
-  spentOf,
-} from './budget-list.ts';
+import { budgetTable, readNamed, readScopeNames, scopeOf, spentOf } from './budget-list.ts';
 
 /** Lists budgets with their spending, and has the forms that create, change and delete budgets. */
 
@@ -62,7 +56,7 @@ const pathOf = (id: string): string => `/v1/budgets/${encodeURIComponent(id)}`;
 
 export async function budgetsPage(visit: Visit): Promise<Response> {
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
-  const list = await visit.get<BudgetPage>(pathWith('/v1/budgets', asked));
+  const list = await visit.get<CursorPageAnswer<BudgetAnswer>>(pathWith('/v1/budgets', asked));
   const mayChange = visit.may('budgets');
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}

@@ -1,3 +1,5 @@
+import type { CursorPageAnswer } from '#edge/contract/lists.ts';
+import type { RateLimitAnswer } from '#edge/contract/rate-limits.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -32,17 +34,6 @@ const fields = [
 ] as const;
 type Field = (typeof fields)[number]['name'];
 
-interface RateLimitAnswer extends Readonly<Record<Field, number | null>> {
-  readonly id: string;
-  readonly model: string;
-}
-
-interface ListPage {
-  readonly data: readonly RateLimitAnswer[];
-  readonly has_more: boolean;
-  readonly last_id: string | null;
-}
-
 interface OfProject {
   readonly id: string;
   readonly name: string;
@@ -61,7 +52,7 @@ const limitsMax = 100;
 export async function rateLimitSection(visit: Visit, { id }: OfProject): Promise<MaybeHtml> {
   if (!visit.may('keys')) return null;
   const asked = { limit: pageSize, after: queryOf(visit.context, 'limits_after') };
-  const list = await visit.get<ListPage>(pathWith(apiPath(id), asked));
+  const list = await visit.get<CursorPageAnswer<RateLimitAnswer>>(pathWith(apiPath(id), asked));
   const body = html`<p class="quiet">
       Limits per model for all keys of the project together. The limits of each key apply as well.
     </p>
@@ -106,7 +97,9 @@ const readProject = (visit: Visit, id: string): Promise<OfProject> =>
 async function readLimit(visit: Visit, projectId: string, model: string): Promise<RateLimitAnswer> {
   let after: string | null = null;
   for (;;) {
-    const list: ListPage = await visit.get<ListPage>(pathWith(apiPath(projectId), { limit: limitsMax, after }));
+    const list: CursorPageAnswer<RateLimitAnswer> = await visit.get<CursorPageAnswer<RateLimitAnswer>>(
+      pathWith(apiPath(projectId), { limit: limitsMax, after }),
+    );
     const found = list.data.find((limit) => limit.model === model);
     if (found !== undefined) return found;
     if (!list.has_more)

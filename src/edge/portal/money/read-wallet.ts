@@ -1,4 +1,5 @@
-import { type Html, notice, RefusedError, type Visit, type WalletAnswer } from '#edge/portal/ui/ui.ts';
+import type { WalletAnswer } from '#edge/contract/wallet.ts';
+import { type Html, notice, RefusedError, type Visit } from '#edge/portal/ui/ui.ts';
 
 /**
  * Reads the wallet. Returns null while its holds are unknown, such as without Redis, so that pages show the rest.

@@ -1,4 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
+import type { LedgerEntryAnswer, WalletAnswer } from '#edge/contract/wallet.ts';
 import { otherOrganization, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -10,13 +13,10 @@ import {
   formToken,
   html,
   type Html,
-  type LedgerEntryAnswer,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
   older,
-  type OrganizationAnswer,
   pathWith,
   type PortalParts,
   queryOf,
@@ -28,7 +28,6 @@ import {
   timeOf,
   usd,
   type Visit,
-  type WalletAnswer,
 } from '#edge/portal/ui/ui.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './balance-forecast.ts';

@@ -1,4 +1,5 @@
 import { formatId } from '#base/id.ts';
+import type { UserIdentityListAnswer } from '#edge/contract/users.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   field,
@@ -50,18 +51,12 @@ const currentPassword = (visit: Visit, of: string, refusal: Refusal | null) =>
       })
     : null;
 
-interface IdentityAnswer {
-  readonly issuer: string;
-  readonly subject: string;
-  readonly linked_at: string;
-}
-
 const identitiesOf = ({ signedIn }: Visit): string =>
   `/v1/users/${formatId('user', signedIn.session.userId)}/identities`;
 
 /** Lists the provider accounts that sign in as this user. Returns null if there are none. */
 async function identitiesSection(visit: Visit) {
-  const { data } = await visit.get<{ readonly data: readonly IdentityAnswer[] }>(identitiesOf(visit));
+  const { data } = await visit.get<UserIdentityListAnswer>(identitiesOf(visit));
   if (data.length === 0) return null;
   return html`<section aria-labelledby="identities-title">
     <h2 id="identities-title">Linked sign-in providers</h2>

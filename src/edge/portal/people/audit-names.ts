@@ -1,6 +1,9 @@
 import { formatId } from '#base/id.ts';
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { UserAnswer } from '#edge/contract/users.ts';
 import { readKeys, readPages } from '#edge/portal/frame/frame.ts';
-import { type AuditAnswer, type KeyAnswer, pathWith, type UserAnswer, type Visit } from '#edge/portal/ui/ui.ts';
+import { pathWith, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Maps ids of an organization's users and keys to their names. Deleted users and keys are missing. */
 export async function actorNames(visit: Visit, organizationId: string): Promise<ReadonlyMap<string, string>> {
@@ -23,7 +26,7 @@ type Name = readonly [id: string, name: string];
 /** Names of the actors in these entries who belong to another organization. Only platform administrators see them. */
 export async function strangerNames(
   visit: Visit,
-  entries: readonly AuditAnswer[],
+  entries: readonly AuditEntryAnswer[],
   known: ReadonlyMap<string, string>,
 ): Promise<ReadonlyMap<string, string>> {
   if (!visit.may('organizations')) return new Map();

@@ -1,15 +1,15 @@
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import { page, readOnward, statusOf } from '#edge/portal/frame/frame.ts';
 import {
-  type AuditAnswer,
   type Choice,
   empty,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   older,
-  type OrganizationAnswer,
   pathWith,
   queryOf,
   RefusedError,
@@ -62,7 +62,7 @@ export async function auditPage(visit: Visit): Promise<Response> {
   const [people, owners, list] = await Promise.all([
     actorNames(visit, visit.organizationId),
     all === null ? null : organizationNames(visit),
-    visit.send<ListAnswer<AuditAnswer>>('GET', path),
+    visit.send<ListAnswer<AuditEntryAnswer>>('GET', path),
   ]);
   // Shows invalid filters as a notice above the filters. A visitor who may not read the log gets an error page.
   if (!list.ok && list.refusal.status === 403) throw new RefusedError(list.refusal);
@@ -127,7 +127,7 @@ function form({ viewed, may }: Visit, filters: Filters, names: ReadonlyMap<strin
   </form>`;
 }
 
-function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owners }: Names): MaybeHtml {
+function entries(list: ListAnswer<AuditEntryAnswer>, filters: Filters, { people, owners }: Names): MaybeHtml {
   if (list.data.length === 0) return empty('No changes found', 'Change or clear the filters.');
   const next = list.next_cursor === null ? null : pathWith('/portal/audit', { ...filters, after: list.next_cursor });
   // Entries about changes that an operator made to a tenant have that organization as their target.
@@ -150,7 +150,7 @@ function entries(list: ListAnswer<AuditAnswer>, filters: Filters, { people, owne
   ${older(next)}`;
 }
 
-function organizationLink({ organization_id: id }: AuditAnswer, owners: ReadonlyMap<string, string>): Html {
+function organizationLink({ organization_id: id }: AuditEntryAnswer, owners: ReadonlyMap<string, string>): Html {
   return html`<a href="/portal/organizations/${id}">${owners.get(id) ?? id}</a>`;
 }
 
@@ -163,14 +163,14 @@ interface Difference {
   readonly after: unknown;
 }
 
-function differences({ before, after }: AuditAnswer): readonly Difference[] {
+function differences({ before, after }: AuditEntryAnswer): readonly Difference[] {
   const fields = [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])];
   return fields
     .map((field) => ({ field, before: before?.[field], after: after?.[field] }))
     .filter((one) => JSON.stringify(one.before) !== JSON.stringify(one.after));
 }
 
-function details(entry: AuditAnswer): Html {
+function details(entry: AuditEntryAnswer): Html {
   const { id, action, target_id: target, request_id: requestId } = entry;
   const list = differences(entry);
   return html`<details class="entry">

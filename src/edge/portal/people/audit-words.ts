@@ -1,4 +1,5 @@
-import { type AuditAnswer, html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
+import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import { html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
 
 /** Turns entries of the audit log into sentences. */
 
@@ -90,7 +91,7 @@ export const auditActions: Readonly<Record<string, string>> = {
 const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
 
 /** Returns the actor, by name if the name is known. */
-export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+export function actorOf({ actor }: AuditEntryAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
   const { type, id } = actor;
   if (type === 'system' || id === null) return html`<strong>Headgate</strong>`;
   const name = names.get(id);
@@ -103,13 +104,16 @@ export function actorOf({ actor }: AuditAnswer, names: ReadonlyMap<string, strin
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
 /** Returns the target, by the name in the log if the log has one. */
-export function targetOf({ before, after, target_id: id }: AuditAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+export function targetOf(
+  { before, after, target_id: id }: AuditEntryAnswer,
+  names: ReadonlyMap<string, string>,
+): MaybeHtml {
   const kept = [after?.['name'], before?.['name'], after?.['email'], before?.['email']].find(isText);
   const name = kept ?? names.get(id);
   return name === undefined ? html`<code>${id}</code>` : html`<strong>${name}</strong>`;
 }
 
-export function sentenceOf(entry: AuditAnswer, names: ReadonlyMap<string, string>): Html {
+export function sentenceOf(entry: AuditEntryAnswer, names: ReadonlyMap<string, string>): Html {
   const { action, target_type: type } = entry;
   const words = auditActions[action];
   const who = actorOf(entry, names);

@@ -1,4 +1,7 @@
 import { roleWords } from '#core/accounts/accounts.ts';
+import type { CreatedInvitationAnswer, InvitationAnswer } from '#edge/contract/invitations.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { UserAnswer } from '#edge/contract/users.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -9,11 +12,9 @@ import {
   formToken,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   older,
-  type OrganizationRole,
   pathWith,
   queryOf,
   type Refusal,
@@ -25,25 +26,6 @@ import {
 } from '#edge/portal/ui/ui.ts';
 
 /** Invitations to the organization, and password links for members. */
-
-interface InvitationAnswer {
-  readonly id: string;
-  readonly email: string;
-  readonly role: OrganizationRole;
-  readonly created_at: number;
-  readonly expires_at: number;
-}
-
-interface UserAnswer {
-  readonly id: string;
-  readonly name: string;
-  readonly email: string;
-}
-
-interface MadeAnswer {
-  readonly email: string;
-  readonly link: string | null;
-}
 
 interface Typed {
   readonly email: string;
@@ -138,7 +120,7 @@ function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Ref
 }
 
 /** Confirms that the link was sent by email, or shows it once. */
-function madeNotice(visit: Visit, { email, link }: MadeAnswer, what: string): Html {
+function madeNotice(visit: Visit, { email, link }: CreatedInvitationAnswer, what: string): Html {
   if (link === null) return notice('good', html`<p>${what} was sent to ${email}.</p>`);
   const shown = new URL(link, visit.origin).href;
   return notice(
@@ -152,7 +134,7 @@ function madeNotice(visit: Visit, { email, link }: MadeAnswer, what: string): Ht
 
 export async function invite(visit: Visit, form: Form): Promise<Response> {
   const typed = { email: form.text('email').trim(), role: form.text('role') };
-  const made = await visit.send<MadeAnswer>('POST', '/v1/invitations', typed);
+  const made = await visit.send<CreatedInvitationAnswer>('POST', '/v1/invitations', typed);
   if (!made.ok) return show(visit, { typed, refusal: made.refusal });
   return show(visit, { said: madeNotice(visit, made.body, 'The invitation'), returnTo: '/portal/invitations' });
 }
@@ -165,7 +147,7 @@ export async function revokeInvitation(visit: Visit, id: string): Promise<Respon
 
 export async function makeResetLink(visit: Visit, form: Form): Promise<Response> {
   const path = `/v1/users/${encodeURIComponent(form.text('user_id'))}/reset-link`;
-  const made = await visit.send<MadeAnswer>('POST', path);
+  const made = await visit.send<CreatedInvitationAnswer>('POST', path);
   if (!made.ok) return show(visit, { resetRefusal: made.refusal });
   return show(visit, { said: madeNotice(visit, made.body, 'The reset link'), returnTo: '/portal/invitations' });
 }

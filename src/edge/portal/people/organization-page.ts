@@ -1,4 +1,8 @@
 import { roleWords } from '#core/accounts/accounts.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { ListAnswer, PageAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer, ReportedOrganizationAnswer } from '#edge/contract/organizations.ts';
+import type { UserAnswer } from '#edge/contract/users.ts';
 import { page, statusOf, viewButtons } from '#edge/portal/frame/frame.ts';
 import { limitFields, limitTexts } from '#edge/portal/keys/keys.ts';
 import {
@@ -14,13 +18,10 @@ import {
   html,
   type Html,
   isEmpty,
-  type KeyAnswer,
-  type ListAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
   numberOf,
-  type PageAnswer,
   pathWith,
   type PortalParts,
   type Refusal,
@@ -29,16 +30,9 @@ import {
   table,
   timeOf,
   usd,
-  type UserAnswer,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import {
-  type FullOrganization,
-  moreOf,
-  organizationBadge,
-  type OrganizationStatus,
-  type ReportedOrganization,
-} from './organizations-page.ts';
+import { moreOf, organizationBadge } from './organizations-page.ts';
 
 /** One organization, for platform administrators. Its own administrators see `own-organization-page.ts`. */
 
@@ -56,7 +50,7 @@ type Texts = Readonly<Record<string, string>>;
 const apiPath = (id: string): string => `/v1/organizations/${encodeURIComponent(id)}`;
 const pagePath = (id: string, rest = ''): string => `/portal/organizations/${encodeURIComponent(id)}${rest}`;
 
-function textsOf({ name, default_limits: limits, max_active_keys: max, models }: FullOrganization): Texts {
+function textsOf({ name, default_limits: limits, max_active_keys: max, models }: OrganizationAnswer): Texts {
   return {
     name,
     ...limitTexts(limits),
@@ -77,14 +71,14 @@ interface Shown {
   readonly refusal: Refusal | null;
 }
 
-async function readReported({ get }: Visit, id: string): Promise<ReportedOrganization | null> {
+async function readReported({ get }: Visit, id: string): Promise<ReportedOrganizationAnswer | null> {
   const path = pathWith('/v1/admin/organizations', { search: id, limit: 1 });
-  return (await get<PageAnswer<ReportedOrganization>>(path)).data[0] ?? null;
+  return (await get<PageAnswer<ReportedOrganizationAnswer>>(path)).data[0] ?? null;
 }
 
 async function organizationPageOf(visit: Visit, parts: PortalParts, shown: Shown): Promise<Response> {
   const { id, typed, form = null, refusal } = shown;
-  const organization = await visit.get<FullOrganization>(apiPath(id));
+  const organization = await visit.get<OrganizationAnswer>(apiPath(id));
   const of = { organization_id: organization.id };
   const [reported, keys, users] = await Promise.all([
     readReported(visit, organization.id),
@@ -113,7 +107,7 @@ async function organizationPageOf(visit: Visit, parts: PortalParts, shown: Shown
   return page(visit, { title: organization.name, actions: actions(visit, organization), body, status });
 }
 
-function numbers(one: ReportedOrganization, { maxActiveKeys }: PortalParts): Html {
+function numbers(one: ReportedOrganizationAnswer, { maxActiveKeys }: PortalParts): Html {
   return figures([
     {
       label: 'Balance',
@@ -126,7 +120,7 @@ function numbers(one: ReportedOrganization, { maxActiveKeys }: PortalParts): Htm
   ]);
 }
 
-function actions(visit: Visit, { id, status }: FullOrganization): MaybeHtml {
+function actions(visit: Visit, { id, status }: OrganizationAnswer): MaybeHtml {
   if (status === 'closed') return null;
   const close = html`<a class="button danger" href="${pagePath(id, '/close')}">Close</a>`;
   if (status === 'active')
@@ -138,7 +132,7 @@ function actions(visit: Visit, { id, status }: FullOrganization): MaybeHtml {
 }
 
 interface LimitsShown {
-  readonly organization: FullOrganization;
+  readonly organization: OrganizationAnswer;
   readonly typed: Texts;
   readonly form: Form | null;
   readonly refusal: Refusal | null;
@@ -245,7 +239,7 @@ function toPatch(typed: Texts): Readonly<Record<string, unknown>> {
 export async function changeOrganization(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
   const typed = typedOf(form);
   const changes = changesIn(form, toPatch(typed));
-  const changed = isEmpty(changes) ? null : await visit.send<FullOrganization>('PATCH', apiPath(id), changes);
+  const changed = isEmpty(changes) ? null : await visit.send<OrganizationAnswer>('PATCH', apiPath(id), changes);
   if (changed?.ok === false) return organizationPageOf(visit, parts, { id, typed, form, refusal: changed.refusal });
   return visit.context.redirect(`${pagePath(id)}?notice=saved`, 303);
 }
@@ -262,7 +256,7 @@ const ends = {
 } as const;
 
 export async function endOrganizationPage(visit: Visit, id: string, how: keyof typeof ends): Promise<Response> {
-  const organization = await visit.get<FullOrganization>(apiPath(id));
+  const organization = await visit.get<OrganizationAnswer>(apiPath(id));
   const reported = await readReported(visit, organization.id);
   const { title, says } = ends[how];
   const body = html`<div class="confirm">
@@ -280,14 +274,14 @@ export async function endOrganizationPage(visit: Visit, id: string, how: keyof t
 }
 
 export async function setStatus(visit: Visit, parts: PortalParts, id: string, form: Form): Promise<Response> {
-  const status: OrganizationStatus = form.text('status') === 'active' ? 'active' : 'suspended';
-  const changed = await visit.send<FullOrganization>('PATCH', apiPath(id), { status });
+  const status = form.text('status') === 'active' ? 'active' : 'suspended';
+  const changed = await visit.send<OrganizationAnswer>('PATCH', apiPath(id), { status });
   if (!changed.ok) return organizationPageOf(visit, parts, { id, typed: null, refusal: changed.refusal });
   return visit.context.redirect(`${pagePath(id)}?notice=${status}`, 303);
 }
 
 export async function closeOrganization(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
-  const closed = await visit.send<FullOrganization>('DELETE', apiPath(id));
+  const closed = await visit.send<OrganizationAnswer>('DELETE', apiPath(id));
   if (!closed.ok) return organizationPageOf(visit, parts, { id, typed: null, refusal: closed.refusal });
   return visit.context.redirect(`${pagePath(id)}?notice=closed`, 303);
 }

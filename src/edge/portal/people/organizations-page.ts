@@ -1,4 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type {
+  CreatedOrganizationAnswer,
+  OrganizationAnswer,
+  ReportedOrganizationAnswer,
+} from '#edge/contract/organizations.ts';
 import { page, statusOf, viewButtons } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -13,8 +19,6 @@ import {
   type MaybeHtml,
   notice,
   onceOf,
-  type OrganizationAnswer,
-  type PageAnswer,
   pager,
   pathWith,
   queryOf,
@@ -34,30 +38,9 @@ import {
 const pageSize = 50;
 const sorts = ['name', 'status', 'balance', 'spent_month', 'spent_30_days', 'active_keys', 'created_at'] as const;
 
-export type OrganizationStatus = 'active' | 'suspended' | 'closed';
-
-export interface FullOrganization extends OrganizationAnswer {
-  readonly status: OrganizationStatus;
-  readonly created_at: number;
-  readonly closed_at: number | null;
-  readonly models: readonly string[] | null;
-  /** USD; null if there is no alert. */
-  readonly wallet_alert_below: string | null;
-  /** Kinds of alerts sent by email; null if the organization has not chosen. */
-  readonly alert_emails: readonly string[] | null;
-}
-
-export interface ReportedOrganization extends FullOrganization {
-  readonly balance: string;
-  readonly spent_month: string;
-  readonly spent_30_days: string;
-  readonly requests_30_days: number;
-  readonly active_keys: number;
-}
-
 const kinds = { active: 'good', suspended: 'busy', closed: 'plain' } as const;
 
-export const organizationBadge = (status: OrganizationStatus): Html => badge(kinds[status], status);
+export const organizationBadge = (status: OrganizationAnswer['status']): Html => badge(kinds[status], status);
 
 export async function organizationsPage(visit: Visit): Promise<Response> {
   const { context } = visit;
@@ -67,7 +50,7 @@ export async function organizationsPage(visit: Visit): Promise<Response> {
   const status = (['active', 'suspended', 'closed'] as const).find((one) => one === asked) ?? '';
   const query = { search, status, sort };
   const path = pathWith('/v1/admin/organizations', { ...query, limit: pageSize, page: queryOf(context, 'page') });
-  const list = await visit.get<PageAnswer<ReportedOrganization>>(path);
+  const list = await visit.get<PageAnswer<ReportedOrganizationAnswer>>(path);
   const body = html`<p class="lead">Balance and spending of each organization, in USD. Days and months are in UTC.</p>
     ${filters(search, status, sort)}
     ${list.data.length === 0 ? empty('No organizations found', 'Change or clear the filters.') : organizationTable(list.data, query)}
@@ -97,7 +80,7 @@ interface ListQuery {
   readonly sort: (typeof sorts)[number] | `-${(typeof sorts)[number]}`;
 }
 
-function organizationTable(list: readonly ReportedOrganization[], { search, status, sort }: ListQuery): Html {
+function organizationTable(list: readonly ReportedOrganizationAnswer[], { search, status, sort }: ListQuery): Html {
   const sorted = { path: '/portal/organizations', query: { search, status }, sort };
   return table({
     caption: 'Organizations and their spending',
@@ -126,8 +109,6 @@ export function newOrganizationPage(visit: Visit): Promise<Response> {
   return newOrganizationPageOf(visit, { name: '', once: randomUUID() }, null);
 }
 
-type MadeOrganization = FullOrganization & { readonly management_key: string };
-
 interface Typed {
   readonly name: string;
   /** Identifies the form if it is sent twice. */
@@ -148,7 +129,7 @@ async function newOrganizationPageOf(visit: Visit, { name, once }: Typed, refusa
 export async function createOrganization(visit: Visit, form: Form): Promise<Response> {
   const [name, once] = [form.text('name'), form.text('once')];
   const headers = once === '' ? {} : { 'idempotency-key': onceOf(once, { name }) };
-  const made = await visit.send<MadeOrganization>('POST', '/v1/organizations', { name }, headers);
+  const made = await visit.send<CreatedOrganizationAnswer>('POST', '/v1/organizations', { name }, headers);
   if (!made.ok) {
     const before = made.refusal.status === 409 ? /\borg_[0-9a-f]{32}\b/.exec(made.refusal.message)?.[0] : undefined;
     return before === undefined

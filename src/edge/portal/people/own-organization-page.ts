@@ -1,3 +1,4 @@
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import { limitFields, readOrganization } from '#edge/portal/keys/keys.ts';
 import {
@@ -18,7 +19,6 @@ import {
   section,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { FullOrganization } from './organizations-page.ts';
 
 /** The organization's page for its own administrators: its name, and its limits read-only. */
 export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
@@ -30,7 +30,7 @@ async function ownOrganizationPageOf(
   { maxActiveKeys }: PortalParts,
   wrong: Refused | null,
 ): Promise<Response> {
-  const organization = (await readOrganization(visit)) as FullOrganization;
+  const organization = await readOrganization(visit);
   const said = visit.takeNotice() === 'saved';
   const body = html`${said ? notice('good', 'Organization saved.') : null}
   ${visit.may('organization.rename') ? ownForm(visit, organization, wrong) : null}
@@ -45,7 +45,7 @@ interface Typed {
   readonly alertBelow: string;
 }
 
-const typedOf = ({ name, wallet_alert_below: below }: FullOrganization): Typed => ({ name, alertBelow: below ?? '' });
+const typedOf = ({ name, wallet_alert_below: below }: OrganizationAnswer): Typed => ({ name, alertBelow: below ?? '' });
 
 /** A form that the API rejected. */
 interface Refused {
@@ -59,7 +59,7 @@ const toBody = ({ name, alertBelow }: Typed) => ({
   wallet_alert_below: alertBelow === '' ? null : alertBelow,
 });
 
-function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | null): Html {
+function ownForm(visit: Visit, organization: OrganizationAnswer, wrong: Refused | null): Html {
   const { form = null, refusal = null, typed = typedOf(organization) } = wrong ?? {};
   const { name, alertBelow } = typed;
   return html`<form class="form" method="post" action="/portal/organization">
@@ -71,7 +71,7 @@ function ownForm(visit: Visit, organization: FullOrganization, wrong: Refused | 
   </form>`;
 }
 
-function limits(visit: Visit, organization: FullOrganization, maxActiveKeys: number): Html {
+function limits(visit: Visit, organization: OrganizationAnswer, maxActiveKeys: number): Html {
   const { default_limits: defaults, max_active_keys: max, models, id } = organization;
   const whose = visit.may('organizations')
     ? html`Change these limits on <a href="/portal/organizations/${id}">the platform page of this organization</a>.`
@@ -91,7 +91,7 @@ export async function changeOwnOrganization(visit: Visit, parts: PortalParts, fo
   const [name, alertBelow] = [form.text('name'), form.text('wallet_alert_below').trim()];
   const changes = changesIn(form, form.has('wallet_alert_below') ? toBody({ name, alertBelow }) : { name });
   const path = `/v1/organizations/${visit.organizationId}`;
-  const changed = isEmpty(changes) ? null : await visit.send<FullOrganization>('PATCH', path, changes);
+  const changed = isEmpty(changes) ? null : await visit.send<OrganizationAnswer>('PATCH', path, changes);
   if (changed?.ok === false) {
     return ownOrganizationPageOf(visit, parts, { typed: { name, alertBelow }, form, refusal: changed.refusal });
   }

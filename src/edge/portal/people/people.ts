@@ -10,12 +10,7 @@ export {
   organizationPage,
   setStatus,
 } from './organization-page.ts';
-export {
-  createOrganization,
-  type FullOrganization,
-  newOrganizationPage,
-  organizationsPage,
-} from './organizations-page.ts';
+export { createOrganization, newOrganizationPage, organizationsPage } from './organizations-page.ts';
 export { changeOwnOrganization, ownOrganizationPage } from './own-organization-page.ts';
 export {
   archivePage,

@@ -1,3 +1,6 @@
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import { serviceAccountSection } from '#edge/portal/keys/keys.ts';
 import { budgetSection, rateLimitSection } from '#edge/portal/money/money.ts';
@@ -14,11 +17,9 @@ import {
   html,
   type Html,
   isEmpty,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
-  type PageAnswer,
   pager,
   pathWith,
   queryOf,
@@ -36,15 +37,6 @@ import {
 
 const pageSize = 25;
 const sorts = ['created_at', 'name'] as const;
-
-interface FullProject {
-  readonly id: string;
-  readonly name: string;
-  readonly description: string;
-  readonly visibility: 'private' | 'public';
-  readonly archived: boolean;
-  readonly created_at: string;
-}
 
 interface Typed {
   readonly name: string;
@@ -73,7 +65,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const { context } = visit;
   const sort = sortOf(queryOf(context, 'sort'), sorts, '-created_at');
   const path = pathWith('/v1/projects', { sort, limit: pageSize, page: queryOf(context, 'page') });
-  const [list, keys] = await Promise.all([visit.get<PageAnswer<FullProject>>(path), activeKeys(visit)]);
+  const [list, keys] = await Promise.all([visit.get<PageAnswer<ProjectAnswer>>(path), activeKeys(visit)]);
   const sorted = { path: '/portal/projects', query: {}, sort };
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
@@ -141,7 +133,7 @@ async function newProjectPageOf(visit: Visit, typed: Typed, refusal: Refusal | n
 
 export async function createProject(visit: Visit, form: Form): Promise<Response> {
   const typed = typedOf(form);
-  const made = await visit.send<FullProject>('POST', '/v1/projects', typed);
+  const made = await visit.send<ProjectAnswer>('POST', '/v1/projects', typed);
   if (!made.ok) return newProjectPageOf(visit, typed, made.refusal);
   return visit.context.redirect('/portal/projects?notice=made', 303);
 }
@@ -149,12 +141,12 @@ export async function createProject(visit: Visit, form: Form): Promise<Response>
 const apiPath = (id: string): string => `/v1/projects/${encodeURIComponent(id)}`;
 
 export async function projectPage(visit: Visit, id: string): Promise<Response> {
-  const project = await visit.get<FullProject>(apiPath(id));
+  const project = await visit.get<ProjectAnswer>(apiPath(id));
   return projectPageOf(visit, { project, typed: project, sent: null, refusal: null });
 }
 
 interface ShownProject {
-  readonly project: FullProject;
+  readonly project: ProjectAnswer;
   readonly typed: Typed;
   /** The form that the API rejected. */
   readonly sent: Form | null;
@@ -184,7 +176,7 @@ async function projectPageOf(visit: Visit, { project, typed, sent, refusal }: Sh
   return page(visit, { title: project.name, actions: actions(visit, project), body, status });
 }
 
-function actions(visit: Visit, { id, archived }: FullProject): MaybeHtml {
+function actions(visit: Visit, { id, archived }: ProjectAnswer): MaybeHtml {
   const usage = visit.may('usage.read')
     ? html`<a class="button" href="/portal/usage?project=${id}">Requests</a>`
     : null;
@@ -217,16 +209,16 @@ function keyTable(keys: readonly KeyAnswer[]): Html {
 export async function changeProject(visit: Visit, id: string, form: Form): Promise<Response> {
   const typed = typedOf(form);
   const changes = changesIn(form, toBody(typed));
-  const changed = isEmpty(changes) ? null : await visit.send<FullProject>('PATCH', apiPath(id), changes);
+  const changed = isEmpty(changes) ? null : await visit.send<ProjectAnswer>('PATCH', apiPath(id), changes);
   if (changed?.ok === false) {
-    const project = await visit.get<FullProject>(apiPath(id));
+    const project = await visit.get<ProjectAnswer>(apiPath(id));
     return projectPageOf(visit, { project, typed, sent: form, refusal: changed.refusal });
   }
   return visit.context.redirect(`/portal/projects/${encodeURIComponent(id)}?notice=saved`, 303);
 }
 
 export async function archivePage(visit: Visit, id: string): Promise<Response> {
-  const project = await visit.get<FullProject>(apiPath(id));
+  const project = await visit.get<ProjectAnswer>(apiPath(id));
   const keys = (await activeKeys(visit, project.id)) ?? [];
   const body = html`<div class="confirm">
     <p>
@@ -252,11 +244,11 @@ export async function archivePage(visit: Visit, id: string): Promise<Response> {
 
 export async function archiveProject(visit: Visit, id: string, form: Form): Promise<Response> {
   const archived = form.text('archived') !== 'no';
-  const changed = await visit.send<FullProject>('PATCH', apiPath(id), { archived });
+  const changed = await visit.send<ProjectAnswer>('PATCH', apiPath(id), { archived });
   if (changed.ok) {
     const said = archived ? 'archived' : 'restored';
     return visit.context.redirect(`/portal/projects/${changed.body.id}?notice=${said}`, 303);
   }
-  const project = await visit.get<FullProject>(apiPath(id));
+  const project = await visit.get<ProjectAnswer>(apiPath(id));
   return projectPageOf(visit, { project: project, typed: project, sent: null, refusal: changed.refusal });
 }

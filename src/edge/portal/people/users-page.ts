@@ -1,5 +1,9 @@
 import { formatId } from '#base/id.ts';
 import { rolesGivenBy, roleWords } from '#core/accounts/accounts.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
+import type { UserAnswer } from '#edge/contract/users.ts';
 import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -15,12 +19,9 @@ import {
   html,
   type Html,
   isEmpty,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
-  type OrganizationAnswer,
-  type PageAnswer,
   pager,
   pathWith,
   queryOf,
@@ -34,7 +35,6 @@ import {
   table,
   time,
   timeOf,
-  type UserAnswer,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 

@@ -1,3 +1,6 @@
+import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer } from '#edge/contract/clusters.ts';
+import type { RunAnswer } from '#edge/contract/runs.ts';
+import type { StackAnswer } from '#edge/contract/stacks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   empty,
@@ -12,7 +15,6 @@ import {
   refused,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterAnswer, ClusterSummaryAnswer, NodeAnswer, RunAnswer, StackAnswer } from './answers.ts';
 import { readClusters } from './cluster-choices.ts';
 import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';
 import { readRunnerProblem } from './runner-notice.ts';

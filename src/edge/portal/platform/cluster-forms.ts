@@ -1,3 +1,6 @@
+import type { ClusterAnswer } from '#edge/contract/clusters.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -18,7 +21,6 @@ import {
   renamed,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';

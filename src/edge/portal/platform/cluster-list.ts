@@ -1,3 +1,6 @@
+import type { ClusterSummaryAnswer } from '#edge/contract/clusters.ts';
+import type { HostAnswer } from '#edge/contract/engines.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -14,7 +17,6 @@ import {
   table,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterSummaryAnswer, HostAnswer, PageAnswer } from './answers.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { filterForm, moment, pageNumber, pager } from './widgets.ts';
 

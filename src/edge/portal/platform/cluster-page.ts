@@ -1,3 +1,7 @@
+import type { ClusterAnswer, NodeAnswer } from '#edge/contract/clusters.ts';
+import type { CostReportAnswer } from '#edge/contract/costs.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -15,9 +19,8 @@ import {
   table,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterAnswer, NodeAnswer, PageAnswer, RunAnswer } from './answers.ts';
 import { clusterPath, clusterState } from './cluster-list.ts';
-import { amountsText, type CostReportAnswer } from './cost-answers.ts';
+import { amountsText } from './amount-text.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { runPath, runTable } from './run-list.ts';
 import { facts, hoursText, moment } from './widgets.ts';

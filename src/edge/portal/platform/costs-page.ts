@@ -1,4 +1,13 @@
 import { formatId } from '#base/id.ts';
+import type {
+  ClusterCostsAnswer,
+  CostLineAnswer,
+  CostReportAnswer,
+  CostWarningAnswer,
+  HoursAnswer,
+  OrganizationCostsAnswer,
+} from '#edge/contract/costs.ts';
+import type { BillingCurrencyAnswer, CurrencyAnswer } from '#edge/contract/rates.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -19,16 +28,7 @@ import {
   tabs,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import {
-  amountsText,
-  amountText,
-  type ClusterCostsAnswer,
-  type CostLineAnswer,
-  type CostReportAnswer,
-  type CostWarningAnswer,
-  type HoursAnswer,
-  type OrganizationCostsAnswer,
-} from './cost-answers.ts';
+import { amountsText, amountText } from './amount-text.ts';
 import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { chooser, hoursText, momentIn, problemOf } from './widgets.ts';
@@ -211,18 +211,13 @@ function lineTable(name: string, lines: readonly CostLineAnswer[], zone: string)
   });
 }
 
-interface CurrencyAnswer {
-  readonly code: string;
-  readonly name: string;
-}
-
 /** Sets the currency of the visitor's own organization. Returns null for visitors who may not set it. */
 async function currencySection(visit: Visit, refusal: Refusal | null): Promise<MaybeHtml> {
   if (!visit.may('costs.currency')) return null;
   const id = formatId('org', visit.signedIn.principal.organizationId);
   const [data, { currency }] = await Promise.all([
     readPages<CurrencyAnswer>(visit, '/v1/billing/currencies'),
-    visit.get<{ readonly currency: string | null }>(`/v1/orgs/${id}/billing-currency`),
+    visit.get<BillingCurrencyAnswer>(`/v1/orgs/${id}/billing-currency`),
   ]);
   const options = [
     { value: '', label: 'currency of each rate card' },

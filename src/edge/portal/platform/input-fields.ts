@@ -1,11 +1,11 @@
+import type { StackInputAnswer } from '#edge/contract/stacks.ts';
 import { field, type Form, html, type Html, type MaybeHtml, type Refusal } from '#edge/portal/ui/ui.ts';
-import type { InputAnswer } from './answers.ts';
 import { area, chooser, problemOf, secretField } from './widgets.ts';
 
 /** Shows a stack's declared inputs as form fields, and converts the typed texts to API values. */
 
 /** Returns the field name, which the API uses in its problems and the form in its body. */
-const fieldName = ({ name }: InputAnswer): string => `inputs.${name}`;
+const fieldName = ({ name }: StackInputAnswer): string => `inputs.${name}`;
 
 /** Field texts by name. */
 export type Typed = Readonly<Record<string, string>>;
@@ -21,7 +21,7 @@ const isText = (value: unknown): value is string => typeof value === 'string';
  * Formats a default for its field: lists one item per line, maps as `key = value`. Values that need it are shown as
  * JSON.
  */
-function shownText({ type, default: value }: InputAnswer): string {
+function shownText({ type, default: value }: StackInputAnswer): string {
   if (value === null || value === undefined) return '';
   if (type === 'list' && Array.isArray(value)) {
     const isPlain = value.every((one) => isText(one) && one === one.trim() && one !== '' && !/[\n\r]/.test(one));
@@ -38,12 +38,12 @@ function shownText({ type, default: value }: InputAnswer): string {
 }
 
 /** Returns the initial texts of the form. Secrets are empty. */
-export function defaultTexts(inputs: readonly InputAnswer[]): Typed {
+export function defaultTexts(inputs: readonly StackInputAnswer[]): Typed {
   return Object.fromEntries(inputs.map((input) => [fieldName(input), input.sensitive ? '' : shownText(input)]));
 }
 
 /** Returns the typed texts, to show the form again. Secrets are left out. */
-export function typedTexts(inputs: readonly InputAnswer[], form: Form): Typed {
+export function typedTexts(inputs: readonly StackInputAnswer[], form: Form): Typed {
   return Object.fromEntries(
     inputs.map((input) => [
       fieldName(input),
@@ -57,10 +57,10 @@ const numberPattern = /^-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,2})?$/i;
 /** Converts a number. Other texts stay as typed, and the API rejects them with the field's name. */
 const toNumber = (text: string): number | string => (numberPattern.test(text.trim()) ? Number(text) : text);
 
-const elementWord = ({ type_expression: expression }: InputAnswer): string =>
+const elementWord = ({ type_expression: expression }: StackInputAnswer): string =>
   /^\s*(?:list|set|map)\(\s*([a-z]+)\s*\)\s*$/.exec(expression ?? '')?.[1] ?? 'string';
 
-function toElement(input: InputAnswer, text: string): unknown {
+function toElement(input: StackInputAnswer, text: string): unknown {
   const word = elementWord(input);
   if (word === 'number') return toNumber(text);
   return word === 'bool' && /^(?:true|false)$/.test(text) ? text === 'true' : text;
@@ -81,7 +81,7 @@ function fromJson(text: string): unknown {
   }
 }
 
-function toMap(input: InputAnswer, text: string): unknown {
+function toMap(input: StackInputAnswer, text: string): unknown {
   if (text.trimStart().startsWith('{')) return fromJson(text);
   const entries = linesOf(text).map((line) => /^([^=]*?)\s*=\s*(.*)$/.exec(line));
   if (!entries.every((entry) => entry !== null)) return text;
@@ -89,7 +89,7 @@ function toMap(input: InputAnswer, text: string): unknown {
 }
 
 /** Converts a typed text to the input's value. @returns undefined for no value, so that the default applies */
-function toValue(input: InputAnswer, typed: string): unknown {
+function toValue(input: StackInputAnswer, typed: string): unknown {
   const { type, default: otherwise, sensitive } = input;
   // Browsers send line breaks as CR LF.
   const text = typed.replaceAll('\r\n', '\n');
@@ -115,9 +115,9 @@ function toValue(input: InputAnswer, typed: string): unknown {
 }
 
 /** Returns the `inputs` of an apply request. */
-export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<Record<string, unknown>> {
+export function inputsOf(inputs: readonly StackInputAnswer[], form: Form): Readonly<Record<string, unknown>> {
   // Leaves out unchanged defaults, so that Terraform uses the module's own value.
-  const isDefault = (input: InputAnswer): boolean =>
+  const isDefault = (input: StackInputAnswer): boolean =>
     !input.sensitive && form.text(fieldName(input)).replaceAll('\r\n', '\n') === shownText(input);
   const values = inputs.map((input): [string, unknown] => [
     input.name,
@@ -126,7 +126,14 @@ export function inputsOf(inputs: readonly InputAnswer[], form: Form): Readonly<R
   return Object.fromEntries(values.filter(([, value]) => value !== undefined));
 }
 
-function hintOf({ type, description, sensitive, required, default: otherwise, type_expression }: InputAnswer): string {
+function hintOf({
+  type,
+  description,
+  sensitive,
+  required,
+  default: otherwise,
+  type_expression,
+}: StackInputAnswer): string {
   const said = description === '' ? [] : [description];
   if (type === 'list') said.push('One item per line, or a JSON array.');
   if (type === 'map') said.push('One "key = value" per line, or a JSON object.');
@@ -138,12 +145,12 @@ function hintOf({ type, description, sensitive, required, default: otherwise, ty
 }
 
 /** Renders one field per input, required inputs first. */
-export function inputFields(inputs: readonly InputAnswer[], typed: Typed, refusal: Refusal | null): MaybeHtml {
+export function inputFields(inputs: readonly StackInputAnswer[], typed: Typed, refusal: Refusal | null): MaybeHtml {
   const sorted = inputs.toSorted((a, b) => Number(b.required) - Number(a.required));
   return sorted.map((input) => inputField(input, typed[fieldName(input)] ?? '', refusal));
 }
 
-function inputField(input: InputAnswer, value: string, refusal: Refusal | null): Html {
+function inputField(input: StackInputAnswer, value: string, refusal: Refusal | null): Html {
   const { type, required, sensitive } = input;
   const [name, text] = [fieldName(input), hintOf(input)];
   const label = required ? `${input.name} (required)` : input.name;

@@ -1,3 +1,4 @@
+import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -16,7 +17,6 @@ import {
   usd,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { MarginAnswer, MarginsAnswer } from './cost-answers.ts';
 import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { costTabs } from './costs-page.ts';
 import { hoursText, momentIn } from './widgets.ts';
@@ -65,7 +65,7 @@ function margins({ window, totals, models, warnings }: MarginsAnswer): Html {
     ${models.length === 0 ? empty('No data in this period', 'No model had requests or used GPUs. Choose another period above.') : modelTable(models)}`;
 }
 
-function modelTable(models: readonly MarginAnswer[]): Html {
+function modelTable(models: readonly ModelMarginAnswer[]): Html {
   const most = Math.max(...models.flatMap(({ revenue, cost }) => [Number(revenue), Number(cost)]));
   return table({
     caption: 'Margins by model',
@@ -93,11 +93,11 @@ function modelTable(models: readonly MarginAnswer[]): Html {
   });
 }
 
-function ratioOf({ margin_ratio: ratio }: MarginAnswer): MaybeHtml {
+function ratioOf({ margin_ratio: ratio }: ModelMarginAnswer): MaybeHtml {
   return ratio === null ? null : html`<span class="quiet">${Math.round(ratio * 100)} %</span>`;
 }
 
-function factorOf({ break_even: even }: MarginAnswer): MaybeHtml {
+function factorOf({ break_even: even }: ModelMarginAnswer): MaybeHtml {
   const factor = even?.factor ?? null;
   return factor === null
     ? unknown
@@ -114,7 +114,7 @@ function bar(series: string, amount: string, most: number, text: string): Html {
   >`;
 }
 
-function shares({ shares: found }: MarginAnswer): MaybeHtml {
+function shares({ shares: found }: ModelMarginAnswer): MaybeHtml {
   if (found === null) return unknown;
   const parts = [
     { series: 's3', value: found.busy },

@@ -1,3 +1,4 @@
+import type { ClusterAnswer, NodeAnswer } from '#edge/contract/clusters.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -15,7 +16,6 @@ import {
   renamed,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterAnswer, NodeAnswer } from './answers.ts';
 import { clusterPath } from './cluster-list.ts';
 import { clusterPage, momentField, readCluster } from './cluster-page.ts';
 import { confirmForm } from './widgets.ts';

@@ -1,12 +1,9 @@
+import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import { readOnward } from '#edge/portal/frame/frame.ts';
-import type { OrganizationAnswer, Visit } from '#edge/portal/ui/ui.ts';
-
-export interface OrganizationChoice extends OrganizationAnswer {
-  readonly status: 'active' | 'suspended' | 'closed';
-}
+import type { Visit } from '#edge/portal/ui/ui.ts';
 
 /** Reads all organizations, newest first, for platform administrators. Returns an empty list for others. */
-export async function readOrganizations(visit: Visit): Promise<readonly OrganizationChoice[]> {
+export async function readOrganizations(visit: Visit): Promise<readonly OrganizationAnswer[]> {
   return visit.may('organizations') ? readOnward(visit, '/v1/organizations') : [];
 }
 

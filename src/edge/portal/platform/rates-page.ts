@@ -1,3 +1,5 @@
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { ConversionRateAnswer, RateCardAnswer } from '#edge/contract/rates.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -18,8 +20,6 @@ import {
   table,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { PageAnswer } from './answers.ts';
-import type { ConversionRateAnswer, RateCardAnswer } from './cost-answers.ts';
 import { costTabs } from './costs-page.ts';
 import { momentIn, pageNumber, pager } from './widgets.ts';
 

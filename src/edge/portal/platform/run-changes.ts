@@ -1,6 +1,6 @@
+import type { OpenedRunAnswer, RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import { type Form, html, type Html, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
-import type { RunAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';
 import { confirmForm, moment, onceHeader } from './widgets.ts';
@@ -21,13 +21,9 @@ export async function retryRun(visit: Visit, id: string, form: Form): Promise<Re
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : runPage(visit, id, done.refusal);
 }
 
-interface Opened {
-  readonly url: string;
-}
-
 /** Shows the one-time link for a click, because the pages' policy forbids forms to redirect to another host. */
 export async function openRun(visit: Visit, id: string): Promise<Response> {
-  const opened = await visit.send<Opened>('POST', `${pathOf(id)}/open`);
+  const opened = await visit.send<OpenedRunAnswer>('POST', `${pathOf(id)}/open`);
   if (!opened.ok) return runPage(visit, id, opened.refusal);
   const run = await readRun(visit, id);
   const { url } = opened.body;

@@ -1,3 +1,6 @@
+import type { ClusterSummaryAnswer } from '#edge/contract/clusters.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import { type RunAnswer, runStatuses } from '#edge/contract/runs.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
   empty,
@@ -12,7 +15,6 @@ import {
   table,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { type ClusterSummaryAnswer, type PageAnswer, type RunAnswer, runStatuses } from './answers.ts';
 import { readClusters } from './cluster-choices.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { isUnfinished, statusBadge, statusText } from './run-words.ts';

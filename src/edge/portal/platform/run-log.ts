@@ -1,5 +1,5 @@
+import type { RunAnswer, RunLogAnswer, RunLogLineAnswer } from '#edge/contract/runs.ts';
 import { count, headerOf, html, type Html, notice, queryOf, type Visit } from '#edge/portal/ui/ui.ts';
-import type { LogLineAnswer, RunAnswer, RunLogAnswer } from './answers.ts';
 import { runPath } from './run-list.ts';
 
 /** The log of a run. The page has the existing lines, and a script appends new ones. */
@@ -43,7 +43,7 @@ export function logSection(run: RunAnswer, { data, expired, complete, next_after
   </section>`;
 }
 
-function line({ at, level, message }: LogLineAnswer): Html {
+function line({ at, level, message }: RunLogLineAnswer): Html {
   const moment = html`<time class="log-time" datetime="${at}" title="${at}" data-local>${at.slice(11, 19)}</time>`;
   // The style keeps spaces, as a terminal does, so the template must not add any.
   return html`<p class="log-line ${level}">${moment} ${message}</p>`;

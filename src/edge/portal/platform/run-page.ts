@@ -1,4 +1,8 @@
 import { formatId } from '#base/id.ts';
+import type { ClusterAnswer } from '#edge/contract/clusters.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { RunAnswer } from '#edge/contract/runs.ts';
+import type { UserAnswer } from '#edge/contract/users.ts';
 import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -7,7 +11,6 @@ import {
   counted,
   html,
   type Html,
-  type KeyAnswer,
   type MaybeHtml,
   notice,
   noticeOf,
@@ -16,10 +19,8 @@ import {
   refused,
   RefusedError,
   table,
-  type UserAnswer,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { ClusterAnswer, RunAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
 import { logSection, readLog } from './run-log.ts';
 import { runPath } from './run-list.ts';

@@ -1,5 +1,5 @@
+import type { RunAnswer, RunStatusAnswer } from '#edge/contract/runs.ts';
 import { badge, html, type Html } from '#edge/portal/ui/ui.ts';
-import type { RunAnswer, RunStatusAnswer } from './answers.ts';
 
 /** Words for the states of runs and for the reasons of failures. */
 

@@ -1,5 +1,5 @@
+import type { RunnerAnswer } from '#edge/contract/runs.ts';
 import { html, type MaybeHtml, notice, type Visit } from '#edge/portal/ui/ui.ts';
-import type { RunnerAnswer } from './answers.ts';
 
 /**
  * Explains why no stack can be applied. Returns null if stacks can be applied, or if the visitor may not apply them.

@@ -1,3 +1,6 @@
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { RunAnswer } from '#edge/contract/runs.ts';
+import type { StackAnswer } from '#edge/contract/stacks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -15,7 +18,6 @@ import {
   type UploadForm,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { PageAnswer, RunAnswer, StackAnswer } from './answers.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
 import { area, chooser, confirmForm, problemOf } from './widgets.ts';

@@ -1,3 +1,5 @@
+import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { StackAnswer } from '#edge/contract/stacks.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -13,7 +15,6 @@ import {
   select,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { PageAnswer, StackAnswer } from './answers.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { filterForm, pageNumber, pager } from './widgets.ts';
 

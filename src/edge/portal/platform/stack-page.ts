@@ -1,3 +1,4 @@
+import type { StackAnswer, StackInputAnswer } from '#edge/contract/stacks.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -11,7 +12,6 @@ import {
   records,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { InputAnswer, StackAnswer } from './answers.ts';
 import { valueText } from './input-fields.ts';
 import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';
 import { facts, moment } from './widgets.ts';
@@ -71,7 +71,7 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
   return page(visit, { title: stack.title, actions, body });
 }
 
-function inputTable(inputs: readonly InputAnswer[]): Html {
+function inputTable(inputs: readonly StackInputAnswer[]): Html {
   return html`<section aria-labelledby="inputs-title">
     <h2 id="inputs-title">Inputs</h2>
     ${
@@ -92,7 +92,7 @@ function inputTable(inputs: readonly InputAnswer[]): Html {
   </section>`;
 }
 
-function defaultOf({ default: value, sensitive, required }: InputAnswer): MaybeHtml {
+function defaultOf({ default: value, sensitive, required }: StackInputAnswer): MaybeHtml {
   if (required || value === null || value === undefined) return html`<span class="quiet">none</span>`;
   if (sensitive) return html`<span class="quiet">not shown</span>`;
   const text = valueText(value);

@@ -1,4 +1,5 @@
 import { uuidv7 } from '#base/id.ts';
+import type { PageAnswer } from '#edge/contract/lists.ts';
 import {
   type FieldOptions,
   type Form,
@@ -14,7 +15,6 @@ import {
   timeIn,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import type { PageAnswer } from './answers.ts';
 
 /** Widgets that the platform's pages share. */
 

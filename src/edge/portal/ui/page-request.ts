@@ -1,14 +1,8 @@
 import type { Context } from 'hono';
 import { formatId } from '#base/id.ts';
-import {
-  type Action,
-  type Extent,
-  extentOf,
-  type OrganizationRole,
-  type OwnOrganization,
-  rolesGivenBy,
-} from '#core/accounts/accounts.ts';
+import { type Action, type Extent, extentOf, type OwnOrganization, rolesGivenBy } from '#core/accounts/accounts.ts';
 import { formTokenOf, type SignedIn } from '#core/sessions/sessions.ts';
+import type { OrganizationRole } from '#edge/contract/users.ts';
 import type { AskApi, Caller, HttpContext, HttpEnv, OpenApi } from '#edge/http/http.ts';
 import { asksByItself } from './page-origin.ts';
 

@@ -4,8 +4,9 @@ import type { Oidc } from '#base/oidc.ts';
 import type { Accounts, Letters, NewPeople } from '#core/accounts/accounts.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { Sessions, SignedIn } from '#core/sessions/sessions.ts';
+import type { KeyAnswer } from '#edge/contract/keys.ts';
+import type { ModelAnswer, PriceAnswer } from '#edge/contract/models.ts';
 import type { AskApi, BodyLimits, BodyShares, ClientAddress, HttpEnv, IsSecure, OpenApi } from '#edge/http/http.ts';
-import type { KeyAnswer, ModelAnswer, PriceAnswer } from './answers.ts';
 import type { Form, UploadForm } from './form.ts';
 import type { Visit } from './page-request.ts';
 

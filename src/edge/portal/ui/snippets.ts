@@ -1,4 +1,4 @@
-import type { ModelAnswer, TaskType } from './answers.ts';
+import type { ModelAnswer } from '#edge/contract/models.ts';
 import { html, type Html } from './html.ts';
 import { copyable } from './elements.ts';
 
@@ -6,7 +6,7 @@ import { copyable } from './elements.ts';
 
 export interface SnippetModel {
   readonly id: string;
-  readonly task_type: TaskType;
+  readonly task_type: ModelAnswer['task_type'];
 }
 
 export interface SnippetOptions {

@@ -1,34 +1,3 @@
-export type {
-  AuditAnswer,
-  EngineAnswer,
-  EngineFilesAnswer,
-  EngineState,
-  HostAnswer,
-  MarginAnswer,
-  OrganizationRole,
-  PageAnswer,
-  UserAnswer,
-} from './admin-answers.ts';
-export type {
-  ContentAnswer,
-  CreatedKeyAnswer,
-  KeyAnswer,
-  LedgerEntryAnswer,
-  LimitsAnswer,
-  ListAnswer,
-  ModelAnswer,
-  OrganizationAnswer,
-  PriceAnswer,
-  ProjectAnswer,
-  RequestAnswer,
-  RequestDetailAnswer,
-  SummaryAnswer,
-  SummaryGroupAnswer,
-  SumsAnswer,
-  TokenPrices,
-  TaskType,
-  WalletAnswer,
-} from './answers.ts';
 export { barChart, mark, type Series, type Span, timelineChart } from './chart.ts';
 export { beganWith, changesIn, isEmpty } from './edit-form.ts';
 export {

@@ -1,5 +1,5 @@
+import type { UsageContentAnswer } from '#edge/contract/requests.ts';
 import {
-  type ContentAnswer,
   formToken,
   html,
   type Html,
@@ -25,7 +25,7 @@ function part(id: string, title: string, value: unknown): MaybeHtml {
   </details>`;
 }
 
-export function contentSection(visit: Visit, id: string, content: ContentAnswer | null): Html {
+export function contentSection(visit: Visit, id: string, content: UsageContentAnswer | null): Html {
   const title = html`<h2 id="content-title">Stored content</h2>`;
   if (content === null) {
     return html`<section aria-labelledby="content-title">

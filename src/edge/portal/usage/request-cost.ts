@@ -1,5 +1,6 @@
 import { formatUsd, MICRO_DIGITS, parseDecimal } from '#base/money.ts';
-import { count, html, type Html, type MaybeHtml, type RequestDetailAnswer, table, usd } from '#edge/portal/ui/ui.ts';
+import type { UsageRequestDetailAnswer } from '#edge/contract/requests.ts';
+import { count, html, type Html, type MaybeHtml, table, usd } from '#edge/portal/ui/ui.ts';
 
 /** Shows how a request's cost adds up: tokens times price, exact to the pico-dollar. */
 
@@ -18,7 +19,7 @@ interface Line {
   readonly picoPerToken: bigint | null;
 }
 
-function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
+function linesOf({ price, ...request }: UsageRequestDetailAnswer): readonly Line[] {
   const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
   const pico = (decimal: string | undefined): bigint | null =>
     decimal === undefined ? null : parseDecimal(decimal, MICRO_DIGITS);
@@ -42,7 +43,7 @@ function linesOf({ price, ...request }: RequestDetailAnswer): readonly Line[] {
 
 const unknown = html`<span class="quiet">unknown</span>`;
 
-export function costSection(request: RequestDetailAnswer): Html {
+export function costSection(request: UsageRequestDetailAnswer): Html {
   const writtenOff = request.written_off === '0' ? '' : `${usd(request.written_off)} not charged`;
   const rows = linesOf(request).map(({ name, tokens, note, picoPerToken }): MaybeHtml[] => [
     note === '' ? name : html`${name} <span class="quiet">${note}</span>`,

@@ -1,19 +1,17 @@
+import type { KeyAnswer, LimitsAnswer } from '#edge/contract/keys.ts';
+import type { UsageContentAnswer, UsageRequestDetailAnswer } from '#edge/contract/requests.ts';
 import { otherOrganization, page } from '#edge/portal/frame/frame.ts';
 import {
-  type ContentAnswer,
   count,
   figures,
   html,
   type Html,
-  type KeyAnswer,
-  type LimitsAnswer,
   mark,
   type MaybeHtml,
   milliseconds,
   notice,
   pathWith,
   queryOf,
-  type RequestDetailAnswer,
   type Span,
   table,
   timelineChart,
@@ -43,8 +41,8 @@ const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(
 export async function requestPage(visit: Visit, id: string): Promise<Response> {
   const of = { organization_id: queryOf(visit.context, 'organization_id') };
   const [request, content] = await Promise.all([
-    visit.get<RequestDetailAnswer>(pathWith(pathOf(id), of)),
-    visit.mayOwn('usage.contents') ? visit.find<ContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
+    visit.get<UsageRequestDetailAnswer>(pathWith(pathOf(id), of)),
+    visit.mayOwn('usage.contents') ? visit.find<UsageContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
   ]);
   const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
   const isDeleted = visit.takeNotice() === 'deleted';
@@ -59,7 +57,7 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
 }
 
 /** @param key null if the visitor may not see the key */
-function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
+function head(request: UsageRequestDetailAnswer, key: KeyAnswer | null): Html {
   return figures([
     { label: 'Cost', value: usd(request.cost), note: request.cache_hit ? 'cached, free' : undefined },
     { label: 'Outcome', value: outcomeBadge(request), note: request.reason ?? `HTTP ${request.status}` },
@@ -82,15 +80,15 @@ function head(request: RequestDetailAnswer, key: KeyAnswer | null): Html {
  * Milliseconds until the last byte was sent, which waits for the commit of the record. Excludes the commit if its
  * duration is unknown.
  */
-const wholeMs = ({ timings_ms: { total }, timeline: spans }: RequestDetailAnswer): number =>
+const wholeMs = ({ timings_ms: { total }, timeline: spans }: UsageRequestDetailAnswer): number =>
   total + (spans?.committed ?? 0);
 
-function timeNote(request: RequestDetailAnswer): string | undefined {
+function timeNote(request: UsageRequestDetailAnswer): string | undefined {
   const { total } = request.timings_ms;
   return wholeMs(request) === total ? undefined : `${milliseconds(total)} without the record`;
 }
 
-function timeline(request: RequestDetailAnswer): Html {
+function timeline(request: UsageRequestDetailAnswer): Html {
   const { timeline: spans } = request;
   if (spans === null) return html`<p class="quiet">No timing steps are recorded for this request.</p>`;
   const list = (Object.keys(spanNames) as SpanName[]).map((name): Span & { readonly why: string } => ({
@@ -129,7 +127,7 @@ const limitNames: Readonly<Record<keyof LimitsAnswer, string>> = {
   monthly_token_limit: 'Tokens per month',
 };
 
-function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
+function limits({ limits_remaining: left }: UsageRequestDetailAnswer): MaybeHtml {
   if (left === null) return null;
   const rows = (Object.keys(limitNames) as (keyof LimitsAnswer)[]).map((name): MaybeHtml[] => {
     const value = left[name];
@@ -141,7 +139,7 @@ function limits({ limits_remaining: left }: RequestDetailAnswer): MaybeHtml {
   </section>`;
 }
 
-function facts(request: RequestDetailAnswer): Html {
+function facts(request: UsageRequestDetailAnswer): Html {
   const { id, client_request_id, replica, stream, fallback_for, endpoint } = request;
   const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
   return html`<section aria-labelledby="facts-title">

@@ -1,3 +1,4 @@
+import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
 import {
   badge,
   count,
@@ -6,14 +7,13 @@ import {
   type MaybeHtml,
   milliseconds,
   pathWith,
-  type RequestAnswer,
   table,
   timeInUtc,
   timeToSecond,
   usd,
 } from '#edge/portal/ui/ui.ts';
 
-export function outcomeBadge({ outcome, status, cache_hit }: RequestAnswer): Html {
+export function outcomeBadge({ outcome, status, cache_hit }: UsageRequestAnswer): Html {
   if (outcome === 'completed') return cache_hit ? badge('plain', 'cached') : badge('good', 'completed');
   return outcome === 'aborted' ? badge('plain', 'client left') : badge('bad', `${outcome} ${status}`);
 }
@@ -30,7 +30,7 @@ interface Listing {
 
 /** Lists requests, newest first, with links to their pages. */
 export function requestsTable(
-  requests: readonly RequestAnswer[],
+  requests: readonly UsageRequestAnswer[],
   keyName: (id: string) => MaybeHtml,
   { organization = '', isOfDays }: Listing,
 ): Html {

@@ -1,23 +1,22 @@
 import { parseId } from '#base/id.ts';
 import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { ModelAnswer } from '#edge/contract/models.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
+import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
+import type { SumsAnswer, UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import { otherOrganization, page, readKeys, readPages } from '#edge/portal/frame/frame.ts';
 import {
   type Choice,
   empty,
   html,
   type Html,
-  type ListAnswer,
   type MaybeHtml,
-  type ModelAnswer,
   older,
   pathWith,
   type PortalParts,
-  type ProjectAnswer,
   queryOf,
-  type RequestAnswer,
   select,
-  type SummaryAnswer,
-  type SumsAnswer,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { requestsTable } from './requests-table.ts';
@@ -132,8 +131,8 @@ function modelsOf(visit: Visit, { models }: PortalParts, { organization }: Filte
 async function readSums({ get }: Visit, range: Range, filters: Filters): Promise<Sums> {
   const { outcome: _, ...asked } = requestsQuery(range, filters);
   const { by } = filters;
-  const summary = (query: Readonly<Record<string, string>>): Promise<SummaryAnswer> =>
-    get<SummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
+  const summary = (query: Readonly<Record<string, string>>): Promise<UsageSummaryAnswer> =>
+    get<UsageSummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
   const lines = await summary({ group_by: by });
   if (isEachShown(lines)) {
     const series = await summary({ group_by: `${range.unit},${by}` });
@@ -145,13 +144,13 @@ async function readSums({ get }: Visit, range: Range, filters: Filters): Promise
   const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}` });
   const [buckets, series] = await Promise.all([
     summary({ group_by: range.unit }),
-    shown.length === 0 ? { ...lines, data: [] } : get<SummaryAnswer>(`${path}${chosen}`),
+    shown.length === 0 ? { ...lines, data: [] } : get<UsageSummaryAnswer>(`${path}${chosen}`),
   ]);
   return { lines, buckets, series };
 }
 
 /** Sums by day or hour over all lines of a series. */
-function sumByBucket(series: SummaryAnswer): SummaryAnswer {
+function sumByBucket(series: UsageSummaryAnswer): UsageSummaryAnswer {
   const groups = Map.groupBy(series.data, bucketKey);
   const data = [...groups.values()].flatMap(([first, ...others]) => {
     if (first === undefined) return [];
@@ -169,7 +168,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
   const listed = { ...asked, limit: pageSize, cursor: queryOf(context, 'cursor') };
   const [sums, requests, names, models] = await Promise.all([
     readSums(visit, range, filters),
-    get<ListAnswer<RequestAnswer>>(pathWith('/v1/usage/requests', listed)),
+    get<ListAnswer<UsageRequestAnswer>>(pathWith('/v1/usage/requests', listed)),
     namesOf(visit, filters),
     modelsOf(visit, parts, filters),
   ]);
@@ -273,7 +272,12 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
   </form>`;
 }
 
-function requestList({ data }: ListAnswer<RequestAnswer>, { keys }: Names, range: Range, filters: Filters): MaybeHtml {
+function requestList(
+  { data }: ListAnswer<UsageRequestAnswer>,
+  { keys }: Names,
+  range: Range,
+  filters: Filters,
+): MaybeHtml {
   const { organization } = filters;
   if (data.length > 0)
     return requestsTable(data, (id) => keys.get(id) ?? html`<span class="quiet">${id}</span>`, {

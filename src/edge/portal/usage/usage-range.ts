@@ -1,4 +1,5 @@
-import { type Choice, queryOf, type SummaryGroupAnswer, type Visit } from '#edge/portal/ui/ui.ts';
+import type { UsageGroupAnswer } from '#edge/contract/usage.ts';
+import { type Choice, queryOf, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Time spans to choose from. Days and months are in UTC, as in the records. */
 
@@ -83,7 +84,7 @@ function spanOf(name: Exclude<RangeName, 'dates'>, nowMs: number): Pick<Range, '
 const emptyBarsMax = 400;
 
 /** Returns the bars of a span with the usage in these groups. */
-export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly SummaryGroupAnswer[]): readonly Bucket[] {
+export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly UsageGroupAnswer[]): readonly Bucket[] {
   const stepMs = unit === 'hour' ? hourMs : dayMs;
   const isLong = (toMs - fromMs) / stepMs > emptyBarsMax;
   const beginMs = isLong ? Math.max(fromMs, firstDayMs(groups) ?? toMs) : fromMs;
@@ -97,10 +98,10 @@ export function bucketsOf({ fromMs, toMs, unit }: Range, groups: readonly Summar
 }
 
 /** Returns the first day among the groups; null if none has a day. */
-function firstDayMs(groups: readonly SummaryGroupAnswer[]): number | null {
+function firstDayMs(groups: readonly UsageGroupAnswer[]): number | null {
   const [first] = groups.flatMap(({ day }) => (day === undefined ? [] : [day])).toSorted();
   return first === undefined ? null : dateMs(first);
 }
 
 /** Returns the key of the bar that a group belongs to. */
-export const bucketKey = ({ day, hour }: SummaryGroupAnswer): string => day ?? String(hour ?? '');
+export const bucketKey = ({ day, hour }: UsageGroupAnswer): string => day ?? String(hour ?? '');

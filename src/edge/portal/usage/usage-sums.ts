@@ -1,3 +1,4 @@
+import type { SumsAnswer, UsageGroupAnswer, UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import {
   barChart,
   count,
@@ -9,9 +10,6 @@ import {
   mark,
   type MaybeHtml,
   type Series,
-  type SummaryAnswer,
-  type SummaryGroupAnswer,
-  type SumsAnswer,
   table,
   usd,
 } from '#edge/portal/ui/ui.ts';
@@ -42,7 +40,7 @@ export interface SumsShown {
   readonly buckets: readonly Bucket[];
 }
 
-export function totals({ totals: sums }: SummaryAnswer): Html {
+export function totals({ totals: sums }: UsageSummaryAnswer): Html {
   const refused = refusedOf(sums);
   return figures([
     { label: 'Spend', value: usd(sums.cost) },
@@ -67,20 +65,20 @@ export function totals({ totals: sums }: SummaryAnswer): Html {
 /** Three groupings of the same usage. */
 export interface Sums {
   /** Grouped by the chosen dimension, such as models. */
-  readonly lines: SummaryAnswer;
+  readonly lines: UsageSummaryAnswer;
   /** Grouped by day or hour. */
-  readonly buckets: SummaryAnswer;
+  readonly buckets: UsageSummaryAnswer;
   /** Grouped by both, for the lines that the chart shows separately. */
-  readonly series: SummaryAnswer;
+  readonly series: UsageSummaryAnswer;
 }
 
 interface Line {
   readonly id: string;
   readonly name: string;
-  readonly sums: SummaryGroupAnswer;
+  readonly sums: UsageGroupAnswer;
 }
 
-function nameOf(group: SummaryGroupAnswer, by: Dimension, { keys, projects }: Names): string {
+function nameOf(group: UsageGroupAnswer, by: Dimension, { keys, projects }: Names): string {
   if (by === 'model') return group.model ?? 'no model';
   const id = by === 'key_id' ? group.key_id : group.project_id;
   return (by === 'key_id' ? keys : projects).get(id ?? '') ?? id ?? 'none';
@@ -90,25 +88,28 @@ const refusedOf = ({ refusals }: SumsAnswer): number => Object.values(refusals).
 
 const tokensOf = ({ input_tokens, output_tokens }: SumsAnswer): number => input_tokens + output_tokens;
 
-const idOf = (group: SummaryGroupAnswer, by: Dimension): string =>
+const idOf = (group: UsageGroupAnswer, by: Dimension): string =>
   (by === 'model' ? group.model : by === 'key_id' ? group.key_id : group.project_id) ?? '';
 
 /** Sorts the groups of models, keys or projects by spending or tokens, largest first. */
-function inOrder({ data }: SummaryAnswer, measure: SumsShown['measure']): readonly SummaryGroupAnswer[] {
-  const byCost = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => Number(b.cost) - Number(a.cost);
-  const byTokens = (a: SummaryGroupAnswer, b: SummaryGroupAnswer): number => tokensOf(b) - tokensOf(a);
+function inOrder({ data }: UsageSummaryAnswer, measure: SumsShown['measure']): readonly UsageGroupAnswer[] {
+  const byCost = (a: UsageGroupAnswer, b: UsageGroupAnswer): number => Number(b.cost) - Number(a.cost);
+  const byTokens = (a: UsageGroupAnswer, b: UsageGroupAnswer): number => tokensOf(b) - tokensOf(a);
   const [first, second] = measure === 'cost' ? [byCost, byTokens] : [byTokens, byCost];
   return data.toSorted((a, b) => first(a, b) || second(a, b) || b.num_model_requests - a.num_model_requests);
 }
 
 /** True if the chart has a series for each line. */
-export const isEachShown = ({ data }: SummaryAnswer): boolean => data.length <= seriesMax + 1;
+export const isEachShown = ({ data }: UsageSummaryAnswer): boolean => data.length <= seriesMax + 1;
 
 /**
  * Ids of the largest lines, which the chart shows separately. Requests that were rejected before their model was known
  * have no id and are left out.
  */
-export function idsShown(lines: SummaryAnswer, { by, measure }: Pick<SumsShown, 'by' | 'measure'>): readonly string[] {
+export function idsShown(
+  lines: UsageSummaryAnswer,
+  { by, measure }: Pick<SumsShown, 'by' | 'measure'>,
+): readonly string[] {
   const ordered = inOrder(lines, measure);
   const shown = ordered.length > seriesMax + 1 ? ordered.slice(0, seriesMax) : ordered;
   return shown.map((group) => idOf(group, by)).filter((id) => id !== '');
@@ -130,7 +131,7 @@ export function overTime(sums: Sums, { by, measure, names, range, buckets }: Sum
   }
   const shown = lines.length > seriesMax + 1 ? lines.slice(0, seriesMax) : lines;
   const rest = lines.length - shown.length;
-  const valueOf = (group: SummaryGroupAnswer | undefined): number =>
+  const valueOf = (group: UsageGroupAnswer | undefined): number =>
     group === undefined ? 0 : measure === 'cost' ? Number(group.cost) : tokensOf(group);
   const byId = Map.groupBy(sums.series.data, (group) => idOf(group, by));
   const series = shown.map(({ id, name }) => {
@@ -178,7 +179,7 @@ function shortCount(value: number): string {
   return value >= 1000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
 }
 
-function sumTable(lines: readonly Line[], marked: number, by: Dimension, { totals: all }: SummaryAnswer): Html {
+function sumTable(lines: readonly Line[], marked: number, by: Dimension, { totals: all }: UsageSummaryAnswer): Html {
   const label = labelOf(by);
   const numbers = (sums: SumsAnswer): string[] => [
     count(sums.num_model_requests),
@@ -218,7 +219,7 @@ function barTable(series: readonly Series[], range: Range, buckets: readonly Buc
 }
 
 /** Shows the bars as a table, with a row for each day or hour that has usage. */
-function bucketTable({ data }: SummaryAnswer, range: Range, buckets: readonly Bucket[]): Html {
+function bucketTable({ data }: UsageSummaryAnswer, range: Range, buckets: readonly Bucket[]): Html {
   const { unit } = range;
   const groups = new Map(data.map((group) => [bucketKey(group), group]));
   const rows = buckets.toReversed().flatMap(({ key, label }): MaybeHtml[][] => {

@@ -1,34 +1,8 @@
-import { badge, html, type Html, type ListAnswer, pathWith, type Visit } from '#edge/portal/ui/ui.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { DeliveryAnswer, WebhookAnswer } from '#edge/contract/webhooks.ts';
+import { badge, html, type Html, pathWith, type Visit } from '#edge/portal/ui/ui.ts';
 
-/** Webhooks as the API returns them, and words for the states of deliveries. */
-
-export interface WebhookAnswer {
-  readonly id: string;
-  readonly url: string;
-  readonly description: string;
-  readonly events: readonly string[] | null;
-  readonly enabled: boolean;
-  readonly disabled_reason: 'failing' | 'gone' | null;
-  readonly failing_since: number | null;
-  readonly created_at: number;
-  readonly secret_rotated_at: number | null;
-  readonly former_secret_ends_at: number | null;
-}
-
-export type WebhookWithSecret = WebhookAnswer & { readonly secret: string };
-
-export interface DeliveryAnswer {
-  readonly id: string;
-  readonly event_id: string;
-  readonly type: string;
-  readonly status: 'pending' | 'delivered' | 'failed';
-  readonly attempts: number;
-  readonly last_status: number | null;
-  readonly last_error: string | null;
-  readonly last_attempt_at: number | null;
-  readonly next_attempt_at: number | null;
-  readonly created_at: number;
-}
+/** Reads webhooks, and formats the states of webhooks and deliveries. */
 
 export const webhookPath = (id: string): string => `/v1/webhooks/${encodeURIComponent(id)}`;
 
