@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
@@ -7,6 +6,7 @@ import {
   pathOf,
   printList,
   queryText,
+  type Read,
   readCursorList,
   textFlag,
   timeText,
@@ -15,18 +15,8 @@ import { countFlag } from './wallet.ts';
 
 /** The command over /v1/audit. Fields that a newer gateway adds to its answers are ignored. */
 
-const view = z.record(z.string(), z.unknown()).nullable();
-
-const entry = z.looseObject({
-  organization_id: z.string().optional(),
-  created_at: z.number(),
-  action: z.string(),
-  target_id: z.string(),
-  actor: z.looseObject({ type: z.string(), id: z.string().nullable() }),
-  before: view,
-  after: view,
-});
-type Entry = z.output<typeof entry>;
+const entry = async () => (await import('#edge/contract/audit.ts')).auditEntrySchema;
+type Entry = Read<typeof entry>;
 
 const headings = ['TIME (UTC)', 'ACTION', 'TARGET', 'ACTOR', 'CHANGES'];
 
@@ -47,16 +37,17 @@ function byText({ type, id }: Entry['actor'], names: Names): string {
   return type === 'key' && name !== id ? `key ${name}` : name;
 }
 
-const named = z.looseObject({ name: z.string(), email: z.string().optional() });
+const key = async () => (await import('#edge/contract/keys.ts')).keySchema;
+const user = async () => (await import('#edge/contract/users.ts')).userSchema;
 
 /** Returns the email address or name of a key or user; the id if that cannot be read, as in another organization. */
 async function readName({ api }: CommandContext, id: string, organizations: readonly (string | null)[]) {
-  const collection = id.startsWith('key_') ? '/v1/keys' : '/v1/users';
+  const isKey = id.startsWith('key_');
   for (const organization of organizations) {
     try {
-      const path = pathOf(collection, id) + queryText({ organization_id: organization });
-      const { name, email } = parseAnswer(named, await api.call('GET', path));
-      return email ?? name;
+      const path = pathOf(isKey ? '/v1/keys' : '/v1/users', id) + queryText({ organization_id: organization });
+      const answer = await api.call('GET', path);
+      return isKey ? (await parseAnswer(key, answer)).name : (await parseAnswer(user, answer)).email;
     } catch (error) {
       if (!(error instanceof FailedError)) throw error;
     }
@@ -104,12 +95,18 @@ async function list(context: CommandContext): Promise<number> {
     to: textFlag(context, 'to'),
     ...(isOfAll(context) ? { all_organizations: 'true' } : { organization_id: textFlag(context, 'org') }),
   };
-  const found = await readCursorList(context, { path: '/v1/audit', item: entry, query, limit, parameter: 'after' });
+  const found = await readCursorList(context, {
+    path: '/v1/audit',
+    item: entry,
+    query,
+    limit,
+    parameter: 'after',
+  });
   const names = context.json ? new Map<string, string>() : await readNames(context, found);
   const none = 'no matching changes';
   const leaveOut = ['TARGET', 'ACTOR'];
   if (!isOfAll(context)) return printList(context, found, { headings, row: (one) => row(one, names), none, leaveOut });
-  const ofAll = (one: Entry): string[] => [one.organization_id ?? '-', ...row(one, names)];
+  const ofAll = (one: Entry): string[] => [one.organization_id, ...row(one, names)];
   return printList(context, found, { headings: ['ORGANIZATION', ...headings], row: ofAll, none, leaveOut });
 }
 

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
@@ -10,6 +9,7 @@ import {
   printList,
   printOne,
   queryText,
+  type Read,
   readAfterList,
   textFlag,
 } from '#edge/cli/shell/shell.ts';
@@ -17,18 +17,8 @@ import { limitOf, limitOption, orgOption, orgQuery, outOption, uploadFile, write
 
 /** Commands over /v1/batches. Fields that a newer gateway adds to its answers are ignored. */
 
-const batch = z.looseObject({
-  id: z.string(),
-  status: z.string(),
-  endpoint: z.string(),
-  model: z.string().nullish(),
-  input_file_id: z.string(),
-  output_file_id: z.string().nullish(),
-  error_file_id: z.string().nullish(),
-  waiting_for: z.string().nullish(),
-  request_counts: z.looseObject({ total: z.number(), completed: z.number(), failed: z.number() }),
-});
-type Batch = z.output<typeof batch>;
+const batch = async () => (await import('#edge/contract/batches.ts')).batchSchema;
+type Batch = Read<typeof batch>;
 
 const batchesPath = '/v1/batches';
 const pathOfBatch = (context: CommandContext, rest = ''): string =>
@@ -62,7 +52,7 @@ async function create(context: CommandContext): Promise<number> {
   const endpoint = textFlag(context, 'endpoint') ?? endpoints[0];
   const body = { input_file_id: inputFileId, endpoint, completion_window: '24h' };
   const answer = await context.api.call('POST', batchesPath, { body });
-  const { id } = parseAnswer(batch, answer);
+  const { id } = await parseAnswer(batch, answer);
   context.out(context.json ? jsonText(answer) : `${id}: started; "headgate batches show ${id}" shows its progress\n`);
   return exitCodes.ok;
 }
@@ -71,16 +61,16 @@ const show = (context: CommandContext): Promise<number> => printOne(context, pat
 
 async function cancel(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', pathOfBatch(context, '/cancel'));
-  const { id, status } = parseAnswer(batch, answer);
+  const { id, status } = await parseAnswer(batch, answer);
   context.out(context.json ? jsonText(answer) : `${id}: ${status}\n`);
   return exitCodes.ok;
 }
 
 async function output(context: CommandContext): Promise<number> {
-  const found = parseAnswer(batch, await context.api.call('GET', pathOfBatch(context)));
+  const found = await parseAnswer(batch, await context.api.call('GET', pathOfBatch(context)));
   const { id, status, output_file_id: answers, error_file_id: errors } = found;
   const wanted = context.flags['errors'] === true ? errors : answers;
-  if (wanted !== null && wanted !== undefined) return writeContent(context, wanted);
+  if (wanted !== null) return writeContent(context, wanted);
   const isOpen = ['validating', 'in_progress', 'finalizing', 'cancelling'].includes(status);
   const why = isOpen
     ? `is ${status}: its files are available when it has ended`

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -9,6 +8,7 @@ import {
   parseAnswer,
   printList,
   queryText,
+  type Read,
   readAfterList,
   textFlag,
   timeText,
@@ -20,18 +20,8 @@ import { projectIdOf } from './projects.ts';
 
 /** The commands over /v1/budgets. Fields that a newer gateway adds to its answers are ignored. */
 
-const budget = z.looseObject({
-  id: z.string(),
-  scope: z.looseObject({ type: z.string(), id: z.string().nullable() }),
-  period: z.string(),
-  mode: z.string(),
-  amount: z.string(),
-  alert_percents: z.array(z.number()),
-  spent: z.string().nullable(),
-  remaining: z.string().nullable(),
-  resets_at: z.number(),
-});
-type Budget = z.output<typeof budget>;
+const budget = async () => (await import('#edge/contract/budgets.ts')).budgetSchema;
+type Budget = Read<typeof budget>;
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 const collection = '/v1/budgets';
@@ -56,7 +46,11 @@ const row = (one: Budget): string[] => [
 const none = 'no budgets; create one with "headgate budgets create USD"';
 
 async function list(context: CommandContext): Promise<number> {
-  return printList(context, await readAfterList(context, { path: collection, item: budget }), { headings, row, none });
+  return printList(context, await readAfterList(context, { path: collection, item: budget }), {
+    headings,
+    row,
+    none,
+  });
 }
 
 /** @throws UsageError if no scope or several are named; FailedError if no key or project has the name */
@@ -91,8 +85,8 @@ function madeText(one: Budget): string {
   return `${one.id}: ${one.period} ${one.mode} budget for ${scopeText(one)}, ${one.amount} USD\n`;
 }
 
-function show(context: CommandContext, answer: unknown): number {
-  context.out(context.json ? jsonText(answer) : madeText(parseAnswer(budget, answer)));
+async function show(context: CommandContext, answer: unknown): Promise<number> {
+  context.out(context.json ? jsonText(answer) : madeText(await parseAnswer(budget, answer)));
   return exitCodes.ok;
 }
 
@@ -110,7 +104,7 @@ async function edit(context: CommandContext): Promise<number> {
 }
 
 async function remove(context: CommandContext): Promise<number> {
-  const one = parseAnswer(budget, await context.api.call('GET', pathOf(context)));
+  const one = await parseAnswer(budget, await context.api.call('GET', pathOf(context)));
   await confirm(context, {
     question: `Delete the ${one.period} ${one.mode} budget for ${scopeText(one)} (${one.id})?`,
     consequence: 'It no longer rejects requests, from the next request on.',

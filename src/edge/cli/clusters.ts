@@ -1,5 +1,4 @@
 import { parse, YAMLParseError } from 'yaml';
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -13,6 +12,7 @@ import {
   printList,
   printOne,
   queryOf,
+  type Read,
   readList,
   readText,
   textFlag,
@@ -22,27 +22,16 @@ import {
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
 
-const summary = z.looseObject({
-  id: z.string(),
-  name: z.string(),
-  organization_id: z.string(),
-  public_domain: z.string().nullable(),
-  status: z.string(),
-  nodes_total: z.number(),
-  nodes_allocated: z.number(),
-});
+const summary = async () => (await import('#edge/contract/clusters.ts')).clusterSummarySchema;
 
-const cluster = z.looseObject({
-  ...summary.shape,
-  access_identity: z.looseObject({ public_key: z.string() }),
-});
+const cluster = async () => (await import('#edge/contract/clusters.ts')).clusterSchema;
 
 const clustersPath = '/v1/clusters';
 const clusterPath = (id: string | undefined): string => pathOf(clustersPath, id);
 
 const headings = ['CLUSTER', 'NAME', 'ORGANIZATION', 'STATUS', 'ALLOCATED', 'DOMAIN'];
 
-function row(one: z.output<typeof summary>): string[] {
+function row(one: Read<typeof summary>): string[] {
   const { id, name, organization_id: organization, status, public_domain: domain } = one;
   return [id, name, organization, status, `${one.nodes_allocated}/${one.nodes_total}`, domain ?? '-'];
 }
@@ -116,7 +105,7 @@ export async function readClusterNames(context: CommandContext): Promise<Readonl
 /** Returns the name of a cluster; its id if the name cannot be read. */
 export async function readClusterName({ api }: CommandContext, id: string): Promise<string> {
   try {
-    return parseAnswer(summary, await api.call('GET', clusterPath(id))).name;
+    return (await parseAnswer(summary, await api.call('GET', clusterPath(id)))).name;
   } catch (error) {
     if (error instanceof FailedError) return id;
     throw error;
@@ -136,7 +125,7 @@ async function create(context: CommandContext): Promise<number> {
     ...(keyFile && { access_identity: { private_key: readText(keyFile) } }),
   };
   const answer = await api.call('POST', clustersPath, { body });
-  const made = parseAnswer(cluster, answer);
+  const made = await parseAnswer(cluster, answer);
   const line = `add this key to ~/.ssh/authorized_keys of its nodes:\n${made.access_identity.public_key}\n`;
   out(json ? jsonText(answer) : `${made.id}: ${made.status}; ${line}`);
   return exitCodes.ok;
@@ -145,7 +134,7 @@ async function create(context: CommandContext): Promise<number> {
 async function remove(context: CommandContext): Promise<number> {
   const { api, json, out, words } = context;
   const path = clusterPath(await findClusterId(context, words[0] ?? ''));
-  const before = parseAnswer(cluster, await api.call('GET', path));
+  const before = await parseAnswer(cluster, await api.call('GET', path));
   await confirm(context, {
     question: `Archive the cluster "${before.name}" (${before.id})?`,
     consequence:
@@ -155,15 +144,12 @@ async function remove(context: CommandContext): Promise<number> {
   });
   await api.call('DELETE', path);
   const answer = await api.call('GET', path);
-  const { id, status } = parseAnswer(cluster, answer);
+  const { id, status } = await parseAnswer(cluster, answer);
   out(json ? jsonText(answer) : `${id}: ${status}\n`);
   return exitCodes.ok;
 }
 
-const eventResult = z.looseObject({
-  allocation: z.looseObject({ allocated_at: z.string().nullable(), released_at: z.string().nullable() }),
-  node: z.looseObject({ name: z.string(), status: z.string() }),
-});
+const eventResult = async () => (await import('#edge/contract/clusters.ts')).nodeEventResultSchema;
 
 /** Starts or stops metering a node. */
 function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promise<number> {
@@ -173,7 +159,7 @@ function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promi
     const path = `${clusterPath(await findClusterId(context, clusterText))}/nodes/${encodeURIComponent(nodeText)}`;
     const at = textFlag(context, 'at');
     const answer = await api.call('POST', `${path}/${kind}`, { body: at === null ? {} : { at } });
-    const { node, allocation } = parseAnswer(eventResult, answer);
+    const { node, allocation } = await parseAnswer(eventResult, answer);
     const { allocated_at: from, released_at: to } = allocation;
     const times = [from === null ? '' : ` from ${from}`, to === null ? '' : ` to ${to}`].join('');
     out(json ? jsonText(answer) : `${cleanLine(node.name)}: ${node.status}; metered${times}\n`);

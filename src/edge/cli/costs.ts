@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -8,6 +7,7 @@ import {
   jsonText,
   parseAnswer,
   queryOf,
+  type Read,
   renderTable,
   UsageError,
 } from '#edge/cli/shell/shell.ts';
@@ -15,42 +15,11 @@ import { sayUnallocated } from './clusters.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
 
-const amount = z.looseObject({ currency: z.string(), amount: z.string() });
-const hours = {
-  node_hours: z.number(),
-  gpu_hours: z.number(),
-  unrated_hours: z.number(),
-  unrated_gpu_hours: z.number(),
-};
+const report = async () => (await import('#edge/contract/costs.ts')).costReportSchema;
 
-const line = z.looseObject({
-  hardware_profile: z.string(),
-  node_hours: z.number(),
-  gpu_hours: z.number(),
-  rated: z.boolean(),
-  billed: amount.nullable(),
-  estimated: z.boolean(),
-});
-
-const cluster = z.looseObject({ name: z.string(), running: z.boolean(), line_items: z.array(line) });
-const organization = z.looseObject({ name: z.string(), clusters: z.array(cluster) });
-
-const warning = z.looseObject({
-  code: z.string(),
-  from: z.string().optional(),
-  to: z.string().optional(),
-  hardware_profile: z.string().optional(),
-});
-
-const report = z.looseObject({
-  window: z.looseObject({ from: z.string(), to: z.string(), tz: z.string(), as_of: z.string() }),
-  totals: z.looseObject(hours),
-  grand_total: z.array(amount),
-  organizations: z.array(organization),
-  warnings: z.array(warning),
-});
-
-type Report = z.output<typeof report>;
+type Report = Read<typeof report>;
+type Warning = Report['warnings'][number];
+type Line = Report['organizations'][number]['clusters'][number]['line_items'][number];
 
 /** Milliseconds to wait for a report: on a busy database the sum of a year's node-hours and GPU-hours takes seconds. */
 const answerTimeoutMs = 300_000;
@@ -64,7 +33,7 @@ async function costs(context: CommandContext): Promise<number> {
     return exitCodes.ok;
   }
   const answer = await context.api.call('GET', `/v1/billing/costs?${query}`, { answerTimeoutMs });
-  const parsed = parseAnswer(report, answer);
+  const parsed = await parseAnswer(report, answer);
   if (context.json) context.out(jsonText(answer));
   else context.out(textOf(parsed, context.terminal.columns) + (await hintOf(context, parsed)));
   return exitCodes.ok;
@@ -130,15 +99,15 @@ const minuteText = (time: string, tz: string): string =>
   new Date(time).toLocaleString('sv-SE', { timeZone: tz, dateStyle: 'short', timeStyle: 'short' });
 
 const hoursText = (value: number): string => String(value);
-const amountText = ({ amount: value, currency }: z.output<typeof amount>): string => `${value} ${currency}`;
+const amountText = ({ amount: value, currency }: Report['grand_total'][number]): string => `${value} ${currency}`;
 
-function remark({ rated, estimated }: z.output<typeof line>, running: boolean): string {
+function remark({ rated, estimated }: Line, running: boolean): string {
   const words = [running ? 'running' : '', rated ? '' : 'no price', estimated ? 'end estimated' : ''];
   return words.filter((word) => word !== '').join(', ');
 }
 
 /** Returns a warning about hours that a report leaves out, and who can fix that. */
-function warningText({ code, from, to, hardware_profile: profile }: z.output<typeof warning>): string {
+function warningText({ code, from, to, hardware_profile: profile }: Warning): string {
   return cleanLine(`warning: ${warningSentence(code, { from, to, profile })}`) + '\n';
 }
 

@@ -1,36 +1,9 @@
-import { z } from 'zod';
-import { pathOf } from '#edge/cli/shell/shell.ts';
+import { pathOf, type Read } from '#edge/cli/shell/shell.ts';
 
-/** An engine as the gateway returns it, and texts about it. Fields that a newer gateway adds are ignored. */
+/** Reads engines, and formats texts about them. */
 
-const replica = z.looseObject({
-  id: z.string(),
-  state: z.string(),
-  host: z.string().nullish(),
-  progress: z.string().nullish(),
-  healthy: z.boolean().nullish(),
-});
-
-export const engine = z.looseObject({
-  id: z.string(),
-  state: z.string(),
-  driver: z.string().nullish(),
-  replicas: z.array(replica).default([]),
-  hosts: z.array(z.string()).default([]),
-  replicas_max: z.number(),
-  queue: z.looseObject({ running: z.number(), waiting: z.number() }),
-  file: z.string().nullish(),
-  last_failure: z
-    .looseObject({
-      message: z.string(),
-      detail: z.string().nullish(),
-      retry_at: z.number().nullish(),
-      failures: z.number().nullish(),
-    })
-    .nullish(),
-  rollout: z.looseObject({ state: z.string(), message: z.string().nullish() }).nullish(),
-});
-export type Engine = z.output<typeof engine>;
+export const engine = async () => (await import('#edge/contract/engines.ts')).engineSchema;
+export type Engine = Read<typeof engine>;
 
 export const enginesPath = '/v1/admin/engines';
 

@@ -44,10 +44,11 @@ async function operate(context: CommandContext, kind: Order): Promise<number> {
   const { api, json, out, words, flags } = context;
   const timeoutMs = readTimeoutMs(context);
   const path = enginePath(words[0]);
-  if (kind === 'stop') await confirmStop(context, parseAnswer(engine, await api.call('GET', path)));
-  const before = kind === 'restart' ? replicaIds(parseAnswer(engine, await api.call('GET', path))) : new Set<string>();
+  if (kind === 'stop') await confirmStop(context, await parseAnswer(engine, await api.call('GET', path)));
+  const before =
+    kind === 'restart' ? replicaIds(await parseAnswer(engine, await api.call('GET', path))) : new Set<string>();
   let answer = await api.call('POST', `${path}/${kind}`);
-  let now = parseAnswer(engine, answer);
+  let now = await parseAnswer(engine, answer);
   if (flags['no-wait'] === true) {
     out(json ? jsonText(answer) : `${now.id}: ${now.state}\n`);
     return exitCodes.ok;
@@ -60,7 +61,7 @@ async function operate(context: CommandContext, kind: Order): Promise<number> {
     tell(now);
     await sleep(Math.min(askEveryMs, Math.max(0, endMs - performance.now())));
     answer = await api.call('GET', path);
-    now = parseAnswer(engine, answer);
+    now = await parseAnswer(engine, answer);
     verdict = judge(now);
   }
   out(json ? jsonText(answer) : `${lastLine(now, verdict, timeoutMs)}\n`);

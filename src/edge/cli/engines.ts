@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -9,6 +8,7 @@ import {
   jsonText,
   parseAnswer,
   printOne,
+  type Read,
   renderTable,
   textFlag,
   timeText,
@@ -19,30 +19,10 @@ import { operatorCommand } from './engine-operator.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
 
-const engineList = z.object({
-  data: z.array(engine),
-  files: z
-    .looseObject({ refused: z.looseObject({ at: z.number(), problems: z.array(z.string()) }).nullish() })
-    .nullish(),
-  differences: z
-    .array(
-      z.looseObject({
-        kind: z.string(),
-        name: z.string(),
-        overdue: z.boolean(),
-        values: z.array(z.looseObject({ value: z.string().nullable(), gateways: z.array(z.string()) })),
-      }),
-    )
-    .nullish(),
-  pending_prices: z.array(z.string()).nullish(),
-});
-const reloaded = z.object({
-  added: z.array(z.string()),
-  changed: z.array(z.string()),
-  removed: z.array(z.string()),
-});
-const logLine = z.object({ replica: z.string().nullable(), line: z.string() });
-const logList = z.object({ data: z.array(logLine) });
+const engineList = async () => (await import('#edge/contract/engines.ts')).engineListSchema;
+const reloaded = async () => (await import('#edge/contract/engines.ts')).engineReloadSchema;
+const logLine = async () => (await import('#edge/contract/engines.ts')).engineLogLineSchema;
+const logList = async () => (await import('#edge/contract/engines.ts')).engineLogSchema;
 
 function row(one: Engine): string[] {
   const { running, waiting } = one.queue;
@@ -62,7 +42,7 @@ const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
 async function list({ api, json, out, err, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
-  const { data, files, differences, pending_prices: pending } = parseAnswer(engineList, answer);
+  const { data, files, differences, pending_prices: pending } = await parseAnswer(engineList, answer);
   out(json ? jsonText(answer) : renderTable(headings, data.map(row), terminal.columns));
   const refused = files?.refused ?? null;
   if (refused !== null && !json) {
@@ -80,7 +60,7 @@ async function list({ api, json, out, err, terminal }: CommandContext): Promise<
   return exitCodes.ok;
 }
 
-type Differences = NonNullable<z.output<typeof engineList>['differences']>;
+type Differences = NonNullable<Read<typeof engineList>['differences']>;
 
 function differencesText(differences: Differences): string {
   const isLate = differences.some(({ overdue }) => overdue);
@@ -96,7 +76,7 @@ const show = (context: CommandContext): Promise<number> => printOne(context, eng
 
 async function reload({ api, json, out }: CommandContext): Promise<number> {
   const answer = await api.call('POST', `${enginesPath}/reload`);
-  const changes = parseAnswer(reloaded, answer);
+  const changes = await parseAnswer(reloaded, answer);
   const lines = (['added', 'changed', 'removed'] as const).flatMap((kind) =>
     changes[kind].map((id) => `${kind} ${id}\n`),
   );
@@ -113,7 +93,7 @@ function logsPath(context: CommandContext, follow: boolean, tail: number): strin
 }
 
 /** Creates a printer of log lines. A replica's name stands before its lines once a second replica has printed lines. */
-function createLogPrinter({ json, out }: CommandContext): (line: z.output<typeof logLine>) => void {
+function createLogPrinter({ json, out }: CommandContext): (line: Read<typeof logLine>) => void {
   const seen = new Set<string | null>();
   return (line) => {
     seen.add(line.replica);
@@ -122,9 +102,9 @@ function createLogPrinter({ json, out }: CommandContext): (line: z.output<typeof
   };
 }
 
-function parseEvent(data: string): z.output<typeof logLine> {
+async function parseEvent(data: string): Promise<Read<typeof logLine>> {
   try {
-    return parseAnswer(logLine, JSON.parse(data));
+    return await parseAnswer(logLine, JSON.parse(data));
   } catch (error) {
     if (error instanceof FailedError) throw error;
     throw new FailedError('the gateway sent a log line that is not JSON');
@@ -136,7 +116,7 @@ const reconnectMs = 1000;
 async function logs(context: CommandContext): Promise<number> {
   const tailText = textFlag(context, 'tail') ?? '200';
   if (!/^\d{1,6}$/.test(tailText)) throw new UsageError('--tail must be a number of lines');
-  const { driver, id } = parseAnswer(engine, await context.api.call('GET', enginePath(context.words[0])));
+  const { driver, id } = await parseAnswer(engine, await context.api.call('GET', enginePath(context.words[0])));
   if (driver === 'external') {
     context.err(`${id} has no log here, because it is external; "${commandText('show', id)}" shows its state\n`);
     return exitCodes.ok;
@@ -144,7 +124,7 @@ async function logs(context: CommandContext): Promise<number> {
   const print = createLogPrinter(context);
   if (context.flags['follow'] !== true) {
     const answer = await context.api.call('GET', logsPath(context, false, Number(tailText)));
-    for (const line of parseAnswer(logList, answer).data) print(line);
+    for (const line of (await parseAnswer(logList, answer)).data) print(line);
     return exitCodes.ok;
   }
   let tail = Number(tailText);
@@ -153,30 +133,16 @@ async function logs(context: CommandContext): Promise<number> {
     let received = 0;
     for await (const { data } of context.api.events(logsPath(context, true, tail))) {
       received += 1;
-      print(parseEvent(data));
+      print(await parseEvent(data));
     }
     if (received === 0) await sleep(reconnectMs);
     tail = 0;
   }
 }
 
-const gpu = z.looseObject({ id: z.string(), used_by: z.looseObject({}).nullish() });
-const hostList = z.object({
-  data: z.array(
-    z.looseObject({
-      name: z.string(),
-      reachable: z.boolean(),
-      trouble: z.string().nullish(),
-      pools: z.array(z.string()),
-      gpus: z.array(gpu),
-      memory_bytes: z.number().nullish(),
-      replicas: z.array(z.looseObject({ memory_bytes: z.number().nullish() })),
-      strangers: z.array(z.looseObject({ name: z.string(), ended_by: z.string().nullish() })),
-    }),
-  ),
-});
+const hostList = async () => (await import('#edge/contract/engines.ts')).hostListSchema;
 
-type Host = z.output<typeof hostList>['data'][number];
+type Host = Read<typeof hostList>['data'][number];
 
 /** Formats free and total memory, in GiB, that processes may use together. */
 function memoryCell({ memory_bytes: bytes, replicas }: Host): string {
@@ -192,7 +158,7 @@ function orphanText({ name, ended_by: command }: Host['strangers'][number]): str
 
 async function listHosts({ api, json, out, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', '/v1/admin/hosts');
-  const rows = parseAnswer(hostList, answer).data.map((host) => [
+  const rows = (await parseAnswer(hostList, answer)).data.map((host) => [
     host.name,
     host.reachable ? 'reachable' : 'unreachable',
     `${host.gpus.filter(({ used_by: user }) => (user ?? null) === null).length}/${host.gpus.length}`,

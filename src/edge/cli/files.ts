@@ -1,7 +1,6 @@
 import { readFileSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -14,6 +13,7 @@ import {
   pathOf,
   printList,
   queryText,
+  type Read,
   readAfterList,
   textFlag,
   timeText,
@@ -23,15 +23,8 @@ import {
 
 /** Commands over /v1/files. Fields that a newer gateway adds to its answers are ignored. */
 
-const file = z.looseObject({
-  id: z.string(),
-  bytes: z.number(),
-  created_at: z.number(),
-  expires_at: z.number().nullish(),
-  filename: z.string(),
-  purpose: z.string(),
-});
-type StoredFile = z.output<typeof file>;
+const file = async () => (await import('#edge/contract/files.ts')).fileSchema;
+type StoredFile = Read<typeof file>;
 
 const filesPath = '/v1/files';
 const uploadTimeoutMs = 600_000;
@@ -52,7 +45,7 @@ const row = ({ id, bytes, purpose, expires_at: until, filename }: StoredFile): s
   id,
   String(bytes),
   purpose,
-  until === null || until === undefined ? '-' : timeText(until),
+  timeText(until),
   filename,
 ];
 
@@ -80,7 +73,7 @@ async function upload(context: CommandContext): Promise<number> {
 
 async function remove(context: CommandContext): Promise<number> {
   const path = pathOf(filesPath, context.words[0]) + queryText(orgQuery(context));
-  const { id, filename } = parseAnswer(file, await context.api.call('GET', path));
+  const { id, filename } = await parseAnswer(file, await context.api.call('GET', path));
   await confirm(context, {
     question: `Delete the file "${filename}" (${id})?`,
     consequence: 'Its content is deleted permanently.',

@@ -1,10 +1,11 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
   exitCodes,
   jsonText,
   parseAnswer,
+  readCursorList,
+  type Read,
   renderTable,
   textFlag,
   UsageError,
@@ -12,36 +13,29 @@ import {
 
 /** The commands over /v1/admin/holds. Fields that a newer gateway adds to its answers are ignored. */
 
-const hold = z.looseObject({
-  id: z.string(),
-  organization_id: z.string(),
-  gateway_id: z.string(),
-  held: z.string(),
-  spooled: z.boolean(),
-  created_at: z.number(),
-});
+const hold = async () => (await import('#edge/contract/holds.ts')).holdSchema;
 
-const page = z.looseObject({ data: z.array(hold), next_cursor: z.string().nullable() });
-const released = z.looseObject({ id: z.string(), held: z.string() });
+const released = async () => (await import('#edge/contract/holds.ts')).releasedHoldSchema;
 
 const headings = ['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'];
 
-async function list({ api, out, json, terminal }: CommandContext): Promise<number> {
-  const all: z.output<typeof hold>[] = [];
-  let cursor: string | null = null;
-  do {
-    const query: string = cursor === null ? '' : `&cursor=${cursor}`;
-    const found: z.output<typeof page> = parseAnswer(page, await api.call('GET', `/v1/admin/holds?limit=500${query}`));
-    all.push(...found.data);
-    cursor = found.next_cursor;
-  } while (cursor !== null);
+async function list(context: CommandContext): Promise<number> {
+  const { out, json, terminal } = context;
+  const request = {
+    path: '/v1/admin/holds',
+    item: hold,
+    query: {},
+    limit: Infinity,
+    parameter: 'cursor',
+  } as const;
+  const all = await readCursorList(context, request);
   if (json) out(jsonText(all));
   else if (all.length === 0) out('no holds left by stopped gateways\n');
   else out(renderTable(headings, all.map(row), terminal.columns));
   return exitCodes.ok;
 }
 
-function row(one: z.output<typeof hold>): string[] {
+function row(one: Read<typeof hold>): string[] {
   const since = new Date(one.created_at * 1000).toISOString().slice(0, 19).replace('T', ' ');
   return [one.id, one.organization_id, one.held, one.spooled ? 'yes' : 'no', since, one.gateway_id];
 }
@@ -52,7 +46,7 @@ async function release(context: CommandContext): Promise<number> {
     throw new UsageError('--reason is missing, the reason for the audit log: headgate holds release ID --reason TEXT');
   const path = `/v1/admin/holds/${encodeURIComponent(context.words[0] ?? '')}/release`;
   const answer = await context.api.call('POST', path, { body: { reason } });
-  const { id, held } = parseAnswer(released, answer);
+  const { id, held } = await parseAnswer(released, answer);
   context.out(context.json ? jsonText(answer) : `${id}: released $${held}\n`);
   return exitCodes.ok;
 }

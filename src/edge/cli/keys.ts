@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -11,6 +10,7 @@ import {
   minuteText,
   parseAnswer,
   queryText,
+  type Read,
   readCursorList,
   renderTable,
   textFlag,
@@ -21,32 +21,14 @@ import {
 
 /** The commands over /v1/keys. Fields that a newer gateway adds to its answers are ignored. */
 
-const count = z.number().nullable();
-
-const key = z.looseObject({
-  id: z.string(),
-  name: z.string(),
-  prefix: z.string(),
-  last4: z.string(),
-  scope: z.string(),
-  status: z.string(),
-  expires_at: count,
-  last_used_at: count,
-  requests_per_minute: count,
-  max_concurrency: count,
-  tokens_per_minute: count,
-  monthly_token_limit: count,
-  models: z.array(z.string()).nullish(),
-  confined: z.boolean().nullish(),
-});
-type Key = z.output<typeof key>;
+const key = async () => (await import('#edge/contract/keys.ts')).keySchema;
+type Key = Read<typeof key>;
 type Limits = Pick<
   Key,
   'requests_per_minute' | 'max_concurrency' | 'tokens_per_minute' | 'monthly_token_limit' | 'models'
 >;
 
-const createdKey = z.looseObject({ ...key.shape, secret: z.string() });
-const rotatedKey = z.looseObject({ secret: z.string(), former_secrets_end_at: count });
+const createdKey = async () => (await import('#edge/contract/keys.ts')).createdKeySchema;
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
@@ -90,7 +72,7 @@ export function limitsText(one: Limits): string {
 /** Formats limits, and whether the key is confined if its own setting says so. */
 function boundsText(one: Key): string {
   const { confined } = one;
-  if (confined === null || confined === undefined) return limitsText(one);
+  if (confined === null) return limitsText(one);
   return `${limitsText(one)}; ${confined ? 'confined' : 'not confined'}`;
 }
 
@@ -161,7 +143,7 @@ async function create(context: CommandContext): Promise<number> {
     ...settingsOf(context),
   };
   const answer = await context.api.call('POST', '/v1/keys', { body });
-  const made = parseAnswer(createdKey, answer);
+  const made = await parseAnswer(createdKey, answer);
   const until = made.expires_at === null ? '' : `, valid until ${timeText(made.expires_at)} UTC`;
   const text = `${made.scope} key "${cleanLine(made.name)}" (${made.id})${until}; it is shown only once, so store it now:\n\n  ${made.secret}\n\n`;
   context.out(context.json ? jsonText(answer) : text);
@@ -210,7 +192,7 @@ async function edit(context: CommandContext): Promise<number> {
     throw new UsageError('nothing to change; "headgate keys edit --help" lists the options');
   const { id } = await find(context);
   const answer = await context.api.call('PATCH', keyPath(context, id), { body });
-  const changed = parseAnswer(key, answer);
+  const changed = await parseAnswer(key, answer);
   context.out(context.json ? jsonText(answer) : `${id} "${cleanLine(changed.name)}": limits ${boundsText(changed)}\n`);
   return exitCodes.ok;
 }
@@ -246,7 +228,7 @@ async function rotate(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', `/v1/keys/${encodeURIComponent(id)}/rotate${queryText(org(context))}`, {
     body,
   });
-  const { secret, former_secrets_end_at: end } = parseAnswer(rotatedKey, answer);
+  const { secret, former_secrets_end_at: end } = await parseAnswer(createdKey, answer);
   const until = end === null ? 'has ended' : `works until ${timeText(end)} UTC`;
   const former = `the former secret ${prefix}…${last4} ${until}`;
   const text = `${id} "${cleanLine(name)}" has a new secret; ${former}. The new secret is shown only once, so store it now:\n\n  ${secret}\n\n`;

@@ -11,9 +11,8 @@ import {
 
 /** `headgate names`: prints the names that a shell offers as completions. */
 
-const things = z.looseObject({
-  data: z.array(z.looseObject({ id: z.string().optional(), name: z.string().nullish() })),
-});
+const thing = z.looseObject({ id: z.string().optional(), name: z.string().nullish() });
+const things = () => Promise.resolve(z.looseObject({ data: z.array(thing) }));
 
 /** Path of each list, and the field with the name that people use. */
 const places: Readonly<Record<NamedThing, readonly [path: string, field: 'id' | 'name']>> = {
@@ -33,7 +32,7 @@ const plain = /^[\w.@/][\w.@/:+-]*$/;
 
 async function list({ api, words, json, out }: CommandContext): Promise<number> {
   const [path, field] = places[namedThings.find((one) => one === words[0]) ?? 'models'];
-  const { data } = parseAnswer(things, await api.call('GET', path, { answerTimeoutMs }));
+  const { data } = await parseAnswer(things, await api.call('GET', path, { answerTimeoutMs }));
   const names = [...new Set(data.map((one) => one[field] ?? ''))].filter((name) => plain.test(name));
   out(json ? jsonText({ data: names }) : names.map((name) => `${name}\n`).join(''));
   return exitCodes.ok;

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -12,6 +11,7 @@ import {
   pathOf,
   printList,
   printOne,
+  type Read,
   readCursorList,
   readList,
   textFlag,
@@ -22,34 +22,15 @@ import { limitOptions, limitsOf, limitsText, modelsOf, numberOrNone } from './ke
 
 /** Commands over /v1/organizations. Fields that a newer gateway adds to its answers are ignored. */
 
-const count = z.number().nullable();
+const organization = async () => (await import('#edge/contract/organizations.ts')).organizationSchema;
+type Organization = Read<typeof organization>;
 
-const organization = z.looseObject({
-  id: z.string(),
-  name: z.string(),
-  status: z.string(),
-  default_limits: z.looseObject({
-    requests_per_minute: count,
-    max_concurrency: count,
-    tokens_per_minute: count,
-    monthly_token_limit: count,
-  }),
-  max_active_keys: count,
-  models: z.array(z.string()).nullable(),
-});
-type Organization = z.output<typeof organization>;
-
-const created = z.looseObject({ ...organization.shape, management_key: z.string() });
+const created = async () => (await import('#edge/contract/organizations.ts')).createdOrganizationSchema;
 
 const collection = '/v1/organizations';
 
 /** Amounts are exact decimals, in USD. */
-const reported = z.looseObject({
-  ...organization.shape,
-  balance: z.string(),
-  spent_30_days: z.string(),
-  active_keys: z.number(),
-});
+const reported = async () => (await import('#edge/contract/organizations.ts')).reportedOrganizationSchema;
 
 const leaveOut = ['LIMITS OF NEW KEYS', 'KEYS', 'SPENT IN 30 DAYS ($)'];
 const headings = [
@@ -62,7 +43,7 @@ const headings = [
   'LIMITS OF NEW KEYS',
 ];
 
-const row = (one: z.output<typeof reported>): string[] => [
+const row = (one: Read<typeof reported>): string[] => [
   one.id,
   one.name,
   one.status,
@@ -73,7 +54,13 @@ const row = (one: z.output<typeof reported>): string[] => [
 ];
 
 const readAll = (context: CommandContext): Promise<readonly Organization[]> =>
-  readCursorList(context, { path: collection, item: organization, query: {}, limit: Infinity, parameter: 'cursor' });
+  readCursorList(context, {
+    path: collection,
+    item: organization,
+    query: {},
+    limit: Infinity,
+    parameter: 'cursor',
+  });
 
 async function list(context: CommandContext): Promise<number> {
   const query = new URLSearchParams({ sort: '-created_at' });
@@ -109,7 +96,7 @@ async function show(context: CommandContext): Promise<number> {
 
 async function create(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', collection, { body: { name: context.words[0] } });
-  const made = parseAnswer(created, answer);
+  const made = await parseAnswer(created, answer);
   const text =
     `organization "${cleanLine(made.name)}" (${made.id}), with an empty wallet; add credit: headgate wallet credit USD ` +
     `--reference TEXT --org ${made.id}\nIts management key is shown only once, so store it now:\n\n  ${made.management_key}\n\n`;
@@ -140,8 +127,8 @@ async function change(context: CommandContext, path: string, body: object): Prom
   return tell(context, answer);
 }
 
-function tell({ json, out }: CommandContext, answer: unknown): number {
-  const { id, name, status, default_limits: limits, models } = parseAnswer(organization, answer);
+async function tell({ json, out }: CommandContext, answer: unknown): Promise<number> {
+  const { id, name, status, default_limits: limits, models } = await parseAnswer(organization, answer);
   const text = `${id} "${cleanLine(name)}": ${status}; limits of new keys: ${limitsText({ ...limits, models })}\n`;
   out(json ? jsonText(answer) : text);
   return exitCodes.ok;
@@ -149,7 +136,7 @@ function tell({ json, out }: CommandContext, answer: unknown): number {
 
 /** @throws the errors of confirm */
 async function ask(context: CommandContext, path: string, { verb, ...ending }: OrganizationEnding): Promise<void> {
-  const { id, name } = parseAnswer(organization, await context.api.call('GET', path));
+  const { id, name } = await parseAnswer(organization, await context.api.call('GET', path));
   await confirm(context, { question: `${verb} the organization "${name}" (${id})?`, ...ending });
 }
 

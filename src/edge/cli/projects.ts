@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -12,6 +11,7 @@ import {
   printList,
   printOne,
   queryText,
+  type Read,
   readList,
   textFlag,
   UsageError,
@@ -20,16 +20,10 @@ import {
 
 /** Commands over /v1/projects. Fields that a newer gateway adds to its answers are ignored. */
 
-const project = z.looseObject({
-  id: z.string(),
-  name: z.string(),
-  description: z.string(),
-  visibility: z.string(),
-  archived: z.boolean(),
-});
-type Project = z.output<typeof project>;
+const project = async () => (await import('#edge/contract/projects.ts')).projectSchema;
+type Project = Read<typeof project>;
 
-const firstPage = z.looseObject({ data: z.array(project) });
+const firstPage = async () => (await import('#edge/contract/projects.ts')).projectPageSchema;
 
 const collection = '/v1/projects';
 const queryOfOrg = (context: CommandContext): string => queryText({ organization_id: textFlag(context, 'org') });
@@ -75,7 +69,7 @@ export async function projectIdOf(context: CommandContext, word: string): Promis
 /** Returns the id of the organization's first project. @throws FailedError */
 export async function firstProjectId(context: CommandContext): Promise<string> {
   const query = queryText({ organization_id: textFlag(context, 'org'), sort: 'created_at', limit: '1' });
-  const [first] = parseAnswer(firstPage, await context.api.call('GET', collection + query)).data;
+  const [first] = (await parseAnswer(firstPage, await context.api.call('GET', collection + query))).data;
   if (first === undefined) throw new FailedError('the organization has no project');
   return first.id;
 }
@@ -106,7 +100,7 @@ async function edit(context: CommandContext): Promise<number> {
 
 async function archive(context: CommandContext): Promise<number> {
   const path = await pathOfNamed(context);
-  const { id, name } = parseAnswer(project, await context.api.call('GET', path));
+  const { id, name } = await parseAnswer(project, await context.api.call('GET', path));
   await confirm(context, {
     question: `Archive the project "${name}" (${id})?`,
     consequence:
@@ -121,8 +115,8 @@ async function unarchive(context: CommandContext): Promise<number> {
   return tell(context, await context.api.call('PATCH', await pathOfNamed(context), { body: { archived: false } }));
 }
 
-function tell({ json, out }: CommandContext, answer: unknown): number {
-  const { id, name, archived } = parseAnswer(project, answer);
+async function tell({ json, out }: CommandContext, answer: unknown): Promise<number> {
+  const { id, name, archived } = await parseAnswer(project, answer);
   out(json ? jsonText(answer) : `${id} "${cleanLine(name)}": ${archived ? 'archived' : 'active'}\n`);
   return exitCodes.ok;
 }

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
@@ -9,6 +8,7 @@ import {
   pathOf,
   printList,
   queryText,
+  type Read,
   readAfterList,
   textFlag,
   UsageError,
@@ -24,14 +24,8 @@ const limits = {
   'requests-per-day': 'max_requests_per_1_day',
 } as const;
 
-const rateLimit = z.looseObject({
-  id: z.string(),
-  model: z.string(),
-  max_requests_per_1_minute: z.number().nullable(),
-  max_tokens_per_1_minute: z.number().nullable(),
-  max_requests_per_1_day: z.number().nullable(),
-});
-type RateLimit = z.output<typeof rateLimit>;
+const rateLimit = async () => (await import('#edge/contract/rate-limits.ts')).rateLimitSchema;
+type RateLimit = Read<typeof rateLimit>;
 
 const headings = ['MODEL', 'REQUESTS/MIN', 'TOKENS/MIN', 'REQUESTS/DAY'];
 const shown = (limit: number | null): string => (limit === null ? '-' : String(limit));
@@ -60,7 +54,7 @@ async function showOrSet(context: CommandContext): Promise<number> {
     const query = queryText({ organization_id: textFlag(context, 'org') });
     const answer = await context.api.call('POST', pathOf(path, `rl-${model}`) + query, { body: changes });
     if (context.json) context.out(jsonText(answer));
-    else printList(context, [parseAnswer(rateLimit, answer)], { headings, row, none });
+    else printList(context, [await parseAnswer(rateLimit, answer)], { headings, row, none });
     return exitCodes.ok;
   }
   const all = await readAfterList(context, { path, item: rateLimit });

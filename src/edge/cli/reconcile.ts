@@ -1,9 +1,11 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
   exitCodes,
   FailedError,
+  jsonText,
+  parseAnswer,
+  type Read,
   renderTable,
   textFlag,
   UsageError,
@@ -11,49 +13,10 @@ import {
 
 /** The command over /v1/admin/reconcile. Fields that a newer gateway adds to its answers are ignored. */
 
-const tokenFields = { prompt_tokens: z.number(), completion_tokens: z.number() };
-const bound = z.number().nullable();
+const reconciliation = async () => (await import('#edge/contract/reconcile.ts')).reconciliationSchema;
 
-const explanation = z.looseObject({
-  kind: z.string(),
-  count: z.number(),
-  prompt_tokens: bound,
-  completion_tokens: bound,
-  detail: z.string().nullish(),
-});
-
-const line = z.looseObject({
-  hour: z.number(),
-  model: z.string().nullable(),
-  state: z.string(),
-  open: z.boolean(),
-  ledger: z.looseObject({ cost: z.string() }),
-  usage: z.looseObject({ requests: z.number(), cost: z.string() }),
-  expected: z.looseObject(tokenFields),
-  engines: z.looseObject(tokenFields).nullable(),
-  difference: z.looseObject({ cost: z.string(), ...tokenFields }),
-  problem: z.string().nullable(),
-  explanations: z.array(explanation),
-});
-
-type Line = z.output<typeof line>;
-
-const difference = z.looseObject({
-  organization_id: z.string(),
-  entry_id: z.string().nullable(),
-  request_id: z.string(),
-  ledger: z.looseObject({ requests: z.number(), cost: z.string() }),
-  usage: z.looseObject({ requests: z.number(), cost: z.string() }),
-});
-
-const reconciliation = z.looseObject({
-  balanced: z.boolean(),
-  unexplained: z.number(),
-  data: z.array(line),
-  ledger_differences: z.array(difference),
-});
-
-type Reconciliation = z.output<typeof reconciliation>;
+type Reconciliation = Read<typeof reconciliation>;
+type Line = Reconciliation['data'][number];
 
 /** Milliseconds to wait for an answer: a month with many records takes minutes to read. */
 const answerTimeoutMs = 900_000;
@@ -63,9 +26,10 @@ const differencesShownMax = 20;
  * Asks the gateway. An unreachable gateway, or an error, says nothing about the books.
  * @throws UsageError with the gateway's message, so that the exit code is not that of a difference
  */
-async function ask({ api }: CommandContext, path: string): Promise<unknown> {
+async function ask({ api }: CommandContext, path: string) {
   try {
-    return await api.call('GET', path, { answerTimeoutMs });
+    const answer = await api.call('GET', path, { answerTimeoutMs });
+    return { answer, found: await parseAnswer(reconciliation, answer) };
   } catch (error) {
     throw error instanceof FailedError ? new UsageError(error.message) : error;
   }
@@ -77,15 +41,9 @@ async function reconcile(context: CommandContext): Promise<number> {
     const value = textFlag(context, name);
     if (value !== null) query.set(name, value);
   }
-  const answer = await ask(context, `/v1/admin/reconcile?${query.toString()}`);
-  const parsed = reconciliation.safeParse(answer);
-  if (!parsed.success) {
-    throw new UsageError(
-      "this command cannot read the gateway's answer; install the headgate command of the gateway's version",
-    );
-  }
-  context.out(context.json ? `${JSON.stringify(answer, null, 2)}\n` : textOf(parsed.data, context.terminal.columns));
-  return parsed.data.balanced ? exitCodes.ok : exitCodes.failed;
+  const { answer, found } = await ask(context, `/v1/admin/reconcile?${query.toString()}`);
+  context.out(context.json ? jsonText(answer) : textOf(found, context.terminal.columns));
+  return found.balanced ? exitCodes.ok : exitCodes.failed;
 }
 
 const headings = ['HOUR (UTC)', 'MODEL', 'REQUESTS', 'USAGE', 'LEDGER', 'PROMPT', 'COMPLETION', ''];
@@ -159,7 +117,7 @@ function reasonText({
   prompt_tokens: prompt,
   completion_tokens: completion,
   detail,
-}: z.output<typeof explanation>) {
+}: Line['explanations'][number]) {
   const named = `${count} ${words[kind] ?? kind}`;
   const bounds =
     prompt === null || completion === null

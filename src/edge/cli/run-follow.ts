@@ -1,41 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { z } from 'zod';
-import { cleanLine, type CommandContext, FailedError, parseAnswer, pathOf } from '#edge/cli/shell/shell.ts';
+import { cleanLine, type CommandContext, FailedError, parseAnswer, pathOf, type Read } from '#edge/cli/shell/shell.ts';
 
 /** Follows runs until they end. The gateway may restart meanwhile, and no line is printed twice. */
 
-export const run = z.looseObject({
-  id: z.string(),
-  stack: z.string(),
-  cluster_id: z.string(),
-  node: z.string().nullable(),
-  operation: z.string(),
-  status: z.string(),
-  phase: z.string().nullable(),
-  failure_code: z.string().nullable(),
-  failure_message: z.string().nullable(),
-  overtaken: z.boolean().optional(),
-  created_at: z.string(),
-  ended_at: z.string().nullable(),
-  changes: z.looseObject({ operation: z.string(), add: z.number(), change: z.number(), remove: z.number() }).nullable(),
-  outputs: z.record(z.string(), z.looseObject({ sensitive: z.boolean(), value: z.unknown().optional() })).nullable(),
-  access: z.string().nullish(),
-  url: z.string().nullish(),
-  url_status: z.string().nullish(),
-  url_problem: z.string().nullish(),
-  log_lines: z.number(),
-});
-export type Run = z.output<typeof run>;
+export const run = async () => (await import('#edge/contract/runs.ts')).runSchema;
+export type Run = Read<typeof run>;
 
-const logLine = z.looseObject({
-  seq: z.number(),
-  at: z.string(),
-  phase: z.string(),
-  level: z.string(),
-  message: z.string(),
-});
-type LogLine = z.output<typeof logLine>;
-const logPage = z.looseObject({ data: z.array(logLine), next_after: z.number(), complete: z.boolean() });
+const logLine = async () => (await import('#edge/contract/runs.ts')).runLogLineSchema;
+type LogLine = Read<typeof logLine>;
+const logPage = async () => (await import('#edge/contract/runs.ts')).runLogSchema;
 
 export const runsPath = '/v1/runs';
 export const runPath = (id: string | undefined): string => pathOf(runsPath, id);
@@ -72,7 +45,7 @@ function printLine({ json, out }: CommandContext, line: LogLine): void {
 export async function printLog(context: CommandContext, id: string, after: number): Promise<void> {
   for (let position = after; ;) {
     const path = `${runPath(id)}/logs?after=${position}&limit=${pageLines}`;
-    const { data, next_after: next } = parseAnswer(logPage, await context.api.call('GET', path));
+    const { data, next_after: next } = await parseAnswer(logPage, await context.api.call('GET', path));
     for (const line of data) printLine(context, line);
     if (data.length === 0) return;
     position = next;
@@ -105,14 +78,14 @@ async function* linesOf({ api }: CommandContext, id: string, position: { last: s
   for await (const event of api.events(`${runPath(id)}/logs`, position.last)) {
     position.isEnd = event.event === 'status';
     if (position.isEnd) return;
-    yield parseLine(event.data);
+    yield await parseLine(event.data);
     position.last = event.id;
   }
 }
 
-function parseLine(data: string): LogLine {
+async function parseLine(data: string): Promise<LogLine> {
   try {
-    return parseAnswer(logLine, JSON.parse(data));
+    return await parseAnswer(logLine, JSON.parse(data));
   } catch (error) {
     if (error instanceof FailedError) throw error;
     throw new FailedError('the gateway sent a log line that is not JSON');

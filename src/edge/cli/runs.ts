@@ -37,9 +37,7 @@ import { stackPath } from './stacks.ts';
 
 /** Reads the inputs of a stack from the words of a command. */
 
-const declared = z.looseObject({
-  inputs: z.array(z.looseObject({ name: z.string(), type: z.string(), sensitive: z.boolean().default(false) })),
-});
+const declared = async () => (await import('#edge/contract/stacks.ts')).stackSchema;
 
 /** Reads inputs from a file and from single options, which override the file. @throws UsageError, FailedError */
 async function readInputs(context: CommandContext, stack: string): Promise<Record<string, unknown>> {
@@ -47,7 +45,7 @@ async function readInputs(context: CommandContext, stack: string): Promise<Recor
   const single = listFlag(context, 'input').map(split);
   const ofFile = file === null ? {} : readFile(file);
   if (single.length === 0) return ofFile;
-  const { inputs } = parseAnswer(declared, await context.api.call('GET', stackPath(stack)));
+  const { inputs } = await parseAnswer(declared, await context.api.call('GET', stackPath(stack)));
   const types = new Map(inputs.map(({ name, type }) => [name, type]));
   const given = single.map(([name, text]): [string, unknown] => [name, readValue(name, text, types.get(name))]);
   return { ...ofFile, ...Object.fromEntries(given) };
@@ -148,7 +146,7 @@ async function apply(context: CommandContext): Promise<number> {
 /** Prints a run, at once or once it has ended. @param isDone returns true if the run ended as intended */
 async function tell(context: CommandContext, answer: unknown, isDone = hasSucceeded): Promise<number> {
   const { json, out, flags } = context;
-  const started = parseAnswer(run, answer);
+  const started = await parseAnswer(run, answer);
   if (flags['wait'] !== true) {
     out(json ? jsonText(answer) : runText(started));
     return exitCodes.ok;
@@ -192,12 +190,12 @@ function order(kind: Order): (context: CommandContext) => Promise<number> {
   };
 }
 
-const opened = z.looseObject({ url: z.string(), expires_at: z.string().nullable() });
+const opened = async () => (await import('#edge/contract/runs.ts')).openedRunSchema;
 
 /** Prints the link, or opens it in a browser, which uses the link up. */
 async function open(context: CommandContext): Promise<number> {
   const answer = await context.api.call('POST', `${runPath(context.words[0])}/open`);
-  const { url, expires_at: expires } = parseAnswer(opened, answer);
+  const { url, expires_at: expires } = await parseAnswer(opened, answer);
   if (context.flags['browser'] === true) await openBrowser(url);
   context.out(context.json ? jsonText(answer) : `${cleanLine(url)}\n`);
   if (expires !== null && !context.json) context.err(`the link works once, until ${expires.slice(11, 19)} UTC\n`);

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -10,6 +9,7 @@ import {
   parseAnswer,
   printList,
   queryText,
+  type Read,
   readAfterList,
   textFlag,
   timeText,
@@ -19,13 +19,10 @@ import { firstProjectId, projectIdOf } from './projects.ts';
 
 /** Commands over the service accounts of a project. Fields that a newer gateway adds to its answers are ignored. */
 
-const account = z.looseObject({ id: z.string(), name: z.string(), created_at: z.number() });
-type Account = z.output<typeof account>;
+const account = async () => (await import('#edge/contract/service-accounts.ts')).serviceAccountSchema;
+type Account = Read<typeof account>;
 
-const createdAccount = z.looseObject({
-  ...account.shape,
-  api_key: z.looseObject({ id: z.string(), value: z.string(), expires_at: z.number().nullish() }).nullable(),
-});
+const createdAccount = async () => (await import('#edge/contract/service-accounts.ts')).createdServiceAccountSchema;
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
@@ -64,16 +61,16 @@ async function create(context: CommandContext): Promise<number> {
     ...(context.flags['no-key'] === true && { create_service_account_only: true }),
   };
   const answer = await context.api.call('POST', collection + queryText(org(context)), { body });
-  context.out(context.json ? jsonText(answer) : createdText(parseAnswer(createdAccount, answer)));
+  context.out(context.json ? jsonText(answer) : createdText(await parseAnswer(createdAccount, answer)));
   return exitCodes.ok;
 }
 
-function createdText({ id, name, api_key: key }: z.output<typeof createdAccount>): string {
+function createdText({ id, name, api_key: key }: Read<typeof createdAccount>): string {
   const made = `service account "${cleanLine(name)}" (${id})`;
   if (key === null)
     return `${made}, without a key; create one with "headgate keys create NAME --service-account ${id}"\n`;
   const { expires_at: end } = key;
-  const until = end === null || end === undefined ? '' : `, valid until ${timeText(end)} UTC`;
+  const until = end === null ? '' : `, valid until ${timeText(end)} UTC`;
   return `${made} with the key ${key.id}${until}; it is shown only once, so store it now:\n\n  ${key.value}\n\n`;
 }
 

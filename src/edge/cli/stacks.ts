@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
-import { z } from 'zod';
 import { nearest } from '#base/edit-distance.ts';
 import { packZip, type ZippedFile } from '#base/zip.ts';
 import {
@@ -17,6 +16,7 @@ import {
   printList,
   printOne,
   queryOf,
+  type Read,
   readList,
   textFlag,
   UsageError,
@@ -25,17 +25,9 @@ import {
 
 /** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
 
-const stack = z.looseObject({
-  name: z.string(),
-  title: z.string(),
-  category: z.string().nullable(),
-  visibility: z.string(),
-  version: z.looseObject({ number: z.number() }),
-  /** Result of the upload; only in its answer. */
-  outcome: z.string().optional(),
-  warnings: z.array(z.string()).default([]),
-});
-type Stack = z.output<typeof stack>;
+const stack = async () => (await import('#edge/contract/stacks.ts')).stackSchema;
+const pushedStack = async () => (await import('#edge/contract/stacks.ts')).pushedStackSchema;
+type Stack = Read<typeof stack>;
 
 const stacksPath = '/v1/stacks';
 export const stackPath = (name: string | undefined): string => pathOf(stacksPath, name);
@@ -136,7 +128,7 @@ async function push(context: CommandContext): Promise<number> {
       : { form: await formOf(source, fields) }),
     answerTimeoutMs: pushTimeoutMs,
   });
-  const pushed = parseAnswer(stack, answer);
+  const pushed = await parseAnswer(pushedStack, answer);
   for (const warning of pushed.warnings) context.err(`headgate: ${cleanLine(warning)}\n`);
   const seen = pushed.visibility === 'global' ? 'visible to everybody' : 'visible to its owner only';
   const version = `${pushed.outcome === 'unchanged' ? 'unchanged, ' : ''}version ${pushed.version.number}`;
@@ -155,7 +147,7 @@ async function formOf(path: string, fields: readonly [string, string][]): Promis
 async function remove(context: CommandContext): Promise<number> {
   const { api, json, out, words } = context;
   const path = stackPath(words[0]);
-  const { name, version, visibility } = parseAnswer(stack, await api.call('GET', path));
+  const { name, version, visibility } = await parseAnswer(stack, await api.call('GET', path));
   await confirm(context, {
     question: `Delete the stack "${name}" (version ${version.number}, visible to ${visibility === 'global' ? 'everybody' : 'its owner'})?`,
     consequence: 'All its versions are deleted. Resources that its runs created stay, and can still be destroyed.',

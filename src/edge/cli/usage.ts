@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   type Command,
   type CommandContext,
@@ -6,6 +5,7 @@ import {
   jsonText,
   parseAnswer,
   queryText,
+  type Read,
   readCursorList,
   renderTable,
   textFlag,
@@ -17,27 +17,11 @@ import { countFlag } from './wallet.ts';
 
 /** The commands over /v1/usage. Fields that a newer gateway adds to its answers are ignored. */
 
-const sums = {
-  num_model_requests: z.number(),
-  /** Counts by error code. */
-  refusals: z.record(z.string(), z.number()).default({}),
-  input_tokens: z.number(),
-  input_cached_tokens: z.number(),
-  output_tokens: z.number(),
-  cost: z.string(),
-};
-
 const dimensions = ['model', 'key', 'project', 'day', 'hour'] as const;
 /** API fields of a group, by dimension. */
 const fields = { model: 'model', key: 'key_id', project: 'project_id', day: 'day', hour: 'hour' } as const;
 
-const group = z.looseObject(sums);
-const summary = z.looseObject({
-  from: z.number(),
-  to: z.number(),
-  data: z.array(group),
-  totals: z.looseObject(sums),
-});
+const summary = async () => (await import('#edge/contract/usage.ts')).usageSummarySchema;
 
 const scope = (context: CommandContext) => ({
   from: textFlag(context, 'from'),
@@ -49,12 +33,12 @@ async function usage(context: CommandContext): Promise<number> {
   const by = (textFlag(context, 'by') ?? 'model').split(',').map((word) => dimensionOf(word.trim()));
   const query = queryText({ ...scope(context), group_by: by.map((one) => fields[one]).join(',') });
   const answer = await context.api.call('GET', `/v1/usage/summary${query}`, { answerTimeoutMs: 300_000 });
-  const parsed = parseAnswer(summary, answer);
+  const parsed = await parseAnswer(summary, answer);
   if (context.json) {
     context.out(jsonText(answer));
     return exitCodes.ok;
   }
-  const numbers = (one: z.output<typeof group>): string[] => [
+  const numbers = (one: Read<typeof summary>['totals']): string[] => [
     String(one.num_model_requests),
     String(Object.values(one.refusals).reduce((sum, count) => sum + count, 0)),
     String(one.input_tokens),
@@ -91,19 +75,7 @@ function cellOf(value: unknown, name: string): string {
   return typeof value === 'string' ? value : '-';
 }
 
-const request = z.looseObject({
-  id: z.string(),
-  created_at: z.number(),
-  model: z.string(),
-  status: z.number(),
-  outcome: z.string(),
-  reason: z.string().nullish(),
-  fallback_for: z.string().nullish(),
-  input_tokens: z.number(),
-  output_tokens: z.number(),
-  cost: z.string(),
-  timings_ms: z.looseObject({ first_byte: z.number().nullable(), total: z.number() }),
-});
+const request = async () => (await import('#edge/contract/requests.ts')).usageRequestSchema;
 
 async function requests(context: CommandContext): Promise<number> {
   const limit = countFlag(context, 'limit', { usual: 20, max: 100_000 });
@@ -124,7 +96,7 @@ async function requests(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-function row(one: z.output<typeof request>): string[] {
+function row(one: Read<typeof request>): string[] {
   const { first_byte: first, total } = one.timings_ms;
   const end = one.outcome === 'completed' ? '' : [one.outcome, one.reason].filter(Boolean).join(': ');
   const instead = (one.fallback_for ?? '') === '' ? '' : `fallback for ${one.fallback_for}`;

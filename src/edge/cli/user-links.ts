@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -11,6 +10,7 @@ import {
   pathOf,
   printList,
   queryText,
+  type Read,
   readCursorList,
   textFlag,
   yesOption,
@@ -19,17 +19,11 @@ import { one, org, orgOption, pathOfNamed, roleOption } from './users.ts';
 
 /** Links for people: invitations, and links to set a new password. */
 
-const invitation = z.looseObject({
-  id: z.string(),
-  email: z.string(),
-  role: z.string(),
-  created_at: z.number(),
-  expires_at: z.number(),
-});
-type Invitation = z.output<typeof invitation>;
+const invitation = async () => (await import('#edge/contract/invitations.ts')).invitationSchema;
+type Invitation = Read<typeof invitation>;
 
-const invited = z.looseObject({ ...invitation.shape, link: z.string().nullable() });
-const resetLink = z.looseObject({ email: z.string(), link: z.string().nullable(), expires_at: z.string() });
+const invited = async () => (await import('#edge/contract/invitations.ts')).createdInvitationSchema;
+const resetLink = async () => (await import('#edge/contract/users.ts')).resetLinkSchema;
 
 const collection = '/v1/invitations';
 
@@ -56,7 +50,7 @@ async function invite(context: CommandContext): Promise<number> {
   const role = textFlag(context, 'role');
   const body = { email: context.words[0], ...(role !== null && { role }) };
   const answer = await context.api.call('POST', collection + queryText(org(context)), { body });
-  const { id, email, role: given, link, expires_at: expiresAt } = parseAnswer(invited, answer);
+  const { id, email, role: given, link, expires_at: expiresAt } = await parseAnswer(invited, answer);
   const text = `${id} ${cleanLine(email)}: invited as ${given}\n${linkText(context, { email, link, expiresAt })}`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
@@ -111,7 +105,7 @@ async function makeResetLink(context: CommandContext): Promise<number> {
   const [path = '', query] = (await pathOfNamed(context)).split('?');
   const asked = `${path}/reset-link${query === undefined ? '' : `?${query}`}`;
   const answer = await context.api.call('POST', asked);
-  const { email, link, expires_at: expiresAt } = parseAnswer(resetLink, answer);
+  const { email, link, expires_at: expiresAt } = await parseAnswer(resetLink, answer);
   const text = `a new password for ${cleanLine(email)}: ${linkText(context, { email, link, expiresAt })}`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;

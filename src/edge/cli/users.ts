@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -12,6 +11,7 @@ import {
   printList,
   printOne,
   queryText,
+  type Read,
   readList,
   textFlag,
   UsageError,
@@ -20,15 +20,8 @@ import {
 
 /** Commands over /v1/users. Fields that a newer gateway adds to its answers are ignored. */
 
-const user = z.looseObject({
-  id: z.string(),
-  name: z.string(),
-  email: z.string(),
-  platform_role: z.string(),
-  memberships: z.array(z.looseObject({ organization_id: z.string(), role: z.string() })),
-  created_at: z.string(),
-});
-type User = z.output<typeof user>;
+const user = async () => (await import('#edge/contract/users.ts')).userSchema;
+type User = Read<typeof user>;
 
 const collection = '/v1/users';
 export const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
@@ -95,8 +88,8 @@ async function create(context: CommandContext): Promise<number> {
   return tell(context, await context.api.call('POST', collection + queryText(org(context)), { body }));
 }
 
-function tell({ json, out }: CommandContext, answer: unknown): number {
-  const told = parseAnswer(user, answer);
+async function tell({ json, out }: CommandContext, answer: unknown): Promise<number> {
+  const told = await parseAnswer(user, answer);
   out(json ? jsonText(answer) : `${told.id} ${cleanLine(told.email)}: ${rolesText(told)}\n`);
   return exitCodes.ok;
 }
@@ -120,7 +113,7 @@ async function edit(context: CommandContext): Promise<number> {
 
 async function remove(context: CommandContext): Promise<number> {
   const path = await pathOfNamed(context);
-  const { id, email } = parseAnswer(user, await context.api.call('GET', path));
+  const { id, email } = await parseAnswer(user, await context.api.call('GET', path));
   const named = textFlag(context, 'org');
   const all =
     named === null ? "A platform administrator's key without --org removes the user from all organizations. " : '';

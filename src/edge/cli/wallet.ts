@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -7,6 +6,7 @@ import {
   jsonText,
   parseAnswer,
   queryText,
+  type Read,
   readCursorList,
   renderTable,
   textFlag,
@@ -16,25 +16,15 @@ import {
 
 /** The commands over /v1/wallet. Fields that a newer gateway adds to its answers are ignored. */
 
-const wallet = z.looseObject({ balance: z.string(), held: z.string(), available: z.string(), currency: z.string() });
+const wallet = async () => (await import('#edge/contract/wallet.ts')).walletSchema;
 
-const entry = z.looseObject({
-  id: z.string(),
-  type: z.string(),
-  amount: z.string(),
-  balance_after: z.string(),
-  request_id: z.string().nullish(),
-  requests: z.number().nullish(),
-  reference: z.string().nullish(),
-  note: z.string().nullish(),
-  created_at: z.number(),
-});
+const entry = async () => (await import('#edge/contract/wallet.ts')).ledgerEntrySchema;
 
 const organizationOf = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
 async function show(context: CommandContext): Promise<number> {
   const answer = await context.api.call('GET', `/v1/wallet${queryText(organizationOf(context))}`);
-  const { balance, held, available, currency } = parseAnswer(wallet, answer);
+  const { balance, held, available, currency } = await parseAnswer(wallet, answer);
   const text = `balance    ${balance} ${currency}\nheld       ${held} ${currency}, for running requests\navailable  ${available} ${currency}\n`;
   context.out(context.json ? jsonText(answer) : text);
   return exitCodes.ok;
@@ -64,7 +54,7 @@ async function ledger(context: CommandContext): Promise<number> {
 
 const headings = ['TIME (UTC)', 'TYPE', 'USD', 'BALANCE', 'DETAILS'];
 
-function row(one: z.output<typeof entry>): string[] {
+function row(one: Read<typeof entry>): string[] {
   const what = [one.request_id, one.reference, one.note].filter((word) => (word ?? '') !== '');
   const several = (one.requests ?? 1) > 1 ? [`${one.requests} requests`] : [];
   return [timeText(one.created_at), one.type, one.amount, one.balance_after, [...what, ...several].join(', ')];
@@ -109,9 +99,9 @@ async function book(context: CommandContext, path: string, body: object): Promis
   const { status, answer } = await context.api.ask('POST', path, {
     body: { ...body, ...(organization !== null && { organization_id: organization }) },
   });
-  const booked = parseAnswer(entry, answer);
+  const booked = await parseAnswer(entry, answer);
   const walletPath = `/v1/wallet${queryText(organizationOf(context))}`;
-  const { balance } = parseAnswer(wallet, await context.api.call('GET', walletPath));
+  const { balance } = await parseAnswer(wallet, await context.api.call('GET', walletPath));
   const isRepeated = status === repeatedStatus;
   const { amount, reference, created_at: at } = booked;
   const text = isRepeated

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import {
   cleanLine,
   type Command,
@@ -11,6 +10,7 @@ import {
   pathOf,
   printList,
   queryText,
+  type Read,
   readCursorList,
   textFlag,
   textFlags,
@@ -21,35 +21,13 @@ import {
 
 /** Commands over webhooks. Fields that a newer gateway adds to its answers are ignored. */
 
-const webhook = z.looseObject({
-  id: z.string(),
-  url: z.string(),
-  description: z.string(),
-  events: z.array(z.string()).nullable(),
-  enabled: z.boolean(),
-  disabled_reason: z.string().nullable(),
-  failing_since: z.number().nullable(),
-});
-type Webhook = z.output<typeof webhook>;
+const webhook = async () => (await import('#edge/contract/webhooks.ts')).webhookSchema;
+type Webhook = Read<typeof webhook>;
 
-const withSecret = z.looseObject({
-  ...webhook.shape,
-  secret: z.string(),
-  former_secret_ends_at: z.number().nullable(),
-});
+const withSecret = async () => (await import('#edge/contract/webhooks.ts')).createdWebhookSchema;
 
-const delivery = z.looseObject({
-  id: z.string(),
-  event_id: z.string(),
-  type: z.string(),
-  status: z.string(),
-  attempts: z.number(),
-  last_status: z.number().nullable(),
-  last_error: z.string().nullable(),
-  next_attempt_at: z.number().nullable(),
-  created_at: z.number(),
-});
-type Delivery = z.output<typeof delivery>;
+const delivery = async () => (await import('#edge/contract/webhooks.ts')).deliverySchema;
+type Delivery = Read<typeof delivery>;
 
 const collection = '/v1/webhooks';
 const all = Number.POSITIVE_INFINITY;
@@ -57,7 +35,13 @@ const all = Number.POSITIVE_INFINITY;
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
 const readAll = (context: CommandContext): Promise<readonly Webhook[]> =>
-  readCursorList(context, { path: collection, item: webhook, query: org(context), limit: all, parameter: 'cursor' });
+  readCursorList(context, {
+    path: collection,
+    item: webhook,
+    query: org(context),
+    limit: all,
+    parameter: 'cursor',
+  });
 
 function stateText({ enabled, disabled_reason: reason, failing_since: since }: Webhook): string {
   if (!enabled) return reason === null ? 'off' : `off: ${reason}`;
@@ -78,8 +62,8 @@ function eventsOf(context: CommandContext): readonly string[] | null | undefined
   return named.includes('all') ? null : named;
 }
 
-function tellSecret({ out, json }: CommandContext, answer: unknown): number {
-  const { id, url, secret, former_secret_ends_at: end } = parseAnswer(withSecret, answer);
+async function tellSecret({ out, json }: CommandContext, answer: unknown): Promise<number> {
+  const { id, url, secret, former_secret_ends_at: end } = await parseAnswer(withSecret, answer);
   const former = end === null ? '' : `; the former secret also signs until ${timeText(end)} UTC`;
   const text = `webhook ${id} to ${cleanLine(url)}; its secret is shown only once, so store it now${former}:\n\n  ${secret}\n\n`;
   out(json ? jsonText(answer) : text);
@@ -125,7 +109,7 @@ async function edit(context: CommandContext): Promise<number> {
   if (Object.keys(body).length === 0)
     throw new UsageError('nothing to change; "headgate webhooks edit --help" lists the options');
   const answer = await context.api.call('PATCH', pathTo(context, await find(context)), { body });
-  const changed = parseAnswer(webhook, answer);
+  const changed = await parseAnswer(webhook, answer);
   context.out(context.json ? jsonText(answer) : `${row(changed).map(cleanLine).join('  ')}\n`);
   return exitCodes.ok;
 }
@@ -163,8 +147,8 @@ const deliveryRow = (one: Delivery): string[] => [
   one.next_attempt_at === null ? '' : timeText(one.next_attempt_at),
 ];
 
-function tellDelivery({ out, json }: CommandContext, answer: unknown): number {
-  const { id, type, event_id: event } = parseAnswer(delivery, answer);
+async function tellDelivery({ out, json }: CommandContext, answer: unknown): Promise<number> {
+  const { id, type, event_id: event } = await parseAnswer(delivery, answer);
   const text = `${id}: ${type} ${event} is sent within a second or two; "headgate webhooks deliveries" shows the result\n`;
   out(json ? jsonText(answer) : text);
   return exitCodes.ok;
@@ -178,7 +162,13 @@ async function deliveries(context: CommandContext): Promise<number> {
   const said = textFlag(context, 'limit') ?? '50';
   if (!/^[1-9]\d{0,5}$/.test(said)) throw new UsageError('--limit must be a whole number of 1 or more');
   const path = `${pathOf(collection, (await find(context)).id)}/deliveries`;
-  const request = { path, item: delivery, query: org(context), limit: Number(said), parameter: 'cursor' } as const;
+  const request = {
+    path,
+    item: delivery,
+    query: org(context),
+    limit: Number(said),
+    parameter: 'cursor',
+  } as const;
   const headings = ['DELIVERY', 'CREATED (UTC)', 'EVENT', 'RESULT', 'ATTEMPTS', 'NEXT ATTEMPT (UTC)'];
   const none = 'no deliveries in the last 30 days';
   return printList(context, await readCursorList(context, request), { headings, row: deliveryRow, none });

@@ -97,10 +97,11 @@ describe('headgate with an invalid response', () => {
       ['wallet', 'ledger'],
       {
         id: 'e',
+        object: 'ledger_entry',
         type: 'credit',
         amount: '1',
         balance_after: '1',
-        created_at: 1e30,
+        created_at: Number.MAX_SAFE_INTEGER,
         reference: 'r',
         note: null,
         request_id: null,
@@ -161,10 +162,14 @@ describe('headgate with a hostile server', () => {
   it('removes terminal control characters from its data', async () => {
     const made = { id: `key_1${attack}`, name: 'x', prefix: 'sk-hg-', last4: 'abcd', scope: `inference${attack}` };
     const limits = { requests_per_minute: null, max_concurrency: null, tokens_per_minute: null };
-    const times = { status: 'active', expires_at: null, last_used_at: null, monthly_token_limit: null };
+    const times = { created_at: 1, expires_at: null, last_used_at: null, revoked_at: null, rotated_at: null };
+    const owner = { project_id: 'proj_1', user_id: 'user_1', service_account_id: null, held: false };
+    const settings = { store_requests: false, cache_responses: false, confined: null, models: null };
+    const others = { object: 'api_key', status: 'active', monthly_token_limit: null, former_secrets_end_at: null };
     const url = await serve((_, response) => {
       response.writeHead(201, { 'content-type': 'application/json' });
-      response.end(JSON.stringify({ ...made, ...limits, ...times, secret: `sk-hg-1${attack}` }));
+      const key = { ...made, ...limits, ...times, ...owner, ...settings, ...others };
+      response.end(JSON.stringify({ ...key, secret: `sk-hg-1${attack}` }));
     });
     const terminal = await terminals().open({ HEADGATE_URL: url, HEADGATE_API_KEY: 'sk-hg-secret' });
     await terminal.type('headgate keys create x; echo done\n');

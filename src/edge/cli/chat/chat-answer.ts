@@ -9,6 +9,7 @@ import {
   elsewhereText,
   FailedError,
   keyOf,
+  parseAnswer,
   refusalText,
   strangerText,
   unreachableText,
@@ -200,19 +201,16 @@ function billOf(value: unknown): Bill | null {
   return { inputTokens, outputTokens: outputTokens ?? 0, cost: formatUsd(pico) };
 }
 
-const record = z.looseObject({ input_tokens: z.number(), output_tokens: z.number(), cost: z.string() });
+const record = async () => (await import('#edge/contract/requests.ts')).usageRequestSchema;
 const lookMs = 100;
 const looksMax = 50;
 
 /** Reads the cost of a request that ended early, which is recorded a moment later. Null if no record appears. */
 async function readBill(api: ApiClient, requestId: string): Promise<Bill | null> {
   for (let look = 0; look < looksMax; look += 1) {
-    const answer = await api.call('GET', `/v1/usage/requests/${requestId}`).catch(() => null);
-    const parsed = record.safeParse(answer);
-    if (parsed.success) {
-      const { input_tokens: inputTokens, output_tokens: outputTokens, cost } = parsed.data;
-      return { inputTokens, outputTokens, cost };
-    }
+    const asked = api.call('GET', `/v1/usage/requests/${requestId}`).then((answer) => parseAnswer(record, answer));
+    const found = await asked.catch(() => null);
+    if (found !== null) return { inputTokens: found.input_tokens, outputTokens: found.output_tokens, cost: found.cost };
     await sleep(lookMs);
   }
   return null;

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import { formatDecimal, MICRO_DIGITS, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import {
   type ApiClient,
@@ -8,6 +7,7 @@ import {
   fits,
   jsonText,
   parseAnswer,
+  type Read,
   renderTable,
   type Terminal,
   textFlag,
@@ -15,24 +15,16 @@ import {
 
 /** The command over /v1/models. Fields that a newer gateway adds to its answers are ignored. */
 
-const model = z.looseObject({
-  id: z.string(),
-  name: z.string().nullish(),
-  task_type: z.string(),
-  context_length: z.number(),
-  pricing: z.looseObject({ prompt: z.string(), completion: z.string(), input_cache_read: z.string() }).nullish(),
-  status: z.string(),
-});
-export type ListedModel = z.output<typeof model>;
+export type ListedModel = Read<typeof modelList>['data'][number];
 
-const modelList = z.looseObject({ data: z.array(model) });
+const modelList = async () => (await import('#edge/contract/models.ts')).modelListSchema;
 
 export async function readModels(api: ApiClient): Promise<readonly ListedModel[]> {
-  return parseAnswer(modelList, await api.call('GET', '/v1/models')).data;
+  return (await parseAnswer(modelList, await api.call('GET', '/v1/models'))).data;
 }
 
 async function list({ api, json, out, terminal, ...context }: CommandContext): Promise<number> {
-  const answer = parseAnswer(modelList, await api.call('GET', '/v1/models'));
+  const answer = await parseAnswer(modelList, await api.call('GET', '/v1/models'));
   const task = textFlag(context, 'task');
   const data = answer.data.filter(({ task_type: kind }) => task === null || kind === task);
   if (json) out(jsonText({ ...answer, data }));

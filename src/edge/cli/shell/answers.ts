@@ -5,14 +5,39 @@ import { type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
 
-/** Shared parts of commands on the API's resources. Fields that a newer gateway adds to its answers are ignored. */
+/** Shared parts of commands on the API's resources. */
 
 export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
+/**
+ * Loads a schema of the contract. A command loads the schemas that it needs, since loading all takes long at each start.
+ */
+export type LoadSchema<Answer> = () => Promise<z.ZodType<Answer>>;
+
+/** Type of an answer, by the function that loads its schema. */
+export type Read<Load extends LoadSchema<unknown>> = z.output<Awaited<ReturnType<Load>>>;
+
+/** Returns a schema that also accepts fields and values that a newer gateway adds, and keeps them. */
+function tolerant<Answer>(schema: z.ZodType<Answer>) {
+  return z.custom<Answer>((answer) =>
+    (schema.safeParse(answer, { reportInput: true }).error?.issues ?? []).every(isNewValue),
+  );
+}
+
+/** True for a text that the contract does not list. */
+function isNewValue(issue: z.core.$ZodIssue): boolean {
+  if (issue.code === 'invalid_union') return issue.errors.some((issues) => issues.every(isNewValue));
+  return issue.code === 'invalid_value' && typeof issue.input === 'string';
+}
+
 /** @throws FailedError if the gateway has another version than this command */
-export function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
+export async function parseAnswer<Answer>(load: LoadSchema<Answer>, answer: unknown): Promise<Answer> {
+  return parsed(tolerant(await load()), answer);
+}
+
+function parsed<Answer>(schema: z.ZodType<Answer>, answer: unknown): Answer {
+  const { success, data } = schema.safeParse(answer);
+  if (success) return data;
   throw new FailedError(
     "this command cannot read the gateway's answer; install the headgate command of the gateway's version",
   );
@@ -35,7 +60,7 @@ export function queryOf(context: CommandContext, names: readonly string[]): URLS
 
 export interface ListRequest<Item> {
   readonly path: string;
-  readonly item: z.ZodType<Item>;
+  readonly item: LoadSchema<Item>;
   readonly query: URLSearchParams;
   /** Most items of all pages together. */
   readonly limit?: number;
@@ -46,13 +71,13 @@ export async function readCursorList<Item>(
   { api }: CommandContext,
   { path, item, query, limit, parameter }: CursorRequest<Item>,
 ): Promise<readonly Item[]> {
-  const schema = z.looseObject({ data: z.array(item), next_cursor: z.string().nullable() });
+  const schema = z.object({ data: z.array(tolerant(await item())), next_cursor: z.string().nullable() });
   const all: Item[] = [];
   let cursor: string | null = null;
   do {
     const left = String(Math.min(cursorPageLimit, limit - all.length));
     const asked: string = queryText({ ...query, limit: left, [parameter]: cursor });
-    const page: { data: Item[]; next_cursor: string | null } = parseAnswer(schema, await api.call('GET', path + asked));
+    const page: { data: Item[]; next_cursor: string | null } = parsed(schema, await api.call('GET', path + asked));
     all.push(...page.data);
     cursor = page.next_cursor;
   } while (cursor !== null && all.length < limit);
@@ -61,7 +86,7 @@ export async function readCursorList<Item>(
 
 export interface CursorRequest<Item> {
   readonly path: string;
-  readonly item: z.ZodType<Item>;
+  readonly item: LoadSchema<Item>;
   readonly query: Readonly<Record<string, string | null>>;
   /** Most items of all pages together. */
   readonly limit: number;
@@ -77,11 +102,11 @@ const pageLimit = 100;
 /** Reads all pages of a list with page numbers, as one list. */
 export async function readList<Item>(context: CommandContext, request: ListRequest<Item>): Promise<readonly Item[]> {
   const { path, item, query, limit = Number.POSITIVE_INFINITY } = request;
-  const schema = z.looseObject({ data: z.array(item), pagination: z.looseObject({ pages: z.number() }) });
+  const schema = z.object({ data: z.array(tolerant(await item())), pagination: z.object({ pages: z.number() }) });
   const all: Item[] = [];
   for (let page = 1, pages = 1; page <= pages && all.length < limit; page += 1) {
     const asked = new URLSearchParams([...query, ['page', String(page)], ['limit', String(pageLimit)]]);
-    const answer = parseAnswer(schema, await context.api.call('GET', `${path}?${asked.toString()}`));
+    const answer = parsed(schema, await context.api.call('GET', `${path}?${asked.toString()}`));
     all.push(...answer.data);
     pages = answer.pagination.pages;
   }
@@ -90,7 +115,7 @@ export async function readList<Item>(context: CommandContext, request: ListReque
 
 export interface AfterRequest<Item> {
   readonly path: string;
-  readonly item: z.ZodType<Item>;
+  readonly item: LoadSchema<Item>;
   /** Most items of all pages together. */
   readonly limit?: number;
 }
@@ -100,7 +125,11 @@ export async function readAfterList<Item>(
   context: CommandContext,
   { path, item, limit = Number.POSITIVE_INFINITY }: AfterRequest<Item>,
 ): Promise<readonly Item[]> {
-  const page = z.looseObject({ data: z.array(item), has_more: z.boolean(), last_id: z.string().nullable() });
+  const page = z.object({
+    data: z.array(tolerant(await item())),
+    has_more: z.boolean(),
+    last_id: z.string().nullable(),
+  });
   const all: Item[] = [];
   let after: string | null = null;
   do {
@@ -109,7 +138,7 @@ export async function readAfterList<Item>(
       limit: String(Math.min(pageLimit, limit - all.length)),
       after,
     });
-    const read: { data: Item[]; has_more: boolean; last_id: string | null } = parseAnswer(
+    const read: { data: Item[]; has_more: boolean; last_id: string | null } = parsed(
       page,
       await context.api.call('GET', path + asked),
     );
@@ -140,9 +169,13 @@ export function printList<Item>(
 }
 
 /** Prints all fields of one resource, as YAML for people. */
-export async function printOne({ api, json, out }: CommandContext, path: string, schema: z.ZodType): Promise<number> {
+export async function printOne(
+  { api, json, out }: CommandContext,
+  path: string,
+  load: LoadSchema<unknown>,
+): Promise<number> {
   const answer = await api.call('GET', path);
-  parseAnswer(schema, answer);
+  await parseAnswer(load, answer);
   out(json ? jsonText(answer) : yamlText(answer));
   return exitCodes.ok;
 }

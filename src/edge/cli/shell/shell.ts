@@ -7,6 +7,7 @@ export {
   printOne,
   queryOf,
   queryText,
+  type Read,
   readAfterList,
   readCursorList,
   readList,
