@@ -220,4 +220,6 @@ export const engineLogSchema = wholeListOf(engineLogLineSchema, 'EngineLog');
 export const hostListSchema = wholeListOf(hostSchema, 'HostList');
 
 export type EngineListAnswer = z.infer<typeof engineListSchema>;
+export type HostListAnswer = z.infer<typeof hostListSchema>;
+export type EngineLogAnswer = z.infer<typeof engineLogSchema>;
 export type EngineLogLineAnswer = z.infer<typeof engineLogLineSchema>;

@@ -6,7 +6,7 @@ import { cursorPageOf } from './lists.ts';
 /** Keys in the form of OpenAI's organization API. */
 
 /** The user or service account that a key acts for. */
-export const ownerSchema = z.object({
+const ownerSchema = z.object({
   type: z.enum(['user', 'service_account']),
   user: z
     .object({ id: idText('user'), name: z.string(), email: z.string(), role: z.string(), created_at: unixSeconds })

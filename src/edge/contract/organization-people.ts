@@ -18,7 +18,7 @@ export const organizationUserSchema = z
   .meta({ id: 'OrganizationUser' });
 
 /** An open invitation to an organization. */
-export const organizationInviteSchema = z
+const organizationInviteSchema = z
   .object({
     object: z.literal('organization.invite'),
     id: idText('inv'),

@@ -14,7 +14,7 @@ const listedFields = {
 };
 
 /** A usage record that PostgreSQL rejected. */
-export const quarantinedRecordSchema = z.object(listedFields).meta({ id: 'QuarantinedRecord' });
+const quarantinedRecordSchema = z.object(listedFields).meta({ id: 'QuarantinedRecord' });
 
 /** A rejected record with its content. */
 export const wholeQuarantinedRecordSchema = z

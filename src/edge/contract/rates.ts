@@ -17,7 +17,7 @@ export const billingCurrencySchema = z
   .meta({ id: 'BillingCurrency' });
 
 /** A currency. */
-export const currencySchema = z
+const currencySchema = z
   .object({
     code: z.string().meta({ example: 'EUR', description: 'ISO 4217 code' }),
     name: z.string(),
@@ -39,7 +39,7 @@ const hour = z
   .meta({ example: '2.49', description: 'Price per hour in `currency`, exact decimal; null is not priced' });
 
 /** Fields of a rate card, besides id and dates. */
-export const rateCardFields = {
+const rateCardFields = {
   hardware_profile: z.string().meta({ description: 'Hardware profile of nodes, or of the GPUs of engines' }),
   currency: z.string().meta({ example: 'USD', description: 'ISO 4217 code' }),
   node_hour: hour,
@@ -47,7 +47,7 @@ export const rateCardFields = {
 };
 
 /** Fields of a conversion rate, besides id and dates. */
-export const conversionRateFields = {
+const conversionRateFields = {
   from: z.string().meta({ example: 'USD', description: 'ISO 4217 code' }),
   to: z.string().meta({ example: 'EUR', description: 'ISO 4217 code' }),
   rate: z.string().meta({ example: '0.92345', description: 'Value of one unit of `from` in `to`, exact decimal' }),
@@ -74,4 +74,5 @@ export const conversionRates = datedSchemas('conv', 'ConversionRate', conversion
 export type CurrencyAnswer = z.infer<typeof currencySchema>;
 export type BillingCurrencyAnswer = z.infer<typeof billingCurrencySchema>;
 export type RateCardAnswer = z.infer<typeof rateCards.schema>;
+export type CreatedRateAnswer = z.infer<typeof rateCards.created> | z.infer<typeof conversionRates.created>;
 export type ConversionRateAnswer = z.infer<typeof conversionRates.schema>;

@@ -92,7 +92,7 @@ export const reconciliationSchema = z
   })
   .meta({ id: 'Reconciliation' });
 
-export type ReconciliationAnswer = z.infer<typeof reconciliationSchema>;
+type ReconciliationAnswer = z.infer<typeof reconciliationSchema>;
 export type ReconciledHourAnswer = ReconciliationAnswer['data'][number];
 export type ExplanationAnswer = ReconciledHourAnswer['explanations'][number];
 export type LedgerDifferenceAnswer = ReconciliationAnswer['ledger_differences'][number];

@@ -96,4 +96,3 @@ export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 
 export type StackAnswer = z.infer<typeof stackSchema>;
 export type StackInputAnswer = StackAnswer['inputs'][number];
-export type PushedStackAnswer = z.infer<typeof pushedStackSchema>;

@@ -19,7 +19,7 @@ const sumFields = {
 };
 
 /** Sums of requests, tokens and cost. */
-export const sumsSchema = z.object(sumFields).meta({ id: 'UsageSums' });
+const sumsSchema = z.object(sumFields).meta({ id: 'UsageSums' });
 
 const groupSchema = z
   .object({

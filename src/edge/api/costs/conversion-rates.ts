@@ -1,6 +1,6 @@
 import { type ConversionRate, type Costs, formatPrice } from '#core/costs/costs.ts';
 import { type ApiApp, type Guards, requireId, toPage } from '#edge/api/shared/shared.ts';
-import { conversionRates } from '#edge/contract/rates.ts';
+import { type ConversionRateAnswer, conversionRates } from '#edge/contract/rates.ts';
 import type { Problem } from '#edge/http/http.ts';
 import {
   changedBy,
@@ -32,7 +32,7 @@ function isToItself({ from, to }: Readonly<Record<string, unknown>>): Problem | 
   return isSame ? { field: 'to', message: 'must differ from "from"' } : null;
 }
 
-function toAnswer(rate: ConversionRate) {
+function toAnswer(rate: ConversionRate): ConversionRateAnswer {
   return { from: rate.from, to: rate.to, rate: formatPrice(rate.rate), ...showDated('conv', rate) };
 }
 

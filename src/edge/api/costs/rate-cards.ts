@@ -1,7 +1,7 @@
 import { type Costs, formatPrice, type RateCard, type Scaled } from '#core/costs/costs.ts';
 import { type ApiApp, type Guards, longText, requireId, toPage } from '#edge/api/shared/shared.ts';
 import { nameText, textOrNull } from '#edge/contract/fields.ts';
-import { rateCards } from '#edge/contract/rates.ts';
+import { type RateCardAnswer, rateCards } from '#edge/contract/rates.ts';
 import type { Problem } from '#edge/http/http.ts';
 import {
   changedBy,
@@ -33,7 +33,7 @@ function isUnpriced({ node_hour: node, gpu_hour: gpu }: Readonly<Record<string, 
 
 const priceOrNull = (price: Scaled | null): string | null => (price === null ? null : formatPrice(price));
 
-function toAnswer(card: RateCard) {
+function toAnswer(card: RateCard): RateCardAnswer {
   return {
     hardware_profile: card.hardwareProfile,
     currency: card.currency,

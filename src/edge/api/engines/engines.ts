@@ -11,6 +11,7 @@ import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, toUnixSeconds } f
 import {
   type EngineAnswer,
   engineListSchema,
+  type EngineLogLineAnswer,
   engineLogSchema,
   engineReloadSchema,
   engineSchema,
@@ -52,7 +53,7 @@ function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): Readabl
   });
 }
 
-function toLogAnswer({ replicaId, line }: LogLine): { replica: string | null; line: string } {
+function toLogAnswer({ replicaId, line }: LogLine): EngineLogLineAnswer {
   return { replica: replicaId, line };
 }
 

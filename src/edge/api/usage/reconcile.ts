@@ -6,6 +6,7 @@ import type { LedgerDifference } from '#core/metering/metering.ts';
 import { type Explanation, type ReconciledHour, type Reconciler, spanMsMax } from '#core/reconcile/reconcile.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, timeBound } from '#edge/api/shared/shared.ts';
 import {
+  type ExplanationAnswer,
   type LedgerDifferenceAnswer,
   type ReconciledHourAnswer,
   reconciliationSchema,
@@ -98,7 +99,7 @@ function toHour(hour: ReconciledHour): ReconciledHourAnswer {
   };
 }
 
-function toExplanation({ kind, count, promptTokens, completionTokens, detail }: Explanation) {
+function toExplanation({ kind, count, promptTokens, completionTokens, detail }: Explanation): ExplanationAnswer {
   return { kind, count, prompt_tokens: promptTokens, completion_tokens: completionTokens, detail };
 }
 

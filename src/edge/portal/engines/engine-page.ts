@@ -1,7 +1,7 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
-import type { EngineAnswer } from '#edge/contract/engines.ts';
+import type { EngineAnswer, EngineLogAnswer } from '#edge/contract/engines.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
-import type { ModelMarginAnswer } from '#edge/contract/margins.ts';
+import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
 import type { PriceAnswer } from '#edge/contract/models.ts';
 import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import { actorNames, sentenceOf } from '#edge/portal/people/people.ts';
@@ -60,17 +60,12 @@ interface Seen {
 async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Promise<ModelMarginAnswer | null> {
   const to = new Date(clock.now()).toISOString();
   const from = new Date(clock.now() - 30 * dayMs).toISOString();
-  const asked = await visit.send<{ models: readonly ModelMarginAnswer[] }>(
-    'GET',
-    pathWith('/v1/billing/margins', { from, to }),
-  );
+  const asked = await visit.send<MarginsAnswer>('GET', pathWith('/v1/billing/margins', { from, to }));
   return asked.ok ? (asked.body.models.find(({ model }) => model === id) ?? null) : null;
 }
 
 async function readLog({ get }: Visit, id: string): Promise<string> {
-  const { data } = await get<{ data: readonly { replica: string | null; line: string }[] }>(
-    apiPath(id, `/logs?tail=${logLines}`),
-  );
+  const { data } = await get<EngineLogAnswer>(apiPath(id, `/logs?tail=${logLines}`));
   const isOne = new Set(data.map(({ replica }) => replica)).size <= 1;
   return data.map(({ replica, line }) => (isOne || replica === null ? line : `${replica} | ${line}`)).join('\n');
 }

@@ -1,6 +1,5 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
-import type { EngineAnswer, EngineListAnswer, HostAnswer } from '#edge/contract/engines.ts';
-import type { ListAnswer } from '#edge/contract/lists.ts';
+import type { EngineAnswer, EngineListAnswer, HostAnswer, HostListAnswer } from '#edge/contract/engines.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -27,7 +26,7 @@ import { readReloads, refusedFiles, reloadList } from './engine-changes.ts';
  */
 export async function engineTroubles(visit: Visit): Promise<MaybeHtml> {
   if (!visit.may('engines')) return null;
-  const asked = await visit.send<{ readonly data: readonly EngineAnswer[] }>('GET', '/v1/admin/engines');
+  const asked = await visit.send<EngineListAnswer>('GET', '/v1/admin/engines');
   if (!asked.ok) return null;
   return asked.body.data.flatMap((engine) => trouble(visit, engine) ?? []);
 }
@@ -65,7 +64,7 @@ async function read(visit: Visit): Promise<Seen> {
   const { get } = visit;
   const [engines, hosts, reloads] = await Promise.all([
     get<EngineListAnswer>('/v1/admin/engines'),
-    get<Pick<ListAnswer<HostAnswer>, 'data'>>('/v1/admin/hosts'),
+    get<HostListAnswer>('/v1/admin/hosts'),
     readReloads(visit),
   ]);
   return { engines: engines.data, files: engines.files, hosts: hosts.data, reloads };

@@ -1,5 +1,6 @@
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import type { CursorPageAnswer } from '#edge/contract/lists.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import type { CreatedServiceAccountAnswer, ServiceAccountAnswer } from '#edge/contract/service-accounts.ts';
 import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import {
@@ -31,12 +32,6 @@ import { readyToPaste } from './key-pages.ts';
 
 /** Service accounts of a project: a section of the project's page, with pages to create and delete them. */
 
-interface OfProject {
-  readonly id: string;
-  readonly name: string;
-  readonly archived: boolean;
-}
-
 const pageSize = 50;
 const daySeconds = 86_400;
 const expirySeconds: ReadonlyMap<string, number | null> = new Map([
@@ -55,7 +50,7 @@ const pagePath = (projectId: string): string => `/portal/projects/${projectId}/s
 /** Returns null if the visitor may not see service accounts, or if the project is archived and has none. */
 export async function serviceAccountSection(
   visit: Visit,
-  { id, archived }: OfProject,
+  { id, archived }: ProjectAnswer,
   keys: readonly KeyAnswer[],
 ): Promise<MaybeHtml> {
   if (archived || !visit.may('service_accounts')) return null;
@@ -93,8 +88,8 @@ interface Typed {
   readonly expiry: string;
 }
 
-const readProject = (visit: Visit, id: string): Promise<OfProject> =>
-  visit.get<OfProject>(`/v1/projects/${encodeURIComponent(id)}`);
+const readProject = (visit: Visit, id: string): Promise<ProjectAnswer> =>
+  visit.get<ProjectAnswer>(`/v1/projects/${encodeURIComponent(id)}`);
 
 export async function newServiceAccountPage(visit: Visit, projectId: string): Promise<Response> {
   return formPage(visit, await readProject(visit, projectId), { name: '', expiry: 'never' }, null);
@@ -102,7 +97,7 @@ export async function newServiceAccountPage(visit: Visit, projectId: string): Pr
 
 function formPage(
   visit: Visit,
-  { id, name: project }: OfProject,
+  { id, name: project }: ProjectAnswer,
   { name, expiry }: Typed,
   refusal: Refusal | null,
 ): Response | Promise<Response> {

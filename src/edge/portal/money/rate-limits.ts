@@ -1,4 +1,5 @@
 import type { CursorPageAnswer } from '#edge/contract/lists.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import type { RateLimitAnswer } from '#edge/contract/rate-limits.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
@@ -34,11 +35,6 @@ const fields = [
 ] as const;
 type Field = (typeof fields)[number]['name'];
 
-interface OfProject {
-  readonly id: string;
-  readonly name: string;
-}
-
 const apiPath = (projectId: string): string => `/v1/organization/projects/${encodeURIComponent(projectId)}/rate_limits`;
 const pagePath = (projectId: string, model: string): string =>
   pathWith(`/portal/projects/${encodeURIComponent(projectId)}/limits`, { model });
@@ -49,7 +45,7 @@ const noModels =
 const limitsMax = 100;
 
 /** Returns null if the visitor may not see keys. */
-export async function rateLimitSection(visit: Visit, { id }: OfProject): Promise<MaybeHtml> {
+export async function rateLimitSection(visit: Visit, { id }: ProjectAnswer): Promise<MaybeHtml> {
   if (!visit.may('keys')) return null;
   const asked = { limit: pageSize, after: queryOf(visit.context, 'limits_after') };
   const list = await visit.get<CursorPageAnswer<RateLimitAnswer>>(pathWith(apiPath(id), asked));
@@ -90,8 +86,8 @@ const typedOf = (textOf: (name: Field) => string): Typed => ({
 
 const toBody = (typed: Typed) => Object.fromEntries(fields.map(({ name }) => [name, numberOf(typed[name])]));
 
-const readProject = (visit: Visit, id: string): Promise<OfProject> =>
-  visit.get<OfProject>(`/v1/projects/${encodeURIComponent(id)}`);
+const readProject = (visit: Visit, id: string): Promise<ProjectAnswer> =>
+  visit.get<ProjectAnswer>(`/v1/projects/${encodeURIComponent(id)}`);
 
 /** Finds the limit of a model. @throws RefusedError if the project has no such model */
 async function readLimit(visit: Visit, projectId: string, model: string): Promise<RateLimitAnswer> {
@@ -130,7 +126,7 @@ interface ShownForm {
 
 function formPage(
   visit: Visit,
-  { id, name }: OfProject,
+  { id, name }: ProjectAnswer,
   { limit, typed, sent, refusal }: ShownForm,
 ): Response | Promise<Response> {
   const body = html`<p class="lead">

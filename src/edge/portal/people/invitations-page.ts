@@ -1,7 +1,7 @@
 import { roleWords } from '#core/accounts/accounts.ts';
 import type { CreatedInvitationAnswer, InvitationAnswer } from '#edge/contract/invitations.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
-import type { UserAnswer } from '#edge/contract/users.ts';
+import type { ResetLinkAnswer, UserAnswer } from '#edge/contract/users.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -120,7 +120,7 @@ function resetSection(visit: Visit, members: readonly UserAnswer[], refusal: Ref
 }
 
 /** Confirms that the link was sent by email, or shows it once. */
-function madeNotice(visit: Visit, { email, link }: CreatedInvitationAnswer, what: string): Html {
+function madeNotice(visit: Visit, { email, link }: Pick<ResetLinkAnswer, 'email' | 'link'>, what: string): Html {
   if (link === null) return notice('good', html`<p>${what} was sent to ${email}.</p>`);
   const shown = new URL(link, visit.origin).href;
   return notice(
@@ -147,7 +147,7 @@ export async function revokeInvitation(visit: Visit, id: string): Promise<Respon
 
 export async function makeResetLink(visit: Visit, form: Form): Promise<Response> {
   const path = `/v1/users/${encodeURIComponent(form.text('user_id'))}/reset-link`;
-  const made = await visit.send<CreatedInvitationAnswer>('POST', path);
+  const made = await visit.send<ResetLinkAnswer>('POST', path);
   if (!made.ok) return show(visit, { resetRefusal: made.refusal });
   return show(visit, { said: madeNotice(visit, made.body, 'The reset link'), returnTo: '/portal/invitations' });
 }

@@ -1,5 +1,5 @@
 import type { ClusterSummaryAnswer } from '#edge/contract/clusters.ts';
-import type { HostAnswer } from '#edge/contract/engines.ts';
+import type { HostAnswer, HostListAnswer } from '#edge/contract/engines.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
 import { page } from '#edge/portal/frame/frame.ts';
 import {
@@ -39,7 +39,7 @@ export async function clustersPage(visit: Visit): Promise<Response> {
   const [list, names, hosts] = await Promise.all([
     get<PageAnswer<ClusterSummaryAnswer>>(pathWith('/v1/clusters', query)),
     readOrganizationNames(visit),
-    may('engines') ? get<{ readonly data: readonly HostAnswer[] }>('/v1/admin/hosts') : null,
+    may('engines') ? get<HostListAnswer>('/v1/admin/hosts') : null,
   ]);
   const said = noticeOf(visit, notices);
   const statuses = [

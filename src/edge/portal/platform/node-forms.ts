@@ -1,4 +1,4 @@
-import type { ClusterAnswer, NodeAnswer } from '#edge/contract/clusters.ts';
+import type { ClusterAnswer, NodeAnswer, NodeEventResultAnswer } from '#edge/contract/clusters.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
@@ -193,7 +193,7 @@ export interface NodeEvent {
 export async function recordEvent(visit: Visit, { kind, id, nodeId, nowMs }: NodeEvent, form: Form): Promise<Response> {
   const at = form.text(momentField(nodeId)).trim();
   const path = `/v1/clusters/${encodeURIComponent(id)}/nodes/${encodeURIComponent(nodeId)}/${kind}`;
-  const told = await visit.send<{ readonly outcome: 'recorded' | 'repeated' }>('POST', path, at === '' ? {} : { at });
+  const told = await visit.send<NodeEventResultAnswer>('POST', path, at === '' ? {} : { at });
   if (!told.ok)
     return clusterPage(
       visit,

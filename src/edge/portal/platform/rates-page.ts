@@ -1,5 +1,5 @@
 import type { PageAnswer } from '#edge/contract/lists.ts';
-import type { ConversionRateAnswer, RateCardAnswer } from '#edge/contract/rates.ts';
+import type { ConversionRateAnswer, CreatedRateAnswer, RateCardAnswer } from '#edge/contract/rates.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
@@ -219,7 +219,7 @@ const kinds = {
 
 export async function addRate(visit: Visit, nowMs: number, kind: Kind, form: Form): Promise<Response> {
   const { api } = kinds[kind];
-  const added = await visit.send<{ readonly follows: object | null }>('POST', api, bodyOf(kind, form));
+  const added = await visit.send<CreatedRateAnswer>('POST', api, bodyOf(kind, form));
   if (!added.ok)
     return ratesPage(visit, nowMs, { kind, form, refusal: renamed(added.refusal, (name) => fieldOf(kind, name)) });
   return visit.context.redirect(`${path}?notice=${added.body.follows === null ? 'added' : 'followed'}`, 303);
