@@ -104,7 +104,9 @@ function checkWall(path, target, house) {
   return [
     ...checkWings(from, to, house.wings),
     ...(floor === targetFloor && from.length >= depth ? checkTable(from.slice(0, depth), theirs, house.rooms) : []),
-    ...(target === `src/${door}` || house.open.includes(theirs.join('/')) ? [] : [`a room is entered by its door, ${door}`]),
+    ...(target === `src/${door}` || house.open.includes(theirs.join('/'))
+      ? []
+      : [`a room is entered by its door, ${door}`]),
   ];
 }
 
