@@ -37,7 +37,7 @@ async function count(throttle: Throttle, name: string): Promise<void> {
   if (allowed) return;
   const seconds = Math.max(1, Math.ceil(resetMs / 1000));
   throw new AppError('rate_limit_exceeded', {
-    message: `Too many wrong passwords. Try again in ${Math.ceil(seconds / 60)} minutes, or reset your password.`,
+    message: `Too many wrong passwords. Try again in about ${Math.ceil(seconds / 60)} min, or reset your password.`,
     headers: { 'retry-after': String(seconds) },
     reason: 'wrong_sign_ins',
   });

@@ -203,7 +203,7 @@ export const organizationCommands: readonly Command[] = [
       },
       'max-active-keys': {
         type: 'string',
-        about: 'maximum active keys: a number, or none for the default of the gateway',
+        about: 'maximum active keys: a number, or none to use the default of the gateway',
       },
       models: { type: 'string', about: 'models that its keys may use, separated by commas, or all' },
       ...limitOptions,

@@ -79,7 +79,7 @@ export const pages = {
   tooManyGuesses: {
     status: 429,
     title: 'Too many attempts',
-    text: 'Too much that looks like keys or links, and is none that is good here, came from this address. Try again in a minute.',
+    text: 'Too many invalid keys or links came from your network. Try again in a minute.',
     headers: { 'retry-after': '60' },
   },
   loop: {

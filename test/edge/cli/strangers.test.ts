@@ -185,7 +185,10 @@ describe('headgate with a hostile server', () => {
     });
     const client = createApiClient(parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: 'k' }));
     const asked = client.call('GET', '/v1/models', { answerTimeoutMs: 300 });
-    await expect(asked).rejects.toMatchObject({ message: `the answer of ${url} broke off`, isPassing: true });
+    await expect(asked).rejects.toMatchObject({
+      message: expect.stringContaining(`${url} ended before the whole answer arrived`),
+      isPassing: true,
+    });
   });
 });
 

@@ -105,7 +105,7 @@ export class SpoolReplay<Item> {
     const described = item === null ? null : this.#options.describe(item);
     this.#log.error(
       { err: error, item: described },
-      'PostgreSQL rejected a usage record; it is in quarantine and not billed. Decide with GET /v1/admin/quarantine',
+      'PostgreSQL rejected a usage record; it is not billed. GET /v1/admin/quarantine lists such records; retry or discard each',
     );
     while (!this.#isStopped) {
       try {

@@ -101,7 +101,9 @@ function started(result: StartResult): Run {
     case 'state_not_saved':
       throw new AppError('conflict', { message: `${stateNotSaved(formatId('run', result.runId))}.` });
     case 'stack_gone':
-      throw new AppError('conflict', { message: 'This version of the stack was deleted. Apply the stack again.' });
+      throw new AppError('conflict', {
+        message: 'The version of the stack that this run applies was deleted. Apply another version.',
+      });
     case 'cluster_gone':
       throw new AppError('conflict', { message: 'The cluster was archived.' });
     case 'node_gone':

@@ -56,8 +56,8 @@ const notThere = (): AppError =>
 const alreadyBooked = (): AppError =>
   new AppError('conflict', {
     message:
-      'The request is already recorded and cannot be discarded. Retry it: that charges nothing more and removes it ' +
-      'from quarantine.',
+      'This record cannot be discarded, because the usage of its request is already recorded. Retry the record ' +
+      'instead: that charges nothing more and removes it from quarantine.',
   });
 
 const idParams = z.object({ id: z.string().openapi({ description: 'Id of the request' }) });

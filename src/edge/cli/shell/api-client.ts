@@ -148,7 +148,10 @@ async function readWhole(config: ClientConfig, response: IncomingMessage): Promi
     }
   } catch {
     // A gateway that restarts will answer again soon.
-    throw new FailedError(`the answer of ${config.url} broke off`, { isPassing: true, code: 'unreachable' });
+    throw new FailedError(
+      `the connection to ${config.url} ended before the whole answer arrived; the gateway may have carried out the command`,
+      { isPassing: true, code: 'unreachable' },
+    );
   }
   if (length > answerBytesMax) throw new FailedError(strangerText(config));
   return Buffer.concat(chunks);

@@ -6,7 +6,11 @@ import { badge, html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
 const states: Readonly<Record<EngineAnswer['state'], readonly ['good' | 'busy' | 'bad' | 'plain', string, string]>> = {
   ready: ['good', 'ready', 'Ready to serve.'],
   starting: ['busy', 'starting', 'New requests wait until the engine is ready.'],
-  draining: ['busy', 'stopping', 'The engine finishes its running requests and accepts no new ones.'],
+  draining: [
+    'busy',
+    'stopping',
+    'Its replicas finish their running requests and stop. A new request waits until the engine is ready again.',
+  ],
   stopped: ['plain', 'stopped', 'No replicas run. The next request starts the engine and waits until it is ready.'],
   retrying: ['busy', 'retrying', 'The last start failed. The gateway retries after a pause.'],
   failed: [

@@ -12,7 +12,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'api_key.reported': 'reported a leak and revoked the key',
   'api_key.recovered': 'created the recovery key',
   'user.created': 'created the user',
-  'user.joined': 'added to the organization:',
+  'user.joined': 'accepted an invitation and joined the organization as',
   'user.changed': 'changed the user',
   'user.password_reset': 'used a reset link for the user',
   'user.removed': 'removed from the organization:',

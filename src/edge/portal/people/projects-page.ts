@@ -59,7 +59,7 @@ const visibilities = [
   { value: 'public', label: 'Public' },
 ] as const;
 const visibilityHint =
-  'Administrators of the organization and the keys of the project see a private project. Everyone in the organization sees a public project.';
+  'Private: only administrators of the organization and keys of the project can see and use the project. Public: everyone in the organization can see the project, and keys of members can send requests in it, which count against its budgets and limits.';
 
 export async function projectsPage(visit: Visit): Promise<Response> {
   const { context } = visit;

@@ -237,7 +237,7 @@ class SwarmDriver implements EngineDriver {
       if (error instanceof FenceLostError) throw error;
       log.warn(
         { engine: engineId, trouble: String(error) },
-        'Docker secrets of aborted starts of an engine could not be removed from the swarm; the next start retries',
+        'Docker secrets of aborted starts of an engine could not be removed from the swarm; they do no harm, and the next start of the engine removes them',
       );
     }
   }
