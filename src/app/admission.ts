@@ -69,7 +69,7 @@ function admitAlone({
     staleMs,
     clock,
   });
-  return { admission, holds: createHoldReview({ db, audit, left: null }), part: { name: 'admission' } };
+  return { admission, holds: createHoldReview({ db, audit, orphanedHolds: null }), part: { name: 'admission' } };
 }
 
 interface RedisParts extends Omit<AdmissionParts, 'shared'> {
@@ -128,7 +128,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
     stop: () => admission.close(),
   };
   const { db, audit } = parts;
-  return { admission, holds: createHoldReview({ db, audit, left: admission.left }), part };
+  return { admission, holds: createHoldReview({ db, audit, orphanedHolds: admission.orphanedHolds }), part };
 }
 
 function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ...rooms }: RedisParts): RedisAdmission {
@@ -150,7 +150,7 @@ function createSharedAdmission({ store, prefix, leaseMs, staleMs, clock, log, ..
     },
     budgets,
     projectLimits,
-    collect: (organizationId) => gateways.tell({ kind: 'collect', organizationId }),
+    collect: (organizationId) => gateways.broadcast({ kind: 'collect', organizationId }),
     findSettled: (organizationId, requestIds) => metering.reports.findSettled(organizationId, requestIds),
     liveGateways: () => gateways.live(),
     clock,

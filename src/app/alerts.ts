@@ -29,7 +29,7 @@ export function auditWithAlerts(audit: Audit, raising: Raising): Audit {
 }
 
 function alertOf({ organizationId, action, targetId, after, author }: AuditEntry): Alert | null {
-  const type = toldActions.find((told) => told === action);
+  const type = toldActions.find((notifiedMs) => notifiedMs === action);
   if (type === undefined || after === null) return null;
   const text = (field: string): string => {
     const value = after[field];
@@ -66,7 +66,7 @@ export interface AlertsParts {
   readonly log: Log;
   readonly audit: Audit;
   readonly accounts: Accounts;
-  readonly keys: Pick<Keys, 'tellExpiring'>;
+  readonly keys: Pick<Keys, 'notifyExpiring'>;
   readonly secrets: Secrets;
   readonly letters: Letters;
   readonly raising: Raising;
@@ -119,8 +119,8 @@ export function createAlertsWing(parts: AlertsParts): { readonly alerts: Alerts;
 }
 
 /** Raises one alert per key and expiry time, however often this runs. */
-export function tellOfExpiring(keys: Pick<Keys, 'tellExpiring'>, raising: Raising): Promise<void> {
-  return keys.tellExpiring(soonMs, (tx, key) => raising.raiseIn(tx, expiringAlert(key)));
+export function tellOfExpiring(keys: Pick<Keys, 'notifyExpiring'>, raising: Raising): Promise<void> {
+  return keys.notifyExpiring(soonMs, (tx, key) => raising.raiseIn(tx, expiringAlert(key)));
 }
 
 function expiringAlert(key: ExpiringKey): Alert {
@@ -159,10 +159,11 @@ const hourMs = 3_600_000;
 
 /** Alerts the platform's own organization of failed engines: each engine at most once an hour, despite restarts. */
 export function createEngineAlertsPart({ fleet, accounts, raising, clock }: EngineAlertsParts): Part {
-  const told = new Map<string, number>();
+  const notifiedMs = new Map<string, number>();
   const run = async (): Promise<void> => {
     const nowMs = clock.now();
-    const isDue = (engineId: string): boolean => nowMs - (told.get(engineId) ?? Number.NEGATIVE_INFINITY) >= hourMs;
+    const isDue = (engineId: string): boolean =>
+      nowMs - (notifiedMs.get(engineId) ?? Number.NEGATIVE_INFINITY) >= hourMs;
     const failed = fleet.list().filter(({ engineId, phase }) => isFailure(phase) && isDue(engineId));
     const platform = failed.length === 0 ? null : await accounts.readPlatformOrganization();
     if (platform === null) return;
@@ -174,7 +175,7 @@ export function createEngineAlertsPart({ fleet, accounts, raising, clock }: Engi
         // A gateway that has not reported the engine itself reports it once per hour of the clock.
         once: `engine.failed ${engineId} ${Math.floor(nowMs / hourMs)}`,
       });
-      told.set(engineId, nowMs);
+      notifiedMs.set(engineId, nowMs);
     }
   };
   return {

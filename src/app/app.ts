@@ -13,7 +13,7 @@ import { type Job, type Jobs, startJobs } from '#edge/jobs/jobs.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
 import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
-import { type BooksPlace, openBooks } from './books.ts';
+import { type BillingStore, openBooks } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
 import { followDatabaseChanges } from './database-change.ts';
 import { createEdges, type Edges } from './edges.ts';
@@ -118,7 +118,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 /** Resources that are opened before any part that stops them. */
 interface OpenedFirst {
   readonly shared: SharedStore;
-  place: BooksPlace | null;
+  place: BillingStore | null;
 }
 
 interface First {
@@ -290,7 +290,7 @@ function createBootstrapPart(
       result = await organizations.bootstrap(config.bootstrap);
       warnOfIgnored(result, log);
       if (result.created) link = await makeSignInLink({ db, clock, audit });
-      if (result.created && config.database.url !== null) warnOfLeftBooks(dataDir, log);
+      if (result.created && config.database.url !== null) warnOfUnusedDatabase(dataDir, log);
     },
   };
   return { part, result: () => result, signInLink: () => link };
@@ -308,7 +308,7 @@ function warnOfIgnored({ ignored }: BootstrapResult, log: Log): void {
 }
 
 /** Warns at the first use of DATABASE_URL: an operator may expect keys and wallets of the built-in database there. */
-function warnOfLeftBooks(dataDir: string, log: Log): void {
+function warnOfUnusedDatabase(dataDir: string, log: Log): void {
   const folder = join(dataDir, 'postgres');
   if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;
   log.warn(

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { ConfigError } from '#base/config-error.ts';
-import { listGatewayDirs, lockLeftDir } from '#base/config/config.ts';
+import { listGatewayDirs, lockOrphanedDir } from '#base/config/config.ts';
 import { connectDedicated, type Db, type DedicatedDb } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
@@ -9,17 +9,17 @@ import { readNamespace } from '#core/gateways/gateways.ts';
 import { booksLimits } from '#core/metering/metering.ts';
 
 /** Storage of settlements: connections of their own, and a spool for when PostgreSQL is unavailable. */
-export interface BooksPlace {
+export interface BillingStore {
   readonly books: DedicatedDb;
   readonly spool: Spool;
   /**
    * Moves orphaned records to the spool: those of stopped gateways of the data folder, and of workers that this gateway
    * no longer has. One call at a time. Never rejects: a folder that cannot be read is logged.
    */
-  readonly takeOverLeft: () => Promise<void>;
+  readonly adoptOrphaned: () => Promise<void>;
 }
 
-export interface BooksPlaceOptions {
+export interface BillingStoreOptions {
   readonly db: Db;
   readonly databaseUrl: string;
   readonly dataDir: string;
@@ -39,7 +39,7 @@ const connections = 2;
  * that database again.
  * @throws ConfigError naming HEADGATE_DATA_DIR when the spool cannot be opened
  */
-export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace> {
+export async function openBooks(options: BillingStoreOptions): Promise<BillingStore> {
   const { db, databaseUrl, gatewayDir, log, slot } = options;
   const database = await readNamespace(db);
   const folder = spoolFolderOf(gatewayDir, database);
@@ -51,7 +51,7 @@ export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace>
       books: connectDedicated(databaseUrl, limits),
       spool,
       // The first worker does this for all workers.
-      takeOverLeft: async () => (slot === 0 ? takeOverLeft(spool, database, options) : undefined),
+      adoptOrphaned: async () => (slot === 0 ? adoptOrphaned(spool, database, options) : undefined),
     };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -59,18 +59,18 @@ export async function openBooks(options: BooksPlaceOptions): Promise<BooksPlace>
   }
 }
 
-async function takeOverLeft(
+async function adoptOrphaned(
   spool: Spool,
   database: string,
-  { dataDir, gatewayDir, slots, log }: BooksPlaceOptions,
+  { dataDir, gatewayDir, slots, log }: BillingStoreOptions,
 ): Promise<void> {
   for (const dir of listGatewayDirs(dataDir)) {
     const folder = spoolFolderOf(dir, database);
-    const isLeft = (worker: string): boolean => dir !== gatewayDir || Number(worker) >= slots;
+    const isOrphaned = (worker: string): boolean => dir !== gatewayDir || Number(worker) >= slots;
     try {
       if ((await listSpooled(folder)).length === 0) continue;
-      const release = dir === gatewayDir ? (): void => undefined : lockLeftDir(dir);
-      if (release !== null) await takeOverFrom(folder, isLeft, spool).finally(release);
+      const release = dir === gatewayDir ? (): void => undefined : lockOrphanedDir(dir);
+      if (release !== null) await takeOverFrom(folder, isOrphaned, spool).finally(release);
     } catch (error) {
       log.error(
         { err: error, path: folder },
@@ -80,8 +80,8 @@ async function takeOverLeft(
   }
 }
 
-async function takeOverFrom(folder: string, isLeft: (worker: string) => boolean, spool: Spool): Promise<void> {
-  for (const worker of await namesIn(folder)) if (isLeft(worker)) await spool.takeOver(join(folder, worker));
+async function takeOverFrom(folder: string, isOrphaned: (worker: string) => boolean, spool: Spool): Promise<void> {
+  for (const worker of await namesIn(folder)) if (isOrphaned(worker)) await spool.takeOver(join(folder, worker));
 }
 
 async function warnOfOthers(parent: string, own: string, log: Log): Promise<void> {

@@ -35,15 +35,15 @@ export function openBounds(options: BoundsOptions, coordination: Coordination): 
     ],
     start: load,
   };
-  const toldOf = (kind: 'budgets' | 'rate limits', load: () => Promise<void>): (() => Promise<void>) => {
+  const createReload = (kind: 'budgets' | 'rate limits', load: () => Promise<void>): (() => Promise<void>) => {
     coordination.onMessage(kind, load);
     return async () => {
       await load();
       await coordination.makeKnown({ kind });
     };
   };
-  const budgetsChanged = toldOf('budgets', () => budgetBook.load());
-  const limitsChanged = toldOf('rate limits', () => limitBook.load());
+  const budgetsChanged = createReload('budgets', () => budgetBook.load());
+  const limitsChanged = createReload('rate limits', () => limitBook.load());
   return {
     budgets: createBudgets({ ...options, book: budgetBook, onChanged: budgetsChanged }),
     rateLimits: createProjectRateLimits({ ...options, book: limitBook, onChanged: limitsChanged }),

@@ -36,7 +36,7 @@ export function createBudgetAlerts(parts: BudgetAlertsParts): { readonly watch: 
   const part: Part = {
     name: 'alerts of budgets',
     jobs: [
-      { name: 'tell of budgets', everyMs: lookMs, where: 'one', run: () => watch.look() },
+      { name: 'tell of budgets', everyMs: lookMs, where: 'one', run: () => watch.scan() },
       { name: 'forget what end users spent long ago', everyMs: forgetMs, where: 'one', run: forget },
     ],
   };

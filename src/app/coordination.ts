@@ -94,7 +94,7 @@ export function createCoordination(parts: CoordinationParts): Coordination {
 async function makeKnown({ clock, log }: CoordinationParts, { gateways }: Coordination, message: Message) {
   const sinceMs = clock.monotonicMs();
   try {
-    const missing = await gateways.tell(message);
+    const missing = await gateways.broadcast(message);
     if (missing.length === 0) return;
   } catch (error) {
     log.warn({ err: error, message }, 'other gateways were not notified of a change; each finds it within two seconds');

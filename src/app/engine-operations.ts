@@ -44,7 +44,7 @@ export function createEngineOperations({
 
 async function tellReload({ gateways }: EngineOperationsParts['coordination'], log: Log): Promise<void> {
   try {
-    await gateways.tell({ kind: 'engine files' });
+    await gateways.broadcast({ kind: 'engine files' });
   } catch (error) {
     log.warn(
       { err: error },

@@ -52,7 +52,7 @@ export function createExposuresWing(options: ExposuresWingOptions): ExposuresWin
     if (!exposures.isOn) return;
     await exposures.refresh();
     await coordination.gateways
-      .tell({ kind: 'web addresses' })
+      .broadcast({ kind: 'web addresses' })
       .catch((error: unknown) =>
         log.warn({ err: error }, 'other gateways were not notified of changed web addresses; each polls every second'),
       );

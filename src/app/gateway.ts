@@ -34,7 +34,7 @@ import { createReconciler, type Reconciler, type ReconcilerOptions } from '#core
 import { type CacheSalts, createCacheSalts, createRouting, type Routing } from '#core/routing/routing.ts';
 import { createWallet, createWalletOpening, type Wallet } from '#core/wallet/wallet.ts';
 import { createAdmission } from './admission.ts';
-import type { BooksPlace } from './books.ts';
+import type { BillingStore } from './books.ts';
 import { openBounds } from './bounds.ts';
 import { createBudgetAlerts } from './budget-alerts.ts';
 import type { SharedStore } from './coordination.ts';
@@ -151,7 +151,7 @@ export interface EngineFiles {
   readonly workingDirectory: string;
 }
 
-export interface GatewayOptions extends EngineFiles, BooksPlace, Pick<MeteringOptions, 'onCommit'> {
+export interface GatewayOptions extends EngineFiles, BillingStore, Pick<MeteringOptions, 'onCommit'> {
   readonly config: Pick<
     Config,
     | 'process'
@@ -274,23 +274,23 @@ function openReconciler({ config, ...parts }: ComparedParts, catalog: Catalog): 
   return createReconciler({ ...parts, limits: config.limits, contextLengthOf, bases: () => catalog.bases() });
 }
 
-function meteringPart(metering: Metering, { books, takeOverLeft }: BooksPlace): Part {
+function meteringPart(metering: Metering, { books, adoptOrphaned }: BillingStore): Part {
   let isStarted = false;
-  const takeOver = async (): Promise<void> => {
+  const adopt = async (): Promise<void> => {
     if (!isStarted) return;
-    await takeOverLeft();
+    await adoptOrphaned();
     metering.replaySpool();
   };
   return {
     name: 'books of usage',
     jobs: [
       { name: 'flush refusals', everyMs: refusalsMs, where: 'every', run: () => metering.flushRefusals() },
-      { name: 'adopt usage of stopped gateways', everyMs: takeOverMs, where: 'every', run: takeOver },
+      { name: 'adopt usage of stopped gateways', everyMs: takeOverMs, where: 'every', run: adopt },
       { name: 'make partitions', everyMs: partitionsMs, where: 'one', run: () => metering.ensurePartitions() },
       { name: 'pack partitions', everyMs: partitionsMs, where: 'one', run: () => metering.packPartitions() },
     ],
     async start() {
-      await takeOverLeft();
+      await adoptOrphaned();
       await metering.start();
       isStarted = true;
     },

@@ -58,7 +58,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   const { config, clusters, accounts, keys, db, secrets, log, gatewayDir } = options;
   const { providerMirror, runsAtOnce, runMs, stateBytesMax } = config.platform;
   const search = runnerSearchOf(config.platform, gatewayDir);
-  const runner = createRunnerLook(search, log);
+  const runner = createRunnerFinder(search, log);
   const containers = containersOf(options);
   const runs = createRuns({
     ...options,
@@ -73,7 +73,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     phaseMs: runMs,
   });
   /** Ends runs of archived clusters: one may be created during the archiving, or a gateway die before it ends them. */
-  const endOfGoneClusters = async (): Promise<void> => {
+  const cancelRunsOfArchivedClusters = async (): Promise<void> => {
     for (const id of await runs.clustersInUse()) {
       if ((await clusters.runContext(id)) === null) await runs.cancelOfCluster(id, systemAuthor);
     }
@@ -95,7 +95,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     name: 'runs',
     jobs: [
       { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
-      { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: endOfGoneClusters },
+      { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: cancelRunsOfArchivedClusters },
       { name: 'let go of versions of stacks that no run needs', everyMs: 60_000, where: 'one', run: releaseVersions },
       { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
     ],
@@ -138,37 +138,37 @@ export function runnerSearchOf(platform: Config['platform'], gatewayDir: string)
 }
 
 /** Searches for a runner on this machine, and logs its program and sandbox, or why there is none. */
-interface RunnerLook {
+interface RunnerFinder {
   /** Searches now; the next `find` uses this result. */
   ask(): Promise<AskedRunner>;
   find(): Promise<FoundRunner>;
 }
 
-function createRunnerLook(search: RunnerSearch, log: Log): RunnerLook {
+function createRunnerFinder(search: RunnerSearch, log: Log): RunnerFinder {
   let asked: Promise<AskedRunner> | null = null;
-  let said = '';
-  async function look(): Promise<AskedRunner> {
+  let lastNotice = '';
+  async function searchAndLog(): Promise<AskedRunner> {
     const found = await askRunner(search);
     const text = found.walls?.sentence ?? found.problem ?? '';
     // A missing runner is searched for again and again: only a change is logged.
-    if (text !== said) say(found, log);
-    said = text;
+    if (text !== lastNotice) logRunner(found, log);
+    lastNotice = text;
     return found;
   }
   return {
     ask() {
-      asked = look();
+      asked = searchAndLog();
       return asked;
     },
     async find() {
-      const known = asked ?? look();
+      const known = asked ?? searchAndLog();
       asked = null;
       return findRunner(search, await known);
     },
   };
 }
 
-function say({ walls, terraform, problem }: AskedRunner, log: Log): void {
+function logRunner({ walls, terraform, problem }: AskedRunner, log: Log): void {
   if (walls === null) {
     log.info({ runner: 'none' }, `this machine lists stacks but cannot apply them: ${problem}`);
     return;
@@ -183,7 +183,7 @@ function say({ walls, terraform, problem }: AskedRunner, log: Log): void {
  * Logs the runner at the start, which does not wait for this. The search starts programs, which is slow on a small
  * machine: where nobody has applied a stack and no setting is about runners, the first run searches.
  */
-async function tellRunner(look: RunnerLook, isWanted: () => Promise<boolean>): Promise<void> {
+async function tellRunner(look: RunnerFinder, isWanted: () => Promise<boolean>): Promise<void> {
   if (await isWanted()) await look.ask();
 }
 

@@ -195,14 +195,14 @@ export function createOidc(options: OidcOptions): Oidc {
         if (claims === undefined || !subjectPattern.test(claims.sub)) {
           throw new OidcError('rejected', new Error('unexpected JWT "sub" (subject) claim value'));
         }
-        const isTold = typeof claims['email'] === 'string';
-        const said = isTold ? claims : await fetchUserInfo(client, tokens.access_token, claims.sub);
+        const hasEmail = typeof claims['email'] === 'string';
+        const userInfo = hasEmail ? claims : await fetchUserInfo(client, tokens.access_token, claims.sub);
         return {
           issuer: claims.iss,
           subject: claims.sub,
-          email: textOf(said['email']),
-          isEmailVerified: said['email_verified'] === true,
-          name: textOf(said['name']) ?? textOf(claims['name']),
+          email: textOf(userInfo['email']),
+          isEmailVerified: userInfo['email_verified'] === true,
+          name: textOf(userInfo['name']) ?? textOf(claims['name']),
         };
       }),
   };

@@ -108,7 +108,7 @@ export async function openSpool(options: SpoolOptions): Promise<Spool> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await syncFolder(folder);
   const segments: Segment[] = [];
-  for (const path of await listSegments(folder)) segments.push(...(await openLeft(path, log)));
+  for (const path of await listSegments(folder)) segments.push(...(await openExisting(path, log)));
   return new SegmentSpool(options, segments);
 }
 
@@ -199,7 +199,7 @@ class SegmentSpool implements Spool {
       const own = join(this.#folder, basename(path));
       await rename(path, own);
       await syncFolder(this.#folder);
-      this.#segments.push(...(await openLeft(own, this.#log)));
+      this.#segments.push(...(await openExisting(own, this.#log)));
     }
   }
 
@@ -273,7 +273,7 @@ async function syncFolder(folder: string): Promise<void> {
  * Opens a segment of an earlier process. A checksum error is either a last entry that was never reported as written, or
  * damage: a copy of the file is kept, and readable entries after the error become a new segment.
  */
-async function openLeft(path: string, log: Log): Promise<Segment[]> {
+async function openExisting(path: string, log: Log): Promise<Segment[]> {
   const file = await open(path, 'r');
   let size = 0;
   let end = 0;

@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConfigError } from '#base/config-error.ts';
 import { defaultDataDir, lockDataDir, readBooksConfig } from '#base/config/config.ts';
-import { connectDb, type Db, isUnknownSchema, type StatementLimits, whyUnusable } from '#base/database/database.ts';
+import {
+  connectDb,
+  type Db,
+  isUnknownSchema,
+  type StatementLimits,
+  describeConnectionFailure,
+} from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { createKeyRing, type KeyRing } from '#core/secrets/secrets.ts';
@@ -117,7 +123,7 @@ async function readWith<T>(
       const message = 'the database has no tables of this version; start a gateway of this version on it first.';
       throw new ConfigError(`${variable}: ${message}`, error);
     }
-    const reason = whyUnusable(error);
+    const reason = describeConnectionFailure(error);
     if (reason === null) throw error;
     throw new ConfigError(`${variable}: the database cannot be read (${reason}).`, error);
   } finally {

@@ -1,7 +1,7 @@
 import { ConfigError } from '#base/config-error.ts';
 import { type DockerGateConfig, readDockerGateConfig } from '#base/config/config.ts';
 import { createLog } from '#base/log.ts';
-import { dropRoot, socketGroup, startDockerGate, whyClosed } from '#edge/docker-gate/docker-gate.ts';
+import { dropRoot, socketGroup, startDockerGate, describeClosedSocket } from '#edge/docker-gate/docker-gate.ts';
 import { compileWhereExitsDoNotWait } from './runtime.js';
 
 // Runs as a separate program beside the gateway, never inside it: only docker-gate has the Docker socket.
@@ -17,8 +17,8 @@ async function serve(config: DockerGateConfig): Promise<void> {
   process.once('SIGTERM', stop);
   process.once('SIGINT', stop);
   log.info({ port: gate.port }, 'docker-gate accepts requests for the Docker socket');
-  const closed = await whyClosed(config.socketPath);
-  if (closed !== null) log.error(closed);
+  const closedReason = await describeClosedSocket(config.socketPath);
+  if (closedReason !== null) log.error(closedReason);
 }
 
 compileWhereExitsDoNotWait();

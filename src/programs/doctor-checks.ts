@@ -5,7 +5,13 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { ConfigError } from '#base/config-error.ts';
 import { type Config, defaultDataDir, findIdleSettings, readConfig } from '#base/config/config.ts';
-import { compareMigrations, connectDb, NewerDatabaseError, readTime, whyUnusable } from '#base/database/database.ts';
+import {
+  compareMigrations,
+  connectDb,
+  NewerDatabaseError,
+  readTime,
+  describeConnectionFailure,
+} from '#base/database/database.ts';
 import { createLog } from '#base/log.ts';
 import { findClosedFolder, findEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { connectRedis } from '#base/redis/redis.ts';
@@ -138,7 +144,7 @@ export async function checkDatabase(config: Config): Promise<readonly Finding[]>
     return [ok(`PostgreSQL ${version} answers (${kind})${await stateOf(db)}`), await compareClocks(() => readTime(db))];
   } catch (error) {
     if (error instanceof NewerDatabaseError) return [wrong(`${variable}: ${error.what}`, error.remedy)];
-    const why = whyUnusable(error) ?? (error instanceof Error ? error.message : String(error));
+    const why = describeConnectionFailure(error) ?? (error instanceof Error ? error.message : String(error));
     return [
       wrong(
         `${variable}: the database cannot be used (${why})`,

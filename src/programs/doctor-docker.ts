@@ -45,7 +45,7 @@ async function askEngine({ name, ...host }: AskedHost, needing: readonly string[
       : note(`${answers}; ${needing.join(', ')} need GPUs`, toolkit);
   } catch (error) {
     return wrong(
-      `${name}: the Docker engine cannot be used (${whyOf(error)})`,
+      `${name}: the Docker engine cannot be used (${messageOf(error)})`,
       'check that it runs and that this user may use it; hosts.yaml and DOCKER_HOST set its address',
     );
   } finally {
@@ -74,7 +74,7 @@ export async function checkGates(
   try {
     addresses = await addressesOf(gates.host);
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : whyOf(error);
+    const code = error instanceof Error && 'code' in error ? String(error.code) : messageOf(error);
     return [wrong(`${name}: the name has no address (${code})`, gatesHelp)];
   }
   return Promise.all(addresses.map((address) => askGate(name, { host: address, port: gates.port }, image)));
@@ -90,10 +90,10 @@ async function askGate(name: string, { host, port }: SwarmGates, image: string):
     if (await connection.api.hasImage(image)) return ok(answers);
     return note(`${answers} and does not have ${image}`, 'the first run there pulls the image');
   } catch (error) {
-    return wrong(`${at} cannot be used (${whyOf(error)})`, 'read the log of docker-gate on that node');
+    return wrong(`${at} cannot be used (${messageOf(error)})`, 'read the log of docker-gate on that node');
   } finally {
     connection.close();
   }
 }
 
-const whyOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -26,28 +26,28 @@ interface Check {
   readonly check: (config: Config) => Promise<readonly Finding[]>;
 }
 
-type Look = (config: Config) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
+type RunCheck = (config: Config) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
 
-function look(name: string, check: Look): Check {
+function toCheck(name: string, check: RunCheck): Check {
   return { name, check: async (config) => [await check(config)].flat() };
 }
 
 /** All checks, in the order in which they are reported. */
 const checks: readonly Check[] = [
-  look('node', checkNode),
-  look('data folder', checkDataDir),
-  look('disk', checkDisk),
-  look('postgresql', checkDatabase),
-  look('backups', checkBackups),
-  look('redis', checkRedis),
-  look('clock', checkClock),
-  look('engine files', checkEngineFiles),
-  look('docker', checkDocker),
-  look('gpus', checkGpus),
-  look('terraform', checkRunner),
-  look('platform key', checkPlatformKey),
-  look('gateway', checkGateway),
-  look('gateways', checkAgreement),
+  toCheck('node', checkNode),
+  toCheck('data folder', checkDataDir),
+  toCheck('disk', checkDisk),
+  toCheck('postgresql', checkDatabase),
+  toCheck('backups', checkBackups),
+  toCheck('redis', checkRedis),
+  toCheck('clock', checkClock),
+  toCheck('engine files', checkEngineFiles),
+  toCheck('docker', checkDocker),
+  toCheck('gpus', checkGpus),
+  toCheck('terraform', checkRunner),
+  toCheck('platform key', checkPlatformKey),
+  toCheck('gateway', checkGateway),
+  toCheck('gateways', checkAgreement),
 ];
 
 /** Reports for `headgate doctor` what a gateway of this environment lacks, and how to fix it. */
@@ -66,7 +66,7 @@ const colours = { ok: 'green', note: 'dim', wrong: 'red' } as const;
 export async function runDoctor(context: CommandContext): Promise<number> {
   const { json, out, terminal } = context;
   const found: Checked[] = [];
-  const tell = (name: string, finding: Finding): void => {
+  const report = (name: string, finding: Finding): void => {
     found.push({ name, ...finding });
     if (json) return;
     const { state, message, next } = finding;
@@ -76,15 +76,15 @@ export async function runDoctor(context: CommandContext): Promise<number> {
     out(`${head}${lines.join(`\n${margin}`)}\n`);
   };
   const place = readPlace();
-  tell('configuration', place.finding);
+  report('configuration', place.finding);
   for (const { name, check } of checks) {
     const progress = terminal.progress(name);
     const finding = await settled(name, place.config === null ? null : check(place.config));
     progress.end();
-    for (const one of finding) tell(name, one);
+    for (const one of finding) report(name, one);
   }
-  const login = await lookAtLogin(context);
-  if (login !== null) tell('login', login);
+  const login = await checkLogin(context);
+  if (login !== null) report('login', login);
   const bad = found.filter(({ state }) => state === 'wrong').length;
   if (json) out(`${JSON.stringify({ object: 'doctor', healthy: bad === 0, checks: found }, null, 2)}\n`);
   else out(bad === 0 ? '\nno problems found\n' : `\n${bad} ${bad === 1 ? 'problem' : 'problems'} found\n`);
@@ -92,7 +92,7 @@ export async function runDoctor(context: CommandContext): Promise<number> {
 }
 
 /** Checks the login of this user, whose gateway may be on another machine; null if the login is not used. */
-async function lookAtLogin({ api, config }: CommandContext): Promise<Finding | null> {
+async function checkLogin({ api, config }: CommandContext): Promise<Finding | null> {
   const { loginProblem, loginFile, keySource, url } = config;
   if (loginProblem !== null) return wrong(loginProblem, `fix or remove ${loginFile}, then run "headgate login"`);
   if (keySource !== 'login') return null;

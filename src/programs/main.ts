@@ -14,7 +14,7 @@ import {
   readConfig,
   readVersion,
 } from '#base/config/config.ts';
-import { connectDb, migrateDb, whyUnusable } from '#base/database/database.ts';
+import { connectDb, migrateDb, describeConnectionFailure } from '#base/database/database.ts';
 import { createLog, type Log } from '#base/log.ts';
 import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import {
@@ -34,13 +34,13 @@ import {
   startApp,
   type WorkerSlot,
 } from '#app/app.ts';
-import { isStoreAway, type Patience, storeAwayReason, withPatience } from './store-patience.ts';
+import { isStoreUnavailable, type Patience, storeUnavailableReason, withPatience } from './store-patience.ts';
 import { firstStartText, hereOf, noEnginesText, startText, welcomeText } from './welcome.ts';
 import {
   createWorkers,
   isWorker,
   type Started,
-  storeAwayExitCode,
+  storeUnavailableExitCode,
   takeSlot,
   tellReady,
   WorkerEndedError,
@@ -97,7 +97,7 @@ async function migrate(url: string, config: Config, log: Log): Promise<void> {
   try {
     await migrateDb(url, log);
   } catch (error) {
-    const reason = config.database.url === null ? null : whyUnusable(error);
+    const reason = config.database.url === null ? null : describeConnectionFailure(error);
     if (reason === null) throw error;
     throw new ConfigError(`DATABASE_URL: the database cannot be used (${reason}).`, error);
   }
@@ -277,27 +277,27 @@ async function end(life: Life, log: Log | null): Promise<void> {
 
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof WorkerEndedError) return error.message;
-  if (isStoreAway(error)) return storeAwayReason(error);
+  if (isStoreUnavailable(error)) return storeUnavailableReason(error);
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
 /** Answers --version and --help, and rejects other arguments: an ignored argument could be taken for a setting. */
-function answerWords([word]: readonly string[]): void {
-  if (word === undefined) return;
-  if (word === '--version' || word === '-V') {
+function answerArguments([argument]: readonly string[]): void {
+  if (argument === undefined) return;
+  if (argument === '--version' || argument === '-V') {
     process.stdout.write(`headgate ${readVersion()}\n`);
     process.exit(0);
   }
-  const isHelp = word === '--help' || word === '-h';
+  const isHelp = argument === '--help' || argument === '-h';
   (isHelp ? process.stdout : process.stderr).write(
-    `${isHelp ? '' : `unknown argument ${word}. `}Settings are environment variables, such as ` +
+    `${isHelp ? '' : `unknown argument ${argument}. `}Settings are environment variables, such as ` +
       'PORT=8081 npm start; compose/settings.md lists them. "npx headgate help" lists commands.\n',
   );
   process.exit(isHelp ? 0 : 2);
 }
 
 async function main(): Promise<void> {
-  answerWords(process.argv.slice(2));
+  answerArguments(process.argv.slice(2));
   const life: Life = {
     stops: [],
     stopRequested: new AbortController(),
@@ -317,7 +317,7 @@ async function main(): Promise<void> {
     const isClean = await stopAll(life, log);
     if (signal.aborted && signal.reason === error) process.exit(isClean ? 0 : 1);
     process.stderr.write(`${explain(error)}\n`);
-    process.exit(isWorker && isStoreAway(error) ? storeAwayExitCode : 1);
+    process.exit(isWorker && isStoreUnavailable(error) ? storeUnavailableExitCode : 1);
   }
   const onStopRequested = (): void => void end(life, log);
   if (signal.aborted) onStopRequested();

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConfigError } from '#base/config-error.ts';
-import { whyUnusable } from '#base/database/database.ts';
+import { describeConnectionFailure } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { RedisAwayError } from '#base/redis/redis.ts';
 
@@ -14,17 +14,17 @@ export interface Patience {
 const pauseMs = 2000;
 
 /** True if a start failed only because PostgreSQL or Redis is unavailable, so that another start may succeed. */
-export function isStoreAway(error: unknown): boolean {
+export function isStoreUnavailable(error: unknown): boolean {
   const cause = error instanceof ConfigError ? error.cause : error;
-  return cause instanceof RedisAwayError || whyUnusable(cause) !== null;
+  return cause instanceof RedisAwayError || describeConnectionFailure(cause) !== null;
 }
 
 /** Returns the reason why a store cannot be used, as one sentence. */
-export function storeAwayReason(error: unknown): string {
+export function storeUnavailableReason(error: unknown): string {
   const cause = error instanceof ConfigError ? error.cause : error;
   if (error instanceof ConfigError) return error.message;
   if (cause instanceof RedisAwayError) return `REDIS_URL: Redis cannot be used (${cause.message}).`;
-  return `The database cannot be used (${whyUnusable(cause) ?? 'it is unavailable'}).`;
+  return `The database cannot be used (${describeConnectionFailure(cause) ?? 'it is unavailable'}).`;
 }
 
 /** SQLSTATE classes and codes that a retry does not fix: failed login, unknown database, missing privilege. */
@@ -46,19 +46,19 @@ function isRefused(error: unknown): boolean {
  */
 export async function withPatience<T>({ waitMs, log, stopRequested }: Patience, attempt: () => Promise<T>): Promise<T> {
   const untilMs = performance.now() + waitMs;
-  let said = '';
+  let lastReason = '';
   for (;;) {
     try {
       return await attempt();
     } catch (error) {
-      if (stopRequested.aborted || !isStoreAway(error) || isRefused(error)) throw error;
+      if (stopRequested.aborted || !isStoreUnavailable(error) || isRefused(error)) throw error;
       if (performance.now() + pauseMs > untilMs) throw error;
-      const reason = storeAwayReason(error);
-      if (reason !== said) {
+      const reason = storeUnavailableReason(error);
+      if (reason !== lastReason) {
         const leftSeconds = Math.round((untilMs - performance.now()) / 1000);
         log.warn({ pauseMs, leftSeconds }, `the start waits: ${reason}`);
       }
-      said = reason;
+      lastReason = reason;
     }
     await sleep(pauseMs, undefined, { signal: stopRequested }).catch(() => stopRequested.throwIfAborted());
   }

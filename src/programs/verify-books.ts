@@ -208,7 +208,7 @@ function findingLines({ findings }: Pick<BooksProof, 'findings'>): string {
 const findingsByOrganization = ({ findings }: BooksProof): Map<string, BooksFinding[]> =>
   Map.groupBy(findings, ({ organizationId }) => organizationId);
 
-const verdictWords: Readonly<Record<Verdict, string>> = { valid: 'valid', differs: 'DIFFERS', altered: 'ALTERED' };
+const verdictTexts: Readonly<Record<Verdict, string>> = { valid: 'valid', differs: 'DIFFERS', altered: 'ALTERED' };
 
 /** Empty unless the changes are a reason for the verdict. */
 function changesText(proof: Proven): string {
@@ -228,7 +228,7 @@ function proofText(proof: Proven): string {
   const lines = proof.ledgers.map(({ organizationId, entries, balancePicoUsd }) => {
     const own = findings.get(organizationId) ?? [];
     const sums = `${entries} entries, balance ${formatUsd(balancePicoUsd)} USD`;
-    const verdict = verdictWords[verdictOn(proof, own)];
+    const verdict = verdictTexts[verdictOn(proof, own)];
     return `${formatId('org', organizationId)}  ${verdict}  ${sums}\n${findingLines({ findings: own })}`;
   });
   // Findings in requests of organizations that have no wallet.

@@ -43,7 +43,7 @@ const deathsWindowMs = 60_000;
 const deathsMax = 10;
 const storePauseMs = 2000;
 /** Exit code of a gateway that cannot start while a store is unavailable: EX_TEMPFAIL of BSD's sysexits. */
-export const storeAwayExitCode = 75;
+export const storeUnavailableExitCode = 75;
 
 export interface WorkersOptions {
   readonly count: number;
@@ -120,7 +120,7 @@ class ClusterWorkers implements Workers {
 
   #replace(number: number, how: { readonly code: number | null; readonly signal: string | null }): void {
     const { log } = this.#options;
-    if (how.code === storeAwayExitCode) {
+    if (how.code === storeUnavailableExitCode) {
       // Not counted as a death: the running gateways survive the outage, so the process does not give up.
       log.warn(
         { worker: number, pauseMs: storePauseMs },

@@ -9,7 +9,7 @@ import {
   listGatewayDirs,
   lockDataDir,
   lockGatewayDir,
-  lockLeftDir,
+  lockOrphanedDir,
   makeDataDir,
 } from '#base/config/data-dir.ts';
 
@@ -98,9 +98,9 @@ describe('the folders of several gateways', () => {
 
   it('are locked only when no gateway uses them', () => {
     const held = lockGatewayDir(dir);
-    expect(lockLeftDir(dir)).toBeNull();
+    expect(lockOrphanedDir(dir)).toBeNull();
     held.release();
-    const release = lockLeftDir(dir);
+    const release = lockOrphanedDir(dir);
     expect(release).not.toBeNull();
     expect(() => lockDataDir(dir)).toThrow('is in use by a gateway');
     release?.();

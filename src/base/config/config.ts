@@ -5,7 +5,7 @@ export {
   listGatewayDirs,
   lockDataDir,
   lockGatewayDir,
-  lockLeftDir,
+  lockOrphanedDir,
   makeDataDir,
   noteAddress,
   readAddress,

@@ -116,13 +116,13 @@ export function listGatewayDirs(dataDir: string): string[] {
  * @returns the function that releases the folder; null if a gateway uses it
  * @throws ConfigError naming HEADGATE_DATA_DIR when the folder cannot be locked
  */
-export function lockLeftDir(path: string): (() => void) | null {
+export function lockOrphanedDir(path: string): (() => void) | null {
   const database = takeLock(path);
   return database === null ? null : holdLock(database);
 }
 
 function lockForGateway(path: string): (() => void) | null {
-  const release = lockLeftDir(path);
+  const release = lockOrphanedDir(path);
   if (release !== null) writeFileSync(pidFileOf(path), `${process.pid}\n`, { mode: 0o600 });
   return release;
 }

@@ -4,7 +4,13 @@ import { passwordFileParameter, readPassword } from '#base/config/config.ts';
 import { withKnownCommits } from './commits.ts';
 import { createReconnecting, type Reconnecting } from './socket.ts';
 
-export { isDatabaseUnavailable, isUniqueViolation, isUnknownSchema, sqlStateOf, whyUnusable } from './errors.ts';
+export {
+  isDatabaseUnavailable,
+  isUniqueViolation,
+  isUnknownSchema,
+  sqlStateOf,
+  describeConnectionFailure,
+} from './errors.ts';
 
 /** PostgreSQL through two interfaces to one pool: drizzle for typed queries, `sql` for hot or special ones. */
 export interface Db {

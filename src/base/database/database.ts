@@ -12,7 +12,7 @@ export {
   sqlStateOf,
   type StatementLimits,
   type Transaction,
-  whyUnusable,
+  describeConnectionFailure,
 } from './connect-database.ts';
 export {
   compareMigrations,

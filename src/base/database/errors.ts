@@ -23,11 +23,11 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   const state = sqlStateOf(error);
   if (state !== null) return !statementsFault.test(state);
   const code = errorCode(error) ?? '';
-  return connectionsFault.test(code) || isSaid(error) || (isOfQuery(error) && !notSent.test(code));
+  return connectionsFault.test(code) || isServerError(error) || (isOfQuery(error) && !notSent.test(code));
 }
 
 /** True if PostgreSQL itself reported the error. */
-const isSaid = (error: unknown): boolean => linksOf(error).some((link) => 'severity' in link);
+const isServerError = (error: unknown): boolean => linksOf(error).some((link) => 'severity' in link);
 
 /** True if the error is a driver's error of a query: postgres.js and drizzle add the query's text to these. */
 function isOfQuery(error: unknown): boolean {
@@ -45,11 +45,11 @@ function linksOf(error: unknown): readonly Error[] {
  * Describes why a configured database cannot be used at all: it is unreachable, does not exist, or rejects the login.
  * @returns null for every other error
  */
-export function whyUnusable(error: unknown): string | null {
+export function describeConnectionFailure(error: unknown): string | null {
   const code = errorCode(error);
   // Classes of SQLSTATE: 28 authorization, 3D no such database; 42501 is a missing right, 53300 too many connections.
   const isUnusable = code !== null && /^(28|3D|42501|53300|EAI_)/.test(code);
-  if (!isDatabaseUnavailable(error) && !isUnusable && !isFailedConnect(error)) return null;
+  if (!isDatabaseUnavailable(error) && !isUnusable && !isConnectFailure(error)) return null;
   let cause = error;
   while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;
   // A host name with several addresses fails with one error per address, and without a message of its own.
@@ -57,7 +57,7 @@ export function whyUnusable(error: unknown): string | null {
 }
 
 /** True if connecting failed: a unix socket that is missing or not accessible fails with the code of a file. */
-function isFailedConnect(error: unknown): boolean {
+function isConnectFailure(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }
 

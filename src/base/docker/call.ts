@@ -146,6 +146,6 @@ function dockerError(name: string, error: unknown): DockerError {
     const text = error.name === 'AbortError' || error.name === 'TimeoutError' ? 'timed out' : error.message;
     return new DockerError(name, null, typeof code === 'string' && !text.includes(code) ? `${code}: ${text}` : text);
   }
-  const said = typeof json === 'object' && json !== null && 'message' in json ? String(json.message) : error.message;
-  return new DockerError(name, statusCode, said);
+  const message = typeof json === 'object' && json !== null && 'message' in json ? String(json.message) : error.message;
+  return new DockerError(name, statusCode, message);
 }

@@ -163,8 +163,8 @@ async function adoptRunning(
   }
   const { pid, port } = found;
   if (settled && !programIsGone(pid) && port === (requested ?? port)) {
-    const said = await askIdentity(cluster, port);
-    if (said?.dataDirectory === cluster.dir && said.serverVersion === serverVersion) {
+    const identity = await askIdentity(cluster, port);
+    if (identity?.dataDirectory === cluster.dir && identity.serverVersion === serverVersion) {
       log.info({ pid, port }, 'adopted the PostgreSQL that was still running');
       const stop = (): Promise<void> => stopPostmaster(pid, cluster.dir);
       return { pid, port, ended: whenGone(pid, cluster.dir), stop };

@@ -260,9 +260,9 @@ export function createAccounts(options: AccountsOptions): Accounts {
   const accountsEnding: JoinServiceAccountsEnd[] = [];
   const inside = (tx: Transaction) => ({ tx, audit, now: new Date(clock.now()) });
   const end: JoinServiceAccountsEnd = async (tx, ended) => {
-    const told: (() => Promise<void>)[] = [];
-    for (const join of accountsEnding) told.push(await join(tx, ended));
-    return async () => void (await Promise.all(told.map((tell) => tell())));
+    const notifications: (() => Promise<void>)[] = [];
+    for (const join of accountsEnding) notifications.push(await join(tx, ended));
+    return async () => void (await Promise.all(notifications.map((notify) => notify())));
   };
   const projects = createProjects({ ...options, end });
   return {

@@ -65,10 +65,10 @@ async function refusingTakenNames<T>(name: string, change: () => Promise<T>): Pr
 /** A project after a change, with a function to call after the commit. */
 interface ChangedProject {
   readonly project: Project;
-  readonly told: () => Promise<void>;
+  readonly notify: () => Promise<void>;
 }
 
-const nobodyToTell = (): Promise<void> => Promise.resolve();
+const noNotification = (): Promise<void> => Promise.resolve();
 
 /** Deletes the service accounts of an archived project; unarchiving does not restore them. */
 async function endAccounts(
@@ -78,7 +78,7 @@ async function endAccounts(
   end: JoinServiceAccountsEnd,
 ): Promise<() => Promise<void>> {
   const ended = await removeServiceAccounts(context, { ...ref, id: null }, author);
-  return ended.ids.length === 0 ? nobodyToTell : end(context.tx, ended);
+  return ended.ids.length === 0 ? noNotification : end(context.tx, ended);
 }
 
 async function updateProject(
@@ -94,7 +94,7 @@ async function updateProject(
   const [before] = await tx.select().from(projects).where(same).for('update');
   if (before === undefined) return null;
   if (Object.values(patch).every((value) => value === undefined))
-    return { project: toProject(before), told: nobodyToTell };
+    return { project: toProject(before), notify: noNotification };
   const [after] = await tx.update(projects).set(patch).where(same).returning();
   if (after === undefined) throw new Error('a locked row was not updated');
   await audit.record(tx, {
@@ -106,8 +106,8 @@ async function updateProject(
     before: projectAuditView(before),
     after: projectAuditView(after),
   });
-  const told = patch.archived === true ? await endAccounts(context, ref, author, context.end) : nobodyToTell;
-  return { project: toProject(after), told };
+  const notify = patch.archived === true ? await endAccounts(context, ref, author, context.end) : noNotification;
+  return { project: toProject(after), notify };
 }
 
 const archiveAction = ({ archived }: ProjectRow): string => (archived ? 'project.archived' : 'project.unarchived');
@@ -189,9 +189,9 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
         db.orm.transaction((tx) => updateProject({ tx, audit, now: now(), end }, ref, patch, author)),
       );
       if (changed === null) return null;
-      const { project, told } = changed;
+      const { project, notify } = changed;
       cache.update(project.id, () => project);
-      await told();
+      await notify();
       return project;
     },
   };

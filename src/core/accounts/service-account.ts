@@ -253,13 +253,13 @@ export function createServiceAccounts({ db, inside, maxOfProject, end }: Service
     rename: (ref, name, author) =>
       refusingTakenNames(name, () => db.orm.transaction((tx) => rename(inside(tx), ref, name, author))),
     async remove(ref, author) {
-      const told = await db.orm.transaction(async (tx) => {
+      const notify = await db.orm.transaction(async (tx) => {
         await lockOrganization(tx, ref.organizationId);
         const ended = await removeServiceAccounts(inside(tx), ref, author);
         return ended.ids.length === 0 ? null : end(tx, ended);
       });
-      await told?.();
-      return told !== null;
+      await notify?.();
+      return notify !== null;
     },
   };
 }

@@ -17,7 +17,7 @@ export {
   type Settlement,
   type Spender,
 } from '#core/admission/contract/contract.ts';
-export { createHoldReview, type HoldReview, type LeftHold } from '#core/admission/redis/redis.ts';
+export { createHoldReview, type HoldReview, type OrphanedHold } from '#core/admission/redis/redis.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from '#core/admission/memory/memory.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';

@@ -29,7 +29,7 @@ import {
   extendScript,
   HoldLeases,
   LastKnown,
-  LeftHolds,
+  OrphanedHolds,
   moveScript,
   type OwnHold,
   ownModel,
@@ -99,7 +99,7 @@ export interface RedisAdmission extends Admission {
   /** Returns the keys with requests running here. */
   keysRunning(): readonly string[];
   /** Holds of stopped gateways. */
-  readonly left: LeftHolds;
+  readonly orphanedHolds: OrphanedHolds;
   /** Sends unconfirmed settlements once more, and stops. */
   close(): Promise<void>;
 }
@@ -115,7 +115,7 @@ export function createRedisAdmission(options: RedisAdmissionOptions): RedisAdmis
 
 class SharedAdmission implements RedisAdmission {
   readonly renewMs: number;
-  readonly left: LeftHolds;
+  readonly orphanedHolds: OrphanedHolds;
   readonly #options: RedisAdmissionOptions;
   readonly #store: AdmissionStore;
   readonly #books: RedisBooks;
@@ -131,8 +131,8 @@ class SharedAdmission implements RedisAdmission {
     const watch = new BooksWatch({ clock, staleMs });
     this.#store = new AdmissionStore(store, prefix, clock);
     this.#leases = new HoldLeases({ ...options, store: this.#store });
-    this.left = new LeftHolds({ ...options, store: this.#store, settlements: this.#leases.settlements });
-    const gathering = new Gathering({ ...options, register: (name) => this.#outages.tell(name) });
+    this.orphanedHolds = new OrphanedHolds({ ...options, store: this.#store, settlements: this.#leases.settlements });
+    const gathering = new Gathering({ ...options, register: (name) => this.#outages.sendUnregistered(name) });
     const shared = { ...options, store: this.#store, leases: this.#leases, known: this.#known, watch };
     this.#outages = new Outages({
       ...shared,

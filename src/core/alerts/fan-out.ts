@@ -93,15 +93,15 @@ async function deliveriesOf(
     .for('share');
   const now = new Date(clock.now());
   return events.flatMap((event): NewDelivery[] => {
-    const told = people.get(event.organizationId) ?? null;
-    if (told === null) return [];
+    const recipients = people.get(event.organizationId) ?? null;
+    if (recipients === null) return [];
     // An endpoint gets no events from before its creation.
     const isWanted = ({ organizationId, createdAt, events: wanted }: (typeof endpoints)[number]): boolean =>
       organizationId === event.organizationId &&
       createdAt <= event.createdAt &&
       (wanted === null || isChosen(wanted, event.type));
-    const mailed: readonly string[] = told.types ?? mailedTypes;
-    const readers = isMailed && isChosen(mailed, event.type) ? told.userIds : [];
+    const mailed: readonly string[] = recipients.types ?? mailedTypes;
+    const readers = isMailed && isChosen(mailed, event.type) ? recipients.userIds : [];
     return [
       ...endpoints.filter(isWanted).map(({ id }) => newDelivery(event, { endpointId: id, userId: null }, now)),
       ...readers.map((userId) => newDelivery(event, { endpointId: null, userId }, now)),

@@ -5,7 +5,7 @@ import type { AlertType } from './kinds.ts';
 
 /** Texts of emails about alerts. */
 
-export interface Told {
+export interface LetterEvent {
   readonly type: string;
   readonly data: Readonly<Record<string, unknown>>;
   readonly organizationName: string;
@@ -14,7 +14,7 @@ export interface Told {
 type Written = Pick<AlertLetter, 'subject' | 'paragraphs' | 'page'>;
 
 /** Parts from which emails are written. */
-interface Words {
+interface LetterParts {
   readonly name: string;
   /** The text `of the organization "…" on Headgate`. */
   readonly of: string;
@@ -26,7 +26,7 @@ interface Words {
 
 const ofKey =
   (subject: (name: string) => string, happened: string) =>
-  ({ name, of, text }: Words): Written => ({
+  ({ name, of, text }: LetterParts): Written => ({
     subject: subject(name),
     paragraphs: [`The API key "${text('name')}" (${text('prefix')}…${text('last4')}) ${of} ${happened}`],
     page: { text: 'API key', path: `/portal/keys/${encodeURIComponent(text('key_id'))}` },
@@ -35,7 +35,7 @@ const ofKey =
 const userCharsMax = 80;
 
 /** Names the spender. Clients choose the names of end users freely, so these are quoted and truncated. */
-function spenderOf(text: Words['text']): string {
+function spenderOf(text: LetterParts['text']): string {
   const id = text('scope_id');
   if (text('scope_type') !== 'user') return `${text('scope_type').replace('_', ' ')} ${id}`;
   const chars = Array.from(id.replaceAll('"', "'"));
@@ -44,15 +44,15 @@ function spenderOf(text: Words['text']): string {
 
 const picoOf = (usd: string): bigint => parseDecimal(usd, PICO_DIGITS) ?? 0n;
 
-const ofBudget = ({ name, of, text }: Words): Written => {
+const ofBudget = ({ name, of, text }: LetterParts): Written => {
   const resetsAt = utcText(Number(text('resets_at')) * 1000);
   // A budget can reject a request with money left, if the request may cost more than that.
-  const isLeft = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
-  const happened = isLeft ? 'has rejected a request' : `has reached ${text('percent')} %`;
+  const hasRemainder = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
+  const happened = hasRemainder ? 'has rejected a request' : `has reached ${text('percent')} %`;
   return {
     subject: `A budget of ${name} ${happened}`,
     paragraphs: [
-      `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD is spent${isLeft ? ', and the remainder does not cover the request' : ''}.`,
+      `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD is spent${hasRemainder ? ', and the remainder does not cover the request' : ''}.`,
       text('mode') === 'hard'
         ? `Requests that would exceed the budget are rejected until it resets at ${resetsAt}.`
         : `This budget only sends alerts and rejects no requests. It resets at ${resetsAt}.`,
@@ -61,7 +61,7 @@ const ofBudget = ({ name, of, text }: Words): Written => {
   };
 };
 
-const ofManyUsers = ({ name, of, text }: Words): Written => {
+const ofManyUsers = ({ name, of, text }: LetterParts): Written => {
   const users = `${text('end_users')} end users have spent ${text('percent')} % or more of their budget`;
   const what = `The ${text('period')} budget for each end user ${of}`;
   return {
@@ -90,7 +90,7 @@ const problems: Readonly<Record<string, string>> = {
   reconcile_unexplained: 'unexplained differences in usage',
 };
 
-const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
+const letters: Readonly<Record<AlertType, (words: LetterParts) => Written>> = {
   'wallet.low_balance': ({ name, of, text }) => ({
     subject: `Low balance: ${name}`,
     paragraphs: [
@@ -155,7 +155,7 @@ const letters: Readonly<Record<AlertType, (words: Words) => Written>> = {
 
 const isWritten = (type: string): type is AlertType => Object.hasOwn(letters, type);
 
-export function letterOf({ type, data, organizationName: name }: Told): Written {
+export function letterOf({ type, data, organizationName: name }: LetterEvent): Written {
   const text = (field: string): string => lineOf(data[field]);
   const texts = (field: string): readonly string[] => {
     const value = data[field];

@@ -84,7 +84,7 @@ export class BatchRun {
   }
 
   /** Sets the batch's status in the database. A lost batch stays lost, and all its running requests end. */
-  tell(status: BatchStatus | 'lost'): void {
+  setStatus(status: BatchStatus | 'lost'): void {
     // The gateway that has the batch now sends the open lines: requests running here would be computed twice.
     if (status === 'lost') this.#abort(otherHas());
     if (this.#status !== 'lost') this.#status = status;
@@ -331,7 +331,7 @@ export class BatchRun {
   }
 
   #broke(error: unknown): void {
-    if (error instanceof LostClaimError) return this.tell('lost');
+    if (error instanceof LostClaimError) return this.setStatus('lost');
     this.#failure ??= error;
     this.#wake();
   }

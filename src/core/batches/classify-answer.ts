@@ -51,7 +51,7 @@ function retryAfterMs(headers: LineAnswer['headers']): number | null {
   return Number.isFinite(seconds) ? Math.min(waitMsMax, Math.max(1, seconds) * 1000) : null;
 }
 
-interface ErrorSaid {
+interface ErrorFields {
   readonly code: string | null;
   readonly param: string | null;
   readonly message: string | null;
@@ -59,7 +59,7 @@ interface ErrorSaid {
 
 const text = (value: unknown): string | null => (typeof value === 'string' ? value : null);
 
-function errorOf(body: Buffer): ErrorSaid {
+function errorOf(body: Buffer): ErrorFields {
   try {
     const { error } = JSON.parse(body.toString('utf8')) as {
       error?: { code?: unknown; param?: unknown; message?: unknown };
@@ -71,14 +71,14 @@ function errorOf(body: Buffer): ErrorSaid {
 }
 
 /** True if the model or its tier was rejected. All lines use the same model and tier, so this applies to all lines. */
-const isOfModel = ({ code, param }: ErrorSaid): boolean =>
+const isOfModel = ({ code, param }: ErrorFields): boolean =>
   code === 'model_not_found' || code === 'pricing_unavailable' || (code !== null && param === 'service_tier');
 
 /**
  * True if the batch's project is archived. Lines cannot set a project: a field of that name in a line's body is
  * rejected with another message.
  */
-const isOfProject = ({ param, message }: ErrorSaid): boolean =>
+const isOfProject = ({ param, message }: ErrorFields): boolean =>
   param === 'X-Project-ID' && message?.includes('is archived') === true;
 
 /**

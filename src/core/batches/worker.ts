@@ -120,7 +120,7 @@ class Worker implements BatchWorker {
     for (const work of works) {
       const status = statuses.get(work.claim.batch.id);
       if (status !== undefined) work.lease.renewed(beganMs);
-      tell(work, status ?? 'lost');
+      setStatus(work, status ?? 'lost');
     }
   }
 
@@ -140,7 +140,7 @@ class Worker implements BatchWorker {
   }
 
   #begin(claim: Claim, beganMs: number): void {
-    const lease = createLease({ ...this.#options, onOver: () => tell(work, 'lost') }, beganMs);
+    const lease = createLease({ ...this.#options, onOver: () => setStatus(work, 'lost') }, beganMs);
     const work: Work = { claim, lease, run: null, status: claim.batch.status, ended: Promise.resolve() };
     this.#works.add(work);
     work.ended = this.#work(work).finally(() => {
@@ -204,7 +204,7 @@ class Worker implements BatchWorker {
     const { batch } = claim;
     if (batch.status === 'cancelling') return this.#close(claim, 'cancelled', []);
     const key = await asking.keyOf(batch);
-    if (key === null) return this.#close(claim, 'failed', [keyGone]);
+    if (key === null) return this.#close(claim, 'failed', [keyInvalid]);
     if (batch.status === 'validating') {
       const isValid = await this.#validate(work, key);
       if (isValid !== true) return isValid;
@@ -218,10 +218,10 @@ class Worker implements BatchWorker {
     }
     if (model !== 'here') return this.#close(claim, 'failed', [model]);
     work.run = new BatchRun({ ...this.#options, room: this.#room }, claim, key);
-    if (work.status !== 'validating') work.run.tell(work.status);
+    if (work.status !== 'validating') work.run.setStatus(work.status);
     if (this.#isStopping) work.run.stop();
     const end = await work.run.ask();
-    if ('ending' in end) return this.#close(claim, end.ending, end.ending === 'failed' ? [keyGone] : []);
+    if ('ending' in end) return this.#close(claim, end.ending, end.ending === 'failed' ? [keyInvalid] : []);
     await claims.release(claim, { atMs: end.turnAtMs, waitingFor: end.waitingFor });
     return null;
   }
@@ -274,13 +274,13 @@ function endingOf({ status, total, completed, failed }: BatchRow, asked: BatchEn
 
 const isLost = ({ status }: Work): boolean => status === 'lost';
 
-function tell(work: Work, status: BatchStatus | 'lost'): void {
+function setStatus(work: Work, status: BatchStatus | 'lost'): void {
   if (isLost(work)) return;
   work.status = status;
-  work.run?.tell(status);
+  work.run?.setStatus(status);
 }
 
-const keyGone: BatchError = {
+const keyInvalid: BatchError = {
   code: 'unauthorized',
   message: 'The API key that created this batch was revoked or has expired. The remaining requests were not run.',
   param: null,

@@ -6,8 +6,14 @@ import type { AppliedBudget } from './budget-cache.ts';
 import { type Budget, dayOf, periodOf, type PeriodSpan } from './budget.ts';
 import { readAllBudgets } from './rows.ts';
 import { budgetAlerts } from './schema.ts';
-import { type RaiseBudgetAlert, tellBudget, tellManyUsers } from './send-alerts.ts';
-import { createToldMemory, type Period, periodName, type PeriodTold, type ToldMemory } from './sent-alerts.ts';
+import { type RaiseBudgetAlert, sendBudgetAlert, sendManyUsersAlert } from './send-alerts.ts';
+import {
+  createSentAlertMemory,
+  type Period,
+  periodName,
+  type SentAlerts,
+  type SentAlertMemory,
+} from './sent-alerts.ts';
 
 export interface UserSpent {
   readonly user: string;
@@ -41,7 +47,7 @@ export interface BudgetWatch {
    * Sends alerts for the current spending. Each alert is recorded in the transaction that raises it, so it is sent
    * once.
    */
-  look(): Promise<void>;
+  scan(): Promise<void>;
   /** Records that a hard budget rejected a request; the next `look` sends the alert. Does not throw. */
   refused(budget: AppliedBudget): void;
   /** Deletes the records of alerts of periods that ended long ago. */
@@ -72,18 +78,20 @@ const [slowMs, restFactor] = [250, 20];
 export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
   const { db, clock, log } = options;
   const refusals = new Set<string>();
-  const memory = createToldMemory(db);
-  const look: Look = { ...options, memory, resting: new Map() };
+  const memory = createSentAlertMemory(db);
+  const scan: AlertScan = { ...options, memory, resting: new Map() };
   return {
-    async look() {
-      const budgets = (await readAllBudgets(db)).filter((budget) => budget.scope.type === 'user' || tells(budget));
+    async scan() {
+      const budgets = (await readAllBudgets(db)).filter(
+        (budget) => budget.scope.type === 'user' || sendsAlerts(budget),
+      );
       const nowMs = clock.now();
       const periods = budgets
-        .filter(tells)
+        .filter(sendsAlerts)
         .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span })));
       await memory.know(periods);
       for (const [organizationId, own] of Map.groupBy(budgets, (budget) => budget.organizationId)) {
-        if (own.some(tells)) await lookAt(look, { organizationId, budgets: own, nowMs });
+        if (own.some(sendsAlerts)) await scanOrganization(scan, { organizationId, budgets: own, nowMs });
       }
     },
     refused({ budgetId, slot, spending: { type, id, fromMs } }) {
@@ -112,13 +120,13 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
   };
 }
 
-interface Look extends BudgetWatchOptions {
-  readonly memory: ToldMemory;
+interface AlertScan extends BudgetWatchOptions {
+  readonly memory: SentAlertMemory;
   /** Monotonic times until which the records are not queried for the end users of a budget. */
   readonly resting: Map<string, number>;
 }
 
-const tells = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
+const sendsAlerts = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
 
 /** Returns the current period and, for a while, the previous one, so that alerts for its last minutes are sent too. */
 function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
@@ -129,30 +137,33 @@ function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
 
 /** A budget and period to check. */
 interface Asked extends Period {
-  readonly told: PeriodTold;
+  readonly sent: SentAlerts;
   /** End users whose rejection has a pending alert; the empty name for keys and projects. */
   readonly refused: ReadonlySet<string>;
 }
 
 /** Budgets of one organization to check, at the moment whose periods are in memory. */
-interface LookedAt {
+interface ScannedOrganization {
   readonly organizationId: string;
   readonly budgets: readonly Budget[];
   readonly nowMs: number;
 }
 
-async function lookAt(look: Look, { organizationId, budgets, nowMs }: LookedAt): Promise<void> {
+async function scanOrganization(
+  scan: AlertScan,
+  { organizationId, budgets, nowMs }: ScannedOrganization,
+): Promise<void> {
   const open = budgets
-    .filter(tells)
-    .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span, told: look.memory.of(budget, span) })));
+    .filter(sendsAlerts)
+    .flatMap((budget) => spansOf(budget, nowMs).map((span) => ({ budget, span, sent: scan.memory.of(budget, span) })));
   const refused = await readRefused(
-    look.db,
-    open.filter(({ told }) => !told.isFull).map(({ budget, span }) => ({ budget, span })),
+    scan.db,
+    open.filter(({ sent }) => !sent.isFull).map(({ budget, span }) => ({ budget, span })),
   );
   const asked = open.map((one): Asked => ({ ...one, refused: refused.get(periodName(one)) ?? new Set() }));
-  await tellNamed(look, organizationId, asked);
+  await sendNamedAlerts(scan, organizationId, asked);
   for (const one of asked) {
-    if (one.budget.scope.id === null) await tellEach(look, one, ownersOf(budgets, one.budget));
+    if (one.budget.scope.id === null) await sendEachUserAlerts(scan, one, ownersOf(budgets, one.budget));
   }
 }
 
@@ -172,17 +183,17 @@ async function readRefused({ orm }: Db, periods: readonly Period[]): Promise<Rea
 }
 
 /** Sends alerts of projects, keys and named end users; skips spending whose alerts were all sent. */
-async function tellNamed(look: Look, organizationId: string, asked: readonly Asked[]): Promise<void> {
+async function sendNamedAlerts(scan: AlertScan, organizationId: string, asked: readonly Asked[]): Promise<void> {
   const open = asked.flatMap((one) => {
     const { id, type } = one.budget.scope;
     if (id === null) return [];
     const name = type === 'user' ? id : '';
-    const isOpen = one.refused.has(name) || one.budget.alertPercents.some((percent) => !one.told.has(name, percent));
+    const isOpen = one.refused.has(name) || one.budget.alertPercents.some((percent) => !one.sent.has(name, percent));
     return isOpen ? [{ ...one, id, isRefused: one.refused.has(name) }] : [];
   });
-  const amounts = await look.spent(organizationId, open.map(spendingOf));
+  const amounts = await scan.spent(organizationId, open.map(spendingOf));
   for (const [index, one] of open.entries()) {
-    await tellReached(look, one, { ...one, picoUsd: amounts[index] ?? 0n }, one.isRefused);
+    await sendReachedAlerts(scan, one, { ...one, picoUsd: amounts[index] ?? 0n }, one.isRefused);
   }
 }
 
@@ -194,35 +205,40 @@ const spendingOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>): AppliedBudg
 });
 
 /** @returns true if no alert of the spender is left to send */
-async function tellReached(look: Look, { told }: Asked, spender: Spender, isRefused: boolean): Promise<boolean> {
+async function sendReachedAlerts(
+  scan: AlertScan,
+  { sent }: Asked,
+  spender: Spender,
+  isRefused: boolean,
+): Promise<boolean> {
   const { budget, picoUsd } = spender;
   const name = budget.scope.type === 'user' ? spender.id : '';
   const reached = budget.alertPercents.filter((percent) => picoUsd * 100n >= budget.amountPicoUsd * BigInt(percent));
   for (const percent of isRefused && !reached.includes(100) ? [...reached, 100] : reached) {
-    if (told.has(name, percent)) continue;
+    if (sent.has(name, percent)) continue;
     const alertsMax = budget.scope.id === null ? eachUserAlertsMax : null;
-    if (!(await tellBudget(look, spender, { percent, alertsMax }))) return false;
-    told.add(name, percent);
+    if (!(await sendBudgetAlert(scan, spender, { percent, alertsMax }))) return false;
+    sent.add(name, percent);
   }
   return true;
 }
 
 /** Sends alerts of a budget for each end user. */
-async function tellEach(look: Look, asked: Asked, owners: readonly string[]): Promise<void> {
-  const { budget, span, told } = asked;
+async function sendEachUserAlerts(scan: AlertScan, asked: Asked, owners: readonly string[]): Promise<void> {
+  const { budget, span, sent } = asked;
   const leastPicoUsd = leastOf(budget);
-  if (told.isFull) {
-    if (look.clock.now() < span.toMs || told.isEnded) return;
-    const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
-    await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: true });
-    told.end();
+  if (sent.isFull) {
+    if (scan.clock.now() < span.toMs || sent.isEnded) return;
+    const endUsers = await scan.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    await sendManyUsersAlert(scan, { budget, span, endUsers, alertsSent: sent.size, isOver: true });
+    sent.end();
     return;
   }
-  for (const spender of await readSpenders(look, asked, owners)) {
-    if (await tellReached(look, asked, spender, asked.refused.has(spender.id))) continue;
-    const endUsers = await look.countUsers(budget.organizationId, { ...span, leastPicoUsd });
-    await tellManyUsers(look, { budget, span, endUsers, told: told.size, isOver: false });
-    told.fill();
+  for (const spender of await readSpenders(scan, asked, owners)) {
+    if (await sendReachedAlerts(scan, asked, spender, asked.refused.has(spender.id))) continue;
+    const endUsers = await scan.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    await sendManyUsersAlert(scan, { budget, span, endUsers, alertsSent: sent.size, isOver: false });
+    sent.fill();
     return;
   }
 }
@@ -234,22 +250,22 @@ function leastOf({ alertPercents, amountPicoUsd }: Budget): bigint {
 }
 
 /** Reads end users with an alert percentage reached, or rejected: enough to exceed the maximum alerts, not all. */
-async function readSpenders(look: Look, asked: Asked, owners: readonly string[]): Promise<readonly Spender[]> {
+async function readSpenders(scan: AlertScan, asked: Asked, owners: readonly string[]): Promise<readonly Spender[]> {
   const { budget, span, refused } = asked;
   const some = [...refused].slice(0, eachUserAlertsMax + 1);
   const ofRefused = some.map((id) => ({ budget, id, span }));
-  const amounts = await look.spent(budget.organizationId, ofRefused.map(spendingOf));
+  const amounts = await scan.spent(budget.organizationId, ofRefused.map(spendingOf));
   const found = ofRefused.map((one, index): Spender => ({ ...one, picoUsd: amounts[index] ?? 0n }));
   const others = new Set([...owners, ...some]);
   const limit = eachUserAlertsMax + 1 + others.size;
-  const users = budget.alertPercents.length === 0 ? [] : await readUsers(look, asked, limit);
+  const users = budget.alertPercents.length === 0 ? [] : await readUsers(scan, asked, limit);
   return [
     ...found,
     ...users.flatMap(({ user: id, picoUsd }) => (others.has(id) ? [] : [{ budget, id, span, picoUsd }])),
   ];
 }
 
-async function readUsers({ users, clock, resting }: Look, { budget, span }: Asked, limit: number) {
+async function readUsers({ users, clock, resting }: AlertScan, { budget, span }: Asked, limit: number) {
   const name = periodName({ budget, span });
   const startedMs = clock.monotonicMs();
   if (startedMs < (resting.get(name) ?? 0)) return [];

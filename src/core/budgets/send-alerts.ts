@@ -45,7 +45,7 @@ export type BudgetAlert = {
 
 export type RaiseBudgetAlert = (tx: Transaction, alert: BudgetAlert) => Promise<void>;
 
-export interface TellOptions {
+export interface SendAlertOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly log: Log;
@@ -66,7 +66,7 @@ const dataOf = ({ budget, span }: Period, percent: number): BudgetData => ({
   percent,
 });
 
-export interface BudgetTelling {
+export interface AlertThreshold {
   readonly percent: number;
   /** Maximum alerts of the budget in this period; null for no maximum: a budget with one scope sends few. */
   readonly alertsMax: number | null;
@@ -77,16 +77,16 @@ export interface BudgetTelling {
  * even if several gateways try.
  * @returns false if the budget has sent its maximum number of alerts
  */
-export async function tellBudget(
-  options: TellOptions,
+export async function sendBudgetAlert(
+  options: SendAlertOptions,
   { budget, span, id, picoUsd }: Period & { readonly id: string; readonly picoUsd: bigint },
-  { percent, alertsMax }: BudgetTelling,
+  { percent, alertsMax }: AlertThreshold,
 ): Promise<boolean> {
   const { type } = budget.scope;
   const data = { ...dataOf({ budget, span }, percent), scope_id: scopeText({ type, id }), spent: formatUsd(picoUsd) };
   const row = { budgetId: budget.id, periodStart: dayOf(span.fromMs), endUser: type === 'user' ? id : '', percent };
-  if (alertsMax !== null && (await countTold(options.db, row)) >= alertsMax) return false;
-  await tellOnce(options, row, {
+  if (alertsMax !== null && (await countSentAlerts(options.db, row)) >= alertsMax) return false;
+  await sendOnce(options, row, {
     organizationId: budget.organizationId,
     type: percent >= 100 ? 'budget.exceeded' : 'budget.reached',
     data,
@@ -96,9 +96,9 @@ export async function tellBudget(
 }
 
 /** Counts alerts about end users in one period. */
-async function countTold({ orm }: Db, { budgetId, periodStart }: Pick<AlertRow, 'budgetId' | 'periodStart'>) {
+async function countSentAlerts({ orm }: Db, { budgetId, periodStart }: Pick<AlertRow, 'budgetId' | 'periodStart'>) {
   const [row] = await orm
-    .select({ told: count() })
+    .select({ alertsSent: count() })
     .from(budgetAlerts)
     .where(
       and(
@@ -108,37 +108,41 @@ async function countTold({ orm }: Db, { budgetId, periodStart }: Pick<AlertRow, 
         isNotNull(budgetAlerts.raisedAt),
       ),
     );
-  return row?.told ?? 0;
+  return row?.alertsSent ?? 0;
 }
 
 export interface ManyUsers extends Period {
   /** End users in the records who have reached the first percentage with an alert. */
   readonly endUsers: number;
   /** Number of alerts sent. */
-  readonly told: number;
+  readonly alertsSent: number;
   /** True if the period is over. */
   readonly isOver: boolean;
 }
 
 /** Sends the alert that further end users get no alerts of their own. */
-export async function tellManyUsers(options: TellOptions, many: ManyUsers): Promise<void> {
-  const { budget, span, endUsers, told, isOver } = many;
+export async function sendManyUsersAlert(options: SendAlertOptions, many: ManyUsers): Promise<void> {
+  const { budget, span, endUsers, alertsSent, isOver } = many;
   const [least = 100] = budget.alertPercents;
   const { endUser, endedPercent, fullPercent } = manyUsers;
   const percent = isOver ? endedPercent : fullPercent;
   const row = { budgetId: budget.id, periodStart: dayOf(span.fromMs), endUser, percent };
-  await tellOnce(options, row, {
+  await sendOnce(options, row, {
     organizationId: budget.organizationId,
     type: 'budget.many_users',
-    data: { ...dataOf(many, least), alerts: told, end_users: endUsers, is_over: isOver },
+    data: { ...dataOf(many, least), alerts: alertsSent, end_users: endUsers, is_over: isOver },
     once: [row.budgetId, row.periodStart, 'many', percent].join('\n'),
   });
 }
 
 /** Sends an alert unless its row shows that it was sent, for example by another gateway. */
-async function tellOnce({ db, clock, log, raiseIn }: TellOptions, row: AlertRow, alert: BudgetAlert): Promise<void> {
+async function sendOnce(
+  { db, clock, log, raiseIn }: SendAlertOptions,
+  row: AlertRow,
+  alert: BudgetAlert,
+): Promise<void> {
   const raisedAt = new Date(clock.now());
-  const isTold = await db.orm.transaction(async (tx) => {
+  const isSent = await db.orm.transaction(async (tx) => {
     const noted = await tx
       .insert(budgetAlerts)
       .values({ ...row, raisedAt })
@@ -151,7 +155,7 @@ async function tellOnce({ db, clock, log, raiseIn }: TellOptions, row: AlertRow,
     if (noted.length > 0) await raiseIn(tx, alert);
     return noted.length > 0;
   });
-  if (!isTold) return;
+  if (!isSent) return;
   const { type, data, organizationId } = alert;
   const what =
     type === 'budget.many_users'

@@ -7,11 +7,11 @@ import { budgetAlerts } from './schema.ts';
  * This gateway's memory of sent alerts: read once per period, and updated with each alert sent. Another gateway may
  * have sent more: the rows decide, and this memory only saves queries.
  */
-export interface ToldMemory {
+export interface SentAlertMemory {
   /** Reads the alerts of periods that are not in memory, and forgets all other periods. */
   know(periods: readonly Period[]): Promise<void>;
   /** Returns the alerts of a period that was passed to `know`. */
-  of(budget: Budget, span: PeriodSpan): PeriodTold;
+  of(budget: Budget, span: PeriodSpan): SentAlerts;
 }
 
 export interface Period {
@@ -20,7 +20,7 @@ export interface Period {
 }
 
 /** Alerts sent for a budget in a period. */
-export interface PeriodTold {
+export interface SentAlerts {
   readonly size: number;
   has(endUser: string, percent: number): boolean;
   add(endUser: string, percent: number): void;
@@ -38,13 +38,13 @@ export const manyUsers = { endUser: '', fullPercent: 0, endedPercent: 100 } as c
 /** Returns the key of a budget's rows in a period. */
 export const periodName = ({ budget, span }: Period): string => `${budget.id} ${dayOf(span.fromMs)}`;
 
-export function createToldMemory({ orm }: Db): ToldMemory {
-  let known = new Map<string, PeriodTold>();
+export function createSentAlertMemory({ orm }: Db): SentAlertMemory {
+  let known = new Map<string, SentAlerts>();
   return {
     async know(periods) {
       const unknown = periods.filter((period) => !known.has(periodName(period)));
       const kept = new Map(
-        periods.map((period) => [periodName(period), known.get(periodName(period)) ?? createTold(period)]),
+        periods.map((period) => [periodName(period), known.get(periodName(period)) ?? createSentAlerts(period)]),
       );
       if (unknown.length > 0) {
         const days = [...new Set(unknown.map(({ span }) => dayOf(span.fromMs)))];
@@ -66,25 +66,25 @@ export function createToldMemory({ orm }: Db): ToldMemory {
       known = kept;
     },
     of(budget, span) {
-      const told = known.get(periodName({ budget, span }));
-      if (told === undefined) throw new Error('a period must be known before it is checked');
-      return told;
+      const sent = known.get(periodName({ budget, span }));
+      if (sent === undefined) throw new Error('a period must be known before it is checked');
+      return sent;
     },
   };
 }
 
-function createTold({ budget }: Period): PeriodTold {
-  const told = new Set<string>();
+function createSentAlerts({ budget }: Period): SentAlerts {
+  const sent = new Set<string>();
   const marks = new Set<number>();
   const isMark = (endUser: string): boolean => budget.scope.id === null && endUser === manyUsers.endUser;
   return {
     get size() {
-      return told.size;
+      return sent.size;
     },
-    has: (endUser, percent) => told.has(`${percent} ${endUser}`),
+    has: (endUser, percent) => sent.has(`${percent} ${endUser}`),
     add(endUser, percent) {
       if (isMark(endUser)) marks.add(percent);
-      else told.add(`${percent} ${endUser}`);
+      else sent.add(`${percent} ${endUser}`);
     },
     get isFull() {
       return marks.has(manyUsers.fullPercent);

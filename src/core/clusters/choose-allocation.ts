@@ -16,7 +16,7 @@ export interface EventMoment {
   /** Milliseconds since the Unix epoch. */
   readonly atMs: number;
   /** True if the caller gave the moment; otherwise it is now. */
-  readonly isTold: boolean;
+  readonly isExplicit: boolean;
 }
 
 const write = (...generations: readonly number[]): Choice => ({ kind: 'write', generations });
@@ -53,7 +53,7 @@ export function chooseForAllocation(known: readonly AllocationOnFile[], { atMs }
 
 /** Chooses for a release, which ends all open allocations of the node at its moment. */
 export function chooseForRelease(known: readonly AllocationOnFile[], moment: EventMoment): Choice {
-  const { atMs, isTold } = moment;
+  const { atMs, isExplicit } = moment;
   const held = known.filter((one) => one.releasedMs === null && holdsAt(one, atMs));
   if (held.length > 0) return write(...held.map(({ generation }) => generation));
   const same = known.find(({ releasedMs, releaseEstimated }) => releasedMs === atMs && !releaseEstimated);
@@ -66,5 +66,5 @@ export function chooseForRelease(known: readonly AllocationOnFile[], moment: Eve
   if (over !== undefined) return repeated(over.generation);
   if (!isAfterAll(known, atMs)) return refused;
   const latest = last ?? known.at(-1);
-  return latest === undefined || isTold ? write(nextGeneration(known)) : repeated(latest.generation);
+  return latest === undefined || isExplicit ? write(nextGeneration(known)) : repeated(latest.generation);
 }

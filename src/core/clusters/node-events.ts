@@ -61,7 +61,7 @@ export async function recordEvent(
     const atMs = event.atMs ?? nowMs;
     if (atMs > nowMs + aheadMsMax) throw liesAhead();
     const known = await costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
-    const moment = { atMs, isTold: event.atMs !== null };
+    const moment = { atMs, isExplicit: event.atMs !== null };
     const choice: Choice =
       event.generation !== null
         ? { kind: 'write', generations: [event.generation] }

@@ -50,7 +50,7 @@ export class Bus {
    * @returns those that did not acknowledge in time
    * @throws RedisAwayError
    */
-  async tell(message: Message, gatewayIds: readonly string[], timeoutMs: number): Promise<readonly string[]> {
+  async send(message: Message, gatewayIds: readonly string[], timeoutMs: number): Promise<readonly string[]> {
     const { store, gatewayId } = this.#options;
     const id = randomUUID();
     const missing = new Set(gatewayIds.filter((other) => other !== gatewayId));

@@ -10,7 +10,7 @@ import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from './database-watch.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
 import { placeOf } from './place.ts';
-import { bounded, goneAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
+import { bounded, expiresAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
 import { createUnderWay, type UnderWay } from './under-way.ts';
 
 export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
@@ -76,7 +76,7 @@ export interface Gateways {
    * Sends a message to all others, if any, and waits until the live ones have carried it out, at most a second.
    * @returns ids of live gateways that did not acknowledge the message
    */
-  tell(message: Message): Promise<readonly string[]>;
+  broadcast(message: Message): Promise<readonly string[]>;
   /** Unregisters this gateway at once; while PostgreSQL is unavailable, others drop it when its heartbeat is old. */
   stop(): Promise<void>;
 }
@@ -162,8 +162,8 @@ class DatabaseGateways implements Gateways {
     const first = new Map<string, string>();
     const former: string[] = [];
     for (;;) {
-      const { notSharing, gone } = await this.#enter(sharing);
-      former.push(...gone);
+      const { notSharing, previousIds } = await this.#enter(sharing);
+      former.push(...previousIds);
       if (notSharing.length === 0) {
         this.#hasPlace = true;
         return former;
@@ -201,7 +201,7 @@ class DatabaseGateways implements Gateways {
         returning beats
       ), gone as (
         update gateway_runs set ended_at = last_seen_at, ended = 'unclean'
-        where ended_at is null and last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms' and id <> ${this.id}
+        where ended_at is null and last_seen_at < now() - ${expiresAfterMs}::int * interval '1 ms' and id <> ${this.id}
       ), lives as (
         insert into gateways (id, place_id, started_at, last_seen_at, shares, published)
         values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null},
@@ -285,7 +285,7 @@ class DatabaseGateways implements Gateways {
   async live(): Promise<ReadonlySet<string>> {
     const { sql } = this.#options.db;
     const rows = await sql<{ id: string }[]>`
-      select id from gateways where last_seen_at > now() - ${goneAfterMs}::int * interval '1 ms'`;
+      select id from gateways where last_seen_at > now() - ${expiresAfterMs}::int * interval '1 ms'`;
     this.#liveLast = new Set([this.id, ...rows.map(({ id }) => id)]);
     return this.#liveLast;
   }
@@ -311,9 +311,9 @@ class DatabaseGateways implements Gateways {
     this.#bus?.onMessage(handle);
   }
 
-  async tell(message: Message): Promise<readonly string[]> {
+  async broadcast(message: Message): Promise<readonly string[]> {
     if (this.#bus === null) return [];
-    const missing = await this.#bus.tell(message, [...(await this.#liveOrLast())], acknowledgeMs);
+    const missing = await this.#bus.send(message, [...(await this.#liveOrLast())], acknowledgeMs);
     if (missing.length > 0)
       this.#options.log.warn(
         { message, missing },
@@ -357,33 +357,33 @@ class DatabaseGateways implements Gateways {
    */
   async #enter(
     sharing: ReadonlySet<string>,
-  ): Promise<{ readonly notSharing: readonly Other[]; readonly gone: readonly string[] }> {
+  ): Promise<{ readonly notSharing: readonly Other[]; readonly previousIds: readonly string[] }> {
     const { sql } = this.#options.db;
     return sql.begin(async (tx) => {
       await tx`select pg_advisory_xact_lock(hashtext('headgate gateways'))`;
       const deleted = await tx<{ id: string; place_id: string }[]>`delete from gateways
-        where place_id = ${this.placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms'
+        where place_id = ${this.placeId} or last_seen_at < now() - ${expiresAfterMs}::int * interval '1 ms'
         returning id, place_id`;
-      const gone = deleted.filter((row) => row.place_id === this.placeId).map(({ id }) => id);
+      const previousIds = deleted.filter((row) => row.place_id === this.placeId).map(({ id }) => id);
       const others = await tx<Other[]>`select id, shares, last_seen_at::text as seen from gateways`;
       const notSharing = others.filter(({ id }) => !sharing.has(id));
-      if (notSharing.length > 0) return { notSharing, gone };
+      if (notSharing.length > 0) return { notSharing, previousIds };
       await tx`update gateway_runs set ended_at = last_seen_at, ended = 'unclean' where ended_at is null
-        and (place_id = ${this.placeId} or last_seen_at < now() - ${goneAfterMs}::int * interval '1 ms')`;
+        and (place_id = ${this.placeId} or last_seen_at < now() - ${expiresAfterMs}::int * interval '1 ms')`;
       await tx`${this.#insertRun()}`;
       await tx`insert into gateways (id, place_id, started_at, last_seen_at, shares, published)
         values (${this.id}, ${this.placeId}, now(), now(), ${this.#bus !== null},
           ${JSON.stringify(this.published())}::text::jsonb)`;
       const [seen] = await tx<Sighting[]>`select 0::float8 as beats, ${this.#sightingColumns()}`;
       if (seen !== undefined) this.#watch.accept(seen);
-      return { notSharing, gone };
+      return { notSharing, previousIds };
     });
   }
 
   /** Returns gateways that do not answer through this Redis. An answer proves a shared Redis; URLs prove nothing. */
   async #silentAmong(others: readonly Other[]): Promise<ReadonlySet<string>> {
     const asked = this.#bus === null ? [] : others.filter(({ shares }) => shares).map(({ id }) => id);
-    const missing = asked.length === 0 ? [] : await this.#bus?.tell({ kind: 'hello' }, asked, helloMs);
+    const missing = asked.length === 0 ? [] : await this.#bus?.send({ kind: 'hello' }, asked, helloMs);
     return new Set(others.map(({ id }) => id).filter((id) => !asked.includes(id) || missing?.includes(id) === true));
   }
 

@@ -91,13 +91,13 @@ export function isContested(live: readonly LiveGateway[], own: Published, kind: 
 }
 
 /** Time without a heartbeat after which a gateway counts as dead. */
-export const goneAfterMs = 15_000;
+export const expiresAfterMs = 15_000;
 
 /** Reads the live gateways, oldest start first. */
 export async function readLiveGateways({ sql }: Pick<Db, 'sql'>): Promise<readonly LiveGateway[]> {
   return sql<LiveGateway[]>`
     select g.id::text, coalesce(r.host, '?') as host, coalesce(r.version, '?') as version, g.published
     from gateways g left join gateway_runs r on r.id = g.id
-    where g.last_seen_at > now() - ${goneAfterMs}::int * interval '1 ms'
+    where g.last_seen_at > now() - ${expiresAfterMs}::int * interval '1 ms'
     order by g.started_at, g.id`;
 }

@@ -25,8 +25,8 @@ export interface HoldingOptions extends KeyChangesOptions {
 
 export interface AfterCommit {
   /** Applies the row here and notifies all gateways. */
-  readonly tell: (row: KeyRow) => Promise<void>;
-  /** Like `tell`, and also ends running requests of a key that was revoked. */
+  readonly notify: (row: KeyRow) => Promise<void>;
+  /** Like `notify`, and also ends running requests of a key that was revoked. */
   readonly finish: (revocation: Revocation) => Promise<KeyRow>;
 }
 
@@ -34,7 +34,7 @@ export function afterCommit({ verifier, keyEvents }: Pick<KeyChangesOptions, 've
   const broadcast = (row: KeyRow): Promise<void> =>
     keyEvents.broadcast({ organizationId: row.organizationId, keyId: row.id, revoked: row.revokedAt !== null });
   return {
-    async tell(row) {
+    async notify(row) {
       verifier.learn(row);
       await broadcast(row);
     },

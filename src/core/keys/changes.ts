@@ -34,12 +34,12 @@ interface RotateOptions extends HoldingOptions, AfterCommit {
 }
 
 export async function rotate(ref: KeyRef, options: RotateOptions): Promise<CreatedKey | null> {
-  const { db, inside, verifier, keyEvents, tell } = options;
+  const { db, inside, verifier, keyEvents, notify } = options;
   const made = await db.orm.transaction((tx) => rotateKey(inside(tx), ref, options));
   if (made === null) return null;
   verifier.learn(made.row);
   if (made.ended !== null) keyEvents.notifySecret(made.ended);
-  await tell(made.row);
+  await notify(made.row);
   return { key: toKeyRecord(made.row), secret: made.secret };
 }
 
@@ -48,7 +48,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
   const { db, clock, audit, verifier } = options;
   const inside = (tx: Transaction): ChangeContext => ({ tx, audit, now: new Date(clock.now()) });
   const after = afterCommit(options);
-  const { tell, finish } = after;
+  const { notify, finish } = after;
   return {
     async createIn(tx, input, author) {
       const { row, secret } = await makeKey(inside(tx), input, author, { ...options, held: false });
@@ -77,7 +77,7 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
     async patch(ref, patch, author) {
       const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, author));
       if (row === null) return null;
-      await tell(row);
+      await notify(row);
       return row;
     },
     rotate: (ref, rotation, author) => rotate(ref, { ...options, ...after, inside, rotation, author }),

@@ -7,7 +7,7 @@ import { apiKeys } from './schema.ts';
 export type ExpiringKey = KeyRecord & { readonly expiresAtMs: number };
 
 /** Notifies about one key, in the transaction that records the notification. */
-export type TellExpiring = (tx: Transaction, key: ExpiringKey) => Promise<void>;
+export type NotifyExpiring = (tx: Transaction, key: ExpiringKey) => Promise<void>;
 
 const atOnceMax = 100;
 
@@ -15,26 +15,26 @@ const atOnceMax = 100;
  * Notifies once per key and expiry time, the next to expire first: active keys that the gateway does not use itself,
  * expire within `withinMs`, and were created to live longer than that. Keys that were notified are not read again.
  */
-export async function tellExpiring(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<void> {
-  while (await tellSome(db, now, withinMs, tell));
+export async function notifyExpiring(db: Db, now: Date, withinMs: number, notify: NotifyExpiring): Promise<void> {
+  while (await notifySome(db, now, withinMs, notify));
 }
 
 /** @returns true if there may be more */
-function tellSome(db: Db, now: Date, withinMs: number, tell: TellExpiring): Promise<boolean> {
+function notifySome(db: Db, now: Date, withinMs: number, notify: NotifyExpiring): Promise<boolean> {
   const soon = new Date(now.getTime() + withinMs);
   const isLongLived = sql`${apiKeys.expiresAt} - ${apiKeys.createdAt} > make_interval(secs => ${withinMs / 1000})`;
-  const isUntold = sql`${apiKeys.expiresAt} is distinct from ${apiKeys.expiryToldAt}`;
+  const isUnnotified = sql`${apiKeys.expiresAt} is distinct from ${apiKeys.expiryToldAt}`;
   return db.orm.transaction(async (tx) => {
     const rows = await tx
       .select()
       .from(apiKeys)
-      .where(and(counts(now), lte(apiKeys.expiresAt, soon), isUntold, isLongLived))
+      .where(and(counts(now), lte(apiKeys.expiresAt, soon), isUnnotified, isLongLived))
       .orderBy(asc(apiKeys.expiresAt), asc(apiKeys.id))
       .limit(atOnceMax)
       .for('update', { skipLocked: true });
     for (const row of rows) {
       const key = toKeyRecord(row);
-      if (key.expiresAtMs !== null) await tell(tx, { ...key, expiresAtMs: key.expiresAtMs });
+      if (key.expiresAtMs !== null) await notify(tx, { ...key, expiresAtMs: key.expiresAtMs });
       // Copied inside the database: its timestamps have more digits than a Date.
       await tx
         .update(apiKeys)

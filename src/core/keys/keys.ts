@@ -7,7 +7,7 @@ import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key
 import { ChangeWatch } from './change-watch.ts';
 import { createKeyChanges } from './changes.ts';
 import type { CreatedKey, NewKey, NewUserKey } from './create.ts';
-import { tellExpiring, type TellExpiring } from './expiring.ts';
+import { notifyExpiring, type NotifyExpiring } from './expiring.ts';
 import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
 import {
   type ChangeListener,
@@ -92,9 +92,9 @@ export interface Keys {
    * Notifies once per active key that expires within `withinMs` and was created to live longer than that; keys created
    * by `hold` are left out. The transaction that notifies also records the notification.
    */
-  tellExpiring(withinMs: number, tell: TellExpiring): Promise<void>;
+  notifyExpiring(withinMs: number, notify: NotifyExpiring): Promise<void>;
   /** Returns why `verify` returned null for a secret, for the log; call this right after `verify`. */
-  whyRejected(secret: string): KeyRejection;
+  findRejection(secret: string): KeyRejection;
   /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   isImported(secret: string): boolean;
   /** True if there is a key whose secret the operator chose. */
@@ -273,8 +273,8 @@ export function createKeys(options: KeysOptions): Keys {
     heldOf: (ref) => selectActiveHash(db, ref, new Date(clock.now())),
     findHeld: async (held) => presentFound(await selectHeldKey(db.orm, held, new Date(clock.now()))),
     endUnusedHeld: changes.endUnusedHeld,
-    tellExpiring: (withinMs, tell) => tellExpiring(db, new Date(clock.now()), withinMs, tell),
-    whyRejected: verifier.whyRejected,
+    notifyExpiring: (withinMs, notify) => notifyExpiring(db, new Date(clock.now()), withinMs, notify),
+    findRejection: verifier.findRejection,
     isImported: verifier.isImported,
     hasImported: verifier.hasImported,
     touch: lastUse.touch,

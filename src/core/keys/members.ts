@@ -22,12 +22,12 @@ export interface MembersOptions {
 export function createMembers({ db, accounts, keys }: MembersOptions): Members {
   return {
     async remove(userId, editor) {
-      const tell = await db.orm.transaction(async (tx) => {
+      const notify = await db.orm.transaction(async (tx) => {
         const removal = await accounts.users.removeIn(tx, userId, editor);
         return removal === null ? null : keys.revokeAllIn(tx, removal, editor.author);
       });
-      await tell?.();
-      return tell !== null;
+      await notify?.();
+      return notify !== null;
     },
   };
 }

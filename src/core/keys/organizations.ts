@@ -135,10 +135,10 @@ export function createOrganizations({ db, accounts, keys }: OrganizationsOptions
         const organization = await accounts.closeOrganizationIn(tx, organizationId, author);
         return organization === null
           ? null
-          : { organization, tell: await keys.revokeAllIn(tx, { organizationId, userId: null }, author) };
+          : { organization, notify: await keys.revokeAllIn(tx, { organizationId, userId: null }, author) };
       });
       if (closed === null) return null;
-      await Promise.all([keys.organizationChanged(closed.organization), closed.tell()]);
+      await Promise.all([keys.organizationChanged(closed.organization), closed.notify()]);
       return closed.organization;
     },
   };

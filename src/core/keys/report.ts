@@ -11,7 +11,7 @@ import { hashSecret } from './secret.ts';
 export async function reportSecret(
   secret: string,
   requestId: string | null,
-  { db, inside, verifier, keyEvents, tell, finish }: HoldingOptions & AfterCommit,
+  { db, inside, verifier, keyEvents, notify, finish }: HoldingOptions & AfterCommit,
 ): Promise<boolean> {
   if (!verifier.isKey(secret)) {
     throw new AppError('invalid_value', { message: 'secret: not an API key of this gateway.', param: 'secret' });
@@ -29,7 +29,7 @@ export async function reportSecret(
   // The verifier learns the end before listeners run, so that requests with the secret are rejected from here on.
   verifier.learn(ended.row);
   keyEvents.notifySecret({ keyId: ended.row.id, secretHash: hash });
-  await tell(ended.row);
+  await notify(ended.row);
   return ended.changed;
 }
 

@@ -83,7 +83,7 @@ export interface Verifier {
   /** Verifies by hash, for keys whose secret is not stored. */
   readonly verifyHeld: (secretHash: Buffer) => ApiKey | null | Promise<ApiKey | null>;
   /** Returns why `verify` returned null for a secret; call this right after `verify`. */
-  readonly whyRejected: (secret: string) => KeyRejection;
+  readonly findRejection: (secret: string) => KeyRejection;
   /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
   readonly isImported: (secret: string) => boolean;
   /** True if there is a key whose secret the operator chose. */
@@ -241,7 +241,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
       const key = byName(nameOf(secretHash));
       return key instanceof Promise ? key.then(heldKey) : heldKey(key);
     },
-    whyRejected(secret) {
+    findRejection(secret) {
       const name = digestSecret(secret);
       return rejectionOf(cache.peek(name), name, clock.now()) ?? 'key_unknown';
     },

@@ -193,11 +193,11 @@ class Unspooled {
     this.#discarded.add(id);
   }
 
-  tell(records: readonly UsageRecord[], isBooked: boolean): void {
-    const gone = records.filter(({ id }) => this.#discarded.delete(id));
-    const rest = gone.length === 0 ? records : records.filter((record) => !gone.includes(record));
+  notify(records: readonly UsageRecord[], isBooked: boolean): void {
+    const discarded = records.filter(({ id }) => this.#discarded.delete(id));
+    const rest = discarded.length === 0 ? records : records.filter((record) => !discarded.includes(record));
     for (const listener of this.#listeners) {
-      if (gone.length > 0) listener(gone, false);
+      if (discarded.length > 0) listener(discarded, false);
       if (rest.length > 0) listener(rest, isBooked);
     }
   }
@@ -209,7 +209,7 @@ export function createMetering(options: MeteringOptions): Metering {
   let quarantined = 0;
   const writtenOff = new WrittenOff();
   const commits = createCommits(options, {
-    onUnspooled: (records, isBooked) => unspooled.tell(records, isBooked),
+    onUnspooled: (records, isBooked) => unspooled.notify(records, isBooked),
     onDiscarded: (id) => unspooled.discard(id),
     onQuarantined: () => void (quarantined += 1),
     onWrittenOff: (id, picoUsd) => writtenOff.add(id, picoUsd),

@@ -106,7 +106,7 @@ export interface Runs extends Starts, Changes {
    */
   reseal(): Promise<number>;
   /** Calls back when a run of this gateway has applied or destroyed something: web ports may have changed. */
-  onChanged(tell: () => void): void;
+  onChanged(listener: () => void): void;
   readonly loop: RunLoop;
 }
 
@@ -152,10 +152,10 @@ export function createRuns(options: RunsOptions): Runs {
   } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
   const look = untilFound(options);
-  const told: (() => void)[] = [];
+  const listeners: (() => void)[] = [];
   const loop = createRunLoop({
     ...options,
-    claims: telling(createClaims(db.sql, options.holder), told),
+    claims: withEndListeners(createClaims(db.sql, options.holder), listeners),
     states: createStates(db.sql, sealer, stateBytesMax),
     limits: { initMs, phaseMs },
     places: createPlaces({
@@ -187,17 +187,18 @@ export function createRuns(options: RunsOptions): Runs {
       const [row] = await db.sql<{ used: boolean }[]>`select exists (select from installations) as used`;
       return row?.used === true;
     },
-    onChanged: (tell) => void told.push(tell),
+    onChanged: (listener) => void listeners.push(listener),
     loop,
   };
 }
 
-function telling(claims: Claims, told: readonly (() => void)[]): Claims {
+function withEndListeners(claims: Claims, listeners: readonly (() => void)[]): Claims {
   return {
     ...claims,
     async turn(run, end) {
       const isTurned = await claims.turn(run, end);
-      if (isTurned && (end.status === 'APPLIED' || end.status === 'DESTROYED')) for (const tell of told) tell();
+      if (isTurned && (end.status === 'APPLIED' || end.status === 'DESTROYED'))
+        for (const listener of listeners) listener();
       return isTurned;
     },
   };

@@ -43,7 +43,7 @@ const versionsPerUserMax = 250;
 /** Most versions of one private stack: the latest ones that are kept, and those that runs pin. */
 const versionsPerStackMax = 50;
 
-const everything: StackViewer = { userId: null, isAdmin: true };
+const adminViewer: StackViewer = { userId: null, isAdmin: true };
 
 export async function pushStack(change: StackChange, name: string, content: StackContent): Promise<PushedStack> {
   const { tx, by } = change;
@@ -134,7 +134,7 @@ export async function insertStack(tx: Transaction, made: NewStack, content: Stac
   });
   const createdByUserId = made.ownerUserId ?? null;
   await insertVersion(tx, { id: versionId, stackId, zip, ...found, createdByUserId, now });
-  return mustFind(tx, everything, formatId('stack', stackId));
+  return mustFind(tx, adminViewer, formatId('stack', stackId));
 }
 
 /** Updates a stack. Unchanged bytes make no new version, but given fields are applied. */
@@ -156,19 +156,19 @@ export async function addVersion(
   }
   // Fields that are not given stay unchanged.
   const { title, description, category, icon } = fields;
-  const said = {
+  const givenFields = {
     ...(title !== null && { title }),
     ...(description !== null && { description }),
     ...(category !== null && { category }),
     ...(icon !== null && { icon }),
   };
   const isNewVersion = currentVersionId !== stack.version.id;
-  if (isNewVersion || !isSameStack(stack, { ...stack, ...said })) {
+  if (isNewVersion || !isSameStack(stack, { ...stack, ...givenFields })) {
     await tx
       .update(stacks)
-      .set({ ...said, currentVersionId, updatedAt: now })
+      .set({ ...givenFields, currentVersionId, updatedAt: now })
       .where(eq(stacks.id, stack.id));
   }
   await dropVersions(tx, stack.id, versionsKept);
-  return mustFind(tx, everything, formatId('stack', stack.id));
+  return mustFind(tx, adminViewer, formatId('stack', stack.id));
 }

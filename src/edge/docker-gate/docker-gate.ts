@@ -15,7 +15,7 @@ import { isRunPath } from './run-bodies.ts';
 import { gatewayAnswer, resolveTargets } from './targets.ts';
 
 export { dropRoot } from './root.ts';
-export { socketGroup, whyClosed } from './socket.ts';
+export { socketGroup, describeClosedSocket } from './socket.ts';
 
 /**
  * A filter in front of the Docker socket. Access to the socket means root on the machine, but a gateway needs only a

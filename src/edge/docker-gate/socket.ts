@@ -12,7 +12,7 @@ export function socketGroup(socketPath: string): number | null {
  * Sends one request to the Docker engine behind the socket.
  * @returns null if it answers, otherwise a sentence that says what to do
  */
-export function whyClosed(socketPath: string): Promise<string | null> {
+export function describeClosedSocket(socketPath: string): Promise<string | null> {
   return new Promise((resolve) => {
     const asked = request({ socketPath, path: '/_ping', agent: false, timeout: answerTimeoutMs }, (answer) => {
       answer.resume();

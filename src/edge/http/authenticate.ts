@@ -79,7 +79,7 @@ function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBo
 }
 
 export interface AuthenticatorParts {
-  readonly keys: Pick<Keys, 'verify' | 'touch' | 'whyRejected' | 'untilFresh'>;
+  readonly keys: Pick<Keys, 'verify' | 'touch' | 'findRejection' | 'untilFresh'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   readonly budgetBook: Pick<BudgetBook, 'boundsProject'>;
   /** Counts wrong keys per address. */
@@ -133,7 +133,7 @@ export function createAuthenticator({
   const stillValid = (secret: string, key: ApiKey): ApiKey => {
     const known = keys.verify(secret);
     if (known instanceof Promise) return key;
-    if (known === null) throw notValid(keys.whyRejected(secret));
+    if (known === null) throw notValid(keys.findRejection(secret));
     requireActive(known);
     return known;
   };
@@ -143,7 +143,7 @@ export function createAuthenticator({
     key: ApiKey | null,
   ): InferenceCaller | Promise<InferenceCaller> => {
     if (key === null) {
-      const why = keys.whyRejected(secret);
+      const why = keys.findRejection(secret);
       if (why !== 'key_unknown') throw notValid(why);
       return refuseWrongKey(request, wrongKeys);
     }

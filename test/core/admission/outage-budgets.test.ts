@@ -24,7 +24,7 @@ const holdOf = (heldMicroUsd: bigint): OwnHold => ({
   heldMicroUsd,
   isSpooled: false,
   isSettled: false,
-  standing: 'told',
+  standing: 'registered',
   isRaised: false,
 });
 

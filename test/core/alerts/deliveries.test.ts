@@ -202,7 +202,7 @@ describe('notices of expiring keys', () => {
     const dayMs = 24 * hourMs;
     const expiring = async (): Promise<string[]> => {
       const told: string[] = [];
-      await api.keys.tellExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.push(name)));
+      await api.keys.notifyExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.push(name)));
       return told;
     };
     const make = (name: string, expires_in_days: number) =>
@@ -220,7 +220,7 @@ describe('notices of expiring keys', () => {
     expect((await ask(`/v1/keys/${id}`, 'DELETE')).status).toBe(200);
     expect(await expiring()).toEqual([]);
     api.turnClock(23 * dayMs + hourMs);
-    const failing = api.keys.tellExpiring(7 * dayMs, () => Promise.reject(new Error('not told')));
+    const failing = api.keys.notifyExpiring(7 * dayMs, () => Promise.reject(new Error('not told')));
     await expect(failing).rejects.toThrow('not told');
     expect(await expiring()).toEqual(['month']);
     // What was told is not looked at again.
@@ -243,7 +243,7 @@ describe('notices of expiring keys', () => {
       from api_keys k, generate_series(1, 249) n where k.name = 'first') made`;
     api.turnClock(24 * dayMs);
     const told = new Set<string>();
-    await api.keys.tellExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.add(name)));
+    await api.keys.notifyExpiring(7 * dayMs, (_, { name }) => Promise.resolve(void told.add(name)));
     expect(told.size).toBe(250);
   });
 });

@@ -77,7 +77,7 @@ describe('the budget watch', () => {
       });
     };
     const told = async (looking: BudgetWatch = watch): Promise<string[]> => {
-      await looking.look();
+      await looking.scan();
       return alerts.splice(0).map(({ type, data }) => {
         if (type === 'budget.many_users')
           return `${data.alerts} told, ${data.end_users} users, ${String(data.is_over)}`;

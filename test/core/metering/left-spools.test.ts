@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type BooksPlace, openBooks } from '#app/books.ts';
+import { type BillingStore, openBooks } from '#app/books.ts';
 import { lockGatewayDir } from '#base/config/data-dir.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
@@ -24,18 +24,18 @@ afterAll(async () => {
 function open(
   gatewayDir: string,
   worker: { slot: number; slots: number } = { slot: 0, slots: 1 },
-): Promise<BooksPlace> {
+): Promise<BillingStore> {
   return openBooks({ db, databaseUrl: database.url, dataDir, gatewayDir, ...worker, log: createLog('silent') });
 }
 
-async function close(...places: readonly BooksPlace[]): Promise<void> {
+async function close(...places: readonly BillingStore[]): Promise<void> {
   for (const { spool, books } of places) {
     await spool.close();
     await books.close();
   }
 }
 
-const readAll = async ({ spool }: BooksPlace): Promise<string[]> =>
+const readAll = async ({ spool }: BillingStore): Promise<string[]> =>
   (await spool.read(10)).map(({ data }) => data.toString());
 
 describe('usage in the spool of another gateway in the same data folder', () => {
@@ -45,10 +45,10 @@ describe('usage in the spool of another gateway in the same data folder', () => 
     for (const [index, { spool }] of workers.entries()) await spool.append([Buffer.from(`of worker ${index}`)]);
     await close(...workers);
     const other = await open(root.path);
-    await other.takeOverLeft();
+    await other.adoptOrphaned();
     expect(other.spool.count).toBe(0);
     below.release();
-    await other.takeOverLeft();
+    await other.adoptOrphaned();
     expect(await readAll(other)).toEqual(['of worker 0']);
     expect(await readAll(other)).toEqual(['of worker 1']);
     // The folder is free for the next gateway, which finds nothing that is written already.
@@ -63,13 +63,13 @@ describe('usage in the spool of another gateway in the same data folder', () => 
   it('is taken over from the data folder itself by a gateway in a subfolder', async () => {
     const [root, below] = [lockGatewayDir(dataDir), lockGatewayDir(dataDir)];
     const left = await open(root.path);
-    await left.takeOverLeft();
+    await left.adoptOrphaned();
     const before = left.spool.count;
     await left.spool.append([Buffer.from('left')]);
     await close(left);
     root.release();
     const other = await open(below.path);
-    await other.takeOverLeft();
+    await other.adoptOrphaned();
     expect(other.spool.count).toBe(before + 1);
     await close(other);
     below.release();

@@ -1,7 +1,7 @@
 import {} from '@hono/node-server';
 import {} from 'node:os';
 import {} from 'node:path';
-import { type BooksPlace } from '#app/books.ts';
+import { type BillingStore } from '#app/books.ts';
 import { auditWithAlerts } from '#app/alerts.ts';
 import { createOrganizationDirectory } from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
@@ -96,7 +96,7 @@ export interface RoomOptions extends TestApiOptions {
 }
 
 /** The real rooms of one gateway, over a database. */
-export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: RoomOptions) {
+export function createRooms(db: Db, place: BillingStore, clock: Clock, options: RoomOptions) {
   const log = createLog('silent');
   const raising = createRaising({ db, clock });
   const audit = auditWithAlerts(createAudit({ clock }), raising);
@@ -110,7 +110,7 @@ export function createRooms(db: Db, place: BooksPlace, clock: Clock, options: Ro
   const metering = createMetering({ db, ...place, clock, log, wallet, staleMs: 300_000, spoolAfterMs: 60_000 });
   const history = createHistory({ db, wallet, connections: 2, waitMsMax: 15_000 });
   const quarantine = createQuarantineReview({ db, clock, wallet, audit });
-  const holds = createHoldReview({ db, audit, left: null });
+  const holds = createHoldReview({ db, audit, orphanedHolds: null });
   const contents = createContents({
     db,
     clock,

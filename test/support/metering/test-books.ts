@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openBooks, type BooksPlace } from '#app/books.ts';
+import { openBooks, type BillingStore } from '#app/books.ts';
 import { type Clock, systemClock } from '#base/clock.ts';
 import type { Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
@@ -16,7 +16,7 @@ import {
 import { createWallet, type Wallet } from '#core/wallet/wallet.ts';
 
 /** The rooms that settle, on a database of a test's own. */
-export interface TestBooks extends BooksPlace {
+export interface TestBooks extends BillingStore {
   readonly wallet: Wallet;
   readonly metering: Metering;
   readonly history: History;

@@ -121,8 +121,8 @@ export class OutageBooks {
     const { books, clock } = this.#options;
     share.askedMs = clock.monotonicMs();
     const { balancePicoUsd } = share;
-    const said = await this.#soon(() => books.balanceWith(organizationId, []), true);
-    const more = (said?.balancePicoUsd ?? 0n) - balancePicoUsd;
+    const balance = await this.#soon(() => books.balanceWith(organizationId, []), true);
+    const more = (balance?.balancePicoUsd ?? 0n) - balancePicoUsd;
     if (more <= 0n) return;
     addTo(share, more);
   }
@@ -203,23 +203,23 @@ export class OutageBooks {
     const { books, known, leases, clock } = this.#options;
     const heard = known.wallet(organizationId);
     const asked = leases.holdsOf(organizationId);
-    const asking: { share: Share | null; said: Balance | null } = { share: null, said: null };
+    const asking: { share: Share | null; recorded: Balance | null } = { share: null, recorded: null };
     const ask = async (): Promise<void> => {
-      asking.said = await books.balanceWith(organizationId, [...asked.keys()]);
-      if (asking.share !== null) lower(asking.share, heard?.balancePicoUsd ?? 0n, asking.said);
+      asking.recorded = await books.balanceWith(organizationId, [...asked.keys()]);
+      if (asking.share !== null) lower(asking.share, heard?.balancePicoUsd ?? 0n, asking.recorded);
     };
     const [, gateways] = await Promise.all([this.#soon(ask, heard !== null), this.gateways()]);
-    const { said } = asking;
-    const word = said !== null && this.#outdated.has(organizationId) ? null : heard;
-    const balance = lesser(said, word);
+    const { recorded } = asking;
+    const lastKnown = recorded !== null && this.#outdated.has(organizationId) ? null : heard;
+    const balance = lesser(recorded, lastKnown);
     const { balancePicoUsd, charged } = balance;
     // A hold that ended meanwhile may or may not be in the database's answer: it counts as not included.
     const held = new Map([...asked, ...leases.holdsOf(organizationId)].filter(([id]) => !charged.includes(id)));
     const othersMicroUsd = heard?.othersMicroUsd ?? 0n;
-    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd - sumOf(held, isTold);
+    const availableMicroUsd = balancePicoUsd / PICO_PER_MICRO - othersMicroUsd - sumOf(held, isRegistered);
     const leftMicroUsd = partOf({ gateways, balancePicoUsd, othersMicroUsd }) - sumOf(held, () => true);
     const money = { balancePicoUsd, othersMicroUsd, availableMicroUsd, leftMicroUsd, givenMicroUsd: leftMicroUsd };
-    const askedMs = balance === said ? clock.monotonicMs() : Number.NEGATIVE_INFINITY;
+    const askedMs = balance === recorded ? clock.monotonicMs() : Number.NEGATIVE_INFINITY;
     const share = { gateways, ...money, askedMs };
     asking.share = share;
     this.#shares.set(organizationId, share);
@@ -286,14 +286,14 @@ interface Balance {
  * Returns the smaller balance: others may have charged since Redis' last answer, and during the outage. The database
  * has that.
  */
-function lesser(said: Balance | null, word: Pick<KnownWallet, 'balancePicoUsd'> | null): Balance {
-  const heard = { balancePicoUsd: word?.balancePicoUsd ?? 0n, charged: [] };
-  if (said === null) return heard;
-  return word === null || said.balancePicoUsd <= word.balancePicoUsd ? said : heard;
+function lesser(recorded: Balance | null, lastKnown: Pick<KnownWallet, 'balancePicoUsd'> | null): Balance {
+  const heard = { balancePicoUsd: lastKnown?.balancePicoUsd ?? 0n, charged: [] };
+  if (recorded === null) return heard;
+  return lastKnown === null || recorded.balancePicoUsd <= lastKnown.balancePicoUsd ? recorded : heard;
 }
 
 /** True if Redis had the hold before the outage. */
-const isTold = ({ standing }: OwnHold): boolean => standing === 'told';
+const isRegistered = ({ standing }: OwnHold): boolean => standing === 'registered';
 
 function sumOf(holds: ReadonlyMap<string, OwnHold>, counts: (hold: OwnHold) => boolean): bigint {
   let sum = 0n;

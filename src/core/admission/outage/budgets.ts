@@ -110,8 +110,8 @@ export class OutageBudgets {
   async #takeUp(organizationId: string, { slot, spending }: HardBudget, share: SpentShare): Promise<SpentShare> {
     const { books, leases } = this.#options;
     const knownMicroUsd = share.spentMicroUsd + share.ownMicroUsd - leases.heldOfSlot(organizationId, slot);
-    const said = await books.spent(organizationId, { spending, requestIds: [] }, true);
-    const beyond = said === null ? 0n : heldFor(said.picoUsd) - knownMicroUsd;
+    const recorded = await books.spent(organizationId, { spending, requestIds: [] }, true);
+    const beyond = recorded === null ? 0n : heldFor(recorded.picoUsd) - knownMicroUsd;
     if (beyond > 0n) share.spentMicroUsd += beyond;
     return share;
   }
@@ -121,13 +121,13 @@ export class OutageBudgets {
     const heard = known.budget(organizationId, slot);
     const asked = [...leases.holdsOf(organizationId)].filter(([, { slots }]) => slots.includes(slot));
     const requestIds = asked.map(([id]) => id);
-    const [said, gateways] = await Promise.all([
+    const [recorded, gateways] = await Promise.all([
       books.spent(organizationId, { spending, requestIds }, heard !== null),
       books.gateways(),
     ]);
-    const saidMicroUsd = said === null ? -1n : heldFor(said.picoUsd);
-    const isHeard = heard !== null && heard.spentMicroUsd > saidMicroUsd;
-    const counted = new Set(isHeard ? [] : said?.counted);
+    const recordedMicroUsd = recorded === null ? -1n : heldFor(recorded.picoUsd);
+    const isHeard = heard !== null && heard.spentMicroUsd > recordedMicroUsd;
+    const counted = new Set(isHeard ? [] : recorded?.counted);
     // A request that ended meanwhile and is not in the database's answer counts with its whole hold.
     let ownMicroUsd = 0n;
     for (const [id, hold] of new Map([...asked, ...leases.holdsOf(organizationId)])) {
@@ -136,7 +136,7 @@ export class OutageBudgets {
     const others = heard?.othersMicroUsd ?? 0n;
     const share: SpentShare = {
       gateways,
-      spentMicroUsd: isHeard ? heard.spentMicroUsd : saidMicroUsd,
+      spentMicroUsd: isHeard ? heard.spentMicroUsd : recordedMicroUsd,
       othersMicroUsd: others > 0n ? others : 0n,
       ownMicroUsd,
     };

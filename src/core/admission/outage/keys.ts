@@ -1,5 +1,5 @@
 import type { KeyRef } from '#core/admission/contract/contract.ts';
-import type { AdmissionStore, HoldLeases, LastKnown, UntoldUse } from '#core/admission/redis/redis.ts';
+import type { AdmissionStore, HoldLeases, LastKnown, UnregisteredUse } from '#core/admission/redis/redis.ts';
 import {
   divideLimits,
   divideUse,
@@ -41,11 +41,11 @@ export interface LocalKey {
   /** True if a charge was made that Redis does not have. */
   isCharged: boolean;
   /** Use that is on its way to Redis. */
-  telling: UntoldUse | null;
+  registering: UnregisteredUse | null;
 }
 
-export const isUntold = ({ ended, isCharged, telling }: LocalKey): boolean =>
-  ended.requests > 0 || isCharged || telling !== null;
+export const isUnregistered = ({ ended, isCharged, registering }: LocalKey): boolean =>
+  ended.requests > 0 || isCharged || registering !== null;
 
 /** Reduces concurrency by the requests of other gateways: below this gateway's part if need be, but never below one. */
 function beside({ others }: LocalKey, limits: KeyLimits, divided: KeyLimits, nowMs: number): KeyLimits {
@@ -136,15 +136,15 @@ export class OutageKeys {
   async #make({ organizationId, keyId, limits }: KeyRef): Promise<LocalKey> {
     const { books, known, leases, store } = this.#options;
     const gateways = await books.gateways();
-    const word = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
+    const lastKnown = known.use(keyId) ?? { use: unusedKey(), monthMs: null };
     const startMs = monthStartMs(store.guessedNowMs);
-    const isCounted = word.monthMs === startMs;
+    const isCounted = lastKnown.monthMs === startMs;
     const isLimited = limits.monthlyTokenLimit !== null;
-    const heard = isCounted ? word.use.monthTokens : null;
+    const heard = isCounted ? lastKnown.use.monthTokens : null;
     const tokens = isLimited ? await this.#monthTokens({ organizationId, keyId, limits }, startMs, heard) : heard;
     const month = isLimited && tokens !== null ? { startMs, tokens, gateways } : null;
     const made = this.#keys.get(keyId);
-    const use = { ...word.use, monthTokens: tokens ?? word.use.monthTokens };
+    const use = { ...lastKnown.use, monthTokens: tokens ?? lastKnown.use.monthTokens };
     rollWindow(use, limits, store.guessedNowMs);
     const running = leases.running(keyId);
     const divided = divideUse(use, limits, gateways, running);
@@ -157,7 +157,7 @@ export class OutageKeys {
     }
     const { tokensPerMinute } = limits;
     const others = { running: Math.max(0, use.running - running), untilMs: store.guessedNowMs + othersRunMs };
-    const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, telling: null };
+    const nothing = { ended: { requests: 0, tokens: 0 }, isCharged: false, registering: null };
     const key: LocalKey = { organizationId, keyId, use: divided, month, tokensPerMinute, others, ...nothing };
     this.#keys.set(keyId, key);
     return key;
@@ -177,8 +177,8 @@ export class OutageKeys {
    */
   async #monthTokens(key: KeyRef, startMs: number, heard: number | null): Promise<number> {
     const late = heard === null ? null : (tokens: number) => this.#usedMore(key.keyId, startMs, tokens - heard);
-    const said = await this.#options.books.monthTokens(key, startMs, late);
-    return Math.max(heard ?? 0, said ?? 0);
+    const recorded = await this.#options.books.monthTokens(key, startMs, late);
+    return Math.max(heard ?? 0, recorded ?? 0);
   }
 
   /**

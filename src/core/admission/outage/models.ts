@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { uuidTimeMs } from '#base/id.ts';
 import type { ProjectLimit, RefusedOfProject, Settlement } from '#core/admission/contract/contract.ts';
-import type { AdmissionStore, HoldLeases, LastKnown, OwnHold, UntoldUse } from '#core/admission/redis/redis.ts';
+import type { AdmissionStore, HoldLeases, LastKnown, OwnHold, UnregisteredUse } from '#core/admission/redis/redis.ts';
 import {
   countOfModel,
   dayStartMs,
@@ -35,7 +35,7 @@ interface LocalModel {
   ended: { requests: number; tokens: number };
   /** True if a request has ended that Redis does not have. */
   isEnded: boolean;
-  telling: UntoldUse | null;
+  registering: UnregisteredUse | null;
 }
 
 /** The limits of a project, with this gateway's part of them. */
@@ -183,28 +183,28 @@ export class OutageModels {
   }
 
   /** Returns the organizations with ended use that Redis does not have. */
-  untoldOrganizations(): readonly string[] {
-    const untold = this.#models.all().filter(([, model]) => isUntold(model));
-    return untold.map(([, { organizationId }]) => organizationId);
+  unregisteredOrganizations(): readonly string[] {
+    const unregistered = this.#models.all().filter(([, model]) => isUnregistered(model));
+    return unregistered.map(([, { organizationId }]) => organizationId);
   }
 
-  /** Returns the ended use of an organization's models that Redis does not have; the same objects until `told`. */
-  untold(of: string): readonly UntoldUse[] {
-    const untold = this.#models.all().filter(([, model]) => model.organizationId === of && isUntold(model));
-    return untold.map(([keyId, model]) => {
+  /** Returns the ended use of an organization's models that Redis does not have; the same objects until `markRegistered`. */
+  unregistered(of: string): readonly UnregisteredUse[] {
+    const unregistered = this.#models.all().filter(([, model]) => model.organizationId === of && isUnregistered(model));
+    return unregistered.map(([keyId, model]) => {
       const { tokensPerMinute, ended, use } = model;
-      if (model.telling !== null) return model.telling;
-      model.telling = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
+      if (model.registering !== null) return model.registering;
+      model.registering = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
       model.ended = { requests: 0, tokens: 0 };
       model.isEnded = false;
-      return model.telling;
+      return model.registering;
     });
   }
 
-  told(uses: readonly UntoldUse[]): void {
+  markRegistered(uses: readonly UnregisteredUse[]): void {
     for (const use of uses) {
       const model = this.#models.get(use.keyId);
-      if (model?.telling === use) model.telling = null;
+      if (model?.registering === use) model.registering = null;
     }
   }
 
@@ -241,8 +241,8 @@ export class OutageModels {
     const { slot, projectId, model, limits } = limit;
     const { dayRequests, use } = local;
     if (limits.requestsPerDay === null || use.dayMs === null) return local;
-    const said = await this.#requestsOf({ organizationId, projectId, model, dayMs: use.dayMs }, slot, dayRequests);
-    const beyond = Math.max(0, said - dayRequests);
+    const recorded = await this.#requestsOf({ organizationId, projectId, model, dayMs: use.dayMs }, slot, dayRequests);
+    const beyond = Math.max(0, recorded - dayRequests);
     local.dayRequests += beyond;
     use.dayRequests += Math.ceil(beyond / local.gateways);
     return local;
@@ -270,7 +270,7 @@ export class OutageModels {
       made.dayRequests = use.dayRequests;
       return made;
     }
-    const nothing = { ended: { requests: 0, tokens: 0 }, isEnded: false, telling: null };
+    const nothing = { ended: { requests: 0, tokens: 0 }, isEnded: false, registering: null };
     const { tokensPerMinute } = limits;
     const { dayRequests } = use;
     const local: LocalModel = { organizationId, gateways, use: divided, dayRequests, tokensPerMinute, ...nothing };
@@ -288,12 +288,12 @@ export class OutageModels {
     const ids = held
       .map(([id]) => id)
       .filter((id) => uuidTimeMs(id) >= of.dayMs && uuidTimeMs(id) < nextDayMs(of.dayMs));
-    const said = await books.requests(of, ids, heard !== null);
-    if (said === null) return 0;
-    const counted = new Set(said.counted);
-    return said.requests + ids.filter((id) => !counted.has(id)).length;
+    const recorded = await books.requests(of, ids, heard !== null);
+    if (recorded === null) return 0;
+    const counted = new Set(recorded.counted);
+    return recorded.requests + ids.filter((id) => !counted.has(id)).length;
   }
 }
 
-const isUntold = ({ ended, isEnded, telling }: LocalModel): boolean =>
-  ended.requests > 0 || isEnded || telling !== null;
+const isUnregistered = ({ ended, isEnded, registering }: LocalModel): boolean =>
+  ended.requests > 0 || isEnded || registering !== null;

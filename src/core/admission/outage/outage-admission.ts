@@ -25,7 +25,7 @@ import {
   type OwnHold,
   ownModel,
   type Standing,
-  type UntoldUse,
+  type UnregisteredUse,
 } from '#core/admission/redis/redis.ts';
 import {
   countAdmitted,
@@ -40,7 +40,7 @@ import {
 import { GivenOver } from './handover.ts';
 import { type OutageBooks, refuseByShare, type Share } from './accounts.ts';
 import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './budgets.ts';
-import { isUntold, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './keys.ts';
+import { isUnregistered, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './keys.ts';
 import { type ModelPart, onlyOfPart, OutageModels } from './models.ts';
 
 export interface OutageOptions {
@@ -234,32 +234,35 @@ export class Outage {
 
   /** True if a charge was made that Redis does not have. Redis must forget balances then. */
   get isCharged(): boolean {
-    return this.#keys.all().some(({ isCharged, telling }) => isCharged || telling !== null);
+    return this.#keys.all().some(({ isCharged, registering }) => isCharged || registering !== null);
   }
 
   /** Returns the organizations with ended use that Redis does not have. */
-  untoldOrganizations(): ReadonlySet<string> {
-    const untold = this.#keys.all().filter(isUntold);
-    return new Set([...untold.map(({ organizationId }) => organizationId), ...this.models.untoldOrganizations()]);
+  unregisteredOrganizations(): ReadonlySet<string> {
+    const unregistered = this.#keys.all().filter(isUnregistered);
+    return new Set([
+      ...unregistered.map(({ organizationId }) => organizationId),
+      ...this.models.unregisteredOrganizations(),
+    ]);
   }
 
-  /** Returns the ended use of an organization's keys that Redis does not have; the same objects until `told`. */
-  untold(organizationId: string): readonly UntoldUse[] {
-    const keys = this.#keys.all().filter((key) => key.organizationId === organizationId && isUntold(key));
+  /** Returns the ended use of an organization's keys that Redis does not have; the same objects until `markRegistered`. */
+  unregistered(organizationId: string): readonly UnregisteredUse[] {
+    const keys = this.#keys.all().filter((key) => key.organizationId === organizationId && isUnregistered(key));
     return keys.map((key) => {
-      if (key.telling !== null) return key.telling;
+      if (key.registering !== null) return key.registering;
       const { keyId, tokensPerMinute, use, ended } = key;
-      key.telling = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
+      key.registering = { keyId, tokensPerMinute, ...ended, beganMs: use.windowStartMs, message: randomUUID() };
       key.ended = { requests: 0, tokens: 0 };
       key.isCharged = false;
-      return key.telling;
+      return key.registering;
     });
   }
 
-  told(uses: readonly UntoldUse[]): void {
+  markRegistered(uses: readonly UnregisteredUse[]): void {
     for (const use of uses) {
       const key = this.#keys.get(use.keyId);
-      if (key?.telling === use) key.telling = null;
+      if (key?.registering === use) key.registering = null;
     }
   }
 

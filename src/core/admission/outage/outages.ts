@@ -35,13 +35,13 @@ export interface OutagesOptions {
 }
 
 /** Name for `register`: Redis shall get the data of all organizations. */
-const everything = '*';
+const registerAll = '*';
 /**
  * The same, from a gateway that lets Redis decide again when all have done it. Until then nothing more is decided here.
  */
-const everythingFinally = '*!';
+const registerAllAndResume = '*!';
 /** Name for `register` from a gateway that has started: from now on one more gateway divides what there is. */
-const oneMore = '+';
+const gatewayJoined = '+';
 /** Milliseconds after which calls sent before the outage are surely too late: their own deadline is half of this. */
 const sureAfterMs = 2 * shortTimeoutMs;
 const lookAgainMs = 25;
@@ -123,25 +123,25 @@ export class Outages {
 
   /** Counts the live gateways after this one is listed as live, and has the others count them again. */
   async enter(): Promise<void> {
-    await Promise.all([this.#countGateways(), this.#options.collect(oneMore)]);
+    await Promise.all([this.#countGateways(), this.#options.collect(gatewayJoined)]);
   }
 
   /** Answers a call of another gateway. */
   async register(name: string): Promise<void> {
-    if (name === oneMore) return void (await this.#countGateways());
-    if (name === everythingFinally && this.#current !== null) {
+    if (name === gatewayJoined) return void (await this.#countGateways());
+    if (name === registerAllAndResume && this.#current !== null) {
       const { open } = this.#closeGate();
       setTimeout(open, turnMs).unref();
     }
     // Decisions made from now on would not be sent.
-    if (name !== everything) this.#current?.givenOver.add(name === everythingFinally ? null : name);
-    await this.tell(name);
+    if (name !== registerAll) this.#current?.givenOver.add(name === registerAllAndResume ? null : name);
+    await this.sendUnregistered(name);
   }
 
   /** Sends Redis the data of an organization, or everything that it does not have. */
-  async tell(name: string): Promise<void> {
-    if (name !== everything && name !== everythingFinally) await this.#tellOf(name);
-    else if (this.#current !== null) await this.#tellAll();
+  async sendUnregistered(name: string): Promise<void> {
+    if (name !== registerAll && name !== registerAllAndResume) await this.#registerOrganization(name);
+    else if (this.#current !== null) await this.#registerAll();
   }
 
   /** Sends Redis what it does not have, if Redis answers. */
@@ -149,7 +149,7 @@ export class Outages {
     this.#isClosed = true;
     if (this.#current === null || !this.#options.store.redis.answers) return;
     try {
-      await this.#tellAll();
+      await this.#registerAll();
     } catch (error) {
       this.#options.log.warn(
         { err: error },
@@ -210,17 +210,17 @@ export class Outages {
     // Redis must forget balances, and they could not be read again now.
     if (outage.isCharged && watch.isAway) return;
     await leases.settlements.retry();
-    await gathering.gather(everything);
+    await gathering.gather(registerAll);
     const { open } = this.#closeGate();
     try {
       const startedMs = clock.monotonicMs();
-      await gathering.gather(everythingFinally);
-      for (let round = 1; !this.#isAllTold(outage); round += 1) {
+      await gathering.gather(registerAllAndResume);
+      for (let round = 1; !this.#isAllRegistered(outage); round += 1) {
         if (round === roundsMax) return;
-        await this.#tellAll();
+        await this.#registerAll();
       }
       const nowMs = await store.nowMs();
-      if (store.redis.answers && this.#isAllTold(outage)) this.#isOver(outage, startedMs, nowMs);
+      if (store.redis.answers && this.#isAllRegistered(outage)) this.#isOver(outage, startedMs, nowMs);
     } finally {
       open();
     }
@@ -239,8 +239,8 @@ export class Outages {
     );
   }
 
-  #isAllTold(outage: Outage): boolean {
-    return outage.untoldOrganizations().size === 0 && this.#options.leases.isAllTold;
+  #isAllRegistered(outage: Outage): boolean {
+    return outage.unregisteredOrganizations().size === 0 && this.#options.leases.isAllRegistered;
   }
 
   /** Stops all decisions until the returned gate is opened. */
@@ -258,18 +258,18 @@ export class Outages {
     return gate;
   }
 
-  async #tellAll(): Promise<void> {
+  async #registerAll(): Promise<void> {
     const { leases } = this.#options;
-    const organizations = new Set([...leases.organizations(), ...(this.#current?.untoldOrganizations() ?? [])]);
-    await Promise.all([...organizations].map((organizationId) => this.#tellOf(organizationId)));
+    const organizations = new Set([...leases.organizations(), ...(this.#current?.unregisteredOrganizations() ?? [])]);
+    await Promise.all([...organizations].map((organizationId) => this.#registerOrganization(organizationId)));
   }
 
-  async #tellOf(organizationId: string): Promise<void> {
+  async #registerOrganization(organizationId: string): Promise<void> {
     const outage = this.#current;
-    const untold = outage?.untold(organizationId) ?? [];
-    const ofModels = outage?.models.untold(organizationId) ?? [];
-    await this.#options.leases.register(organizationId, untold, ofModels);
-    outage?.told(untold);
-    outage?.models.told(ofModels);
+    const unregistered = outage?.unregistered(organizationId) ?? [];
+    const ofModels = outage?.models.unregistered(organizationId) ?? [];
+    await this.#options.leases.register(organizationId, unregistered, ofModels);
+    outage?.markRegistered(unregistered);
+    outage?.models.markRegistered(ofModels);
   }
 }

@@ -26,7 +26,7 @@ export interface UseKeys {
   readonly slots: string;
   readonly monthLoading: string;
   /** Followed by the id of a gateway. */
-  readonly told: string;
+  readonly registeredKey: string;
 }
 
 /** Names of the Redis keys for requests of one API key, in the order in which the scripts take them. */
@@ -99,7 +99,12 @@ export class AdmissionStore {
 
   use(organizationId: string, keyId: string): UseKeys {
     const base = `${this.#prefix}:{${organizationId}}:${keyId}`;
-    return { use: `${base}:use`, slots: `${base}:slots`, monthLoading: `${base}:loading`, told: `${base}:told:` };
+    return {
+      use: `${base}:use`,
+      slots: `${base}:slots`,
+      monthLoading: `${base}:loading`,
+      registeredKey: `${base}:told:`,
+    };
   }
 
   /** Returns the same arrays for an API key each time, while they are cached. */

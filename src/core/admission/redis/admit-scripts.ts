@@ -11,7 +11,7 @@ interface Parts {
   /** Runs after the checks of the key's limits. */
   readonly refuseByProject: string;
   readonly take: string;
-  readonly said: string;
+  readonly amounts: string;
   readonly write: string;
   /** Expression that is appended to the use of the key. */
   readonly met: string;
@@ -23,7 +23,7 @@ const none: Parts = {
   refuse: '',
   refuseByProject: '',
   take: '',
-  said: '',
+  amounts: '',
   write: '',
   met: '',
 };
@@ -33,7 +33,7 @@ const bound: Parts = {
   refuse: budgetParts.refuse + modelParts.know,
   refuseByProject: modelParts.refuse,
   take: budgetParts.take + modelParts.take,
-  said: budgetParts.said,
+  amounts: budgetParts.said,
   write: budgetParts.write + modelParts.write,
   met: ' .. metOf(by)',
 };
@@ -88,8 +88,8 @@ local function take(id, wanted, estimate, free, of, by)
   holds[#holds + 1] = text(hold)
   due[#due + 1] = ends
   due[#due + 1] = id
-${parts.take}${parts.said}
-  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)${parts.said && ' .. said'}${parts.met}
+${parts.take}${parts.amounts}
+  return 'ok ' .. used() .. ' ' .. text(hold) .. ' ' .. text(reserved)${parts.amounts && ' .. said'}${parts.met}
 end
 `;
 

@@ -74,7 +74,7 @@ export class RedisAsking {
       beforeAsking: () => leases.settlements.flush(),
       onReply: (asking, reply) => this.#onReply(asking, reply),
       onWallet: (organizationId, word, heardMs) =>
-        known.walletSaid(organizationId, { word, ownMicroUsd: leases.heldMicroUsd(organizationId), heardMs }),
+        known.recordWallet(organizationId, { reply: word, ownMicroUsd: leases.heldMicroUsd(organizationId), heardMs }),
       onFailure: (asking, error) => this.#fail(asking, error),
     });
   }
@@ -170,7 +170,7 @@ export class RedisAsking {
       return { ok: false, code: 'insufficient_funds', balancePicoUsd, heldMicroUsd: BigInt(held) };
     }
     if (reply.word === 'budget_exceeded') return exceededOf(budgets, reply);
-    known.useSaid(keyId, reply.rest, limits.monthlyTokenLimit === null ? null : monthMs);
+    known.recordUse(keyId, reply.rest, limits.monthlyTokenLimit === null ? null : monthMs);
     return this.#resultOfUse(asking, reply);
   }
 
@@ -188,7 +188,14 @@ export class RedisAsking {
       const heldMicroUsd = BigInt(reply.rest[5] ?? '0');
       if (!isDry) {
         const reservedTokens = Number(reply.rest[6] ?? '0');
-        leases.add(request, { heldMicroUsd, reservedTokens, beganMs: reply.nowMs, standing: 'told', budgets, limit });
+        leases.add(request, {
+          heldMicroUsd,
+          reservedTokens,
+          beganMs: reply.nowMs,
+          standing: 'registered',
+          budgets,
+          limit,
+        });
         if (budgets.length > 0) this.#hearBudgets(asking, reply.rest);
         onAdmitted(request, heldMicroUsd);
       }
@@ -206,7 +213,7 @@ export class RedisAsking {
   #hearModel(limit: ProjectLimit, { request, budgets, isDry }: Asking, { word, rest, nowMs: heardMs }: Reply) {
     const before = word === 'ok' ? 7 + (isDry ? 0 : 2 * budgets.length) : 5;
     const words = rest.slice(before);
-    this.#options.known.modelSaid(limit.slot, words, heardMs);
+    this.#options.known.recordModel(limit.slot, words, heardMs);
     const hereMs = this.#options.clock.now();
     const use = readModelUse(words, dayStartMs(heardMs), 0);
     const moment = { nowMs: heardMs, hereMs };
@@ -220,7 +227,7 @@ export class RedisAsking {
     for (const [index, { slot }] of budgets.entries()) {
       const [micro = '0', held = '0'] = words.slice(7 + 2 * index, 9 + 2 * index);
       const othersMicroUsd = BigInt(held) - leases.heldOfSlot(organizationId, slot);
-      known.budgetSaid(organizationId, slot, { spentMicroUsd: -BigInt(micro), othersMicroUsd });
+      known.recordBudget(organizationId, slot, { spentMicroUsd: -BigInt(micro), othersMicroUsd });
     }
   }
 }

@@ -6,9 +6,9 @@ import {
   type Settlement,
 } from '#core/admission/contract/contract.ts';
 import type { Reply } from './admission-store.ts';
-import { modelText, type OwnHold, ownModel, type Standing, type UntoldUse } from './own-hold.ts';
+import { modelText, type OwnHold, ownModel, type Standing, type UnregisteredUse } from './own-hold.ts';
 import { expiredScript, registerScript, renewScript } from './hold-scripts.ts';
-import { tellModelScript } from './model-scripts.ts';
+import { registerModelScript } from './model-scripts.ts';
 import { type How, nothingUsed, type RequestRef, Settlements, type SettlementsOptions } from './settlements.ts';
 
 export interface HoldLeasesOptions extends SettlementsOptions {
@@ -88,16 +88,16 @@ export class HoldLeases {
   }
 
   /** True if Redis has all holds and their raises. */
-  get isAllTold(): boolean {
-    for (const { standing, isRaised } of this.#own.values()) if (standing !== 'told' || isRaised) return false;
+  get isAllRegistered(): boolean {
+    for (const { standing, isRaised } of this.#own.values()) if (standing !== 'registered' || isRaised) return false;
     return true;
   }
 
-  /** Adds to the hold of a request. @param isTold true if Redis has already added the same amount */
-  raise(hold: OwnHold, moreMicroUsd: bigint, isTold: boolean): void {
+  /** Adds to the hold of a request. @param isRegistered true if Redis has already added the same amount */
+  raise(hold: OwnHold, moreMicroUsd: bigint, isRegistered: boolean): void {
     if (hold.isSettled) return;
     hold.heldMicroUsd += moreMicroUsd;
-    if (!isTold) hold.isRaised = true;
+    if (!isRegistered) hold.isRaised = true;
     this.#count(hold, moreMicroUsd);
   }
 
@@ -186,15 +186,15 @@ export class HoldLeases {
 
   /**
    * Registers everything that this gateway has for an organization with Redis.
-   * @param untold ended use of its keys that Redis does not have
+   * @param unregistered ended use of its keys that Redis does not have
    * @param ofModels ended use of models with project limits that Redis does not have
    */
   async register(
     organizationId: string,
-    untold: readonly UntoldUse[] = [],
-    ofModels: readonly UntoldUse[] = [],
+    unregistered: readonly UnregisteredUse[] = [],
+    ofModels: readonly UnregisteredUse[] = [],
   ): Promise<void> {
-    const byKey = new Map<string, [string, OwnHold][]>(untold.map(({ keyId }) => [keyId, []]));
+    const byKey = new Map<string, [string, OwnHold][]>(unregistered.map(({ keyId }) => [keyId, []]));
     for (const [id, hold] of this.#own) {
       if (hold.organizationId !== organizationId) continue;
       const holds = byKey.get(hold.keyId) ?? [];
@@ -202,10 +202,10 @@ export class HoldLeases {
       byKey.set(hold.keyId, holds);
     }
     const writing = [...byKey].flatMap(([keyId, holds]) => {
-      const use = untold.find((one) => one.keyId === keyId) ?? null;
+      const use = unregistered.find((one) => one.keyId === keyId) ?? null;
       return this.#registerKey(organizationId, keyId, holds, use);
     });
-    for (const use of ofModels) writing.push(this.#tellModel(organizationId, use));
+    for (const use of ofModels) writing.push(this.#registerModel(organizationId, use));
     this.settlements.holdBack(organizationId, writing);
     const results = await Promise.allSettled(writing);
     const failed = results.find((result) => result.status === 'rejected');
@@ -241,34 +241,37 @@ export class HoldLeases {
     organizationId: string,
     keyId: string,
     holds: readonly [string, OwnHold][],
-    untold: UntoldUse | null,
+    unregistered: UnregisteredUse | null,
   ): readonly Promise<unknown>[] {
     const { store, leaseMs, gatewayId } = this.#options;
     const { wallet, holds: notes, money, leases, loading, budgets, models, days } = store.organization(organizationId);
-    const { slots, monthLoading, use, told } = store.use(organizationId, keyId);
-    const ofKey = [slots, loading, monthLoading, use, `${told}${gatewayId}`];
+    const { slots, monthLoading, use, registeredKey: registered } = store.use(organizationId, keyId);
+    const ofKey = [slots, loading, monthLoading, use, `${registered}${gatewayId}`];
     const keys = [wallet, notes, money, leases, ...ofKey, budgets, models, days];
-    const tokensPerMinute = untold?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
+    const tokensPerMinute = unregistered?.tokensPerMinute ?? holds[0]?.[1].tokensPerMinute ?? null;
     const calls: Promise<unknown>[] = [];
     for (let from = 0; from === 0 || from < holds.length; from += registerBatchMax) {
       const some = holds.slice(from, from + registerBatchMax);
-      const { message, requests, tokens, beganMs } = untold ?? noUntoldUse;
-      const args = [leaseMs, message, requests, tokens, Math.floor(beganMs), untold === null ? '0' : '1'];
+      const { message, requests, tokens, beganMs } = unregistered ?? noUnregisteredUse;
+      const args = [leaseMs, message, requests, tokens, Math.floor(beganMs), unregistered === null ? '0' : '1'];
       const rest = some.flatMap(([id, hold]) => this.#registrationOf(id, hold));
       calls.push(
-        this.#tell(some, store.run(registerScript, keys, [...args, text(tokensPerMinute), ...rest].map(String))),
+        this.#trackRegistration(
+          some,
+          store.run(registerScript, keys, [...args, text(tokensPerMinute), ...rest].map(String)),
+        ),
       );
     }
     return calls;
   }
 
-  #tellModel(organizationId: string, { keyId: slot, ...use }: UntoldUse): Promise<unknown> {
+  #registerModel(organizationId: string, { keyId: slot, ...use }: UnregisteredUse): Promise<unknown> {
     const { store, gatewayId } = this.#options;
     const { models, days, loading } = store.organization(organizationId);
     const { message, tokensPerMinute, requests, tokens, beganMs } = use;
     const args = [message, slot, text(tokensPerMinute), requests, tokens, Math.floor(beganMs)].map(String);
-    const told = `${store.use(organizationId, slot).told}${gatewayId}`;
-    return store.run(tellModelScript, [models, days, told, loading], args);
+    const registeredKey = `${store.use(organizationId, slot).registeredKey}${gatewayId}`;
+    return store.run(registerModelScript, [models, days, registeredKey, loading], args);
   }
 
   #registrationOf(id: string, hold: OwnHold): readonly (string | number | bigint)[] {
@@ -279,17 +282,20 @@ export class HoldLeases {
   }
 
   /** Registers holds with Redis. While the call is on its way, later changes of the holds are sent after it. */
-  async #tell(holds: readonly (readonly [string, OwnHold])[], telling: Promise<unknown>): Promise<void> {
+  async #trackRegistration(
+    holds: readonly (readonly [string, OwnHold])[],
+    registration: Promise<unknown>,
+  ): Promise<void> {
     const before = holds.map(([, { standing, heldMicroUsd }]) => ({ standing, heldMicroUsd }));
-    for (const [, hold] of holds) if (hold.standing === 'local') hold.standing = 'telling';
+    for (const [, hold] of holds) if (hold.standing === 'local') hold.standing = 'registering';
     try {
-      await telling;
+      await registration;
       for (const [index, [, hold]] of holds.entries()) {
-        hold.standing = 'told';
+        hold.standing = 'registered';
         if (hold.heldMicroUsd === before[index]?.heldMicroUsd) hold.isRaised = false;
       }
     } catch (error) {
-      for (const [index, [, hold]] of holds.entries()) hold.standing = before[index]?.standing ?? 'told';
+      for (const [index, [, hold]] of holds.entries()) hold.standing = before[index]?.standing ?? 'registered';
       throw error;
     }
   }
@@ -356,7 +362,7 @@ export class HoldLeases {
 }
 
 const noSlots: readonly string[] = [];
-const noUntoldUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
+const noUnregisteredUse = { message: '-', requests: 0, tokens: 0, beganMs: 0 };
 const text = (limit: number | null): string => (limit === null ? '-' : String(limit));
 /** Encodes what Redis needs to count an unsure request that it does not know, when the request is settled. */
 const howUnsure = ({ beganMs, tokensPerMinute, model }: OwnHold): How =>

@@ -1,6 +1,6 @@
 import type { Db } from '#base/database/database.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
-import type { LeftHold, LeftHolds, ReleaseResult } from './orphaned-holds.ts';
+import type { OrphanedHold, OrphanedHolds, ReleaseResult } from './orphaned-holds.ts';
 
 export interface HoldRelease {
   readonly requestId: string;
@@ -9,13 +9,13 @@ export interface HoldRelease {
 }
 
 export type ReleasedHold =
-  | { readonly kind: 'released'; readonly hold: LeftHold }
+  | { readonly kind: 'released'; readonly hold: OrphanedHold }
   | { readonly kind: Exclude<ReleaseResult, 'released'> };
 
 /** Lists and releases holds that no gateway will give back, for operators. */
 export interface HoldReview {
   /** Returns the holds whose gateway is not alive; newest request first. */
-  list(): Promise<readonly LeftHold[]>;
+  list(): Promise<readonly OrphanedHold[]>;
   /** Releases a hold, and records that in the audit log of its organization. */
   release(release: HoldRelease): Promise<ReleasedHold>;
 }
@@ -24,15 +24,15 @@ export interface HoldReviewOptions {
   readonly db: Db;
   readonly audit: Audit;
   /** Null without Redis: the holds of a single gateway end with its process. */
-  readonly left: LeftHolds | null;
+  readonly orphanedHolds: OrphanedHolds | null;
 }
 
-export function createHoldReview({ db, audit, left }: HoldReviewOptions): HoldReview {
-  if (left === null) return { list: async () => [], release: async () => ({ kind: 'not_found' }) };
+export function createHoldReview({ db, audit, orphanedHolds }: HoldReviewOptions): HoldReview {
+  if (orphanedHolds === null) return { list: async () => [], release: async () => ({ kind: 'not_found' }) };
   return {
-    list: () => left.list(),
+    list: () => orphanedHolds.list(),
     async release({ requestId, reason, author }) {
-      const found = await left.find(requestId);
+      const found = await orphanedHolds.find(requestId);
       if (found === null) return { kind: 'not_found' };
       const { hold, is } = found;
       if (is !== 'left') return { kind: is };
@@ -48,7 +48,7 @@ export function createHoldReview({ db, audit, left }: HoldReviewOptions): HoldRe
           before: { gateway_id: gatewayId, held_micro_usd: heldMicroUsd.toString(), spooled: isSpooled },
           after: { reason },
         });
-        await left.release(hold);
+        await orphanedHolds.release(hold);
       });
       return { kind: 'released', hold };
     },

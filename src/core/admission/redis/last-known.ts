@@ -2,11 +2,11 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import { dayStartMs, type KeyUse, type ModelUse } from '#core/limits/limits.ts';
 
 /** Redis' last answer about a wallet. */
-interface WalletWord {
+interface WalletReply {
   /**
    * Micro-dollars, pico-dollars beyond them, and micro-dollars held by all gateways, in the form of the script's reply.
    */
-  word: string;
+  reply: string;
   /** Micro-dollars that this gateway held at that time. */
   ownMicroUsd: bigint;
   /** Time of Redis' clock. */
@@ -18,14 +18,14 @@ interface WalletWord {
 }
 
 /** Redis' last answer about a key. */
-interface UseWords {
-  words: readonly string[];
+interface UseReply {
+  values: readonly string[];
   monthMs: number | null;
   number: number;
 }
 
 /** Redis' last answer about a key, parsed; times are of Redis' clock. */
-export interface UseWord {
+export interface KnownUse {
   readonly use: KeyUse;
   /** Start of the month that `use.monthTokens` counts; null if month tokens are not counted. */
   readonly monthMs: number | null;
@@ -47,27 +47,27 @@ export interface KnownSpent {
   readonly othersMicroUsd: bigint;
 }
 
-interface SpentWord extends KnownSpent {
+interface SpentReply extends KnownSpent {
   readonly number: number;
 }
 
 /** Redis' last answer about a model in a project. */
-interface ModelWords {
+interface ModelReply {
   /** Window's start, requests, tokens, and requests of the day or "-". */
-  readonly words: readonly string[];
+  readonly values: readonly string[];
   readonly dayMs: number;
   readonly number: number;
 }
 
 /** Maximum number of remembered answers of each kind, about 5 MB for organizations and keys. */
-const wordsMax = 10_000;
+const repliesMax = 10_000;
 
 /** Redis' last answers about wallets and keys, for use while Redis is unavailable. */
 export class LastKnown {
-  readonly #wallets = new Map<string, WalletWord>();
-  readonly #uses = new Map<string, UseWords>();
-  readonly #budgets = new Map<string, SpentWord>();
-  readonly #models = new Map<string, ModelWords>();
+  readonly #wallets = new Map<string, WalletReply>();
+  readonly #uses = new Map<string, UseReply>();
+  readonly #budgets = new Map<string, SpentReply>();
+  readonly #models = new Map<string, ModelReply>();
   readonly #revoked = new Map<string, true>();
   #number = 0;
   /** Values of `#number` when everything was forgotten, and when the last outage was over. */
@@ -77,44 +77,44 @@ export class LastKnown {
   /** Forgets everything: the database that Redis had read may have been restored to an older state. */
   forget(): void {
     this.#forgotten = this.#next();
-    for (const words of [this.#wallets, this.#uses, this.#budgets, this.#models, this.#revoked]) words.clear();
+    for (const replies of [this.#wallets, this.#uses, this.#budgets, this.#models, this.#revoked]) replies.clear();
   }
 
   /** Stores an answer about a wallet. Answers are parsed only when needed, since each admission stores one. */
-  walletSaid(organizationId: string, said: { word: string; ownMicroUsd: bigint; heardMs: number }): void {
+  recordWallet(organizationId: string, reported: { reply: string; ownMicroUsd: bigint; heardMs: number }): void {
     const wallet = this.#wallets.get(organizationId);
     const number = this.#next();
-    if (wallet === undefined) remember(this.#wallets, organizationId, { ...said, chargedPicoUsd: 0n, number });
+    if (wallet === undefined) remember(this.#wallets, organizationId, { ...reported, chargedPicoUsd: 0n, number });
     else {
       wallet.number = number;
-      wallet.word = said.word;
-      wallet.ownMicroUsd = said.ownMicroUsd;
-      wallet.heardMs = said.heardMs;
+      wallet.reply = reported.reply;
+      wallet.ownMicroUsd = reported.ownMicroUsd;
+      wallet.heardMs = reported.heardMs;
       wallet.chargedPicoUsd = 0n;
     }
   }
 
-  useSaid(keyId: string, words: readonly string[], monthMs: number | null): void {
+  recordUse(keyId: string, values: readonly string[], monthMs: number | null): void {
     const known = this.#uses.get(keyId);
     const number = this.#next();
-    if (known === undefined) remember(this.#uses, keyId, { words, monthMs, number });
+    if (known === undefined) remember(this.#uses, keyId, { values, monthMs, number });
     else {
       known.number = number;
-      known.words = words;
+      known.values = values;
       known.monthMs = monthMs;
     }
   }
 
-  budgetSaid(organizationId: string, slot: string, said: KnownSpent): void {
-    remember(this.#budgets, `${organizationId} ${slot}`, { ...said, number: this.#next() });
+  recordBudget(organizationId: string, slot: string, reported: KnownSpent): void {
+    remember(this.#budgets, `${organizationId} ${slot}`, { ...reported, number: this.#next() });
   }
 
   budgetCharged(organizationId: string, slot: string, picoUsd: bigint): void {
     const name = `${organizationId} ${slot}`;
-    const said = this.#budgets.get(name);
-    if (said === undefined) return;
-    const spentMicroUsd = said.spentMicroUsd + (picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
-    this.#budgets.set(name, { ...said, spentMicroUsd });
+    const reported = this.#budgets.get(name);
+    if (reported === undefined) return;
+    const spentMicroUsd = reported.spentMicroUsd + (picoUsd + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;
+    this.#budgets.set(name, { ...reported, spentMicroUsd });
   }
 
   /** Returns the last answer about a budget; null if Redis was never asked about it. */
@@ -123,14 +123,14 @@ export class LastKnown {
   }
 
   /** @param heardMs time of Redis' clock */
-  modelSaid(slot: string, words: readonly string[], heardMs: number): void {
-    remember(this.#models, slot, { words, dayMs: dayStartMs(heardMs), number: this.#next() });
+  recordModel(slot: string, values: readonly string[], heardMs: number): void {
+    remember(this.#models, slot, { values, dayMs: dayStartMs(heardMs), number: this.#next() });
   }
 
   /** Returns the last answer about a model; null if Redis was never asked about it. */
   model(slot: string): ModelUse | null {
     const known = this.#models.get(slot);
-    return known === undefined ? null : readModelUse(known.words, known.dayMs, 0);
+    return known === undefined ? null : readModelUse(known.values, known.dayMs, 0);
   }
 
   revoked(keyId: string): void {
@@ -149,7 +149,7 @@ export class LastKnown {
   wallet(organizationId: string): KnownWallet | null {
     const wallet = this.#wallets.get(organizationId);
     if (wallet === undefined) return null;
-    const [micro = '0', pico = '0', held = '0'] = wallet.word.split(' ');
+    const [micro = '0', pico = '0', held = '0'] = wallet.reply.split(' ');
     const balancePicoUsd = BigInt(micro) * PICO_PER_MICRO + BigInt(pico) - wallet.chargedPicoUsd;
     // Settlements of this gateway that were on their way to Redis make this value too large, never too small.
     const others = BigInt(held) - wallet.ownMicroUsd;
@@ -157,9 +157,9 @@ export class LastKnown {
   }
 
   /** Returns the last answer about a key; null if Redis was never asked about it. */
-  use(keyId: string): UseWord | null {
+  use(keyId: string): KnownUse | null {
     const known = this.#uses.get(keyId);
-    return known === undefined ? null : { use: readUse(known.words, 0), monthMs: known.monthMs };
+    return known === undefined ? null : { use: readUse(known.values, 0), monthMs: known.monthMs };
   }
 
   /**
@@ -189,8 +189,8 @@ export class LastKnown {
     return this.#isHeard(this.#models.get(slot));
   }
 
-  #isHeard(word: { readonly number: number } | undefined): boolean {
-    return (word?.number ?? this.#forgotten) > this.#over;
+  #isHeard(reply: { readonly number: number } | undefined): boolean {
+    return (reply?.number ?? this.#forgotten) > this.#over;
   }
 
   #next(): number {
@@ -203,8 +203,8 @@ export class LastKnown {
  * Parses the use of a key from a script's reply: window's start, requests, tokens, tokens of the month, running.
  * @param aheadMs milliseconds by which the wanted clock is ahead of Redis' clock
  */
-export function readUse(words: readonly string[], aheadMs: number): KeyUse {
-  const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = words.map(Number);
+export function readUse(values: readonly string[], aheadMs: number): KeyUse {
+  const [startMs = 0, requests = 0, tokens = 0, monthTokens = 0, running = 0] = values.map(Number);
   return { windowStartMs: startMs === 0 ? 0 : startMs + aheadMs, requests, tokens, monthTokens, running };
 }
 
@@ -213,9 +213,9 @@ export function readUse(words: readonly string[], aheadMs: number): KeyUse {
  * @param dayMs day that the reply is about
  * @param aheadMs as for `readUse`
  */
-export function readModelUse(words: readonly string[], dayMs: number, aheadMs: number): ModelUse {
-  const [startMs = 0, requests = 0, tokens = 0] = words.slice(0, 3).map(Number);
-  const day = words[3] ?? '-';
+export function readModelUse(values: readonly string[], dayMs: number, aheadMs: number): ModelUse {
+  const [startMs = 0, requests = 0, tokens = 0] = values.slice(0, 3).map(Number);
+  const day = values[3] ?? '-';
   const windowStartMs = startMs === 0 ? 0 : startMs + aheadMs;
   return {
     windowStartMs,
@@ -229,10 +229,10 @@ export function readModelUse(words: readonly string[], dayMs: number, aheadMs: n
 /**
  * Stores an answer. If the map is full, the oldest entry is dropped; Redis is asked about it again when it is needed.
  */
-function remember<V>(words: Map<string, V>, name: string, word: V): void {
-  if (words.size >= wordsMax && !words.has(name)) {
-    const [oldest = ''] = words.keys();
-    words.delete(oldest);
+function remember<V>(replies: Map<string, V>, name: string, reply: V): void {
+  if (replies.size >= repliesMax && !replies.has(name)) {
+    const [oldest = ''] = replies.keys();
+    replies.delete(oldest);
   }
-  words.set(name, word);
+  replies.set(name, reply);
 }

@@ -148,7 +148,7 @@ end
  * since; once, however often they come. The day's requests are read from the database again, also by current readers.
  * KEYS models days told loading · ARGV deadline message slot limit requests tokens beganMs
  */
-export const tellModelScript = script(`${windows}${windowLua}
+export const registerModelScript = script(`${windows}${windowLua}
 redis.call('DEL', KEYS[2], KEYS[4])
 if redis.call('GET', KEYS[3]) == ARGV[2] then return {'ok', now} end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ${knownTtlMs})

@@ -4,7 +4,7 @@ import { nothingUsed, type Settlements } from './settlements.ts';
 import type { HoldLeasesOptions } from './hold-leases.ts';
 
 /** Hold of a request whose gateway is not alive. */
-export interface LeftHold {
+export interface OrphanedHold {
   readonly requestId: string;
   readonly organizationId: string;
   readonly keyId: string;
@@ -21,7 +21,7 @@ export interface LeftHold {
  */
 export type ReleaseResult = 'released' | 'running' | 'booked' | 'not_found';
 
-export interface LeftHoldsOptions extends Pick<HoldLeasesOptions, 'findSettled' | 'liveGateways'> {
+export interface OrphanedHoldsOptions extends Pick<HoldLeasesOptions, 'findSettled' | 'liveGateways'> {
   readonly store: AdmissionStore;
   readonly settlements: Settlements;
 }
@@ -30,42 +30,42 @@ export interface LeftHoldsOptions extends Pick<HoldLeasesOptions, 'findSettled' 
  * Orphaned holds of stopped gateways. The sweep releases the holds of requests that were never durable. The hold of a
  * spooled request stays until a gateway reads that spool, which never happens if its folder is lost.
  */
-export class LeftHolds {
-  readonly #options: LeftHoldsOptions;
+export class OrphanedHolds {
+  readonly #options: OrphanedHoldsOptions;
 
-  constructor(options: LeftHoldsOptions) {
+  constructor(options: OrphanedHoldsOptions) {
     this.#options = options;
   }
 
   /** Returns all orphaned holds, newest request first. @throws RedisAwayError */
-  async list(): Promise<readonly LeftHold[]> {
+  async list(): Promise<readonly OrphanedHold[]> {
     const live = await this.#options.liveGateways();
     const all = await this.#readAll();
-    const left = all.filter(({ gatewayId }) => !live.has(gatewayId));
-    return left.toSorted((a, b) => (a.requestId < b.requestId ? 1 : -1));
+    const orphaned = all.filter(({ gatewayId }) => !live.has(gatewayId));
+    return orphaned.toSorted((a, b) => (a.requestId < b.requestId ? 1 : -1));
   }
 
   /** Finds the hold of a request. @throws RedisAwayError, and errors of the database: nothing is known then */
   async find(
     requestId: string,
-  ): Promise<{ readonly hold: LeftHold; readonly is: 'left' | 'running' | 'booked' } | null> {
+  ): Promise<{ readonly hold: OrphanedHold; readonly is: 'left' | 'running' | 'booked' } | null> {
     const { liveGateways, findSettled } = this.#options;
     const hold = (await this.#readAll()).find((one) => one.requestId === requestId);
     if (hold === undefined) return null;
     if ((await liveGateways()).has(hold.gatewayId)) return { hold, is: 'running' };
-    const booked = await findSettled(hold.organizationId, [requestId]);
-    return { hold, is: booked.has(requestId) ? 'booked' : 'left' };
+    const settled = await findSettled(hold.organizationId, [requestId]);
+    return { hold, is: settled.has(requestId) ? 'booked' : 'left' };
   }
 
   /** Releases a hold. If its request is recorded after all, it is charged what its wallet has at that time. */
-  release({ requestId, organizationId, keyId }: LeftHold): Promise<void> {
+  release({ requestId, organizationId, keyId }: OrphanedHold): Promise<void> {
     return this.#options.settlements.send([{ requestId, organizationId, keyId, used: nothingUsed, how: 'sweep' }]);
   }
 
-  async #readAll(): Promise<readonly LeftHold[]> {
+  async #readAll(): Promise<readonly OrphanedHold[]> {
     const { store } = this.#options;
     const organizationIds = (await store.redis.command('ZRANGE', store.index, '0', '-1')) as string[];
-    const found: LeftHold[] = [];
+    const found: OrphanedHold[] = [];
     for (const organizationId of organizationIds) {
       const { holds, money } = store.organization(organizationId);
       const { rest } = await store.run(heldScript, [holds, money], ['-']);

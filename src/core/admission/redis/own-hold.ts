@@ -2,10 +2,10 @@ import type { ProjectLimit, Spender } from '#core/admission/contract/contract.ts
 import { reserve } from '#core/limits/limits.ts';
 
 /**
- * State of a hold in Redis: `told` if Redis has the hold, `telling` while it is on its way there, `local` if this
- * process admitted the request instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
+ * State of a hold in Redis: `registered` if Redis has the hold, `registering` while it is on its way there, `local` if
+ * this process admitted the request instead of Redis. `unsure`: Redis was asked, and its answer is unknown.
  */
-export type Standing = 'told' | 'telling' | 'local' | 'unsure';
+export type Standing = 'registered' | 'registering' | 'local' | 'unsure';
 
 /** Counts of an admitted request against the limits that its project has for its model. */
 export interface OwnModel {
@@ -52,7 +52,7 @@ export interface OwnHold {
 }
 
 /** Ended use of a key, or of a model in a project, that Redis does not have. */
-export interface UntoldUse {
+export interface UnregisteredUse {
   /** Id of the key; for a model, the slot of its limits. */
   readonly keyId: string;
   readonly tokensPerMinute: number | null;

@@ -8,5 +8,5 @@ export { HoldLeases } from './hold-leases.ts';
 export { createHoldReview, type HoldReview } from './hold-review.ts';
 export { type KnownWallet, LastKnown, readUse } from './last-known.ts';
 export { moveScript } from './model-scripts.ts';
-export { type LeftHold, LeftHolds } from './orphaned-holds.ts';
-export { type OwnHold, ownModel, type Standing, type UntoldUse } from './own-hold.ts';
+export { type OrphanedHold, OrphanedHolds } from './orphaned-holds.ts';
+export { type OwnHold, ownModel, type Standing, type UnregisteredUse } from './own-hold.ts';

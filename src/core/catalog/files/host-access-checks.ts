@@ -67,8 +67,8 @@ function runProblem(words: readonly string[] | null): string | null {
   for (const [name, values] of run.options) {
     const wrong = values.find((value) => !isHarmless(name, value));
     if (wrong !== undefined) {
-      const said = wrong === 'true' || !ownWords.has(name) ? '' : ` ${wrong}`;
-      return `docker option --${name}${said} gives rights on the machine or is unknown: remove it, or use driver: docker and its fields`;
+      const shownValue = wrong === 'true' || !shownOptions.has(name) ? '' : ` ${wrong}`;
+      return `docker option --${name}${shownValue} gives rights on the machine or is unknown: remove it, or use driver: docker and its fields`;
     }
   }
   return mountProblem(run);
@@ -78,7 +78,7 @@ function runProblem(words: readonly string[] | null): string | null {
  * Options whose values are fixed words of Docker or names on the machine. Values of other options may be secrets and
  * are not repeated.
  */
-const ownWords = new Set(
+const shownOptions = new Set(
   'privileged network net ipc pid uts userns cgroupns runtime security-opt cap-add device group-add'.split(' '),
 );
 

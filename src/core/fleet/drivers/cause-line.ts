@@ -25,14 +25,14 @@ export function lastCauseOf(lines: readonly string[], isWanted: (line: string) =
  * Returns a line's message without colors and without the prefix that names its writer and time, as vLLM, uvicorn and
  * torch write it.
  */
-export function wordsOf(line: string): string {
-  return beginnings.reduce((words, beginning) => words.replace(beginning, ''), plain(line)).trimEnd();
+export function messageOf(line: string): string {
+  return beginnings.reduce((text, beginning) => text.replace(beginning, ''), plain(line)).trimEnd();
 }
 
 function plain(line: string): string {
-  const words = line.replaceAll(ansi, '').replace(/\r$/, '');
+  const text = line.replaceAll(ansi, '').replace(/\r$/, '');
   // Keeps the last version of a line that was overwritten, as progress bars are.
-  return words.slice(words.lastIndexOf('\r') + 1);
+  return text.slice(text.lastIndexOf('\r') + 1);
 }
 
 // oxlint-disable-next-line no-control-regex
@@ -87,16 +87,16 @@ export function isCalm(line: string): boolean {
 }
 
 function saysSomething(line: string): boolean {
-  const words = wordsOf(line);
-  return !isProbe(words) && !silentPatterns.some((pattern) => pattern.test(words));
+  const text = messageOf(line);
+  return !isProbe(text) && !silentPatterns.some((pattern) => pattern.test(text));
 }
 
 function isException(line: string): boolean {
-  return exceptionPattern.test(wordsOf(line)) && !isCalm(line) && saysSomething(line);
+  return exceptionPattern.test(messageOf(line)) && !isCalm(line) && saysSomething(line);
 }
 
 function namesTrouble(line: string): boolean {
-  return troublePattern.test(wordsOf(line)) && !isCalm(line) && saysSomething(line);
+  return troublePattern.test(messageOf(line)) && !isCalm(line) && saysSomething(line);
 }
 
 function lastOf(lines: readonly string[], isWanted: (line: string) => boolean): string | null {
@@ -106,8 +106,8 @@ function lastOf(lines: readonly string[], isWanted: (line: string) => boolean): 
 
 /** Pydantic's first line counts the mistakes, and the next lines name them. */
 function withReasons(lines: readonly string[], at: number): string {
-  const line = wordsOf(lines[at] ?? '').trim();
+  const line = messageOf(lines[at] ?? '').trim();
   if (!/\d+ validation errors?\b/.test(line)) return line;
-  const reasons = lines.slice(at + 1, at + 3).map((reason) => wordsOf(reason).trim());
+  const reasons = lines.slice(at + 1, at + 3).map((reason) => messageOf(reason).trim());
   return [line, ...reasons.filter((reason) => !/^(?:For further information|$)/.test(reason))].join(' ');
 }

@@ -1,6 +1,6 @@
 import { type FailureCause, failureCause, type FailureKind } from './failure-cause.ts';
 import { type ReplicaExit, startErrors } from './replica-exit.ts';
-import { isCalm, lastCauseOf, causeLine, wordsOf } from './cause-line.ts';
+import { isCalm, lastCauseOf, causeLine, messageOf } from './cause-line.ts';
 
 const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',
@@ -62,7 +62,7 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const lines = linesOf(exit.logTail);
   const errors = linesOf(exit.errorTail ?? '');
   const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
-  const reported = detail(causeLine(lines, errors) || wordsOf(lines.at(-1) ?? ''));
+  const reported = detail(causeLine(lines, errors) || messageOf(lines.at(-1) ?? ''));
   if (exit.startErrorCode !== null)
     return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
   if (exit.oomKilled) return failureCause('memory', 'the kernel killed it because memory ran out');

@@ -23,7 +23,7 @@ export interface ClearingParts extends Pick<PhaseParts, 'runner'> {
 }
 
 /** Runs with states that could not be stored, for each log that already names them. */
-const told = new WeakMap<Log, Set<string>>();
+const reportedRuns = new WeakMap<Log, Set<string>>();
 
 /**
  * Ends what still runs of an ended run, stores the last state of Terraform, and removes the folder. A gateway that was
@@ -40,14 +40,14 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   const unkept = layout === null ? versionGone : await findUnkept(parts, run, layout);
   if (unkept === null) {
     await runner.remove(run.id);
-    return states.left(run.id, false);
+    return states.markUnsaved(run.id, false);
   }
   // Nothing is applied over an unstored state until it is stored or forgotten; after a later run, only that run's state
   // counts.
-  await states.left(run.id, !unkept.isOvertaken);
+  await states.markUnsaved(run.id, !unkept.isOvertaken);
   if (layout !== null) await removeSecrets(runner, run.id, layout);
-  const known = told.get(log) ?? new Set();
-  told.set(log, known);
+  const known = reportedRuns.get(log) ?? new Set();
+  reportedRuns.set(log, known);
   if (known.has(run.id)) return;
   known.add(run.id);
   const place = runner.locate(run.id, layout?.state ?? '');
@@ -90,7 +90,7 @@ async function findUnkept(
     const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
     const kept = await states.keep({ installationId, runId, state, lockFile });
     if (kept === 'kept') log.info({ runId }, 'stored the Terraform state of a run that its gateway had not stored');
-    const why = whyNotKept(kept);
+    const why = describeKeepFailure(kept);
     return why === null ? null : { why, isOvertaken: kept === 'overtaken' };
   } catch (error) {
     if (error instanceof FileTooLargeError) return { why: error.message, isOvertaken: false };
@@ -99,7 +99,7 @@ async function findUnkept(
 }
 
 /** Returns null if the state is stored. */
-export function whyNotKept(result: KeepResult): string | null {
+export function describeKeepFailure(result: KeepResult): string | null {
   if (result === 'overtaken')
     return "a later run of the installation has started without it, and that run's state is stored";
   if (result === 'foreign') return 'the state belongs to another installation';

@@ -20,7 +20,7 @@ import {
   stateNotSaved,
 } from '#core/runs/lifecycle/lifecycle.ts';
 import { FileTooLargeError, RunnerRefusedError } from '#core/runs/runner/runner.ts';
-import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound, whyNotKept } from './clear-run.ts';
+import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound, describeKeepFailure } from './clear-run.ts';
 import { explainConnection } from './connection-failure.ts';
 import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
 import { isLocalBackend, killedBy, RunCanceled, RunFailure } from './run-failure.ts';
@@ -200,7 +200,7 @@ async function keepState(
   if (state === null) return false;
   const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
   const kept = await states.keep({ installationId, runId, state, lockFile });
-  const why = whyNotKept(kept);
+  const why = describeKeepFailure(kept);
   if (why !== null) throw stateLeft(why);
   return true;
 }
@@ -389,9 +389,12 @@ class Execution {
     const nodes = reachOf(this.#context);
     const error = end.error === null ? null : explainConnection(end.error, { unreached, nodes });
     const ended = killedBy(command, exitCode) ?? error ?? `${command} failed with exit code ${exitCode}`;
-    const said = because === null ? ended : `${ended}: ${because}`;
+    const failureText = because === null ? ended : `${ended}: ${because}`;
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
-    throw new RunFailure(code, isOfMirror && said.includes('provider') ? `${said} (${fromMirror})` : said);
+    throw new RunFailure(
+      code,
+      isOfMirror && failureText.includes('provider') ? `${failureText} (${fromMirror})` : failureText,
+    );
   }
 }
 

@@ -140,8 +140,8 @@ class PhaseFollower {
         const exitCode = state.kind === 'ended' ? state.exitCode : null;
         const because = (state.kind === 'ended' ? state.because : null) ?? null;
         const isExceeded = state.kind === 'ended' && state.isExceeded === true;
-        const said = { changes: this.#changes, error: this.#error, unreached: this.#unreached };
-        const facts = { ...said, canceled: this.#canceled };
+        const reported = { changes: this.#changes, error: this.#error, unreached: this.#unreached };
+        const facts = { ...reported, canceled: this.#canceled };
         return { exitCode, because, isExceeded, ...facts };
       }
       await this.#attend();

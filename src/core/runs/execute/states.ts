@@ -38,9 +38,14 @@ export interface States {
    * Stores the state that a run has left, if it follows the stored one: the same lineage, a higher serial, and no later
    * run that is active or has stored a state.
    */
-  keep(left: { installationId: string; runId: string; state: Buffer; lockFile: Buffer | null }): Promise<KeepResult>;
+  keep(candidate: {
+    installationId: string;
+    runId: string;
+    state: Buffer;
+    lockFile: Buffer | null;
+  }): Promise<KeepResult>;
   /** Records whether a run's folder has a state that is not stored. */
-  left(runId: string, isLeft: boolean): Promise<void>;
+  markUnsaved(runId: string, isUnsaved: boolean): Promise<void>;
   /**
    * Returns a run of the installation whose folder has an unstored state and that nobody has forgotten; null if there
    * is none.
@@ -69,8 +74,8 @@ export function createStates(sql: Sql, sealer: Sealer, bytesMax: number): States
       const state = await sealer.open(row.state, stateContext(installationId));
       return { ...row, serial: Number(row.serial), state };
     },
-    async left(runId, isLeft) {
-      await sql`update runs set left_state = ${isLeft} where id = ${runId} and left_state <> ${isLeft}`;
+    async markUnsaved(runId, isUnsaved) {
+      await sql`update runs set left_state = ${isUnsaved} where id = ${runId} and left_state <> ${isUnsaved}`;
     },
     async unsavedRun(installationId) {
       const [row] = await sql<{ id: string }[]>`
@@ -83,8 +88,8 @@ export function createStates(sql: Sql, sealer: Sealer, bytesMax: number): States
       if (read === null) return 'not_a_state';
       const sealed = await sealer.seal(state, stateContext(installationId));
       return sql.begin(async (tx): Promise<KeepResult> => {
-        const left = { installationId, runId, ...read };
-        const refused = await whyNotTaken(tx, left);
+        const candidate = { installationId, runId, ...read };
+        const refused = await findRejection(tx, candidate);
         if (refused !== null) return refused;
         await tx`
           insert into stack_states (installation_id, serial, lineage, run_id, resources, state, lock_file, created_at)
@@ -102,7 +107,7 @@ export function createStates(sql: Sql, sealer: Sealer, bytesMax: number): States
 
 type ReadState = z.infer<typeof stateSchema>;
 
-interface LeftState extends ReadState {
+interface CandidateState extends ReadState {
   readonly installationId: string;
   readonly runId: string;
 }
@@ -112,8 +117,8 @@ interface LeftState extends ReadState {
  * run of the cluster is added, and none of the installation starts.
  * @returns null if the state can be stored
  */
-async function whyNotTaken(tx: TransactionSql, left: LeftState): Promise<KeepResult | null> {
-  const { installationId, runId, serial, lineage } = left;
+async function findRejection(tx: TransactionSql, candidate: CandidateState): Promise<KeepResult | null> {
+  const { installationId, runId, serial, lineage } = candidate;
   await tx`
     select pg_advisory_xact_lock(hashtextextended('headgate runs ' || cluster_id::text, 0)) from runs where id = ${runId}`;
   await tx`select pg_advisory_xact_lock(hashtextextended(${`headgate ${stateContext(installationId)}`}, 0))`;

@@ -94,8 +94,8 @@ function maskedPiece(text: string, source: string, { whole, piece }: PieceMask):
   return piece(source, printable(whole(text)));
 }
 
-function maskedText(said: z.infer<typeof lineSchema>, mask: PieceMask): string {
-  const { '@message': text, diagnostic, hook } = said;
+function maskedText(entry: z.infer<typeof lineSchema>, mask: PieceMask): string {
+  const { '@message': text, diagnostic, hook } = entry;
   if (diagnostic === undefined && hook?.output !== undefined) {
     return maskedPiece(hook.output, hook.resource?.addr ?? textSource, mask);
   }
@@ -103,10 +103,10 @@ function maskedText(said: z.infer<typeof lineSchema>, mask: PieceMask): string {
   return whole(printable(whole(diagnostic === undefined ? text : diagnosticText(diagnostic))));
 }
 
-function readJsonLine(said: z.infer<typeof lineSchema>, mask: PieceMask): LineFacts {
-  const { '@level': level, '@timestamp': timestamp, type, diagnostic, changes } = said;
+function readJsonLine(entry: z.infer<typeof lineSchema>, mask: PieceMask): LineFacts {
+  const { '@level': level, '@timestamp': timestamp, type, diagnostic, changes } = entry;
   const at = Date.parse(timestamp ?? '');
-  const message = cut(maskedText(said, mask));
+  const message = cut(maskedText(entry, mask));
   const line: LogLine = { atMs: at >= atMsMin && at < atMsMax ? at : null, level: levelOf(level), type, message };
   const isError = diagnostic?.severity === 'error';
   return {

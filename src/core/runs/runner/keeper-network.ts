@@ -44,7 +44,7 @@ exec "$@"
 /** Time without data after which the run's log names a node. */
 const silenceMs = 5000;
 
-interface Told {
+interface ListenerReport {
   readonly index: number;
   readonly trouble?: string;
 }
@@ -56,7 +56,7 @@ interface Told {
  */
 export function spawnInNetwork(
   { relays, proxy }: KeeperNetwork,
-  { command, asUser, say }: { command: readonly string[]; asUser: readonly string[]; say: (text: string) => void },
+  { command, asUser, log }: { command: readonly string[]; asUser: readonly string[]; log: (text: string) => void },
 ): ChildProcess {
   const wanted = [...relays, { address: '127.0.0.1', port: proxy.port, host: null }];
   const addresses = new Set(relays.map(({ address }) => address).filter((address) => isOfNoLoopback(address)));
@@ -76,22 +76,24 @@ export function spawnInNetwork(
   closeSync(own);
   // A run's program takes a connection that ends for a failed login, and retries for minutes; so the log names the
   // port.
-  const told = new Set<string>();
-  const tell = (unreached: Unreached): void => {
+  const logged = new Set<string>();
+  const logOnce = (unreached: Unreached): void => {
     const text = unreachedText(unreached);
-    if (!told.has(text)) say(text);
-    told.add(text);
+    if (!logged.has(text)) log(text);
+    logged.add(text);
   };
   child.on('message', (message, handle) => {
-    const { index, trouble } = message as unknown as Told;
+    const { index, trouble } = message as unknown as ListenerReport;
     const { address, port, host } = wanted[index] ?? { address: '', port: 0, host: null };
-    if (trouble !== undefined) say(`this run cannot reach ${address}, port ${port} (${trouble})`);
+    if (trouble !== undefined) log(`this run cannot reach ${address}, port ${port} (${trouble})`);
     else if (host === null) accept(handle as Server, proxyServer(proxy));
     else
-      accept(handle as Server, (socket) => relay(socket, { host, port }, (trouble) => tell({ host, port, trouble })));
+      accept(handle as Server, (socket) =>
+        relay(socket, { host, port }, (trouble) => logOnce({ host, port, trouble })),
+      );
   });
   // The channel closes once the listeners are passed on; if passing fails, the phase ends without having started.
-  child.on('error', (error) => say(`the network of the run could not be created (${error.message})`));
+  child.on('error', (error) => log(`the network of the run could not be created (${error.message})`));
   return child;
 }
 

@@ -23,11 +23,11 @@ await keep(JSON.parse(planText) as KeeperPlan);
 
 async function keep(plan: KeeperPlan): Promise<void> {
   // A line of text, as in the log that the output goes to.
-  const say = (text: string): void => void writeSync(1, `headgate: ${text}\n`);
-  if (plan.say !== null) say(plan.say);
+  const log = (text: string): void => void writeSync(1, `headgate: ${text}\n`);
+  if (plan.say !== null) log(plan.say);
   // Opened before the keeper becomes the run's user, who cannot write to the folder.
   const noted = plan.watch === null ? null : openNotes(plan.watch);
-  const child = await startIn(plan, say);
+  const child = await startIn(plan, log);
   // Now, because the run's user cannot write the cache.
   flushCompileCache();
   if (plan.user !== null) becomeUser(plan.user);
@@ -38,7 +38,7 @@ async function keep(plan: KeeperPlan): Promise<void> {
     process.exit(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
   });
   child.once('error', (error) => {
-    say(`${command[0] ?? ''} could not be started (${error.message})`);
+    log(`${command[0] ?? ''} could not be started (${error.message})`);
     process.exit(127);
   });
   const holder = process.ppid;
@@ -81,11 +81,11 @@ function cutLog(watch: KeeperWatch): void {
   writeSync(1, `\nheadgate: ${printedTooMuch(watch)}; the rest is cut off\n`);
 }
 
-async function startIn({ network, user }: KeeperPlan, say: (text: string) => void): Promise<ChildProcess> {
+async function startIn({ network, user }: KeeperPlan, log: (text: string) => void): Promise<ChildProcess> {
   const asUser = user === null ? [] : asRunUser(user);
   if (network !== null) {
     const { spawnInNetwork } = await import('./keeper-network.ts');
-    return spawnInNetwork(network, { command, asUser, say });
+    return spawnInNetwork(network, { command, asUser, log });
   }
   const [program = '', ...args] = [...asUser, ...command];
   return spawn(program, args, { stdio: ['ignore', 'inherit', 'inherit'], env: { PATH: programsPath } });

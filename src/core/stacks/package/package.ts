@@ -7,7 +7,7 @@ import { checkPaths, findRoot, readModule, type RootModule } from './module.ts';
 import { type PackageProblem, refuseProblems } from './problem.ts';
 import type { StackProvider } from './providers.ts';
 import { isAbove, type PackageFile, readFiles } from './read-files.ts';
-import { type TerraformProgram, whatForbids } from './terraform.ts';
+import { type TerraformProgram, findViolatedConstraint } from './terraform.ts';
 
 /**
  * Reads an uploaded zip with a Terraform module: its contents, and every problem in it. Nothing is written to disk, and
@@ -143,7 +143,7 @@ function textProblems({ metadata }: ReadPackage): PackageProblem[] {
 }
 
 function versionProblems({ requiredVersions }: RootModule, terraform: TerraformProgram | null): PackageProblem[] {
-  const constraint = terraform === null ? null : whatForbids(requiredVersions, terraform);
+  const constraint = terraform === null ? null : findViolatedConstraint(requiredVersions, terraform);
   if (terraform === null || constraint === null) return [];
   const message = `is "${constraint}", but this installation uses ${terraform.product} ${terraform.version}`;
   return [{ field: 'required_version', message }];

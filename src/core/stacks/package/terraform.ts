@@ -70,7 +70,10 @@ function allows(constraint: string, version: Version): boolean {
 }
 
 /** Returns the first constraint that keeps a program from applying a module; null if all allow it. */
-export function whatForbids(constraints: readonly string[], { version: text }: TerraformProgram): string | null {
+export function findViolatedConstraint(
+  constraints: readonly string[],
+  { version: text }: TerraformProgram,
+): string | null {
   const version = parseVersion(text);
   if (version === null || version[1] !== '') return null;
   return constraints.find((constraint) => !allows(constraint, version)) ?? null;

@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatId, isUuid, uuidTimeMs } from '#base/id.ts';
 import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
-import type { HoldReview, LeftHold } from '#core/admission/admission.ts';
+import type { HoldReview, OrphanedHold } from '#core/admission/admission.ts';
 import {
   type ApiApp,
   bearerSecurity,
@@ -23,9 +23,9 @@ export interface HoldRoutesParts {
   readonly holds: HoldReview;
 }
 
-const heldOf = ({ heldMicroUsd }: LeftHold): string => formatUsd(heldMicroUsd * PICO_PER_MICRO);
+const heldOf = ({ heldMicroUsd }: OrphanedHold): string => formatUsd(heldMicroUsd * PICO_PER_MICRO);
 
-function toBody(hold: LeftHold): HoldAnswer {
+function toBody(hold: OrphanedHold): HoldAnswer {
   return {
     id: hold.requestId,
     object: 'hold',

@@ -120,16 +120,16 @@ function ageAt({ readySinceMs }: Lease, atMs: number): number | null {
   return readySinceMs === null ? null : Math.max(0, Math.round((atMs - readySinceMs) / 1000));
 }
 
-interface Who {
+interface CallerIds {
   readonly keyId: string | null;
   readonly organizationId: string | null;
   readonly projectId: string | null;
 }
 
-const nobody: Who = { keyId: null, organizationId: null, projectId: null };
+const noCaller: CallerIds = { keyId: null, organizationId: null, projectId: null };
 
-function whoOf({ found: { caller } }: Call): Who {
-  if (caller === null) return nobody;
+function callerIdsOf({ found: { caller } }: Call): CallerIds {
+  if (caller === null) return noCaller;
   return { keyId: caller.key.id, organizationId: caller.key.organizationId, projectId: caller.project.id };
 }
 
@@ -146,7 +146,7 @@ export interface CallEnd {
 export function summaryOf(call: Call, { reported, status, record }: CallEnd, nowMs: number): RequestSummary {
   const { requestId, clientRequestId, endpoint, found, held, timings } = call;
   const { lease } = held;
-  const who = whoOf(call);
+  const callerIds = callerIdsOf(call);
   const usage = record === null ? noUsage : record.usage;
   const totalMs = nowMs - timings.startedMs;
   return {
@@ -155,9 +155,9 @@ export function summaryOf(call: Call, { reported, status, record }: CallEnd, now
     route: endpoint.path,
     model: found.model === null ? null : found.model.id,
     fallbackFor: found.fallbackFor,
-    keyId: who.keyId,
-    organizationId: who.organizationId,
-    projectId: who.projectId,
+    keyId: callerIds.keyId,
+    organizationId: callerIds.organizationId,
+    projectId: callerIds.projectId,
     status,
     code: reported.error === null ? null : reported.error.code,
     param: reported.error === null ? null : reported.error.param,

@@ -16,7 +16,7 @@ interface Refusal {
 
 interface Pattern {
   readonly matches: RegExp;
-  readonly say: (found: RegExpExecArray, param: string | null, sent: SentRequest) => Refusal;
+  readonly toRefusal: (found: RegExpExecArray, param: string | null, sent: SentRequest) => Refusal;
 }
 
 const unsupported = (message: string, param: string): Refusal => ({ code: 'unsupported_parameter', message, param });
@@ -28,10 +28,10 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
-    say: ([, limit, output, input], _, sent) => {
+    toRefusal: ([, limit, output, input], _, sent) => {
       const name = sent.longText(Number(limit));
-      const said = sent.overContext({ limit: Number(limit), input: Number(input), output: Number(output) });
-      if (said !== null) return { param: sent.inputKey, code: 'context_length_exceeded', message: said };
+      const overContext = sent.overContext({ limit: Number(limit), input: Number(input), output: Number(output) });
+      if (overContext !== null) return { param: sent.inputKey, code: 'context_length_exceeded', message: overContext };
       return {
         param: name ?? sent.inputKey,
         code: 'context_length_exceeded',
@@ -45,7 +45,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
-    say: ([, asked, limit], param, sent) => ({
+    toRefusal: ([, asked, limit], param, sent) => ({
       code: 'context_length_exceeded',
       message:
         sent.overContext({ limit: Number(limit), input: 0, output: Number(asked) }) ??
@@ -55,7 +55,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /maximum context length(?: is)? (\d+)/i,
-    say: ([, limit], _, sent) => {
+    toRefusal: ([, limit], _, sent) => {
       const name = sent.longText(Number(limit));
       const what = name === null ? 'The request' : nameOf(name);
       const message =
@@ -66,27 +66,27 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /tool choice requires|tool-call-parser/,
-    say: () => unsupported('This model does not support tool calls.', 'tools'),
+    toRefusal: () => unsupported('This model does not support tool calls.', 'tools'),
   },
   {
     matches: /is not a multimodal model|does not support (?:image|video|audio)|At most 0 \w+/,
-    say: () => unsupported('This model reads text only.', 'messages'),
+    toRefusal: () => unsupported('This model reads text only.', 'messages'),
   },
   {
     matches: /does not support Matryoshka/,
-    say: () => unsupported('This model supports only one embedding size. Omit "dimensions".', 'dimensions'),
+    toRefusal: () => unsupported('This model supports only one embedding size. Omit "dimensions".', 'dimensions'),
   },
   {
     matches: /chat template .*--trust-request-chat-template/,
-    say: () => unsupported('"chat_template" is not supported for this model.', 'chat_template'),
+    toRefusal: () => unsupported('"chat_template" is not supported for this model.', 'chat_template'),
   },
   {
     matches: /suffix is not currently supported/,
-    say: () => unsupported('"suffix" is not supported for this model.', 'suffix'),
+    toRefusal: () => unsupported('"suffix" is not supported for this model.', 'suffix'),
   },
   {
     matches: /empty conversation|pass at least one prompt|prompt cannot be empty|must be provided and non-empty/,
-    say: (_, __, sent) => {
+    toRefusal: (_, __, sent) => {
       const name = sent.emptyText;
       if (name !== null) return wrong(`${nameOf(name)} is empty.`, name);
       return wrong('The request has no input. Send at least one message or prompt.', sent.inputKey);
@@ -95,48 +95,49 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /^Grammar error|[Ii]nvalid grammar specification|(?:grammar|schema|regex).*(?:invalid|compile|unsupported)/i,
-    say: (_, __, sent) =>
+    toRefusal: (_, __, sent) =>
       wrong('The schema or grammar for the response is not valid.', sent.grammarKey ?? 'response_format'),
   },
   {
     // The offset is in the body that the engine got.
     matches: /'type': 'json_invalid', 'loc': \('body', \d+\)/,
-    say: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
+    toRefusal: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
   },
   {
     matches: /'type': 'missing', 'loc': \('body',\)/,
-    say: () => ({ code: 'invalid_request_error', message: 'The request body is missing.', param: null }),
+    toRefusal: () => ({ code: 'invalid_request_error', message: 'The request body is missing.', param: null }),
   },
   {
     matches: /^Requested sample logprobs of -?\d+, which is greater than max allowed: (\d+)/,
-    say: ([, limit], param, sent) => {
+    toRefusal: ([, limit], param, sent) => {
       const name = sent.has('top_logprobs') ? 'top_logprobs' : (param ?? 'logprobs');
       return wrong(`"${name}" must be from 0 to ${limit}.`, name);
     },
   },
   {
     matches: /^when using `top_logprobs`, `logprobs` must be set/,
-    say: () => wrong('"top_logprobs" requires "logprobs": true.', 'top_logprobs'),
+    toRefusal: () => wrong('"top_logprobs" requires "logprobs": true.', 'top_logprobs'),
   },
   {
     matches: /^`tools` must not be an empty array/,
-    say: () => wrong('"tools" is empty. Send at least one tool, or omit the field.', 'tools'),
+    toRefusal: () => wrong('"tools" is empty. Send at least one tool, or omit the field.', 'tools'),
   },
   {
     matches: /^When using `tool_choice`, `tools` must be set/,
-    say: () => wrong('"tool_choice" requires "tools". Send the tools, or omit "tool_choice".', 'tool_choice'),
+    toRefusal: () => wrong('"tool_choice" requires "tools". Send the tools, or omit "tool_choice".', 'tool_choice'),
   },
   {
     matches: /^Invalid value for `tool_choice`/,
-    say: () => wrong('"tool_choice" must be "none", "auto" or "required", or name one of "tools".', 'tool_choice'),
+    toRefusal: () =>
+      wrong('"tool_choice" must be "none", "auto" or "required", or name one of "tools".', 'tool_choice'),
   },
   {
     matches: /does not match any of the specified `tools`/,
-    say: () => wrong('"tool_choice" names a function that is not in "tools".', 'tool_choice'),
+    toRefusal: () => wrong('"tool_choice" names a function that is not in "tools".', 'tool_choice'),
   },
   {
     matches: /'json_schema' field must be provided/,
-    say: () => ({
+    toRefusal: () => ({
       code: 'invalid_request_error',
       message: 'The field "response_format.json_schema" is missing.',
       param: 'response_format.json_schema',
@@ -144,19 +145,20 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^Choice '.*' cannot be an empty list/s,
-    say: () => wrong('"structured_outputs.choice" is empty. Send at least one choice.', 'structured_outputs.choice'),
+    toRefusal: () =>
+      wrong('"structured_outputs.choice" is empty. Send at least one choice.', 'structured_outputs.choice'),
   },
   {
     matches: /^You must use one kind of structured outputs constraint/,
-    say: () => wrong(`"structured_outputs" requires one of ${constraintNames}.`, 'structured_outputs'),
+    toRefusal: () => wrong(`"structured_outputs" requires one of ${constraintNames}.`, 'structured_outputs'),
   },
   {
     matches: /^You can only use one kind of constraints? for structured outputs/,
-    say: () => wrong(`"structured_outputs" may have only one of ${constraintNames}.`, 'structured_outputs'),
+    toRefusal: () => wrong(`"structured_outputs" may have only one of ${constraintNames}.`, 'structured_outputs'),
   },
   {
     matches: /continue_final_message.*add_generation_prompt/s,
-    say: () =>
+    toRefusal: () =>
       wrong(
         '"continue_final_message" cannot be used with "add_generation_prompt", which is true by default.',
         'continue_final_message',
@@ -164,61 +166,62 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /for ValidatorIterator/,
-    say: (_, __, sent) => wrong('A part of a message has a format that this model does not support.', sent.inputKey),
+    toRefusal: (_, __, sent) =>
+      wrong('A part of a message has a format that this model does not support.', sent.inputKey),
   },
   {
     matches: /^Unsupported chat content part type: '(\w{1,64})'/,
-    say: ([, type], _, sent) =>
+    toRefusal: ([, type], _, sent) =>
       wrong(`A part of a message has the type "${type}", which is not supported.`, sent.inputKey),
   },
   {
     matches: /^TextEncodeInput must be|surrogates not allowed/,
-    say: (_, __, sent) => {
+    toRefusal: (_, __, sent) => {
       const name = sent.findHalfPair() ?? sent.inputKey;
       return wrong(`${nameOf(name)} ${halfPair}`, name);
     },
   },
   {
     matches: /out[- ]of[- ]vocab/,
-    say: (_, param, sent) => {
+    toRefusal: (_, param, sent) => {
       const name = param ?? sent.inputKey;
       return wrong(`${nameOf(name)} has a token id that is not in this model's vocabulary.`, name);
     },
   },
   {
     matches: /cannot be converted to integer token IDs/,
-    say: (_, param) => wrong(`The keys of ${nameOf(param)} must be token ids.`, param),
+    toRefusal: (_, param) => wrong(`The keys of ${nameOf(param)} must be token ids.`, param),
   },
   {
     matches: /^(\w+) is not None and empty/,
-    say: ([, name = '']) => wrong(`"${name}" is empty. Send at least one item, or omit the field.`, name),
+    toRefusal: ([, name = '']) => wrong(`"${name}" is empty. Send at least one item, or omit the field.`, name),
   },
   {
     matches: /^top_k must be 0 \(disable\), or at least 1/,
-    say: () => wrong('"top_k" must be at least 1, or 0 for no limit.', 'top_k'),
+    toRefusal: () => wrong('"top_k" must be at least 1, or 0 for no limit.', 'top_k'),
   },
   {
     matches: /^truncate_prompt_tokens(?:=\d+ cannot be greater than max_model_len[^=]*= (\d+)| value is greater)/,
-    say: ([, limit]) => {
+    toRefusal: ([, limit]) => {
       const most = limit === undefined ? "this model's context" : limit;
       return wrong(`"truncate_prompt_tokens" may be at most ${most}.`, 'truncate_prompt_tokens');
     },
   },
   {
     matches: /^(\w+) must be a non-negative integer/,
-    say: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or more.`, name),
+    toRefusal: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or more.`, name),
   },
   {
     matches: /^(?:Parameter )?`(\w+)` was removed/,
-    say: ([, name = '']) => unsupported(`"${name}" is no longer supported by this model.`, name),
+    toRefusal: ([, name = '']) => unsupported(`"${name}" is no longer supported by this model.`, name),
   },
   {
     matches: /^`(\w+)` must be an integer/,
-    say: ([, name = '']) => wrong(`"${name}" must be a whole number.`, name),
+    toRefusal: ([, name = '']) => wrong(`"${name}" must be a whole number.`, name),
   },
   {
     matches: /^Input lengths must be either 1:1, 1:N or N:N/,
-    say: (_, __, { sentInputs: [one, other] }) =>
+    toRefusal: (_, __, { sentInputs: [one, other] }) =>
       wrong(
         `${nameOf(one ?? null)} must be one text, or as many texts as ${nameOf(other ?? null)}.`,
         other ?? one ?? null,
@@ -226,18 +229,18 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^At least one (text|text_pair) element must be given/,
-    say: ([, which], _, { sentInputs: [one = null, other = one] }) => {
+    toRefusal: ([, which], _, { sentInputs: [one = null, other = one] }) => {
       const name = which === 'text' ? one : other;
       return wrong(`${nameOf(name)} is empty. Send at least one text.`, name);
     },
   },
   {
     matches: /greater than max allowed: (\d+)/,
-    say: ([, limit], param) => wrong(`${nameOf(param)} may be at most ${limit}.`, param),
+    toRefusal: ([, limit], param) => wrong(`${nameOf(param)} may be at most ${limit}.`, param),
   },
   {
     matches: /^(n) must be at least (\d+), got (-?\d+)/,
-    say: ([, name = 'n', limit]) => ({
+    toRefusal: ([, name = 'n', limit]) => ({
       code: 'invalid_value',
       message: `"${name}" must be at least ${limit}.`,
       param: name,
@@ -245,15 +248,15 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be (?:at least|greater than or equal to) (-?\d+(?:\.\d+)?), got -?\d/,
-    say: ([, limit], param) => wrong(`${nameOf(param)} must be at least ${limit}.`, param),
+    toRefusal: ([, limit], param) => wrong(`${nameOf(param)} must be at least ${limit}.`, param),
   },
   {
     matches: /^n must be 1 when using greedy sampling/,
-    say: () => ({ code: 'invalid_value', message: '"n" must be 1 when "temperature" is 0.', param: 'n' }),
+    toRefusal: () => ({ code: 'invalid_value', message: '"n" must be 1 when "temperature" is 0.', param: 'n' }),
   },
   {
     matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
-    say: ([, open, low, high], param) => ({
+    toRefusal: ([, open, low, high], param) => ({
       param,
       code: 'invalid_value',
       message: `${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`,
@@ -261,11 +264,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be greater than zero/,
-    say: (_, param) => wrong(`${nameOf(param)} must be above 0.`, param),
+    toRefusal: (_, param) => wrong(`${nameOf(param)} must be above 0.`, param),
   },
   {
     matches: /^min_tokens must be less than or equal to max_tokens=(\d+)/,
-    say: ([, limit]) => ({
+    toRefusal: ([, limit]) => ({
       code: 'invalid_value',
       message: `"min_tokens" may be at most the output limit of ${limit}.`,
       param: 'min_tokens',
@@ -273,11 +276,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /cannot contain an empty string/,
-    say: (_, param) => wrong(`${nameOf(param)} must not contain an empty string.`, param),
+    toRefusal: (_, param) => wrong(`${nameOf(param)} must not contain an empty string.`, param),
   },
   {
     matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
-    say: ([, value], param) => ({
+    toRefusal: ([, value], param) => ({
       param,
       code: 'invalid_value',
       message: `${nameOf(param)} must not be negative; it is ${value}.`,
@@ -285,7 +288,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /Stream options can only be defined/,
-    say: () => ({
+    toRefusal: () => ({
       code: 'invalid_value',
       message: '"stream_options" requires "stream": true.',
       param: 'stream_options',
@@ -355,19 +358,19 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
     const { says, isMissing } = problem;
     const name = sent.nameInWhole(problem.param);
     if (isMissing) return toError('invalid_request_error', `The field "${name}" is missing.`, name);
-    const said = says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`;
-    return toError('invalid_value', said + sent.placeInWhole(name), name);
+    const reason = says.startsWith('is not') ? notValid(name) : `"${name}" ${says}.`;
+    return toError('invalid_value', reason + sent.placeInWhole(name), name);
   }
   const field = asSent(param ?? leadingParam(message), sent);
-  for (const { matches, say } of patterns) {
+  for (const { matches, toRefusal } of patterns) {
     const found = matches.exec(message);
     if (found === null) continue;
-    const said = say(found, field, sent);
-    return toError(said.code, said.message + sent.placeInWhole(said.param), said.param);
+    const refusal = toRefusal(found, field, sent);
+    return toError(refusal.code, refusal.message + sent.placeInWhole(refusal.param), refusal.param);
   }
   if (field === null) {
-    const { code, message: said, param: name } = brokenJson(sent) ?? refused;
-    return toError(code, said, name);
+    const { code, message: reason, param: name } = brokenJson(sent) ?? refused;
+    return toError(code, reason, name);
   }
   const name = sent.nameInWhole(field);
   return toError('invalid_value', notValid(name) + sent.placeInWhole(name), name);

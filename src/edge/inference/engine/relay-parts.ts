@@ -115,8 +115,8 @@ class PartsRelay {
   readonly #sent: SentPart[] = [];
   /** Inputs in the order in which they are sent. */
   readonly #order: readonly InputPart[];
-  /** Number of parts at the beginning that go one after the other: see `tellingParts`. */
-  readonly #telling: number;
+  /** Number of parts at the beginning that go one after the other: see `decisiveParts`. */
+  readonly #decisiveCount: number;
   #running = 0;
   /** Reason to end before all parts are answered. */
   #ended: Outcome | null = null;
@@ -124,9 +124,9 @@ class PartsRelay {
 
   constructor(parts: PathParts, job: Job) {
     this.#job = job;
-    const telling = tellingParts(job.split, job.request.model);
-    this.#telling = telling.length;
-    this.#order = [...new Set([...telling, ...job.split.parts])];
+    const decisive = decisiveParts(job.split, job.request.model);
+    this.#decisiveCount = decisive.length;
+    this.#order = [...new Set([...decisive, ...job.split.parts])];
     this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
     this.#parts = { ...parts, answerRoom: this.#room };
     this.#sinceMs = parts.clock.monotonicMs();
@@ -169,7 +169,8 @@ class PartsRelay {
    */
   #atOnce(): number {
     const { model, fields } = this.#job.request;
-    const isTelling = this.#sent.slice(0, this.#telling).filter(({ isAnswered }) => isAnswered).length < this.#telling;
+    const isTelling =
+      this.#sent.slice(0, this.#decisiveCount).filter(({ isAnswered }) => isAnswered).length < this.#decisiveCount;
     if (fields.serviceTier === 'flex' || isTelling) return 1;
     return Math.min(partsAtOnceMax, partsPerReplica * Math.max(1, this.#parts.routing.replicas(model)));
   }
@@ -291,10 +292,10 @@ class PartsRelay {
  * largest token id, and the part with the longest text, if that may exceed the context. Each is sent by itself, before
  * the rest of the request is computed.
  */
-function tellingParts({ parts, largestId }: SplitInput, { contextLength }: Model): readonly InputPart[] {
+function decisiveParts({ parts, largestId }: SplitInput, { contextLength }: Model): readonly InputPart[] {
   const longest = parts.reduce((most, part) => (part.longest > most.longest ? part : most));
-  const telling = longest.longest > contextLength ? [longest] : [];
-  return [...new Set(largestId === null ? telling : [largestId, ...telling])];
+  const decisive = longest.longest > contextLength ? [longest] : [];
+  return [...new Set(largestId === null ? decisive : [largestId, ...decisive])];
 }
 
 function tooLarge(key: string): AppError {

@@ -27,11 +27,11 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
   const first = await attempt(parts, call, request, grant);
   const isOpen = first.outcome.retry && stop.reason === null;
   // Reported before the retry: an unreachable replica is replaced from now on.
-  if (!isOpen || first.said !== 'failed') report(parts, first, first.said);
+  if (!isOpen || first.replicaOutcome !== 'failed') report(parts, first, first.replicaOutcome);
   if (!isOpen) return first.outcome;
   const exclude = new Set([first.lease.replica.id]);
   const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call, request) });
-  if (other === null && first.said === 'failed') report(parts, first, first.said);
+  if (other === null && first.replicaOutcome === 'failed') report(parts, first, first.replicaOutcome);
   if (other === null && !first.outcome.unreachable) return first.outcome;
   noteRetried(parts, call, request, { outcome: first.outcome, startedMs });
   first.lease.release();
@@ -47,17 +47,18 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
 interface Attempt {
   readonly lease: Lease;
   readonly outcome: Outcome;
-  readonly said: ReplicaOutcome;
+  readonly replicaOutcome: ReplicaOutcome;
 }
 
-const report = ({ routing }: PathParts, { lease }: Attempt, said: ReplicaOutcome): void => routing.report(lease, said);
+const report = ({ routing }: PathParts, { lease }: Attempt, outcome: ReplicaOutcome): void =>
+  routing.report(lease, outcome);
 
 function reportBoth(parts: PathParts, { part, stop }: Call, first: Attempt, second: Attempt): void {
   // A part may be ended by another part that failed for the same reason.
   const isEndedByOther = part !== null && stop.reason !== null;
-  const isShared = first.said === 'failed' && (second.said === 'failed' || isEndedByOther);
-  if (first.said === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
-  report(parts, second, isShared ? 'unknown' : second.said);
+  const isShared = first.replicaOutcome === 'failed' && (second.replicaOutcome === 'failed' || isEndedByOther);
+  if (first.replicaOutcome === 'failed') report(parts, first, isShared ? 'unknown' : 'failed');
+  report(parts, second, isShared ? 'unknown' : second.replicaOutcome);
 }
 
 function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Attempt> {
@@ -72,7 +73,7 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
       if (!isOurs(request.model)) noteRefusal(parts, call, lease, outcome);
       timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
       trace.engineEnded(outcome);
-      resolve({ lease, outcome, said: replicaOutcome(outcome) });
+      resolve({ lease, outcome, replicaOutcome: replicaOutcome(outcome) });
     });
     stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
   });

@@ -20,7 +20,7 @@ import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
 import { probeUse } from './gpus.ts';
-import { labels, saysStopping, stoppingName } from './labels.ts';
+import { labels, isStoppingName, stoppingName } from './labels.ts';
 import { removeNetwork } from './network.ts';
 import { nameOf } from './observe.ts';
 import { createObservedHost, type HostView, type ObservedHost } from './observed-host.ts';
@@ -189,7 +189,7 @@ class DockerDriver implements EngineDriver {
     if (found === null || this.#stopping.has(replicaId)) return;
     const { host, container } = found;
     const name = nameOf(container);
-    if (!saysStopping(name)) {
+    if (!isStoppingName(name)) {
       await requireFence(fence);
       await host.api.rename(container.Id, stoppingName(name));
     }

@@ -102,7 +102,7 @@ export function stoppingName(name: string): string {
   return `${name}${stoppingSuffix}`;
 }
 
-export function saysStopping(name: string): boolean {
+export function isStoppingName(name: string): boolean {
   return name.endsWith(stoppingSuffix);
 }
 

@@ -8,7 +8,7 @@ import {
 import { tcpEndpoint } from '#base/net/net.ts';
 import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
 import { type ReplicaExit, replicaExit, startErrors } from '#core/fleet/drivers/replica-exit.ts';
-import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, saysStopping } from './labels.ts';
+import { apiKeyOf, labels, type Marks, networkName, readGpuIds, readMarks, isStoppingName } from './labels.ts';
 import { codeOfReason } from './start-error-code.ts';
 
 /** Derives replicas from the containers of a host. */
@@ -89,7 +89,7 @@ async function observeContainer(
   marks: Marks,
 ): Promise<ObservedReplica | null> {
   const { hostName, fleetSecret, fleetId, connection, memory } = options;
-  const stopRequested = saysStopping(nameOf(container));
+  const stopRequested = isStoppingName(nameOf(container));
   const base = {
     specHash: marks.specHash,
     placement: { host: hostName, gpuIds: marks.gpuIds },
@@ -148,16 +148,16 @@ async function exitOf(
 function toExit({ State: state }: ContainerDetail, stopRequested: boolean, output: Buffer): ReplicaExit {
   const logTail = demultiplex(output).slice(-logTailCharsMax);
   const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
-  const said = state.Error ?? '';
+  const errorText = state.Error ?? '';
   const neverRan = state.Status === 'created';
-  const startErrorCode = said === '' ? (neverRan ? startErrors.notStarted : null) : codeOfReason(said);
+  const startErrorCode = errorText === '' ? (neverRan ? startErrors.notStarted : null) : codeOfReason(errorText);
   return replicaExit({
     stopRequested,
     exitCode: neverRan ? null : (state.ExitCode ?? null),
     startErrorCode: startErrorCode ?? (neverRan ? startErrors.refused : null),
     oomKilled: state.OOMKilled === true,
-    logTail: said === '' ? logTail : `${logTail}\n${said}`.trimStart(),
-    errorTail: said === '' ? errorTail : said,
+    logTail: errorText === '' ? logTail : `${logTail}\n${errorText}`.trimStart(),
+    errorTail: errorText === '' ? errorTail : errorText,
   });
 }
 

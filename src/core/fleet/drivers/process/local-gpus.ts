@@ -108,9 +108,9 @@ function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Pr
   return new Promise((resolve, reject) => {
     const options = { env: path, timeout: answerTimeoutMs, encoding: 'utf8' as const };
     execFile('nvidia-smi', [...args, csvFormat], options, (error, stdout, stderr) => {
-      const said = `${stdout}${stderr}`.trim().split('\n')[0] ?? '';
+      const firstLine = `${stdout}${stderr}`.trim().split('\n')[0] ?? '';
       if (error !== null) {
-        reject(said === '' ? error : new Error(`nvidia-smi reported: ${said}`, { cause: error }));
+        reject(firstLine === '' ? error : new Error(`nvidia-smi reported: ${firstLine}`, { cause: error }));
         return;
       }
       const rows = stdout.split('\n').flatMap((line) => (line.trim() === '' ? [] : [cellsOf(line)]));

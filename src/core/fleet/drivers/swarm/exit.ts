@@ -34,7 +34,7 @@ const logTailCharsMax = 16_384;
 const noSuitableNode = 'no suitable node';
 
 /** True if the replica's service was asked to stop: it has zero replicas. */
-export function saysStopping({ Spec: { Mode: mode } }: SwarmService): boolean {
+export function isStopRequested({ Spec: { Mode: mode } }: SwarmService): boolean {
   return mode?.Replicated?.Replicas === 0;
 }
 
@@ -45,7 +45,7 @@ export function lacksRoom({ Status: { State: state, Err: trouble } }: SwarmTask)
 
 /** Returns null while the task runs, or may still start. */
 export async function exitOf(source: ExitSource, { service, task, nodes }: ServiceTask): Promise<ReplicaExit | null> {
-  const stopRequested = saysStopping(service);
+  const stopRequested = isStopRequested(service);
   if (task === null) return stopRequested ? replicaExit({ stopRequested }) : null;
   const { State: state, Err: trouble } = task.Status;
   const node = nodes.find(({ ID: id }) => id === task.NodeID) ?? null;
@@ -73,27 +73,27 @@ interface Ended {
 
 async function endOf({ api, logins }: ExitSource, { service, task, readsLog }: Ended): Promise<ReplicaExit> {
   const { State: state, Err: trouble, ContainerStatus: container } = task.Status;
-  const said = trouble === '' ? '' : `${state}: ${trouble}`;
-  const stopRequested = saysStopping(service);
+  const endMessage = trouble === '' ? '' : `${state}: ${trouble}`;
+  const stopRequested = isStopRequested(service);
   const wasMade = (container?.ContainerID ?? '') !== '';
   if (!wasMade || state === 'rejected' || neverRanSigns.test(trouble)) {
     const startErrorCode = codeOf(trouble);
     if (startErrorCode !== startErrors.imageNotFound)
-      return replicaExit({ stopRequested, startErrorCode, logTail: said });
+      return replicaExit({ stopRequested, startErrorCode, logTail: endMessage });
     // Nodes report only that they lack the image, whatever the registry said.
     const { remark } = await logins.find(service.Spec.TaskTemplate?.ContainerSpec?.Image ?? '');
-    return replicaExit({ stopRequested, startErrorCode, logTail: `${remark} ${said}` });
+    return replicaExit({ stopRequested, startErrorCode, logTail: `${remark} ${endMessage}` });
   }
   const output = readsLog ? await api.swarm.serviceLogTail(service.ID, logTailLines).catch(() => null) : null;
-  return replicaExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, said) });
+  return replicaExit({ stopRequested, exitCode: container?.ExitCode ?? null, ...tailsOf(output, endMessage) });
 }
 
-/** @param said the swarm's message about the end */
-function tailsOf(output: Buffer | null, said: string): Pick<ReplicaExit, 'logTail' | 'errorTail'> {
-  if (output === null) return { logTail: said, errorTail: '' };
+/** @param endMessage the swarm's message about the end */
+function tailsOf(output: Buffer | null, endMessage: string): Pick<ReplicaExit, 'logTail' | 'errorTail'> {
+  if (output === null) return { logTail: endMessage, errorTail: '' };
   const text = demultiplex(output).slice(-logTailCharsMax);
   const errorTail = demultiplex(output, stderrStream).slice(-logTailCharsMax);
-  return { logTail: `${text}\n${said}`.trim(), errorTail };
+  return { logTail: `${text}\n${endMessage}`.trim(), errorTail };
 }
 
 function codeOf(trouble: string): string {

@@ -5,7 +5,7 @@ import type { SwarmSettings } from '#core/catalog/catalog.ts';
 import { apiKeyOf, labels, type Marks, readMarks } from '#core/fleet/drivers/docker/docker.ts';
 import type { ObservedReplica, Orphan } from '#core/fleet/drivers/driver.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
-import { exitOf, lacksRoom, saysStopping, type ServiceTask } from './exit.ts';
+import { exitOf, lacksRoom, isStopRequested, type ServiceTask } from './exit.ts';
 import { overlayName, swarmPlacement } from './service.ts';
 
 /** Derives replicas from the services and tasks of a swarm. */
@@ -86,7 +86,7 @@ async function observeService(options: SwarmObserveOptions, found: Found): Promi
     exits.set(service.ID, exit);
     return { ...base, replica: replica(), state: 'exited', exit };
   }
-  if (saysStopping(service)) return { ...base, replica: replica(), state: 'stopping' };
+  if (isStopRequested(service)) return { ...base, replica: replica(), state: 'stopping' };
   const endpoint = task?.Status.State === 'running' ? endpointOf(options, found, task) : null;
   if (endpoint !== null) return { ...base, replica: replica(endpoint), state: 'running' };
   const progress = progressOf(task);

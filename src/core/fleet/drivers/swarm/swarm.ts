@@ -24,7 +24,7 @@ import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fe
 import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart, type PendingStart } from '#core/fleet/drivers/pending-start.ts';
 import type { ReplicaExit } from '#core/fleet/drivers/replica-exit.ts';
-import { saysStopping } from './exit.ts';
+import { isStopRequested } from './exit.ts';
 import { type ObservedServices, observeServices } from './observe.ts';
 import { overlayName, serviceSpecHash, swarmPlacement } from './service.ts';
 import { removeReplica, removeSecrets, removeStraySecrets, startService } from './start.ts';
@@ -245,7 +245,7 @@ class SwarmDriver implements EngineDriver {
   async stop(replicaId: string, { fence }: StopRequest): Promise<void> {
     await requireFence(fence);
     const service = await this.#locate(replicaId);
-    if (service === null || saysStopping(service)) return;
+    if (service === null || isStopRequested(service)) return;
     await requireFence(fence);
     await this.#api.swarm.scaleService(service, 0);
     this.#changed();
@@ -303,7 +303,7 @@ class SwarmDriver implements EngineDriver {
 
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const service = await this.#locate(replicaId);
-    if (service === null || saysStopping(service)) {
+    if (service === null || isStopRequested(service)) {
       yield* lastLogLines(this.#failures.get(replicaId)?.exit?.logTail ?? '', options.tailLines);
       return;
     }
