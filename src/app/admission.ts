@@ -11,10 +11,10 @@ import {
   type RedisAdmission,
 } from '#core/admission/admission.ts';
 import type { Audit } from '#core/audit/audit.ts';
-import type { BudgetBook } from '#core/budgets/budgets.ts';
+import type { BudgetCache } from '#core/budgets/budgets.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import type { Metering } from '#core/metering/metering.ts';
-import type { RateLimitBook } from '#core/rate-limits/rate-limits.ts';
+import type { RateLimitCache } from '#core/rate-limits/rate-limits.ts';
 import type { Wallet } from '#core/wallet/wallet.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './lifecycle.ts';
@@ -32,8 +32,8 @@ export interface AdmissionParts {
   readonly audit: Audit;
   readonly wallet: Wallet;
   readonly metering: Metering;
-  readonly budgets: BudgetBook;
-  readonly projectLimits: RateLimitBook;
+  readonly budgets: BudgetCache;
+  readonly projectLimits: RateLimitCache;
 }
 
 export interface AdmissionPart {

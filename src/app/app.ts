@@ -37,7 +37,7 @@ interface LowBalancesParts {
   readonly gateway: Pick<Gateway, 'wallet'>;
 }
 
-const lookMs = 2000;
+const scanMs = 2000;
 
 /** Connects accounts to the wallet for the alerts of low balances. */
 function createLowBalancesPart({ db, clock, log, foundation, gateway }: LowBalancesParts): Part {
@@ -55,7 +55,7 @@ function createLowBalancesPart({ db, clock, log, foundation, gateway }: LowBalan
   });
   return {
     name: 'low balances',
-    jobs: [{ name: 'tell of low balances', everyMs: lookMs, where: 'one', run: () => lowBalances.look() }],
+    jobs: [{ name: 'tell of low balances', everyMs: scanMs, where: 'one', run: () => lowBalances.scan() }],
   };
 }
 

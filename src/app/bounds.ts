@@ -1,11 +1,15 @@
 import type { Log } from '#base/log.ts';
-import { type Budgets, type BudgetsOptions, createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
-import { createProjectRateLimits, createRateLimitBook, type ProjectRateLimits } from '#core/rate-limits/rate-limits.ts';
+import { type Budgets, type BudgetsOptions, createBudgetCache, createBudgets } from '#core/budgets/budgets.ts';
+import {
+  createProjectRateLimits,
+  createRateLimitCache,
+  type ProjectRateLimits,
+} from '#core/rate-limits/rate-limits.ts';
 import type { AdmissionParts } from './admission.ts';
 import type { Coordination } from './coordination.ts';
 import type { Part } from './lifecycle.ts';
 
-const lookMs = 1000;
+const pollMs = 1000;
 
 type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log };
 
@@ -22,16 +26,16 @@ export interface Bounds {
 
 /** Opens budgets and limits of projects. A change is answered when every gateway applies the change. */
 export function openBounds(options: BoundsOptions, coordination: Coordination): Bounds {
-  const budgetBook = createBudgetBook(options);
-  const limitBook = createRateLimitBook(options);
+  const budgetCache = createBudgetCache(options);
+  const limitCache = createRateLimitCache(options);
   const load = async (): Promise<void> => {
-    await Promise.all([budgetBook.load(), limitBook.load()]);
+    await Promise.all([budgetCache.load(), limitCache.load()]);
   };
   const part: Part = {
     name: 'budgets and limits of projects',
     jobs: [
-      { name: 'changes of budgets', everyMs: lookMs, where: 'every', run: () => budgetBook.look() },
-      { name: 'changes of rate limits', everyMs: lookMs, where: 'every', run: () => limitBook.look() },
+      { name: 'changes of budgets', everyMs: pollMs, where: 'every', run: () => budgetCache.refreshIfChanged() },
+      { name: 'changes of rate limits', everyMs: pollMs, where: 'every', run: () => limitCache.refreshIfChanged() },
     ],
     start: load,
   };
@@ -42,12 +46,12 @@ export function openBounds(options: BoundsOptions, coordination: Coordination): 
       await coordination.makeKnown({ kind });
     };
   };
-  const budgetsChanged = createReload('budgets', () => budgetBook.load());
-  const limitsChanged = createReload('rate limits', () => limitBook.load());
+  const budgetsChanged = createReload('budgets', () => budgetCache.load());
+  const limitsChanged = createReload('rate limits', () => limitCache.load());
   return {
-    budgets: createBudgets({ ...options, book: budgetBook, onChanged: budgetsChanged }),
-    rateLimits: createProjectRateLimits({ ...options, book: limitBook, onChanged: limitsChanged }),
-    books: { budgets: budgetBook, projectLimits: limitBook },
+    budgets: createBudgets({ ...options, cache: budgetCache, onChanged: budgetsChanged }),
+    rateLimits: createProjectRateLimits({ ...options, cache: limitCache, onChanged: limitsChanged }),
+    books: { budgets: budgetCache, projectLimits: limitCache },
     load,
     part,
   };

@@ -14,7 +14,7 @@ export interface BudgetAlertsParts {
   readonly metering: Metering;
 }
 
-const lookMs = 5000;
+const scanMs = 5000;
 const forgetMs = 3_600_000;
 /** Milliseconds that spending of end users is kept: longer than any budget period. */
 const usersKeptMs = 100 * 86_400_000;
@@ -36,7 +36,7 @@ export function createBudgetAlerts(parts: BudgetAlertsParts): { readonly watch: 
   const part: Part = {
     name: 'alerts of budgets',
     jobs: [
-      { name: 'tell of budgets', everyMs: lookMs, where: 'one', run: () => watch.scan() },
+      { name: 'tell of budgets', everyMs: scanMs, where: 'one', run: () => watch.scan() },
       { name: 'forget what end users spent long ago', everyMs: forgetMs, where: 'one', run: forget },
     ],
   };

@@ -45,14 +45,18 @@ export function createCostsWing(options: CostsWingOptions): CostsWing {
   });
   const run = async (): Promise<void> => void (await carrier.carry());
   return {
-    costs: { ...costs, ...reportsInTurn(options) },
+    costs: { ...costs, ...reportsOnOwnConnections(options) },
     directory,
     part: { name: 'costs', jobs: [{ name: 'carry runs of replicas', everyMs: carryMs, where: 'one', run }] },
   };
 }
 
 /** Returns reports that use connections of their own, on which organizations take turns. */
-function reportsInTurn({ foundation, gateway, log }: CostsWingOptions): Pick<Costs, 'report' | 'replicaCosts'> {
+function reportsOnOwnConnections({
+  foundation,
+  gateway,
+  log,
+}: CostsWingOptions): Pick<Costs, 'report' | 'replicaCosts'> {
   const { audit } = foundation;
   const { history } = gateway;
   return {

@@ -83,7 +83,7 @@ export function createEdges(options: EdgesOptions): Edges {
     ...foundation,
     ...config.limits,
     ...shared,
-    budgetBook: gateway.budgets.book,
+    budgetCache: gateway.budgets.cache,
     wrongKeysPerMinute: config.keys.wrongPerMinute,
     trustedProxies: config.http.trustedProxies,
   });
@@ -181,10 +181,10 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
 }
 
 /** Returns the budget functions that requests use besides admission. */
-function countedBudgets({ budgets: { book }, budgetWatch }: Gateway): InferenceParts['budgets'] {
+function countedBudgets({ budgets: { cache }, budgetWatch }: Gateway): InferenceParts['budgets'] {
   return {
-    countsUsers: (organizationId) => book.countsUsers(organizationId),
-    countsUser: (organizationId, user) => book.countsUser(organizationId, user),
+    countsUsers: (organizationId) => cache.countsUsers(organizationId),
+    countsUser: (organizationId, user) => cache.countsUser(organizationId, user),
     refused: (budget) => budgetWatch.refused(budget),
   };
 }
@@ -300,7 +300,12 @@ function webPart({ config, foundation: { keys, sessions }, platform, guards, clo
   return {
     name,
     jobs: [
-      { name: 'visitors of web addresses', everyMs: visitorsEveryMs, where: 'every', run: () => web.endLeft() },
+      {
+        name: 'visitors of web addresses',
+        everyMs: visitorsEveryMs,
+        where: 'every',
+        run: () => web.closeUnauthorized(),
+      },
       { name: 'sessions at web addresses', everyMs: sessionsEveryMs, where: 'every', run: endSignedOut },
     ],
     async start() {

@@ -9,7 +9,7 @@ import { type Alerts, createRaising } from '#core/alerts/alerts.ts';
 import { type Audit, type AuditTrail, createAudit, createAuditTrail } from '#core/audit/audit.ts';
 import { type Backups, createBackups, readEveryMs } from '#core/backups/backups.ts';
 import {
-  changesLookMs,
+  changesPollMs,
   createKeys,
   createMembers,
   createOrganizations,
@@ -136,7 +136,7 @@ export function createFoundation(options: FoundationOptions): Foundation {
         jobs: [
           {
             name: 'changes of keys and organizations',
-            everyMs: changesLookMs,
+            everyMs: changesPollMs,
             where: 'every',
             run: () => keys.lookForChanges(),
           },

@@ -49,7 +49,7 @@ export interface PlatformOptions extends EnginesPlace {
   readonly gatewayDir: string;
 }
 
-const lookEveryMs = 60_000;
+const checkMs = 60_000;
 
 export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log } = options;
@@ -88,7 +88,7 @@ export function createPlatform(options: PlatformOptions): Platform {
 }
 
 function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
-  const lookAtSecrets = async (): Promise<void> => {
+  const checkSecrets = async (): Promise<void> => {
     await secrets.check();
     await clusters.reseal();
   };
@@ -103,10 +103,10 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
   return {
     name: 'clusters',
     jobs: [
-      { name: 'check the platform key', everyMs: lookEveryMs, where: 'every', run: lookAtSecrets },
-      { name: 'end what is metered of nodes that are gone', everyMs: lookEveryMs, where: 'one', run: endSilentNodes },
+      { name: 'check the platform key', everyMs: checkMs, where: 'every', run: checkSecrets },
+      { name: 'end what is metered of nodes that are gone', everyMs: checkMs, where: 'one', run: endSilentNodes },
     ],
     // No other part depends on this check: an error here must not keep a gateway from starting.
-    start: () => lookAtSecrets().then(endSilentNodes).catch(failed),
+    start: () => checkSecrets().then(endSilentNodes).catch(failed),
   };
 }

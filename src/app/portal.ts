@@ -51,7 +51,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
       return (await foundation.keys.findHeld(by))?.models ?? null;
     },
     prices: () => listPrices(gateway).data,
-    limitsLeft: (organizationId, key) => limitsLeft(gateway, organizationId, key),
+    remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key),
     chat: createChat(options),
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
@@ -79,7 +79,7 @@ function providerOf({ oidc, publicUrl }: SignInConfig, log: Log): ProviderParts 
   };
 }
 
-async function limitsLeft(
+async function remainingLimits(
   { admission }: Pick<Gateway, 'admission'>,
   organizationId: string,
   key: KeyAnswer,

@@ -8,7 +8,7 @@ import { countActiveRuns } from '#core/runs/runs.ts';
 import { type KeyState, readKeyState, storeCopies } from '#core/secrets/secrets.ts';
 import { sessionTables } from '#core/sessions/sessions.ts';
 import { type CommandContext, exitCodes, FailedError } from '#edge/cli/cli.ts';
-import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
+import { type GatewayDatabase, withGatewayDatabase } from './books-database.ts';
 
 /** Tables of sessions and open links, left out of backups: a restore would bring back ended sessions and links. */
 export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
@@ -17,7 +17,7 @@ export const leftOut: readonly string[] = [...sessionTables, ...linkTables];
 export function runBackup(context: CommandContext): Promise<number> {
   return failing(async () => {
     const path = context.words[0] ?? '';
-    await withBooksDatabase({ whileRunning: true }, async (database) => {
+    await withGatewayDatabase({ whileRunning: true }, async (database) => {
       const { db, dataDir } = database;
       const key = await carryKey(database);
       const origin = await readNamespace(db);
@@ -53,14 +53,14 @@ export function runBackup(context: CommandContext): Promise<number> {
 }
 
 /** Stores a sealed copy of the platform key in the database, if a passphrase is set, so that the backup has the key. */
-async function carryKey({ db, ring, backupPassphrase }: BooksDatabase): Promise<KeyState | null> {
+async function carryKey({ db, ring, backupPassphrase }: GatewayDatabase): Promise<KeyState | null> {
   const key = await readKeyState(db.sql, ring);
   if (key === null || key.isCarried || !key.isHere || backupPassphrase === null) return key;
   await storeCopies(db.sql, ring, backupPassphrase);
   return readKeyState(db.sql, ring);
 }
 
-function keyNote({ id, isCarried }: KeyState, { ring }: BooksDatabase): string {
+function keyNote({ id, isCarried }: KeyState, { ring }: GatewayDatabase): string {
   if (isCarried) {
     return (
       `The backup contains the platform key ${id}, encrypted with HEADGATE_BACKUP_PASSPHRASE. Store the passphrase apart ` +

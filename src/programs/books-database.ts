@@ -23,7 +23,7 @@ const limits: StatementLimits = {
 };
 
 /** The database that the gateway of an environment uses. */
-export interface BooksDatabase {
+export interface GatewayDatabase {
   readonly db: Db;
   /** The variable that names the database. */
   readonly variable: 'DATABASE_URL' | 'HEADGATE_DATA_DIR';
@@ -34,7 +34,7 @@ export interface BooksDatabase {
 }
 
 /** Behavior of a command while a gateway runs on the data folder, and where the folder has no database yet. */
-export interface BooksUse {
+export interface DatabaseUse {
   /** Uses the built-in PostgreSQL of a running gateway; absent or false: a ConfigError. */
   readonly whileRunning?: boolean;
   /** Creates a database in a folder that has none; absent or false: a ConfigError. */
@@ -47,7 +47,10 @@ export interface BooksUse {
  * @throws ConfigError when the database cannot be read: a gateway runs on the folder without `whileRunning`, there is
  *   no database, or the database is of another version
  */
-export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksDatabase) => Promise<T>): Promise<T> {
+export async function withGatewayDatabase<T>(
+  use: DatabaseUse,
+  run: (database: GatewayDatabase) => Promise<T>,
+): Promise<T> {
   const { databaseUrl, ...config } = readBooksConfig();
   const dataDir = config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.());
   const { platformKeys, backupPassphrase } = config;
@@ -76,13 +79,13 @@ export async function withBooksDatabase<T>(use: BooksUse, run: (database: BooksD
 
 /** Milliseconds to wait for a server: a starting or stopping gateway locks the folder while its server is unusable. */
 const serverWaitMs = 60_000;
-const serverLookMs = 250;
+const serverPollMs = 250;
 
 /** Locks the folder, or finds the server of the gateway that has locked it. @throws ConfigError if neither works */
 async function takeServer(
   dataDir: string,
   postgres: string,
-  { whileRunning = false }: BooksUse,
+  { whileRunning = false }: DatabaseUse,
 ): Promise<{ readonly release: () => void } | { readonly url: string }> {
   const untilMs = performance.now() + serverWaitMs;
   for (;;) {
@@ -94,7 +97,7 @@ async function takeServer(
       if (url !== null) return { url };
       if (performance.now() > untilMs) throw error;
     }
-    await sleep(serverLookMs);
+    await sleep(serverPollMs);
   }
 }
 
@@ -102,8 +105,8 @@ const signals = ['SIGINT', 'SIGTERM'] as const;
 
 async function readWith<T>(
   url: string,
-  place: Omit<BooksDatabase, 'db'>,
-  run: (database: BooksDatabase) => Promise<T>,
+  place: Omit<GatewayDatabase, 'db'>,
+  run: (database: GatewayDatabase) => Promise<T>,
 ): Promise<T> {
   const { variable } = place;
   const db = connectDb(url, { poolMax: 1, purpose: 'command', limits });

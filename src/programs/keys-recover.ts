@@ -9,13 +9,13 @@ import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { changesKnownMs, type KeyRecord, recoverPlatformKey, type Recovery } from '#core/keys/keys.ts';
 import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
-import { withBooksDatabase } from './books-database.ts';
+import { withGatewayDatabase } from './books-database.ts';
 
 /** Runs `headgate keys recover`: creates a new key after the last key was lost. Requires access to the database. */
 export async function runKeysRecover(context: CommandContext): Promise<number> {
   const revokeOthers = context.flags['revoke-others'] === true;
   const { keyPrefix } = readBooksConfig();
-  const recovery = await withBooksDatabase({ whileRunning: true }, async ({ db, variable }) => {
+  const recovery = await withGatewayDatabase({ whileRunning: true }, async ({ db, variable }) => {
     // Gateways poll for recent changes by PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);
     const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });

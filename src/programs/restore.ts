@@ -5,7 +5,7 @@ import { noteRestore, readNamespace } from '#core/gateways/gateways.ts';
 import { readKeyState } from '#core/secrets/secrets.ts';
 import { type CommandContext, exitCodes, FailedError, textFlag, UsageError } from '#edge/cli/cli.ts';
 import { failing, leftOut } from './backup.ts';
-import { type BooksDatabase, withBooksDatabase } from './books-database.ts';
+import { type GatewayDatabase, withGatewayDatabase } from './books-database.ts';
 import type { Finding } from './doctor-checks.ts';
 import { reportKey } from './platform-key-report.ts';
 import { decidePending, type PendingChoice } from './restored-work.ts';
@@ -22,7 +22,7 @@ export function runRestore(context: CommandContext): Promise<number> {
       return exitCodes.ok;
     }
     const replace = context.flags['replace'] === true;
-    const { variable, key } = await withBooksDatabase({ make: true }, async (database) => {
+    const { variable, key } = await withGatewayDatabase({ make: true }, async (database) => {
       const moveSpool = await prepareSpool(database, content, spool);
       const beforeCommit = async (sql: ISql): Promise<void> => {
         await decidePending(sql, pending);
@@ -39,7 +39,7 @@ export function runRestore(context: CommandContext): Promise<number> {
 }
 
 /** Returns null if this machine has the platform key of the restored database, or the database has used none. */
-async function findKeyProblem({ db, ring, backupPassphrase }: BooksDatabase): Promise<Finding | null> {
+async function findKeyProblem({ db, ring, backupPassphrase }: GatewayDatabase): Promise<Finding | null> {
   const key = await readKeyState(db.sql, ring);
   if (key === null || key.isHere) return null;
   return reportKey(key, { place: ring.place, hasPassphrase: backupPassphrase !== null });
@@ -68,7 +68,7 @@ function readPending(context: CommandContext): PendingChoice {
  * @throws FailedError when there are such files and no choice
  */
 async function prepareSpool(
-  { db, dataDir }: BooksDatabase,
+  { db, dataDir }: GatewayDatabase,
   { head }: BackupContent,
   choice: SpoolChoice,
 ): Promise<() => Promise<void>> {

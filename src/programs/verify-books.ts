@@ -8,7 +8,7 @@ import { keyOwnersSql } from '#core/keys/keys.ts';
 import { type BooksFinding, type BooksProof, verifyBooks } from '#core/metering/metering.ts';
 import type { KnownHead } from '#core/wallet/wallet.ts';
 import { type CommandContext, exitCodes, textFlag, UsageError } from '#edge/cli/cli.ts';
-import { withBooksDatabase } from './books-database.ts';
+import { withGatewayDatabase } from './books-database.ts';
 
 const ids = { organizations: organizationIdsSql, keys: keyOwnersSql, projects: projectOwnersSql };
 
@@ -18,7 +18,7 @@ export async function runVerifyBooks(context: CommandContext): Promise<number> {
   const known = readKnown(textFlag(context, 'expect'));
   const only = organizationId === null ? {} : { organizationId };
   const read = { ...only, known: known.heads, ids };
-  const { proof, changes } = await withBooksDatabase({ whileRunning: true }, async ({ db }) => ({
+  const { proof, changes } = await withGatewayDatabase({ whileRunning: true }, async ({ db }) => ({
     proof: await verifyBooks(db, read),
     changes: known.takenMs === null ? [] : await readHistoryChanges(db.sql, known.takenMs),
   }));

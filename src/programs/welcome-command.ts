@@ -7,12 +7,12 @@ import { openSteadyClock } from '#base/steady-clock.ts';
 import { createAudit } from '#core/audit/audit.ts';
 import { makeSignInLink } from '#core/sessions/sessions.ts';
 import { type CommandContext, exitCodes } from '#edge/cli/cli.ts';
-import { withBooksDatabase } from './books-database.ts';
+import { withGatewayDatabase } from './books-database.ts';
 import { welcomeLink } from './welcome.ts';
 
 /** Runs `headgate welcome`: creates a sign-in link. Requires access to the database, as `keys recover` does. */
 export async function runWelcome(context: CommandContext): Promise<number> {
-  const link = await withBooksDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
+  const link = await withGatewayDatabase({ whileRunning: true }, async ({ db, variable, dataDir }) => {
     // The gateway uses PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);
     const clock = await openSteadyClock({ clock: systemClock, askTime, log: createLog('silent') });

@@ -12,7 +12,7 @@ function createSource(staleMs?: number) {
     entriesMax: 3,
     refreshAfterMs: 30_000,
     ...(staleMs === undefined ? {} : { staleMs }),
-    isAway: (error) => !(error instanceof Error && error.message === 'overloaded'),
+    isUnavailable: (error) => !(error instanceof Error && error.message === 'overloaded'),
     async load(name) {
       loads += 1;
       const value = values.get(name) ?? null;

@@ -7,7 +7,7 @@ import { ProcessTree } from './process-tree.ts';
  */
 const [pid = '', run = ''] = process.argv.slice(2);
 const tree = new ProcessTree(Number(pid), run);
-const lookEveryMs = 1000;
+const pollMs = 1000;
 
 let said = '';
 let isOver = false;
@@ -19,7 +19,7 @@ process.stdout.on('error', () => undefined);
 tree.look();
 process.stdout.write('ready\n');
 while (!isOver) {
-  await sleep(lookEveryMs);
+  await sleep(pollMs);
   tree.look();
 }
 if (!said.includes('done')) await tree.endAll();

@@ -123,11 +123,11 @@ async function bothFamilies(resolver: Resolver, name: string): Promise<readonly 
   // Nobody waits for later answers.
   resolver.cancel();
   const [four = [], six = []] = found;
-  if (four.length > 0 || six.length > 0) return inTurn(four, six);
+  if (four.length > 0 || six.length > 0) return interleave(four, six);
   throw failures.find((failure) => !isUnknown(failure)) ?? unknown(name);
 }
 
-function inTurn(four: readonly string[], six: readonly string[]): readonly string[] {
+function interleave(four: readonly string[], six: readonly string[]): readonly string[] {
   const length = Math.max(four.length, six.length);
   return Array.from({ length }, (_, n) => [four[n], six[n]]).flatMap((pair) =>
     pair.filter((address) => address !== undefined),

@@ -10,11 +10,11 @@ import { keepRunning } from './keep.ts';
 import { launchOnFreePort, type RunningServer, startTimeoutMs } from './launch.ts';
 import {
   findPostmaster,
-  programIsGone,
+  isProgramDeleted,
   removeStalePidFile,
   stopPostmaster,
   waitUntil,
-  whenGone,
+  waitForExit,
 } from './postmaster.ts';
 import { findRunAs, firstClosedFolder, type RunAs } from './run-as.ts';
 
@@ -162,12 +162,12 @@ async function adoptRunning(
     return null;
   }
   const { pid, port } = found;
-  if (settled && !programIsGone(pid) && port === (requested ?? port)) {
+  if (settled && !isProgramDeleted(pid) && port === (requested ?? port)) {
     const identity = await askIdentity(cluster, port);
     if (identity?.dataDirectory === cluster.dir && identity.serverVersion === serverVersion) {
       log.info({ pid, port }, 'adopted the PostgreSQL that was still running');
       const stop = (): Promise<void> => stopPostmaster(pid, cluster.dir);
-      return { pid, port, ended: whenGone(pid, cluster.dir), stop };
+      return { pid, port, ended: waitForExit(pid, cluster.dir), stop };
     }
   }
   log.info({ pid, port }, 'stopping a PostgreSQL that was still running, to restart it');

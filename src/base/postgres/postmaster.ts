@@ -77,14 +77,14 @@ function servesCluster(pid: number, clusterDir: string): boolean {
   return at !== -1 && /(^|\/)postgres$/.test(command.slice(0, at));
 }
 
-const lookEveryMs = 500;
+const pollMs = 500;
 
 /**
  * Waits for the end of a server that is no child of this process: no event says that it ended.
  * @returns how it ended, as far as that can be known
  */
-export async function whenGone(pid: number, clusterDir: string): Promise<string> {
-  while (mayRun(pid, clusterDir)) await sleep(lookEveryMs, undefined, { ref: false });
+export async function waitForExit(pid: number, clusterDir: string): Promise<string> {
+  while (mayRun(pid, clusterDir)) await sleep(pollMs, undefined, { ref: false });
   return 'its process no longer exists';
 }
 
@@ -109,7 +109,7 @@ function commandOf(pid: number): string {
 }
 
 /** True if the program file that a process runs was removed since, for example by a new installation. */
-export function programIsGone(pid: number): boolean {
+export function isProgramDeleted(pid: number): boolean {
   if (process.platform !== 'linux') return false;
   try {
     return readlinkSync(`/proc/${pid}/exe`).endsWith(' (deleted)');

@@ -27,7 +27,7 @@ export interface RefreshingCacheOptions<V> {
   /** Milliseconds for which cached values are answered while the source is unavailable; absent: indefinitely. */
   readonly staleMs?: number;
   /** True if a look-up failed because the source is unavailable. If absent, every failure means that. */
-  readonly isAway?: (error: unknown) => boolean;
+  readonly isUnavailable?: (error: unknown) => boolean;
   /** Called when a look-up after an answer fails; the cached value stays. */
   readonly onRefreshFailed: (error: unknown) => void;
 }
@@ -52,12 +52,12 @@ const retryAfterMs = 1000;
 /** Attempts of a look-up whose value changes meanwhile; the answer of the last attempt is not cached. */
 const attemptsMax = 10;
 
-interface HeldValues<V> {
+interface CachedValues<V> {
   readonly entries: Map<string, Entry<V>>;
   readonly hold: (name: string, value: V, refreshAtMs: number) => void;
 }
 
-function createHeldValues<V>(entriesMax: number): HeldValues<V> {
+function createCachedValues<V>(entriesMax: number): CachedValues<V> {
   const entries = new Map<string, Entry<V>>();
   /** Removes the oldest entry unused since it was last passed over: close to least recently used, but cheaper. */
   const evict = (): void => {
@@ -83,26 +83,26 @@ function createHeldValues<V>(entriesMax: number): HeldValues<V> {
 
 /** Tracks whether the source answers, by the outcomes of the last look-ups. */
 class Source {
-  readonly #options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>;
+  readonly #options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isUnavailable'>;
   /** Monotonic time at which the first failed look-up began; null while look-ups succeed. */
-  #awaySinceMs: number | null = null;
+  #unavailableSinceMs: number | null = null;
   #failedMs = 0;
   #error: unknown;
 
-  constructor(options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isAway'>) {
+  constructor(options: Pick<RefreshingCacheOptions<unknown>, 'clock' | 'staleMs' | 'isUnavailable'>) {
     this.#options = options;
   }
 
   async load<V>(load: () => Promise<V>): Promise<V> {
-    const { clock, isAway = () => true } = this.#options;
+    const { clock, isUnavailable = () => true } = this.#options;
     const startedMs = clock.monotonicMs();
     try {
       const value = await load();
-      this.#awaySinceMs = null;
+      this.#unavailableSinceMs = null;
       return value;
     } catch (error) {
-      if (isAway(error)) {
-        this.#awaySinceMs ??= startedMs;
+      if (isUnavailable(error)) {
+        this.#unavailableSinceMs ??= startedMs;
         this.#failedMs = clock.monotonicMs();
         this.#error = error;
       }
@@ -113,13 +113,13 @@ class Source {
   /** True if the source was unavailable for longer than `staleMs`, so that cached values are not answered any more. */
   get isStale(): boolean {
     const { clock, staleMs = Number.POSITIVE_INFINITY } = this.#options;
-    return this.#awaySinceMs !== null && clock.monotonicMs() - this.#awaySinceMs > staleMs;
+    return this.#unavailableSinceMs !== null && clock.monotonicMs() - this.#unavailableSinceMs > staleMs;
   }
 
   /** Error of the last look-up if it is too recent to try again; otherwise null. */
   get failure(): { readonly error: unknown } | null {
     const isFresh = this.#options.clock.monotonicMs() - this.#failedMs < retryAfterMs;
-    return this.#awaySinceMs !== null && isFresh ? { error: this.#error } : null;
+    return this.#unavailableSinceMs !== null && isFresh ? { error: this.#error } : null;
   }
 }
 
@@ -131,7 +131,7 @@ function changeEntry<V>(entry: Entry<V>, value: V, clock: Clock): void {
 
 export function createRefreshingCache<V>(options: RefreshingCacheOptions<V>): RefreshingCache<V> {
   const { clock, entriesMax, refreshAfterMs, load, onRefreshFailed } = options;
-  const { entries, hold } = createHeldValues<V>(entriesMax);
+  const { entries, hold } = createCachedValues<V>(entriesMax);
   const lookUps = new Map<string, LookUp<V>>();
   const source = new Source(options);
 

@@ -25,14 +25,14 @@ export interface LowBalancesOptions {
 
 export interface LowBalances {
   /** Raises an alert for each organization whose balance is below its `lowBalance`, once until the balance recovers. */
-  look(): Promise<void>;
+  scan(): Promise<void>;
 }
 
 type Watched = Pick<typeof organizations.$inferSelect, 'id' | 'lowBalanceToldAt'> & { readonly lowBalance: bigint };
 
 export function createLowBalances({ db, clock, log, balances, raiseIn }: LowBalancesOptions): LowBalances {
   return {
-    async look() {
+    async scan() {
       const watched = await readWatched(db);
       if (watched.length === 0) return;
       const known = await balances(watched.map(({ id }) => id));

@@ -6,7 +6,7 @@ import {
   type Admission,
   type AdmitRequest,
   type AdmitResult,
-  BooksWatch,
+  LedgerHealth,
   budgetsOf,
   type Extension,
   Gathering,
@@ -128,7 +128,7 @@ class SharedAdmission implements RedisAdmission {
     const { store, prefix, clock, books, staleMs = staleMsDefault } = options;
     this.#options = options;
     this.renewMs = Math.max(200, Math.floor(options.leaseMs / 3));
-    const watch = new BooksWatch({ clock, staleMs });
+    const watch = new LedgerHealth({ clock, staleMs });
     this.#store = new AdmissionStore(store, prefix, clock);
     this.#leases = new HoldLeases({ ...options, store: this.#store });
     this.orphanedHolds = new OrphanedHolds({ ...options, store: this.#store, settlements: this.#leases.settlements });
@@ -160,7 +160,7 @@ class SharedAdmission implements RedisAdmission {
   async extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd = 0n): Promise<Extension> {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return 0n;
-    await this.#outages.current?.givenOver.turn(hold.organizationId);
+    await this.#outages.current?.givenOver.untilHandedBack(hold.organizationId);
     const before = this.#outages.current;
     const more = { moreMicroUsd, leastMicroUsd };
     if (before !== null) return before.extend(requestId, hold, more);
@@ -178,7 +178,7 @@ class SharedAdmission implements RedisAdmission {
     if (hold === undefined || hold.isSpooled) return false;
     const isCounted = hold.model !== null || this.#outages.current?.models.has(requestId) === true;
     if (!isCounted && this.#limitOf(hold, move) === null) return true;
-    await this.#outages.current?.givenOver.turn(hold.organizationId);
+    await this.#outages.current?.givenOver.untilHandedBack(hold.organizationId);
     const outage = this.#outages.current;
     if (outage !== null) {
       const isMoved = await outage.move(requestId, hold, move);

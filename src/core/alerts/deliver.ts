@@ -49,7 +49,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   const { db, clock, log, accounts, letters, sending } = options;
   const underWay = new Map<Claimed, Promise<void>>();
   const closing = new AbortController();
-  let looking: Promise<void> | null = null;
+  let delivering: Promise<void> | null = null;
   let isAskedAgain = false;
   let isEnding = false;
 
@@ -62,7 +62,7 @@ export function createDelivering(options: DeliveringOptions): Delivering {
     }
   }
 
-  async function look(): Promise<void> {
+  async function deliverDue(): Promise<void> {
     await addressAll();
     while (!isEnding) {
       isAskedAgain = false;
@@ -79,10 +79,10 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   function deliver(): Promise<void> {
     if (isEnding) return Promise.resolve();
     isAskedAgain = true;
-    looking ??= look().finally(() => {
-      looking = null;
+    delivering ??= deliverDue().finally(() => {
+      delivering = null;
     });
-    return looking;
+    return delivering;
   }
 
   function begin(claimed: Claimed): void {
@@ -102,12 +102,12 @@ export function createDelivering(options: DeliveringOptions): Delivering {
   return {
     deliver,
     async settled() {
-      while (underWay.size > 0 || looking !== null) await Promise.all([...underWay.values(), looking]);
+      while (underWay.size > 0 || delivering !== null) await Promise.all([...underWay.values(), delivering]);
     },
     async close(graceMs) {
       isEnding = true;
       // Deliveries that are claimed already still start.
-      await looking?.catch(() => undefined);
+      await delivering?.catch(() => undefined);
       await isLate(Promise.all(underWay.values()), graceMs);
       closing.abort();
       await Promise.all(underWay.values());

@@ -54,7 +54,7 @@ export interface OutcomeOptions {
 /** An endpoint is disabled after this long without a delivery, and at least this many failed attempts. */
 const failingMsMax = 3 * 86_400_000;
 const failuresMin = 12;
-const gone = 410;
+const goneStatus = 410;
 
 /**
  * Records the outcome of an attempt; does nothing if the delivery was claimed again, replayed or deleted in the
@@ -129,7 +129,7 @@ async function noteFailure(options: OutcomeOptions, tx: Transaction, { endpoint,
   const failingSince = endpoint.failingSince ?? now;
   const failures = endpoint.failures + 1;
   const isOld = now.getTime() - failingSince.getTime() >= failingMsMax && failures >= failuresMin;
-  const reason = outcome.status === gone ? 'gone' : isOld ? 'failing' : null;
+  const reason = outcome.status === goneStatus ? 'gone' : isOld ? 'failing' : null;
   const isEnded = reason !== null && endpoint.enabled;
   const [after] = await tx
     .update(webhookEndpoints)

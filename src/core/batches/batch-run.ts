@@ -12,7 +12,7 @@ import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 import { judge, roomAgainMs } from './classify-answer.ts';
 import { createLineQueue, type LineQueue, type PendingLine } from './line-queue.ts';
-import { modelGoneCode, modelLookMs } from './model-gone.ts';
+import { modelNotFoundCode, modelPollMs } from './check-model.ts';
 import { createNotes, type Notes } from './pending-results.ts';
 import { flexBody } from './read-line.ts';
 
@@ -36,12 +36,12 @@ const windowFirst = 2;
 /** Milliseconds of waiting after which a batch gives its place to another one. */
 const yieldMs = 2000;
 const sliceMs = 30_000;
-const lookMs = 200;
+const pollMs = 200;
 const limitCode = 'rate_limit_exceeded';
 /** Lines rejected for lack of money, without an answered line in between, after which the batch waits. */
 const unpaidMax = 4;
 /** Milliseconds between reads of the key, because its limits can change while a batch runs. */
-const keyLookMs = 5000;
+const keyCheckMs = 5000;
 /** Attempts after which a request has failed, if each attempt failed for a reason that waiting does not fix. */
 const triesMax = 8;
 const triesMsMax = 60_000;
@@ -57,7 +57,7 @@ export class BatchRun {
   readonly #running = new Set<AbortController>();
   readonly #sinceMs: number;
   #key: BatchKey;
-  #keyLookedMs: number;
+  #keyCheckedMs: number;
   #window = windowFirst;
   #pausedUntilMs = 0;
   #waitingFor: string | null = null;
@@ -65,7 +65,7 @@ export class BatchRun {
   #unpaid = 0;
   #unpaidVerdict = { afterMs: 0, code: '' };
   /** True until a dry request shows that the limits have room again; a real request would take room from others. */
-  #mustLook: boolean;
+  #mustCheckRoom: boolean;
   #keyEnded = false;
   #status: BatchStatus | 'lost' = 'in_progress';
   #isStopping = false;
@@ -79,8 +79,8 @@ export class BatchRun {
     this.#queue = createLineQueue(parts.db, claim.batch.id, startOf(claim.batch));
     this.#notes = createNotes(parts, claim, (error) => this.#broke(error));
     this.#sinceMs = parts.clock.now();
-    this.#keyLookedMs = this.#sinceMs;
-    this.#mustLook = claim.batch.waitingFor === limitCode;
+    this.#keyCheckedMs = this.#sinceMs;
+    this.#mustCheckRoom = claim.batch.waitingFor === limitCode;
   }
 
   /** Sets the batch's status in the database. A lost batch stays lost, and all its running requests end. */
@@ -176,8 +176,8 @@ export class BatchRun {
 
   async #lookForLimits(): Promise<void> {
     const nowMs = this.#parts.clock.now();
-    if (nowMs - this.#keyLookedMs < keyLookMs) return;
-    this.#keyLookedMs = nowMs;
+    if (nowMs - this.#keyCheckedMs < keyCheckMs) return;
+    this.#keyCheckedMs = nowMs;
     const key = await this.#parts.asking.keyOf(this.#claim.batch);
     if (key === null) this.#keyEnded = true;
     else this.#key = key;
@@ -185,7 +185,7 @@ export class BatchRun {
 
   async #fill(): Promise<void> {
     const { clock, room } = this.#parts;
-    if (this.#mustLook && !(await this.#findsRoom())) return;
+    if (this.#mustCheckRoom && !(await this.#findsRoom())) return;
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return this.#waitForMoney();
@@ -224,7 +224,7 @@ export class BatchRun {
     const { headers } = await asking.ask(request).catch((error: unknown) => this.#unforeseen(error));
     const roomMs = roomAgainMs(headers, clock.now());
     if (roomMs !== null) this.#pause(roomMs, limitCode);
-    else this.#mustLook = false;
+    else this.#mustCheckRoom = false;
     return roomMs === null;
   }
 
@@ -296,7 +296,7 @@ export class BatchRun {
         return;
       case 'model':
         this.#window = 1;
-        this.#pause(nowMs + modelLookMs, modelGoneCode);
+        this.#pause(nowMs + modelPollMs, modelNotFoundCode);
         this.#queue.again(line);
         return;
       case 'key':
@@ -342,7 +342,7 @@ export class BatchRun {
 
   #waitForChange(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, lookMs);
+      const timer = setTimeout(resolve, pollMs);
       this.#wake = () => {
         clearTimeout(timer);
         resolve();

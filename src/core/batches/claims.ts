@@ -34,10 +34,10 @@ export interface Claims {
   /** Selects the id of the batch's row and locks it, or no row if the batch is lost; for use in a single statement. */
   held(claim: Claim): SQL;
   /** Releases a batch until its next turn; does nothing if the batch is lost. */
-  release(claim: Claim, turn: Turn): Promise<void>;
+  release(claim: Claim, next: NextAttempt): Promise<void>;
 }
 
-export interface Turn {
+export interface NextAttempt {
   /** Time of the turn, in milliseconds since the Unix epoch. */
   readonly atMs: number;
   /** Code of what the batch waits for; null if it can continue. */

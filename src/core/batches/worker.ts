@@ -11,7 +11,7 @@ import { type BatchRow, toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
 import { concludeLines, forgetAnswers } from './finalize.ts';
-import { lookForModel, modelGoneCode, modelLookMs } from './model-gone.ts';
+import { checkModel, modelNotFoundCode, modelPollMs } from './check-model.ts';
 import { fileName, writeOutput } from './output.ts';
 import { batches, batchLines, waitsForNothing } from './schema.ts';
 import { validateFile } from './validate.ts';
@@ -161,8 +161,8 @@ class Worker implements BatchWorker {
         { err: error, batch: claim.batch.id },
         'a batch paused after an error; this or another gateway continues it',
       );
-      const turn = { atMs: clock.now() + againMs, waitingFor: null };
-      await claims.release(claim, turn).catch(() => undefined);
+      const next = { atMs: clock.now() + againMs, waitingFor: null };
+      await claims.release(claim, next).catch(() => undefined);
     }
   }
 
@@ -211,9 +211,9 @@ class Worker implements BatchWorker {
     }
     if (clock.now() >= batch.expiresAtMs) return this.#close(claim, 'expired', []);
     if (this.#isStopping) return 'given back';
-    const model = await lookForModel(this.#options, batch, key);
+    const model = await checkModel(this.#options, batch, key);
     if (model === 'gone') {
-      await claims.release(claim, { atMs: clock.now() + modelLookMs, waitingFor: modelGoneCode });
+      await claims.release(claim, { atMs: clock.now() + modelPollMs, waitingFor: modelNotFoundCode });
       return null;
     }
     if (model !== 'here') return this.#close(claim, 'failed', [model]);

@@ -29,7 +29,7 @@ export interface AppliedBudget {
 }
 
 /** The budgets of all organizations in this gateway's memory, so that requests wait for no database query. */
-export interface BudgetBook {
+export interface BudgetCache {
   /** Returns the hard budgets that apply to a request; always the same empty list if there are none. */
   of(spender: BudgetSpender, requestId: string): readonly AppliedBudget[];
   /** True if the project has a hard budget of its own. */
@@ -41,7 +41,7 @@ export interface BudgetBook {
   /** Reads all budgets. @throws errors of the database; the budgets in memory stay in use */
   load(): Promise<void>;
   /** Reads all budgets if they have changed. Finds changes by other gateways that sent no notification. */
-  look(): Promise<void>;
+  refreshIfChanged(): Promise<void>;
 }
 
 /** Budgets of one organization. */
@@ -57,15 +57,15 @@ interface OrganizationBudgets {
 const none: readonly AppliedBudget[] = Object.freeze([]);
 const noBudgets: readonly Budget[] = [];
 
-export interface BudgetBookOptions {
+export interface BudgetCacheOptions {
   readonly db: Db;
   readonly log: Log;
 }
 
-export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
+export function createBudgetCache({ db, log }: BudgetCacheOptions): BudgetCache {
   let known: ReadonlyMap<string, OrganizationBudgets> = new Map();
   let fingerprint: string | null = null;
-  let isAway = false;
+  let isFailing = false;
   let loading = Promise.resolve();
   const read = async (): Promise<void> => {
     // Read before the rows, so that changes in between are read again.
@@ -94,17 +94,17 @@ export function createBudgetBook({ db, log }: BudgetBookOptions): BudgetBook {
       return budgets !== undefined && (budgets.countsEachUser || budgets.users.has(user));
     },
     load,
-    async look() {
+    async refreshIfChanged() {
       try {
         if ((await readFingerprint(db)) !== fingerprint) await load();
-        isAway = false;
+        isFailing = false;
       } catch (error) {
-        if (!isAway)
+        if (!isFailing)
           log.warn(
             { err: error },
             'changes of budgets cannot be read from PostgreSQL; the known budgets stay in effect. Retrying every second',
           );
-        isAway = true;
+        isFailing = true;
       }
     },
   };

@@ -140,14 +140,14 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
       return changed;
     },
     async remove(ref, author) {
-      const isGone = await db.orm.transaction(async (tx) => {
+      const isDeleted = await db.orm.transaction(async (tx) => {
         const [row] = await tx.delete(budgets).where(isBudget(ref)).returning();
         if (row === undefined) return false;
         await note(audit, tx, { before: toBudget(row), after: null }, author);
         return true;
       });
-      if (isGone) await onChanged();
-      return isGone;
+      if (isDeleted) await onChanged();
+      return isDeleted;
     },
   };
 }

@@ -176,9 +176,9 @@ export async function archiveCluster(parts: ClusterParts, clusterId: string, aut
       .where(eq(clusterNodes.clusterId, clusterId))
       .orderBy(asc(clusterNodes.id));
     await releaseAll(tx, parts, clusterKey(clusterId), nodes);
-    const gone = { archivedAt: new Date(clock.now()), accessKeyId: null, accessSealed: null };
-    await tx.update(clusters).set(gone).where(eq(clusters.id, clusterId));
-    await note(tx, parts, { action: 'archived', before, after: { ...before, ...gone }, author });
+    const archival = { archivedAt: new Date(clock.now()), accessKeyId: null, accessSealed: null };
+    await tx.update(clusters).set(archival).where(eq(clusters.id, clusterId));
+    await note(tx, parts, { action: 'archived', before, after: { ...before, ...archival }, author });
     return true;
   });
 }

@@ -20,7 +20,7 @@ export async function endSilentNodes(parts: ClusterParts, silenceMs: number | nu
   for (let after: AllocationKey | null = null; ;) {
     const page: readonly OpenInterval[] = await parts.costs.listOpen({ source: 'node', after, limit: pageSize });
     const suspects = await findSuspects(parts, page, silenceMs);
-    for (const open of suspects) if (await endIfGone(parts, open, silenceMs)) ended += 1;
+    for (const open of suspects) if (await endIfSilent(parts, open, silenceMs)) ended += 1;
     after = page.at(-1) ?? null;
     if (after === null || page.length < pageSize) return ended;
   }
@@ -53,7 +53,7 @@ function endOf({ allocatedMs }: OpenInterval, node: NodeRow | null, { nowMs, sil
   return nowMs - seenMs > silenceMs ? seenMs : null;
 }
 
-async function endIfGone(parts: ClusterParts, open: OpenInterval, silenceMs: number | null): Promise<boolean> {
+async function endIfSilent(parts: ClusterParts, open: OpenInterval, silenceMs: number | null): Promise<boolean> {
   const { db, costs, audit, log } = parts;
   const clusterId = parseId('cluster', open.clusterId);
   return db.orm.transaction(async (tx) => {
@@ -63,10 +63,10 @@ async function endIfGone(parts: ClusterParts, open: OpenInterval, silenceMs: num
       cluster === null || nodeId === null
         ? []
         : await tx.select().from(clusterNodes).where(eq(clusterNodes.id, nodeId));
-    const gone = cluster?.archivedAt?.getTime() ?? endOf(open, node, { nowMs: await dbNowMs(tx), silenceMs });
-    if (gone === null) return false;
+    const endMs = cluster?.archivedAt?.getTime() ?? endOf(open, node, { nowMs: await dbNowMs(tx), silenceMs });
+    if (endMs === null) return false;
     const { generation } = open;
-    const atMs = Math.max(gone, open.allocatedMs);
+    const atMs = Math.max(endMs, open.allocatedMs);
     const [outcome] = await costs.release(tx, open.clusterId, [
       { nodeId: open.nodeId, generation, atMs, estimated: true },
     ]);

@@ -1,5 +1,5 @@
 /** The reported times of one allocation of a node. Milliseconds since the Unix epoch. */
-export interface ToldAllocation {
+export interface ReportedAllocation {
   readonly generation: number;
   readonly allocatedMs: number;
   /** Null while the node is allocated. */
@@ -42,7 +42,7 @@ const never = Number.POSITIVE_INFINITY;
  * @param allocations sorted by `allocatedMs`, then by generation
  * @param movesOf returns moves of the cluster of an allocation, in order
  */
-export function deriveIntervals<A extends ToldAllocation>(
+export function deriveIntervals<A extends ReportedAllocation>(
   allocations: readonly A[],
   movesOf: (allocation: A) => readonly ClusterMove[],
 ): DerivedInterval[] {
@@ -60,7 +60,7 @@ export function deriveIntervals<A extends ToldAllocation>(
 }
 
 function cutAtMoves(
-  { generation, organization, releaseEstimated }: ToldAllocation,
+  { generation, organization, releaseEstimated }: ReportedAllocation,
   span: { readonly startedMs: number; readonly endedMs: number },
   moves: readonly ClusterMove[],
 ): DerivedInterval[] {

@@ -1,6 +1,11 @@
 import { sql } from 'drizzle-orm';
 import type { Transaction } from '#base/database/database.ts';
-import { type ClusterMove, type DerivedInterval, deriveIntervals, type ToldAllocation } from './derive-intervals.ts';
+import {
+  type ClusterMove,
+  type DerivedInterval,
+  deriveIntervals,
+  type ReportedAllocation,
+} from './derive-intervals.ts';
 
 /** The kind of machine that is metered: a node of a cluster, or a replica of an inference engine. */
 export type UsageSource = 'node' | 'replica';
@@ -29,7 +34,7 @@ interface AllocationRow {
   readonly [column: string]: unknown;
 }
 
-interface StoredAllocation extends ToldAllocation {
+interface StoredAllocation extends ReportedAllocation {
   readonly row: AllocationRow;
 }
 

@@ -94,11 +94,11 @@ export function createUsageEvents(log: Log): UsageEvents {
 
   return {
     async allocate(tx, cluster, nodes) {
-      const nowMs = await lockAndLook(tx, cluster.id, nodes);
+      const nowMs = await lockAndReadTime(tx, cluster.id, nodes);
       return change(tx, nodes, (chunk) => writeAllocations(tx, cluster, atMoments(chunk, nowMs)));
     },
     async release(tx, clusterId, nodes) {
-      const nowMs = await lockAndLook(tx, clusterId, nodes);
+      const nowMs = await lockAndReadTime(tx, clusterId, nodes);
       return change(tx, nodes, (chunk) => writeReleases(tx, clusterId, atMoments(chunk, nowMs)));
     },
     async withdrawEstimate(tx, clusterId, nodes) {
@@ -106,7 +106,7 @@ export function createUsageEvents(log: Log): UsageEvents {
       return change(tx, nodes, (chunk) => takeBackEstimates(tx, chunk));
     },
     async moveCluster(tx, move) {
-      const nowMs = await lockAndLook(tx, move.clusterId, [move]);
+      const nowMs = await lockAndReadTime(tx, move.clusterId, [move]);
       const atMs = move.atMs ?? (await afterMoves(tx, move.clusterId, nowMs));
       if (!(await writeMove(tx, { ...move, atMs }))) return false;
       const held = await readHeldAfter(tx, move.clusterId, atMs);
@@ -123,7 +123,7 @@ interface AtMoment {
 }
 
 /** Locks the cluster, and returns the database's time after that: a later change has a later time. */
-async function lockAndLook(tx: Transaction, clusterId: string, changes: readonly AtMoment[]): Promise<number> {
+async function lockAndReadTime(tx: Transaction, clusterId: string, changes: readonly AtMoment[]): Promise<number> {
   await lockClusters(tx, source, [clusterId]);
   const nowMs = await dbNowMs(tx);
   if (changes.some(({ atMs }) => atMs !== null && (atMs > nowMs + aheadMsMax || atMs < 0))) {

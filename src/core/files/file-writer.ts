@@ -120,8 +120,8 @@ export function createFileWriter({ db, clock, id, createdAtMs, bytesMax }: Write
     async abort() {
       try {
         await db.orm.transaction(async (tx) => {
-          const gone = await tx.delete(files).where(isBeingWritten).returning({ id: files.id });
-          if (gone.length > 0) await tx.delete(fileChunks).where(eq(fileChunks.fileId, id));
+          const removed = await tx.delete(files).where(isBeingWritten).returning({ id: files.id });
+          if (removed.length > 0) await tx.delete(fileChunks).where(eq(fileChunks.fileId, id));
         });
       } catch {
         // The file is invisible, and its lease ends.

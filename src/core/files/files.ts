@@ -191,8 +191,8 @@ class FileRoom implements Files {
       deleted = await this.#db.orm.transaction(async (tx) => {
         const old = tx.select({ id: files.id }).from(files).where(isOver).orderBy(files.id).limit(deletedAtOnce);
         const which = and(inArray(files.id, old), isOver);
-        const gone = await tx.delete(files).where(which).returning({ id: files.id });
-        const ids = gone.map(({ id }) => id);
+        const removed = await tx.delete(files).where(which).returning({ id: files.id });
+        const ids = removed.map(({ id }) => id);
         if (ids.length > 0) await tx.delete(fileChunks).where(inArray(fileChunks.fileId, ids));
         return ids.length;
       });

@@ -69,7 +69,7 @@ export class Reconciler {
   #reportedVersion = -1n;
   #begun = false;
   #closing = false;
-  #storeAway = false;
+  #isStoreUnavailable = false;
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
@@ -300,7 +300,7 @@ export class Reconciler {
         this.#takePublished(result.published);
         dueAtMs = result.again ? clock.monotonicMs() : result.dueAtMs;
       }
-      this.#storeAway = false;
+      this.#isStoreUnavailable = false;
     } catch (error) {
       await this.#onStoreError(error);
     }
@@ -317,20 +317,20 @@ export class Reconciler {
       this.#takePublished(await this.#options.store.read().catch(() => null));
       return;
     }
-    if (!this.#storeAway) {
+    if (!this.#isStoreUnavailable) {
       this.#options.log.warn(
         { err: error },
         'the state of engines cannot be read or written in PostgreSQL: running engines still serve, but none is started or stopped',
       );
     }
-    this.#storeAway = true;
+    this.#isStoreUnavailable = true;
   }
 
   #takeObserved({ observed, hosts }: FleetObservation): void {
-    const away = new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
+    const unreachable = new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
     const byEngine = Map.groupBy(observed.values(), ({ replica }) => replica.engineId);
     for (const [engineId, engine] of this.engines) {
-      engine.takeObserved(byEngine.get(engineId) ?? [], (slot) => away.has(slot.observed.placement.host));
+      engine.takeObserved(byEngine.get(engineId) ?? [], (slot) => unreachable.has(slot.observed.placement.host));
     }
   }
 

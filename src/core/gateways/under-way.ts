@@ -64,12 +64,12 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
   let writing: Promise<void> | null = null;
   let next: Promise<void> | null = null;
   /** True after a failed or late write: no request waits until a write succeeds again. */
-  let isAway = false;
+  let isFailing = false;
 
   /** Logs a failed write, once until a write succeeds. */
-  function away(error: unknown): void {
-    if (!isAway) log.warn({ err: error }, notStored);
-    isAway = true;
+  function noteFailure(error: unknown): void {
+    if (!isFailing) log.warn({ err: error }, notStored);
+    isFailing = true;
   }
 
   async function write(): Promise<void> {
@@ -78,9 +78,9 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
       await db.sql`update gateway_runs set under_way = ${JSON.stringify(Object.fromEntries(marks))}::text::jsonb
         where id = ${id}`;
       for (const [engineId, mark] of marks) Object.assign(engines.get(engineId) ?? {}, { known: mark });
-      isAway = false;
+      isFailing = false;
     } catch (error) {
-      away(error);
+      noteFailure(error);
     }
   }
 
@@ -96,7 +96,7 @@ export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
 
   function soon(): Promise<void> | void {
     const noted = written();
-    return isAway ? undefined : inTime(noted, () => away(new Error(`no answer within ${waitMs} ms`)));
+    return isFailing ? undefined : inTime(noted, () => noteFailure(new Error(`no answer within ${waitMs} ms`)));
   }
 
   return {

@@ -7,7 +7,7 @@ import { BoundedStore } from '#base/queues/queues.ts';
 import { readRecentChanges, type RecentChange } from '#core/audit/audit.ts';
 
 /** Milliseconds between two polls of a gateway for changes. */
-export const changesLookMs = 1000;
+export const changesPollMs = 1000;
 /** Maximum age in milliseconds of the poll that a request's verification relies on, while PostgreSQL answers. */
 const freshMs = 2000;
 /**
@@ -18,13 +18,13 @@ export const changesKnownMs = freshMs + 200;
 /** Milliseconds that two clocks may differ, plus the time a transaction may take until others see it. */
 const overlapMs = 60_000;
 /** Milliseconds after which a poll fails: a silently lost connection may never answer. */
-const lookTimeoutMs = 5000;
+const pollTimeoutMs = 5000;
 /** Milliseconds that requests wait for a due poll. */
 const waitMs = 250;
 /** Milliseconds after a failed poll in which no request waits for another poll. */
 const quietMs = 1000;
 /** Polls per wait: a poll that was under way while the process was frozen misses what changed since. */
-const looksMax = 2;
+const pollsMax = 2;
 
 export interface ChangeWatchOptions {
   readonly db: Db;
@@ -46,12 +46,12 @@ export class ChangeWatch {
   #seen: ReadonlySet<string> = new Set();
   /** Start of the last successful poll, on the monotonic clock. Keys unknown at that time are read from PostgreSQL. */
   #asOfMs: number;
-  #looking: Promise<boolean> | null = null;
+  #polling: Promise<boolean> | null = null;
   #waiting: Promise<void> | null = null;
   /** End of the time in which no request waits, on the monotonic clock. */
   #quietUntilMs = 0;
   /** True while polls fail, so that the failure is logged once. */
-  #isAway = false;
+  #isFailing = false;
 
   constructor(options: ChangeWatchOptions) {
     this.#options = options;
@@ -60,11 +60,11 @@ export class ChangeWatch {
   }
 
   /** Polls once, or waits for the poll under way. Returns false if PostgreSQL does not answer. */
-  look(): Promise<boolean> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = null;
+  poll(): Promise<boolean> {
+    this.#polling ??= this.#poll().finally(() => {
+      this.#polling = null;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
   /**
@@ -95,18 +95,18 @@ export class ChangeWatch {
   }
 
   async #catchUp(): Promise<boolean> {
-    for (let looks = 0; looks < looksMax; looks += 1) {
-      if (!(await this.look())) return false;
+    for (let polls = 0; polls < pollsMax; polls += 1) {
+      if (!(await this.poll())) return false;
       if (this.#isFresh()) return true;
     }
     return false;
   }
 
-  async #look(): Promise<boolean> {
+  async #poll(): Promise<boolean> {
     const { db, clock, log } = this.#options;
     const [startedMs, nowMs] = [clock.monotonicMs(), clock.now()];
     try {
-      const changes = await this.#store.ask('changes of keys', lookTimeoutMs, async () => {
+      const changes = await this.#store.ask('changes of keys', pollTimeoutMs, async () => {
         const read = await readRecentChanges(db, ['api_key', 'organization'], this.#sinceMs);
         await this.#takeOver(read.filter(({ id }) => !this.#seen.has(id)));
         return read;
@@ -114,16 +114,16 @@ export class ChangeWatch {
       this.#seen = new Set(changes.map(({ id }) => id));
       this.#sinceMs = nowMs - overlapMs;
       this.#asOfMs = startedMs;
-      this.#isAway = false;
+      this.#isFailing = false;
       return true;
     } catch (error) {
-      if (!this.#isAway) {
+      if (!this.#isFailing) {
         log.warn(
           { err: error },
           'changes of API keys and organizations cannot be read from PostgreSQL; known keys work for HEADGATE_AUTH_STALE_SECONDS. Retrying every second',
         );
       }
-      this.#isAway = true;
+      this.#isFailing = true;
       return false;
     }
   }

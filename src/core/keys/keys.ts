@@ -44,7 +44,7 @@ export {
 export { createServiceAccountSetup, keyOfAccount, type ServiceAccountSetup } from './service-account-setup.ts';
 export { createMembers, type Members } from './members.ts';
 export { holdsSecret } from './secret.ts';
-export { changesKnownMs, changesLookMs } from './change-watch.ts';
+export { changesKnownMs, changesPollMs } from './change-watch.ts';
 export { recoverPlatformKey, type Recovery } from './recover.ts';
 export { type ApiKeyActor, type KeyPrincipal, keyPrincipal } from './principal.ts';
 
@@ -120,7 +120,7 @@ export interface Keys {
    * revoked.
    */
   refresh(keyId: string): Promise<void>;
-  /** Polls PostgreSQL for changes that no notification reported; call every `changesLookMs`. */
+  /** Polls PostgreSQL for changes that no notification reported; call every `changesPollMs`. */
   lookForChanges(): Promise<void>;
   /**
    * Returns null if the last poll is at most 2 seconds old. Otherwise the promise resolves after a new poll, or after a
@@ -283,7 +283,7 @@ export function createKeys(options: KeysOptions): Keys {
     onSecretEnded: keyEvents.listenSecrets,
     onChanged: keyEvents.onChanged,
     refresh: (keyId) => refreshKeys([keyId]),
-    lookForChanges: async () => void (await watch.look()),
+    lookForChanges: async () => void (await watch.poll()),
     untilFresh: () => watch.untilFresh(),
     onOrganizationStopped: keyEvents.listenStops,
     onOrganizationChanged: keyEvents.onOrganizationChanged,

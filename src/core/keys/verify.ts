@@ -187,11 +187,13 @@ const heldKey = (key: ApiKey | null): ApiKey | null => (key === null ? null : { 
 
 /** Returns the bounded lookup of a key by the name of its hash. @throws AppError overloaded, database_unavailable */
 function createLookUp(parts: Pick<VerifierOptions, 'db' | 'accounts'>): (name: string) => Promise<KnownKey | null> {
-  const turns = new ConcurrencyLimit(lookUpBounds);
+  const lookUpLimit = new ConcurrencyLimit(lookUpBounds);
   const store = new BoundedStore();
   return async (name) => {
     try {
-      return await turns.during('keys', () => store.ask('a key', lookUpTimeoutMs, () => readKnownKey(parts, name)));
+      return await lookUpLimit.during('keys', () =>
+        store.ask('a key', lookUpTimeoutMs, () => readKnownKey(parts, name)),
+      );
     } catch (error) {
       if (error instanceof TooManyWaitError) throw new AppError('overloaded');
       // A failed lookup says nothing about the key.
@@ -212,7 +214,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     refreshAfterMs: cacheRefreshAfterMs,
     load,
     staleMs,
-    isAway: (error) => !(error instanceof AppError && error.code === 'overloaded'),
+    isUnavailable: (error) => !(error instanceof AppError && error.code === 'overloaded'),
     onRefreshFailed: (error) =>
       log.warn(
         { err: error },

@@ -248,10 +248,10 @@ export function createMetering(options: MeteringOptions): Metering {
     get healthy() {
       if (commits.oldestPendingMs >= spoolAfterMs + pendingMsMax) return false;
       // One rejected record on a quiet day must not stop all requests: their records show that it is the only one.
-      return commits.awayMs < staleMs || (commits.isRefused && commits.spooled < refusedMax);
+      return commits.unavailableMs < staleMs || (commits.isRefused && commits.spooled < refusedMax);
     },
     get writable() {
-      return commits.awayMs === 0;
+      return commits.unavailableMs === 0;
     },
     get quarantined() {
       return quarantined;
@@ -273,7 +273,7 @@ export function createMetering(options: MeteringOptions): Metering {
 
 /** Resolves when Postgres is known to be unavailable, and everything is on disk. */
 async function untilAllSpooled(commits: GroupCommit<UsageRecord>, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted && (commits.pending > 0 || commits.awayMs < retryDelayMsMax)) {
+  while (!signal.aborted && (commits.pending > 0 || commits.unavailableMs < retryDelayMsMax)) {
     await setTimeout(retryDelayMs, undefined, { ref: false });
   }
 }

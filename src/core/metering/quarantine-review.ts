@@ -55,15 +55,15 @@ export interface QuarantineReviewOptions {
   readonly audit: Audit;
 }
 
-const turnBounds = { atOncePerNameMax: 1, waitingPerNameMax: 100 };
+const decisionBounds = { atOncePerNameMax: 1, waitingPerNameMax: 100 };
 
 export function createQuarantineReview(options: QuarantineReviewOptions): QuarantineReview {
   const { db, audit } = options;
   const writer = createWriter(options);
-  const turns = new ConcurrencyLimit(turnBounds);
+  const decisionLimit = new ConcurrencyLimit(decisionBounds);
   /** Runs one decision at a time: it needs a second connection besides that of its transaction. */
   const decide = <T>(run: (tx: Transaction) => Promise<T>): Promise<T> =>
-    turns.during('', () => db.orm.transaction(run));
+    decisionLimit.during('', () => db.orm.transaction(run));
   return {
     list: (limit, before) => listQuarantined(db.sql, limit, before),
     read: (id) => readQuarantined(db.sql, id),
@@ -71,18 +71,18 @@ export function createQuarantineReview(options: QuarantineReviewOptions): Quaran
       decide(async (tx): Promise<RetryResult> => {
         const found = await take(tx, db, { id: decision.id, lock: sql`for no key update` });
         if (found === null) return { kind: 'not_found' };
-        const booked = await book(found, writer, options);
-        if (booked.kind !== 'booked') return booked;
+        const result = await writeRecord(found, writer, options);
+        if (result.kind !== 'booked') return result;
         await tx.execute(sql`delete from usage_quarantine where id = ${found.id}`);
-        const after = { charged_pico_usd: booked.chargedPicoUsd.toString() };
+        const after = { charged_pico_usd: result.chargedPicoUsd.toString() };
         await audit.record(tx, { ...entryOf(decision, found), action: 'quarantined_record.booked', after });
-        return booked;
+        return result;
       }),
     discard: (decision, reason) =>
       decide(async (tx): Promise<DiscardResult> => {
         const found = await take(tx, db, { id: decision.id, lock: sql`for update` });
         if (found === null) return 'not_found';
-        if (await isInBooks(db, found)) return 'booked';
+        if (await isRecorded(db, found)) return 'booked';
         await tx.execute(sql`update usage_quarantine set discarded_at = now() where id = ${found.id}`);
         const entry = entryOf(decision, found);
         await audit.record(tx, { ...entry, action: 'quarantined_record.discarded', after: { reason } });
@@ -128,19 +128,23 @@ function decode({ kept }: KeptRecord): UsageRecord | null {
 }
 
 /** True if the database has the record. A try to write it may have ended between the record and the quarantine. */
-async function isInBooks(db: Db, { organizationId, id }: Pick<QuarantinedRecord, 'organizationId' | 'id'>) {
+async function isRecorded(db: Db, { organizationId, id }: Pick<QuarantinedRecord, 'organizationId' | 'id'>) {
   return organizationId !== null && (await readRecord(db, { organizationId, id, keyId: null })) !== null;
 }
 
-async function book(found: KeptRecord, writer: Writer, { db, wallet }: QuarantineReviewOptions): Promise<RetryResult> {
+async function writeRecord(
+  found: KeptRecord,
+  writer: Writer,
+  { db, wallet }: QuarantineReviewOptions,
+): Promise<RetryResult> {
   const record = decode(found);
   if (record === null) return { kind: 'refused', error: 'this version cannot read the record' };
   const { id, organizationId, costPicoUsd } = record;
   try {
     const chargedPicoUsd = await wallet.chargeUnheld(organizationId, async () => {
-      const isBooked = await isInBooks(db, record);
+      const wasRecorded = await isRecorded(db, record);
       const { writtenOff } = await writer.write([record]);
-      return isBooked ? 0n : costPicoUsd - (writtenOff.get(id) ?? 0n);
+      return wasRecorded ? 0n : costPicoUsd - (writtenOff.get(id) ?? 0n);
     });
     return { kind: 'booked', chargedPicoUsd };
   } catch (error) {

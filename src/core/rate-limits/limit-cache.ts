@@ -18,16 +18,16 @@ export interface AppliedRateLimit {
 }
 
 /** The limits of all projects in this gateway's memory, so that requests wait for no database query. */
-export interface RateLimitBook {
+export interface RateLimitCache {
   /** Returns null if there are none; one map lookup for an organization without limits. */
   of(spender: LimitedSpender, model: string): AppliedRateLimit | null;
   /** Reads all limits. @throws errors of the database; the limits in memory stay in use */
   load(): Promise<void>;
   /** Reads all limits if they have changed. Finds changes by other gateways that sent no notification. */
-  look(): Promise<void>;
+  refreshIfChanged(): Promise<void>;
 }
 
-export interface RateLimitBookOptions {
+export interface RateLimitCacheOptions {
   readonly db: Db;
   readonly log: Log;
 }
@@ -35,10 +35,10 @@ export interface RateLimitBookOptions {
 /** Limits by organization, project and model. */
 type Known = ReadonlyMap<string, ReadonlyMap<string, ReadonlyMap<string, AppliedRateLimit>>>;
 
-export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimitBook {
+export function createRateLimitCache({ db, log }: RateLimitCacheOptions): RateLimitCache {
   let known: Known = new Map();
   let fingerprint: string | null = null;
-  let isAway = false;
+  let isFailing = false;
   let loading = Promise.resolve();
   const read = async (): Promise<void> => {
     // Read before the rows, so that changes in between are read again.
@@ -54,17 +54,17 @@ export function createRateLimitBook({ db, log }: RateLimitBookOptions): RateLimi
   return {
     of: ({ organizationId, projectId }, model) => known.get(organizationId)?.get(projectId)?.get(model) ?? null,
     load,
-    async look() {
+    async refreshIfChanged() {
       try {
         if ((await readFingerprint(db)) !== fingerprint) await load();
-        isAway = false;
+        isFailing = false;
       } catch (error) {
-        if (!isAway)
+        if (!isFailing)
           log.warn(
             { err: error },
             'changes of project limits cannot be read from PostgreSQL; the known limits stay in effect. Retrying every second',
           );
-        isAway = true;
+        isFailing = true;
       }
     },
   };

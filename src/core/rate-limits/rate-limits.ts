@@ -4,7 +4,7 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
-import type { RateLimitBook } from './limit-cache.ts';
+import type { RateLimitCache } from './limit-cache.ts';
 import { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from './rate-limit.ts';
 import { isOfModel, readRateLimits, toRateLimit } from './rows.ts';
 import { projectRateLimits } from './schema.ts';
@@ -13,12 +13,12 @@ import { projectRateLimits } from './schema.ts';
  * Limits of a project for a model, per minute and per day. Admission enforces them, and reads from the book here which
  * limits apply to a request.
  */
-export { type AppliedRateLimit, createRateLimitBook, type RateLimitBook } from './limit-cache.ts';
+export { type AppliedRateLimit, createRateLimitCache, type RateLimitCache } from './limit-cache.ts';
 export { noRateLimits, type RateLimit, type RateLimitRef, type RateLimits } from './rate-limit.ts';
 
 /** The limits of projects. */
 export interface ProjectRateLimits {
-  readonly book: RateLimitBook;
+  readonly cache: RateLimitCache;
   /** Returns a project's limits by model; unlimited models are missing. */
   list(ref: Omit<RateLimitRef, 'model'>): Promise<ReadonlyMap<string, RateLimit>>;
   /**
@@ -36,7 +36,7 @@ export interface ProjectRateLimitsOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
-  readonly book: RateLimitBook;
+  readonly cache: RateLimitCache;
   /** Called after a commit; the change is answered only after the promise resolves. */
   readonly onChanged: () => Promise<void>;
 }
@@ -52,9 +52,9 @@ const auditView = (model: string, limits: RateLimits): AuditView => ({
 });
 
 export function createProjectRateLimits(options: ProjectRateLimitsOptions): ProjectRateLimits {
-  const { db, clock, audit, book, onChanged } = options;
+  const { db, clock, audit, cache, onChanged } = options;
   return {
-    book,
+    cache,
     list: (ref) => readRateLimits(db, ref),
     async set(ref, patch, author) {
       const after = await db.orm.transaction(async (tx) => {

@@ -64,14 +64,14 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const gatewayRuns = await gateways.uncleanRuns(span.fromMs, span.toMs + hourMs);
     const edges = findEdges({ span, history, present });
     const asked = { edges: withAdapters(edges.all, known), most: limits };
-    const books = await metering.reports.usageHours(span, asked);
-    const moved = findMoved(read, books, known);
-    const usage = underBases(books, edges.all, known);
+    const recorded = await metering.reports.usageHours(span, asked);
+    const moved = findMoved(read, recorded, known);
+    const usage = underBases(recorded, edges.all, known);
     return compare({ span, history, moved, gatewayRuns, present, limits, contextLengthOf }, usage, edges);
   };
   // Each run reads all records of its span: one at a time leaves the rest of the database to others.
-  const inTurn = createSerial();
-  return { reconcile: (span) => inTurn('', () => reconcile(span)) };
+  const serial = createSerial();
+  return { reconcile: (span) => serial('', () => reconcile(span)) };
 }
 
 /**

@@ -38,7 +38,7 @@ export interface RunLoopOptions extends Omit<ExecutionParts, 'signal' | 'runner'
   readonly log: Log;
 }
 
-const lookEveryMs = 1000;
+const pollMs = 1000;
 /** Interval while nothing is pending: adding a run wakes the loop of the same gateway. */
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
@@ -100,7 +100,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     } catch (error) {
       log.warn({ err: error }, 'pending runs could not be read, so this gateway starts none; retrying');
     }
-    return lookEveryMs;
+    return pollMs;
   });
 
   return {

@@ -126,7 +126,7 @@ export interface RunsOptions {
   /** True if runs have left folders here. Called at the start and once a minute, before the search for a runner. */
   readonly hasFolders?: () => boolean;
   /** Milliseconds between two searches for a runner that was not found. */
-  readonly lookAgainMs?: number;
+  readonly searchAgainMs?: number;
   /** The folder of provider packages. */
   readonly mirror?: string | null;
   /** A larger state is not stored in the database, and stays in the work folder of its run. */
@@ -151,7 +151,7 @@ export function createRuns(options: RunsOptions): Runs {
     stateBytesMax = 64 * 1024 * 1024,
   } = options;
   const find = (id: string): Promise<Run | null> => findRun(db.sql, id);
-  const look = untilFound(options);
+  const cachedRunner = untilFound(options);
   const listeners: (() => void)[] = [];
   const loop = createRunLoop({
     ...options,
@@ -159,7 +159,7 @@ export function createRuns(options: RunsOptions): Runs {
     states: createStates(db.sql, sealer, stateBytesMax),
     limits: { initMs, phaseMs },
     places: createPlaces({
-      runner: async () => (await look()).runner,
+      runner: async () => (await cachedRunner()).runner,
       containers: options.containers ?? null,
       hasFolders: options.hasFolders ?? (() => false),
     }),
@@ -180,9 +180,9 @@ export function createRuns(options: RunsOptions): Runs {
     reseal: () => resealRuns(options),
     mirrored: mirrorReader(options),
     webPorts: () => listWebPorts(db.sql),
-    problem: () => problemOf(options.containers ?? null, look),
+    problem: () => problemOf(options.containers ?? null, cachedRunner),
     // The images of Docker hosts may contain any program.
-    terraform: async () => ((options.containers ?? null) === null ? (await look()).terraform : null),
+    terraform: async () => ((options.containers ?? null) === null ? (await cachedRunner()).terraform : null),
     async isUsed() {
       const [row] = await db.sql<{ used: boolean }[]>`select exists (select from installations) as used`;
       return row?.used === true;
@@ -195,11 +195,11 @@ export function createRuns(options: RunsOptions): Runs {
 function withEndListeners(claims: Claims, listeners: readonly (() => void)[]): Claims {
   return {
     ...claims,
-    async turn(run, end) {
-      const isTurned = await claims.turn(run, end);
-      if (isTurned && (end.status === 'APPLIED' || end.status === 'DESTROYED'))
+    async transition(run, end) {
+      const isTransitioned = await claims.transition(run, end);
+      if (isTransitioned && (end.status === 'APPLIED' || end.status === 'DESTROYED'))
         for (const listener of listeners) listener();
-      return isTurned;
+      return isTransitioned;
     },
   };
 }
@@ -207,10 +207,10 @@ function withEndListeners(claims: Claims, listeners: readonly (() => void)[]): C
 /** Returns the reason why nothing can be applied: no Docker host accepts runs, and nothing here can run Terraform. */
 async function problemOf(
   containers: ContainerRunners | null,
-  look: () => Promise<FoundRunner>,
+  cachedRunner: () => Promise<FoundRunner>,
 ): Promise<string | null> {
   if (containers !== null && (await containers.next(new Map())) !== null) return null;
-  const { problem } = await look();
+  const { problem } = await cachedRunner();
   const troubles = containers?.troubles().map(({ host, trouble }) => `${host}: ${trouble}`) ?? [];
   if (problem === null || troubles.length === 0) return problem;
   return `no Docker host accepts runs (${troubles.join('; ')}), and ${problem}`;
@@ -254,18 +254,18 @@ export async function runsUnderWay(tx: Transaction, clusterId: string): Promise<
 /**
  * Caches a runner that was found. After a failed search it searches again later: a runner may be installed meanwhile.
  */
-function untilFound({ findRunner, clock, lookAgainMs = 15_000 }: RunsOptions): () => Promise<FoundRunner> {
+function untilFound({ findRunner, clock, searchAgainMs = 15_000 }: RunsOptions): () => Promise<FoundRunner> {
   let asked: Promise<FoundRunner> | null = null;
   let againAtMs = Number.POSITIVE_INFINITY;
   return () => {
     if (asked !== null && clock.monotonicMs() < againAtMs) return asked;
     const asking = findRunner();
-    const lookAgainIn = (ms: number): void => void (againAtMs = clock.monotonicMs() + ms);
+    const searchAgainIn = (ms: number): void => void (againAtMs = clock.monotonicMs() + ms);
     asked = asking;
     againAtMs = Number.POSITIVE_INFINITY;
     asking.then(
-      ({ runner }) => (runner === null ? lookAgainIn(lookAgainMs) : undefined),
-      () => lookAgainIn(0),
+      ({ runner }) => (runner === null ? searchAgainIn(searchAgainMs) : undefined),
+      () => searchAgainIn(0),
     );
     return asking;
   };

@@ -27,7 +27,7 @@ const redirectsMax = 3;
 const urlCharsMax = 2048;
 const redirects = new Set([301, 302, 303, 307, 308]);
 
-const turns = new ConcurrencyLimit({ atOncePerNameMax: 4, waitingPerNameMax: 32, waitMsMax: 30_000 });
+const downloadLimit = new ConcurrencyLimit({ atOncePerNameMax: 4, waitingPerNameMax: 32, waitMsMax: 30_000 });
 
 export const packageTooLarge = (): AppError =>
   new AppError('package_too_large', { message: `The package is larger than ${sizeText(packageBytesMax)}.` });
@@ -41,7 +41,7 @@ const wantedPackage: Wanted = { what: 'package', bytesMax: packageBytesMax, tooL
  * @throws PackageRefusedError with the problem of the URL or the response; AppError package_too_large; TooManyWaitError
  */
 export function download(url: string, downloads: Downloads, wanted: Wanted = wantedPackage): Promise<Buffer> {
-  return turns.during(wanted.what, () => fetchFollowing(url, downloads, wanted));
+  return downloadLimit.during(wanted.what, () => fetchFollowing(url, downloads, wanted));
 }
 
 async function fetchFollowing(first: string, downloads: Downloads, wanted: Wanted): Promise<Buffer> {

@@ -31,7 +31,7 @@ export type SharedEnd =
 
 export type ClaimResult =
   /** The request is the first with this key, and its turn must be ended. */
-  | { readonly kind: 'run'; readonly turn: IdempotentTurn }
+  | { readonly kind: 'run'; readonly run: IdempotentRun }
   /** The answer of the first request, as latin1, and its id. */
   | { readonly kind: 'replay'; readonly requestId: string; readonly text: string }
   | { readonly kind: 'failed'; readonly requestId: string; readonly error: AppError }
@@ -42,7 +42,7 @@ export type ClaimResult =
   /** The signal ended the wait. */
   | { readonly kind: 'stopped' };
 
-export interface IdempotentTurn {
+export interface IdempotentRun {
   /** Claim for the settlement of the request; the settlement adds a complete answer. */
   readonly claim: Pick<SettledClaim, 'keyId' | 'idempotencyKey' | 'bodyHash' | 'expiresAt'>;
   /**
@@ -117,7 +117,7 @@ export interface IdempotencyOptions {
 }
 
 export function createIdempotency(options: IdempotencyOptions): Idempotency {
-  return new ClaimBook(options);
+  return new PostgresIdempotency(options);
 }
 
 interface Running {
@@ -129,9 +129,9 @@ interface Running {
 }
 
 /** Bounds of claims per API key, whose limits are not checked before. A claim may read megabytes from the database. */
-const turnBounds = { atOncePerNameMax: 4, waitingPerNameMax: 100 };
+const claimBounds = { atOncePerNameMax: 4, waitingPerNameMax: 100 };
 
-class ClaimBook implements Idempotency {
+class PostgresIdempotency implements Idempotency {
   readonly #log: Log;
   readonly #options: IdempotencyOptions;
   readonly #rows: IdempotencyRows;
@@ -143,7 +143,7 @@ class ClaimBook implements Idempotency {
   readonly #removals = new Set<string>();
   #removing: Promise<void> | null = null;
   readonly #writes = new Set<Promise<void>>();
-  readonly #turns = new ConcurrencyLimit(turnBounds);
+  readonly #claimLimit = new ConcurrencyLimit(claimBounds);
   readonly #asking = new BoundedAsking(claimTimeoutMs);
   readonly #contact: LeaseContact;
   #isLapsed = false;
@@ -234,7 +234,7 @@ class ClaimBook implements Idempotency {
       const found = await this.#ask(claim, bodyHash);
       if ('expiresAt' in found) {
         const settled = { keyId: claim.keyId, idempotencyKey: claim.idempotencyKey, bodyHash, ...found };
-        return { kind: 'run', turn: this.#turn(name, claim.requestId, settled, leave) };
+        return { kind: 'run', run: this.#turn(name, claim.requestId, settled, leave) };
       }
       leave(found.kind === 'replay' ? { ...found, kind: 'answer' } : { kind: 'none' }, Promise.resolve());
       return found;
@@ -262,7 +262,7 @@ class ClaimBook implements Idempotency {
       isLate = true;
       reject(new NotAskedError(`no free slot within ${claimTimeoutMs} ms`));
     }, claimTimeoutMs);
-    const asked = this.#turns.during(claim.keyId, () => {
+    const asked = this.#claimLimit.during(claim.keyId, () => {
       clearTimeout(timer);
       if (isLate) throw new NotAskedError('the caller no longer waits');
       return this.#asking.ask(
@@ -295,9 +295,9 @@ class ClaimBook implements Idempotency {
   #turn(
     name: string,
     requestId: string,
-    claim: IdempotentTurn['claim'],
+    claim: IdempotentRun['claim'],
     leave: (end: SharedEnd, written: Promise<void>) => void,
-  ): IdempotentTurn {
+  ): IdempotentRun {
     let isOver = false;
     return {
       claim,

@@ -11,7 +11,7 @@ export {
   type ClaimResult,
   type Idempotency,
   type IdempotencyOptions,
-  type IdempotentTurn,
+  type IdempotentRun,
   type KeptAnswer,
   type Settling,
   createIdempotency,

@@ -7,7 +7,7 @@ import { type LedgerEntry, toLedgerEntry } from './ledger.ts';
 import { ledgerEntries, wallets } from './schema.ts';
 
 /** A change of a balance that a person decided on. */
-export interface Booking {
+export interface BalanceChange {
   readonly organizationId: string;
   /** Credits are above zero; adjustments are signed and not zero. */
   readonly amountPicoUsd: bigint;
@@ -20,9 +20,9 @@ export interface Booking {
 /** Reads the pico-dollars that requests hold of an organization's balance. */
 export type ReadHeld = (organizationId: string) => bigint | Promise<bigint>;
 
-export type BookingType = 'credit' | 'adjustment';
+export type BalanceChangeType = 'credit' | 'adjustment';
 
-export type BookingResult =
+export type BalanceChangeResult =
   | { readonly kind: 'created' | 'repeated'; readonly entry: LedgerEntry }
   /** The reference was used for another amount or another type. */
   | { readonly kind: 'conflict'; readonly entry: LedgerEntry }
@@ -48,8 +48,8 @@ export async function insertWallet(tx: Transaction, organizationId: string, now:
     .onConflictDoNothing();
 }
 
-export interface BookingTerms {
-  readonly type: BookingType;
+export interface ChangeTerms {
+  readonly type: BalanceChangeType;
   readonly now: Date;
   /** Called under the wallet's lock, for bookings that lower the balance. */
   readonly readHeld: ReadHeld;
@@ -59,15 +59,19 @@ export interface BookingTerms {
  * Applies a credit or an adjustment in the caller's transaction. The wallet's row is locked before the reference is
  * looked up, so that exactly one of several parallel calls with the same reference is applied.
  */
-export async function book(tx: Transaction, booking: Booking, terms: BookingTerms): Promise<BookingResult> {
-  const { organizationId, amountPicoUsd } = booking;
+export async function applyChange(
+  tx: Transaction,
+  change: BalanceChange,
+  terms: ChangeTerms,
+): Promise<BalanceChangeResult> {
+  const { organizationId, amountPicoUsd } = change;
   const { type, now, readHeld } = terms;
   const [wallet] = await tx.select().from(wallets).where(usdWallet(organizationId)).for('update');
   if (wallet === undefined) return { kind: 'unknown_organization' };
   const [earlier] = await tx
     .select()
     .from(ledgerEntries)
-    .where(and(eq(ledgerEntries.organizationId, organizationId), eq(ledgerEntries.reference, booking.reference)));
+    .where(and(eq(ledgerEntries.organizationId, organizationId), eq(ledgerEntries.reference, change.reference)));
   if (earlier !== undefined) {
     const entry = toLedgerEntry(earlier);
     const same = entry.type === type && entry.amountPicoUsd === amountPicoUsd;
@@ -76,7 +80,7 @@ export async function book(tx: Transaction, booking: Booking, terms: BookingTerm
   const balance = wallet.balance + amountPicoUsd;
   const heldPicoUsd = amountPicoUsd < 0n ? await readHeld(organizationId) : 0n;
   if (balance < heldPicoUsd) return { kind: 'insufficient', balancePicoUsd: wallet.balance, heldPicoUsd };
-  const row = chained(toRow(type, booking, now), wallet, balance);
+  const row = chained(toRow(type, change, now), wallet, balance);
   const { number: entries, head } = row;
   await tx.update(wallets).set({ balance, updatedAt: now, entries, head }).where(usdWallet(organizationId));
   await tx.insert(ledgerEntries).values(row);
@@ -92,23 +96,23 @@ function chained(row: UnchainedRow, wallet: typeof wallets.$inferSelect, balance
 
 type UnchainedRow = Omit<typeof ledgerEntries.$inferSelect, 'number' | 'balanceAfter' | 'head'>;
 
-function toRow(type: BookingType, booking: Booking, now: Date): UnchainedRow {
+function toRow(type: BalanceChangeType, change: BalanceChange, now: Date): UnchainedRow {
   const counterpart = type === 'credit' ? 'funding' : 'adjustments';
-  const incoming = booking.amountPicoUsd > 0n;
+  const incoming = change.amountPicoUsd > 0n;
   return {
     id: uuidv7(now.getTime()),
-    organizationId: booking.organizationId,
+    organizationId: change.organizationId,
     type,
     debitAccount: incoming ? counterpart : 'wallet',
     creditAccount: incoming ? 'wallet' : counterpart,
-    amount: incoming ? booking.amountPicoUsd : -booking.amountPicoUsd,
+    amount: incoming ? change.amountPicoUsd : -change.amountPicoUsd,
     currency: 'USD',
     groupId: null,
     requests: null,
     requestsHash: null,
     requestId: null,
-    reference: booking.reference,
-    note: booking.note,
+    reference: change.reference,
+    note: change.note,
     createdAt: now,
   };
 }

@@ -13,14 +13,14 @@ export interface LedgerSpan {
   readonly adjustedPicoUsd: bigint;
   readonly chargedPicoUsd: bigint;
   /** Credits and adjustments, oldest first. */
-  readonly bookings: readonly SpanBooking[];
+  readonly bookings: readonly SpanChange[];
   /** Number of entries in the ledger at the end of the span. */
   readonly entries: number;
   /** Head of the chain at the end of the span; null before the chain began. */
   readonly head: Buffer | null;
 }
 
-export interface SpanBooking extends Pick<LedgerEntry, 'id' | 'amountPicoUsd' | 'reference' | 'note' | 'createdAt'> {
+export interface SpanChange extends Pick<LedgerEntry, 'id' | 'amountPicoUsd' | 'reference' | 'note' | 'createdAt'> {
   readonly type: 'credit' | 'adjustment';
 }
 
@@ -53,28 +53,28 @@ export async function readLedgerSpan(tx: ISql, { organizationId, fromMs, toMs }:
     creditedPicoUsd: sums.get('credit') ?? 0n,
     adjustedPicoUsd: sums.get('adjustment') ?? 0n,
     chargedPicoUsd: -(sums.get('usage') ?? 0n),
-    bookings: await readBookings(tx, organizationId, first.number, last.number),
+    bookings: await readChanges(tx, organizationId, first.number, last.number),
     entries: last.number,
     head: last.head,
   };
 }
 
-interface BookingRow {
+interface ChangeRow {
   readonly id: string;
-  readonly type: SpanBooking['type'];
+  readonly type: SpanChange['type'];
   readonly amount: string;
   readonly reference: string | null;
   readonly note: string | null;
   readonly created_ms: string;
 }
 
-async function readBookings(
+async function readChanges(
   tx: ISql,
   organizationId: string,
   after: number,
   until: number,
-): Promise<readonly SpanBooking[]> {
-  const rows = await tx<BookingRow[]>`
+): Promise<readonly SpanChange[]> {
+  const rows = await tx<ChangeRow[]>`
     SELECT id::text, type::text, (CASE WHEN credit_account = 'wallet' THEN amount ELSE -amount END)::text AS amount,
       reference, note, (extract(epoch FROM created_at) * 1000)::bigint::text AS created_ms
     FROM ledger_entries

@@ -6,14 +6,21 @@ import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditEntry, Author } from '#core/audit/audit.ts';
 import { type ChargeBatch, chargeStatement } from './charge.ts';
-import { book, type Booking, type BookingResult, type BookingType, insertWallet, type ReadHeld } from './credit.ts';
+import {
+  applyChange,
+  type BalanceChange,
+  type BalanceChangeResult,
+  type BalanceChangeType,
+  insertWallet,
+  type ReadHeld,
+} from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
 import { type LedgerSpan, readLedgerSpan, type SpanRequest } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
 export { type BookedParts, type ChargeBatch, type ChargedOrganization, isUncovered } from './charge.ts';
-export type { Booking, BookingResult, ReadHeld } from './credit.ts';
+export type { BalanceChange, BalanceChangeResult, ReadHeld } from './credit.ts';
 export {
   holdForJson,
   holdForStream,
@@ -38,7 +45,7 @@ interface WalletOpening {
 
 interface OpenedWallet {
   open(tx: Transaction, organizationId: string): Promise<void>;
-  creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
+  creditIn(tx: Transaction, change: BalanceChange): Promise<BalanceChangeResult>;
 }
 
 /** Ledger reference of the first start's credit; prevents a second credit. */
@@ -55,14 +62,14 @@ export function createWalletOpening(
   return async (tx, { organization, isFirst, author }) => {
     await wallet.open(tx, organization.id);
     if (!isFirst || firstCreditPicoUsd === 0n) return;
-    const booked = await wallet.creditIn(tx, {
+    const credited = await wallet.creditIn(tx, {
       organizationId: organization.id,
       amountPicoUsd: firstCreditPicoUsd,
       reference: firstCreditReference,
       note: 'Initial credit',
       author,
     });
-    if (booked.kind !== 'created') throw new Error(`the initial credit was not applied: ${booked.kind}`);
+    if (credited.kind !== 'created') throw new Error(`the initial credit was not applied: ${credited.kind}`);
   };
 }
 
@@ -70,24 +77,24 @@ export function createWalletOpening(
  * Tracks the organizations that have a booking in progress in this process. A balance read during a booking may or may
  * not include the booking; adding the bookings of `onCredit` to this balance would count one twice, or not at all.
  */
-interface BookingTracker {
+interface ChangeTracker {
   /** Counts the booking as running until the booking has ended and its listeners were called. */
-  track<T>(organizationId: string, booking: Promise<T>): Promise<T>;
+  track<T>(organizationId: string, change: Promise<T>): Promise<T>;
   running(organizationId: string): boolean;
   /** Waits until all bookings that run now have ended, whether they succeed or fail. */
   settled(organizationId: string): Promise<void>;
 }
 
-function createBookingTracker(): BookingTracker {
+function createChangeTracker(): ChangeTracker {
   const byOrganization = new Map<string, Set<Promise<unknown>>>();
   return {
-    async track(organizationId, booking) {
+    async track(organizationId, change) {
       const running = byOrganization.get(organizationId) ?? new Set();
-      byOrganization.set(organizationId, running.add(booking));
+      byOrganization.set(organizationId, running.add(change));
       try {
-        return await booking;
+        return await change;
       } finally {
-        running.delete(booking);
+        running.delete(change);
         if (running.size === 0) byOrganization.delete(organizationId);
       }
     },
@@ -138,16 +145,16 @@ export interface Wallet {
    * Adds money, once per organization and reference.
    * @throws RangeError for an amount that is not above zero
    */
-  credit(booking: Booking): Promise<BookingResult>;
+  credit(change: BalanceChange): Promise<BalanceChangeResult>;
   /** Adds money in the transaction that creates an organization. Calls no listener: none tracks the new balance yet. */
-  creditIn(tx: Transaction, booking: Booking): Promise<BookingResult>;
+  creditIn(tx: Transaction, change: BalanceChange): Promise<BalanceChangeResult>;
   /**
    * Corrects a balance up or down, once per organization and reference; never below the holds of requests. A request
    * that is admitted between reading the holds and the commit may find less than its hold: its charge then fails as
    * uncovered.
    * @throws RangeError for an amount of zero, and the errors of `readHeld`
    */
-  adjust(booking: Booking, readHeld: ReadHeld): Promise<BookingResult>;
+  adjust(change: BalanceChange, readHeld: ReadHeld): Promise<BalanceChangeResult>;
   /** Returns the statement that books and charges a batch of settled requests, see charge.ts. */
   chargeStatement(sql: ISql, batch: ChargeBatch): PendingQuery<Row[]>;
   /**
@@ -182,27 +189,31 @@ export interface WalletOptions {
 
 export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
   const listeners = new Set<CreditListener>();
-  const bookings = createBookingTracker();
+  const changeTracker = createChangeTracker();
   const now = (): Date => new Date(clock.now());
 
-  async function bookWithin(
+  async function applyWithin(
     tx: Transaction,
-    type: BookingType,
-    booking: Booking,
+    type: BalanceChangeType,
+    change: BalanceChange,
     readHeld: ReadHeld = () => 0n,
-  ): Promise<BookingResult> {
-    if (booking.amountPicoUsd === 0n || (type === 'credit' && booking.amountPicoUsd < 0n)) {
-      throw new RangeError(`a ${type} of ${booking.amountPicoUsd} pico-dollars is not possible`);
+  ): Promise<BalanceChangeResult> {
+    if (change.amountPicoUsd === 0n || (type === 'credit' && change.amountPicoUsd < 0n)) {
+      throw new RangeError(`a ${type} of ${change.amountPicoUsd} pico-dollars is not possible`);
     }
-    const result = await book(tx, booking, { type, now: now(), readHeld });
-    if (result.kind === 'created') await audit.record(tx, describeChange(booking, result));
+    const result = await applyChange(tx, change, { type, now: now(), readHeld });
+    if (result.kind === 'created') await audit.record(tx, describeChange(change, result));
     return result;
   }
 
-  async function bookAlone(type: BookingType, booking: Booking, readHeld?: ReadHeld): Promise<BookingResult> {
+  async function applyInTransaction(
+    type: BalanceChangeType,
+    change: BalanceChange,
+    readHeld?: ReadHeld,
+  ): Promise<BalanceChangeResult> {
     const result = await db.orm.transaction(async (tx) => {
-      const made = await bookWithin(tx, type, booking, readHeld);
-      if (made.kind === 'created') await booking.author.created?.(tx, formatId('org', booking.organizationId));
+      const made = await applyWithin(tx, type, change, readHeld);
+      if (made.kind === 'created') await change.author.created?.(tx, formatId('org', change.organizationId));
       return made;
     });
     if (result.kind === 'created') {
@@ -216,21 +227,22 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     open: (tx, organizationId) => insertWallet(tx, organizationId, now()),
     async balance(organizationId) {
       for (;;) {
-        await bookings.settled(organizationId);
+        await changeTracker.settled(organizationId);
         const balancePicoUsd = await readBalance(db, organizationId);
-        if (!bookings.running(organizationId)) return balancePicoUsd;
+        if (!changeTracker.running(organizationId)) return balancePicoUsd;
       }
     },
-    credit: (booking) => bookings.track(booking.organizationId, bookAlone('credit', booking)),
-    creditIn: (tx, booking) => bookWithin(tx, 'credit', booking),
-    adjust: (booking, readHeld) => bookings.track(booking.organizationId, bookAlone('adjustment', booking, readHeld)),
+    credit: (change) => changeTracker.track(change.organizationId, applyInTransaction('credit', change)),
+    creditIn: (tx, change) => applyWithin(tx, 'credit', change),
+    adjust: (change, readHeld) =>
+      changeTracker.track(change.organizationId, applyInTransaction('adjustment', change, readHeld)),
     chargeStatement,
     chargeUnheld(organizationId, charge) {
       const charging = charge().then((chargedPicoUsd) => {
         for (const listener of listeners) void listener(organizationId, -chargedPicoUsd);
         return chargedPicoUsd;
       });
-      return bookings.track(organizationId, charging);
+      return changeTracker.track(organizationId, charging);
     },
     balances: readBalances,
     balanceSql,
@@ -253,12 +265,12 @@ async function readBalance(db: Db, organizationId: string): Promise<bigint> {
 }
 
 function describeChange(
-  booking: Booking,
-  { entry }: Extract<BookingResult, { kind: 'created' | 'repeated' }>,
+  change: BalanceChange,
+  { entry }: Extract<BalanceChangeResult, { kind: 'created' | 'repeated' }>,
 ): AuditEntry {
   return {
     organizationId: entry.organizationId,
-    author: booking.author,
+    author: change.author,
     action: entry.type === 'credit' ? 'wallet.credited' : 'wallet.adjusted',
     targetType: 'wallet',
     targetId: formatId('org', entry.organizationId),

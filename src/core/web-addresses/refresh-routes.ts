@@ -22,11 +22,11 @@ export function createKnown(listing: Listing, log: Log): Known {
   let byHost: ReadonlyMap<string, Exposure> | null = null;
   let seen: ReadonlySet<string> = new Set();
   let problems: ReadonlyMap<string, string> = new Map();
-  let looking: Promise<void> | null = null;
+  let refreshing: Promise<void> | null = null;
   let isAskedAgain = false;
   let isFailing = false;
 
-  async function look(): Promise<void> {
+  async function readRoutes(): Promise<void> {
     const { exposures: list, runIds, problems: found } = await listing.read();
     seen = runIds;
     problems = found;
@@ -38,11 +38,11 @@ export function createKnown(listing: Listing, log: Log): Known {
     }
   }
 
-  async function lookUntilSeen(): Promise<void> {
+  async function refreshUntilSeen(): Promise<void> {
     do {
       isAskedAgain = false;
       try {
-        await look();
+        await readRoutes();
         isFailing = false;
       } catch (error) {
         if (!isFailing)
@@ -62,9 +62,9 @@ export function createKnown(listing: Listing, log: Log): Known {
     onCut: (cut) => void cuts.push(cut),
     /** Callers during a poll get the next poll, which reads the state at the time of their call. */
     refresh() {
-      if (looking === null) looking = lookUntilSeen().finally(() => (looking = null));
+      if (refreshing === null) refreshing = refreshUntilSeen().finally(() => (refreshing = null));
       else isAskedAgain = true;
-      return looking;
+      return refreshing;
     },
   };
 }

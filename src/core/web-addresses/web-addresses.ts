@@ -88,13 +88,13 @@ export interface ExposuresOptions extends OpeningParts {
   readonly doors: Doors;
 }
 
-const lookEveryMs = 1000;
+const pollMs = 1000;
 
 export function createExposures(options: ExposuresOptions): Exposures {
   const { db, sources, isOn, ownHosts, log } = options;
   const known = createKnown(createListing({ ...options, sql: db.sql }), log);
   const reach = createReach(createTunnels(sources), options.doors);
-  const loop = createLookLoop(known, createProbes(db.sql, reach), log);
+  const loop = createPollLoop(known, createProbes(db.sql, reach), log);
   const opening = createOpening(options);
   const all = (): readonly Exposure[] => [...(known.byHost()?.values() ?? [])];
   return {
@@ -138,7 +138,7 @@ export function createExposures(options: ExposuresOptions): Exposures {
 }
 
 /** Polls and probes in a loop. Probes take time, and polls do not wait for them. */
-function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
+function createPollLoop(known: Known, probes: Probes, log: Log): PacedLoop {
   let probing: Promise<void> | null = null;
   const loop = createPacedLoop(async () => {
     await known.refresh();
@@ -151,7 +151,7 @@ function createLookLoop(known: Known, probes: Probes, log: Log): PacedLoop {
         ),
       )
       .finally(() => (probing = null));
-    return lookEveryMs;
+    return pollMs;
   });
   return {
     ...loop,

@@ -65,7 +65,7 @@ function createTargets(body: unknown, prefix: string): readonly Target[] {
 function connectTargets(body: unknown, prefix: string): readonly Target[] {
   const { Container: name, Force: isEnd } = body as { Container: string; Force?: boolean };
   const found = container(managedLabel, gatewayLabel)(name, prefix);
-  return found.map((target) => ({ ...target, place: ['Container'], mayBeGone: isEnd === true }));
+  return found.map((target) => ({ ...target, place: ['Container'], mayBeDeleted: isEnd === true }));
 }
 
 /** All calls of the docker driver. Names are from the Engine API 1.41. */

@@ -46,7 +46,7 @@ export interface Target {
   /** The Docker engine's message if the object does not exist. */
   readonly absence: string;
   /** True if the call may name a deleted object, to clean up after it. */
-  readonly mayBeGone?: boolean;
+  readonly mayBeDeleted?: boolean;
   /** The specification that the object must have, except for its `Mode`. */
   readonly spec?: Readonly<Record<string, unknown>>;
 }

@@ -40,7 +40,7 @@ export async function resolveTargets(socketPath: string, call: DockerCall): Prom
   for (const target of call.targets) {
     const found = await inspect(socketPath, target.path);
     if (found !== null && 'message' in found) return found;
-    if (found === null && target.mayBeGone !== true) return { status: 404, message: target.absence };
+    if (found === null && target.mayBeDeleted !== true) return { status: 404, message: target.absence };
     const problem = found === null ? null : problemOf(target, found);
     if (problem !== null) return { status: 403, message: problem };
     if (found !== null) resolved = withId(resolved, target, found.id);

@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { parseId } from '#base/id.ts';
 import type { Throttle } from '#base/redis/redis.ts';
 import { type Accounts, isProjectSeen, type Project } from '#core/accounts/accounts.ts';
-import type { BudgetBook } from '#core/budgets/budgets.ts';
+import type { BudgetCache } from '#core/budgets/budgets.ts';
 import { type ApiKey, keyPrincipal, type KeyRejection, type Keys } from '#core/keys/keys.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { Caller, InferenceCaller } from './http-context.ts';
@@ -70,8 +70,8 @@ function unknownProject(): AppError {
 }
 
 /** Rejects a key that is confined to its project: by its own setting, otherwise while its project has a hard budget. */
-function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBook']): void {
-  if (!(key.confined ?? budgetBook.boundsProject(key.organizationId, key.projectId))) return;
+function requireUnconfined(key: ApiKey, budgetCache: AuthenticatorParts['budgetCache']): void {
+  if (!(key.confined ?? budgetCache.boundsProject(key.organizationId, key.projectId))) return;
   throw new AppError('insufficient_scope', {
     message: 'This API key works in its own project only. Send no X-Project-ID, or use a key of the other project.',
     param: 'X-Project-ID',
@@ -81,7 +81,7 @@ function requireUnconfined(key: ApiKey, budgetBook: AuthenticatorParts['budgetBo
 export interface AuthenticatorParts {
   readonly keys: Pick<Keys, 'verify' | 'touch' | 'findRejection' | 'untilFresh'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
-  readonly budgetBook: Pick<BudgetBook, 'boundsProject'>;
+  readonly budgetCache: Pick<BudgetCache, 'boundsProject'>;
   /** Counts wrong keys per address. */
   readonly wrongKeys: WrongKeys;
 }
@@ -118,7 +118,7 @@ const notValid = (reason: KeyRejection): AppError =>
 export function createAuthenticator({
   keys,
   accounts,
-  budgetBook,
+  budgetCache,
   wrongKeys,
 }: AuthenticatorParts): InferenceAuthenticator {
   const withProject = (key: ApiKey, project: Project | null): InferenceCaller => {
@@ -152,7 +152,7 @@ export function createAuthenticator({
     if (projectId !== key.projectId) {
       // A service account belongs to one project, so no other project exists for its keys.
       if (key.serviceAccountId !== null) throw unknownProject();
-      requireUnconfined(key, budgetBook);
+      requireUnconfined(key, budgetCache);
     }
     const project = accounts.findProject(key.organizationId, projectId);
     if (!(project instanceof Promise)) return withProject(key, project);

@@ -45,12 +45,12 @@ const callersPerBudget = 4;
 
 /** Creates the guards before every HTTP surface: who calls, how often, and how much memory bodies may take. */
 export function createHttpGuards(options: HttpGuardsOptions): HttpGuards {
-  const { keys, accounts, budgetBook, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
+  const { keys, accounts, budgetCache, store, prefix, wrongKeysPerMinute, trustedProxies } = options;
   const throttle = (kind: string, limit: number, windowSeconds: number): Throttle =>
     createThrottle({ kind, limit, windowSeconds, store, prefix });
   const addressOf = createClientAddress(trustedProxies);
   const wrongKeys = { throttle: throttle('wrong-keys', wrongKeysPerMinute, minuteSeconds), addressOf };
-  const authenticator = createAuthenticator({ keys, accounts, budgetBook, wrongKeys });
+  const authenticator = createAuthenticator({ keys, accounts, budgetCache, wrongKeys });
   const callers = throttle('users', userRequestsPerHour, hourSeconds);
   const hourlyLimits = createHourlyLimits({
     authenticator,

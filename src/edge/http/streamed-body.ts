@@ -48,7 +48,7 @@ function more(incoming: IncomingMessage, stallMs: number): Promise<boolean> {
     const onClose = (): void => {
       leave();
       if (incoming.readableEnded) resolve(false);
-      else reject(gone());
+      else reject(connectionClosed());
     };
     const stalled = setTimeout(() => {
       leave();
@@ -59,5 +59,5 @@ function more(incoming: IncomingMessage, stallMs: number): Promise<boolean> {
   });
 }
 
-const gone = (): AppError =>
+const connectionClosed = (): AppError =>
   new AppError('invalid_request_error', { message: 'The connection closed before the request was complete.' });

@@ -3,7 +3,7 @@ import { matchedRoutes } from 'hono/route';
 import type { Log } from '#base/log.ts';
 import { keyIdOf } from '#core/audit/audit.ts';
 import type { HttpEnv } from '#edge/http/http.ts';
-import { clientsWord } from './clients-word.ts';
+import { shortenForLog } from './shorten-for-log.ts';
 import { idOf } from './request-log.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
@@ -33,11 +33,11 @@ export function createOtherRequests(metrics: RequestMetrics, log: Log): Middlewa
       requestId: known.requestId,
       route,
       // Operators look for the unknown path. The query is left out, because it may contain secrets.
-      ...(route === noRoute && { path: clientsWord(context.req.path) }),
+      ...(route === noRoute && { path: shortenForLog(context.req.path) }),
       method: context.req.method,
       status,
       code,
-      param: clientsWord(known.failureParam ?? null),
+      param: shortenForLog(known.failureParam ?? null),
       reason: known.failureReason ?? null,
       keyId: idOf('key', known.caller === undefined ? null : keyIdOf(known.caller.actor)),
       organizationId: idOf('org', known.caller?.organizationId ?? null),

@@ -2,7 +2,7 @@ import { formatId, type IdPrefix } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
 import type { RequestSummary } from '#edge/inference/inference.ts';
-import { clientsWord } from './clients-word.ts';
+import { shortenForLog } from './shorten-for-log.ts';
 
 /** Fields of a request's log line that its summary does not have. */
 export interface LineExtras {
@@ -37,7 +37,7 @@ export function logRequest(log: Log, summary: RequestSummary, { traceId, cause }
     projectId: idOf('proj', summary.projectId),
     status: summary.status,
     code: summary.code,
-    param: clientsWord(summary.param),
+    param: shortenForLog(summary.param),
     reason: summary.reason,
     outcome: summary.outcome,
     stream: summary.stream,

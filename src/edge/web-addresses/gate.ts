@@ -133,9 +133,11 @@ function keyRefusal(incoming: IncomingMessage, { keys, guesses, addressOf }: Gat
   const values = valuesOfRequest(incoming);
   if (values.some((value) => keys.holdsKey(value))) return pages.keyInRequest;
   if (!keys.hasImported()) return null;
-  const words = new Set(values.flatMap((value) => [...wordsOf(value)]).filter((word) => word.length >= importedMin));
-  if (guesses.areTooMany(addressOf(incoming), words)) return pages.tooManyGuesses;
-  return [...words].some((word) => keys.isImported(word)) ? pages.keyInRequest : null;
+  const candidates = new Set(
+    values.flatMap((value) => [...candidateKeysOf(value)]).filter((word) => word.length >= importedMin),
+  );
+  if (guesses.areTooMany(addressOf(incoming), candidates)) return pages.tooManyGuesses;
+  return [...candidates].some((word) => keys.isImported(word)) ? pages.keyInRequest : null;
 }
 
 /** Returns the URL and all header values, raw and decoded. The body is not included. */
@@ -145,17 +147,17 @@ function valuesOfRequest({ url = '', rawHeaders }: IncomingMessage): readonly st
   return [...new Set(values)];
 }
 
-function wordsOf(value: string): Set<string> {
-  const words = new Set([value.trim()]);
+function candidateKeysOf(value: string): Set<string> {
+  const candidates = new Set([value.trim()]);
   for (const separator of separators) {
     for (const word of value.split(separator)) {
-      words.add(word);
-      if (word.startsWith(protocolPrefix)) words.add(word.slice(protocolPrefix.length));
+      candidates.add(word);
+      if (word.startsWith(protocolPrefix)) candidates.add(word.slice(protocolPrefix.length));
     }
   }
   // Parameters and cookies whose values contain separators.
-  for (const part of value.split(/[;&?]/)) words.add(part.slice(part.indexOf('=') + 1).trim());
-  return words;
+  for (const part of value.split(/[;&?]/)) candidates.add(part.slice(part.indexOf('=') + 1).trim());
+  return candidates;
 }
 
 /** Returns user and password of `Basic` credentials. */

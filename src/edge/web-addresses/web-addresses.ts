@@ -36,7 +36,7 @@ export interface Web {
   /** Ids of sessions that hold open connections. */
   sessionIds(): readonly string[];
   /** Ends connections of holders who lost their access. @throws errors of the stores */
-  endLeft(): Promise<void>;
+  closeUnauthorized(): Promise<void>;
   /** Accepts no more requests, waits up to 5 seconds for short requests, and ends the rest at once. */
   close(): Promise<void>;
 }
@@ -71,7 +71,7 @@ const failures = {
   websocket: 'a websocket to the web address of a run failed in the gateway and was closed',
 };
 const closeWaitMs = 5000;
-const closeLookMs = 50;
+const closePollMs = 50;
 
 export function addressOfWeb({ host, port }: WebConfig): ListenAddress {
   return { host, port, hostVariable: 'HEADGATE_WEB_HOST', portVariable: 'HEADGATE_WEB_PORT' };
@@ -135,12 +135,12 @@ export function createWeb(options: WebOptions): Web {
     sessionIds: () => [
       ...new Set(live.held().flatMap(({ holder: { sessionId } }) => (sessionId === null ? [] : [sessionId]))),
     ],
-    endLeft: () => endLeft(live, exposures),
+    closeUnauthorized: () => closeUnauthorized(live, exposures),
     async close() {
       const closed = closeServer(server);
       server.closeIdleConnections();
-      for (let waitedMs = 0; live.short > 0 && waitedMs < closeWaitMs; waitedMs += closeLookMs)
-        await sleep(closeLookMs);
+      for (let waitedMs = 0; live.short > 0 && waitedMs < closeWaitMs; waitedMs += closePollMs)
+        await sleep(closePollMs);
       live.cutAll();
       server.closeAllConnections();
       await closed;
@@ -157,7 +157,7 @@ async function passUncut(incoming: IncomingMessage, parts: GateParts, live: Live
   }
 }
 
-async function endLeft(live: LiveConnections, exposures: Pick<Exposures, 'mayStay'>): Promise<void> {
+async function closeUnauthorized(live: LiveConnections, exposures: Pick<Exposures, 'mayStay'>): Promise<void> {
   for (const { exposure, holder } of live.held()) {
     if (await exposures.mayStay(exposure, holder)) continue;
     live.cutHeldBy((other) => JSON.stringify(other) === JSON.stringify(holder));

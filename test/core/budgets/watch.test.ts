@@ -6,7 +6,7 @@ import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import {
   type BudgetAlert,
   type BudgetWatch,
-  createBudgetBook,
+  createBudgetCache,
   createBudgets,
   createBudgetWatch,
   periodOf,
@@ -37,9 +37,9 @@ describe('the budget watch', () => {
     const asked: string[] = [];
     const clock = { ...systemClock, now: nowMs };
     const spending = createSpendingReports(db);
-    const book = createBudgetBook({ db, log });
+    const cache = createBudgetCache({ db, log });
     const audit = createAudit({ clock: systemClock });
-    const budgets = createBudgets({ db, clock: systemClock, audit, book, onChanged: () => book.load() });
+    const budgets = createBudgets({ db, clock: systemClock, audit, cache, onChanged: () => cache.load() });
     const watch = createBudgetWatch({
       db,
       clock,
@@ -67,7 +67,7 @@ describe('the budget watch', () => {
       );
     const refuse = async (organizationId: string, user: string): Promise<void> => {
       const spender = { organizationId, keyId: uuidv7(), projectId: uuidv7(), user };
-      const [budget] = book.of(spender, uuidv7(midMs));
+      const [budget] = cache.of(spender, uuidv7(midMs));
       if (budget === undefined) throw new Error(`no hard budget holds for ${user}`);
       watch.refused(budget);
       await eventually(async () => {
@@ -84,7 +84,7 @@ describe('the budget watch', () => {
         return `${data.mode} ${data.scope_id} ${data.percent} ${data.spent}`;
       });
     };
-    return { make, refuse, told, asked, book, watch };
+    return { make, refuse, told, asked, book: cache, watch };
   }
 
   it('reports a rejection by the budget of each user also for a user with a soft budget of their own', async () => {
@@ -176,10 +176,10 @@ describe('the budget watch', () => {
 
   it('keeps about 1000 rejections of made-up end users', async () => {
     const organizationId = await bench.openWallet(usd);
-    const { make, book, watch, told } = open();
+    const { make, book: cache, watch, told } = open();
     await make(organizationId, null, 'hard');
     for (let n = 0; n < 1100; n += 1) {
-      const [budget] = book.of(
+      const [budget] = cache.of(
         { organizationId, keyId: uuidv7(), projectId: uuidv7(), user: `made up ${n}` },
         uuidv7(midMs),
       );

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { deriveIntervals, type ToldAllocation } from '#core/costs/derive-intervals.ts';
+import { deriveIntervals, type ReportedAllocation } from '#core/costs/derive-intervals.ts';
 import { type EdgeSums, usedPieces } from '#core/costs/usage-sums.ts';
 
 const organization = { id: 'a', name: 'A' };
@@ -16,7 +16,7 @@ describe('the intervals of a node', () => {
 
   const allocationsOf = (list: readonly { allocatedMs: number; length: number | null; releaseEstimated: boolean }[]) =>
     list
-      .map(({ allocatedMs, length, releaseEstimated }, index): ToldAllocation => {
+      .map(({ allocatedMs, length, releaseEstimated }, index): ReportedAllocation => {
         const releasedMs = length === null ? null : allocatedMs + length;
         return { generation: index, allocatedMs, releasedMs, releaseEstimated, organization };
       })

@@ -122,7 +122,7 @@ describe('the first start', () => {
     await rooms.bootstrap({ ...start, key });
     const { authenticator } = createHttpGuards({
       ...rooms,
-      budgetBook: { boundsProject: () => false },
+      budgetCache: { boundsProject: () => false },
       store: null,
       prefix: '',
       wrongKeysPerMinute: 60,

@@ -185,12 +185,12 @@ describe('an unavailable store', () => {
     const store = await createStore();
     store.faults.push(...Array.from({ length: 8 }, () => fault));
     expect(await store.commits.add('a')).toBe('spooled');
-    expect(store.commits.awayMs).toBeGreaterThan(0);
+    expect(store.commits.unavailableMs).toBeGreaterThan(0);
     await store.commits.idle();
     expect(store.written).toEqual(['a']);
     expect(store.quarantined).toEqual([]);
     expect(store.unspooled).toEqual([{ items: ['a'], isBooked: true }]);
-    expect(store.commits.awayMs).toBe(0);
+    expect(store.commits.unavailableMs).toBe(0);
     expect(await store.commits.add('b')).toBe('booked');
   });
 
@@ -243,7 +243,7 @@ describe('an unavailable store', () => {
     await store.commits.add('first');
     store.fault = null;
     await expect.poll(() => store.written).toContain('first');
-    await expect.poll(() => store.commits.awayMs).toBe(0);
+    await expect.poll(() => store.commits.unavailableMs).toBe(0);
     isOver = true;
     await Promise.all(adding);
     await store.commits.idle();
@@ -259,7 +259,7 @@ describe('an unavailable store', () => {
     await expect.poll(() => store.quarantined).toEqual(['odd']);
     expect(store.written).toEqual(['fine']);
     // Known with the end of the try, which is a little later than what was set aside in it.
-    await expect.poll(() => store.commits.awayMs).toBe(0);
+    await expect.poll(() => store.commits.unavailableMs).toBe(0);
   });
 
   it('gets the items of the previous process, once', async () => {

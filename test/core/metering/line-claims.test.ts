@@ -4,7 +4,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { type UsageRecord, verifyBooks } from '#core/metering/metering.ts';
-import { createIdempotency, type IdempotentTurn } from '#core/stored-requests/stored-requests.ts';
+import { createIdempotency, type IdempotentRun } from '#core/stored-requests/stored-requests.ts';
 import { costPicoUsd, type Organization, useBooksBehindProxy } from './books-behind-proxy.ts';
 import { recordOf } from '#test/metering/recorded-usage.ts';
 
@@ -28,7 +28,7 @@ const gateway = () =>
 
 interface Asked {
   readonly requestId: string;
-  readonly turn: IdempotentTurn;
+  readonly turn: IdempotentRun;
 }
 
 /** A gateway begins with the line. */
@@ -37,7 +37,7 @@ async function ask({ id, keyId }: Organization, by = gateway(), idempotencyKey =
   const claim = { organizationId: id, keyId, idempotencyKey, requestId, bodyHash: Buffer.alloc(32, 1) };
   const result = await by.claim(claim, { signal: new AbortController().signal, onWait: () => undefined });
   if (result.kind !== 'run') throw new Error(`it does not run: ${result.kind}`);
-  return { requestId, turn: result.turn };
+  return { requestId, turn: result.run };
 }
 
 /** The record of what was answered. @param hours as `pass` */

@@ -3,7 +3,7 @@ import { systemClock } from '#base/clock.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
-import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
+import { createProjectRateLimits, createRateLimitCache } from '#core/rate-limits/rate-limits.ts';
 import { useWallet } from '#test/wallet/test-wallet.ts';
 
 /** What a change of a limit of a project says when it is answered. */
@@ -12,24 +12,24 @@ const bench = useWallet();
 
 it('notifies the gateways when limits are set again after a notification failed', async () => {
   const { db } = bench;
-  const book = createRateLimitBook({ db, log: createLog('silent') });
+  const cache = createRateLimitCache({ db, log: createLog('silent') });
   let mayTell = false;
   const limits = createProjectRateLimits({
     db,
     clock: systemClock,
     audit: createAudit({ clock: systemClock }),
-    book,
+    cache,
     async onChanged() {
       if (!mayTell) throw new Error('nobody could be told');
-      await book.load();
+      await cache.load();
     },
   });
   const [organizationId, projectId] = [await bench.openWallet(), uuidv7()];
   const ref = { organizationId, projectId, model: 'chat' };
   const set = () => limits.set(ref, { requestsPerDay: 3 }, systemAuthor);
   await expect(set()).rejects.toThrow('nobody could be told');
-  expect(book.of(ref, 'chat')).toBeNull();
+  expect(cache.of(ref, 'chat')).toBeNull();
   mayTell = true;
   await set();
-  expect(book.of(ref, 'chat')?.limits).toEqual({ requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: 3 });
+  expect(cache.of(ref, 'chat')?.limits).toEqual({ requestsPerMinute: null, tokensPerMinute: null, requestsPerDay: 3 });
 });

@@ -283,7 +283,7 @@ describe('a gateway without Terraform', () => {
     const { runner } = bench;
     let isInstalled = false;
     const look = (): Promise<FoundRunner> => (isInstalled ? found(runner)() : nothing());
-    const runs = bench.gateway({ findRunner: look, lookAgainMs: 0 });
+    const runs = bench.gateway({ findRunner: look, searchAgainMs: 0 });
     expect(await runs.problem()).toBe('nothing');
     isInstalled = true;
     expect(await runs.problem()).toBeNull();

@@ -215,6 +215,6 @@ describe('the Docker gate: networks', () => {
   it('forwards the network of an engine', () => {
     expect(make({})).toMatchObject({ body: JSON.stringify(body), targets: [] });
     const leave = { Container: 'abc', Force: true };
-    expect(ask('POST', `/networks/${name}/disconnect`, leave)).toMatchObject({ targets: [{}, { mayBeGone: true }] });
+    expect(ask('POST', `/networks/${name}/disconnect`, leave)).toMatchObject({ targets: [{}, { mayBeDeleted: true }] });
   });
 });

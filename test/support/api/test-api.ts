@@ -193,7 +193,7 @@ function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: Test
   const guards = createHttpGuards({
     ...rooms,
     ...shared,
-    budgetBook: rooms.budgets.book,
+    budgetCache: rooms.budgets.cache,
     wrongKeysPerMinute: 1000,
     trustedProxies: [],
     ...bodies,

@@ -27,8 +27,8 @@ import { createContents, createReceipts } from '#core/stored-requests/stored-req
 import { createStacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
-import { createBudgetBook, createBudgets } from '#core/budgets/budgets.ts';
-import { createProjectRateLimits, createRateLimitBook } from '#core/rate-limits/rate-limits.ts';
+import { createBudgetCache, createBudgets } from '#core/budgets/budgets.ts';
+import { createProjectRateLimits, createRateLimitCache } from '#core/rate-limits/rate-limits.ts';
 import { createBatches } from '#core/batches/batches.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
 import { createFiles } from '#core/files/files.ts';
@@ -219,14 +219,14 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
       db,
       clock,
       audit,
-      book: createBudgetBook({ db, log }),
+      cache: createBudgetCache({ db, log }),
       onChanged: () => Promise.resolve(),
     }),
     rateLimits: createProjectRateLimits({
       db,
       clock,
       audit,
-      book: createRateLimitBook({ db, log }),
+      cache: createRateLimitCache({ db, log }),
       onChanged: () => Promise.resolve(),
     }),
     metering,

@@ -4,7 +4,7 @@ import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createWriter, type UsageRecord, type Writer } from '#core/metering/metering.ts';
-import { type Booking, createWallet, type Wallet } from '#core/wallet/wallet.ts';
+import { type BalanceChange, createWallet, type Wallet } from '#core/wallet/wallet.ts';
 import { createTestDatabase } from '#test/database.ts';
 
 export interface WalletBench {
@@ -88,7 +88,7 @@ export function useWallet(): WalletBench {
   };
 }
 
-export function bookingOf(organizationId: string, amountPicoUsd: bigint, reference: string): Booking {
+export function bookingOf(organizationId: string, amountPicoUsd: bigint, reference: string): BalanceChange {
   return { organizationId, amountPicoUsd, reference, note: null, author: systemAuthor };
 }
 

@@ -1,4 +1,4 @@
-export { BooksWatch } from './ledger-health.ts';
+export { LedgerHealth } from './ledger-health.ts';
 export { modelRefusal, refusalOf, type RefusedOfProject } from './limit-refusals.ts';
 export { GatewaysSilentError, Gathering } from './recovery-barrier.ts';
 export {

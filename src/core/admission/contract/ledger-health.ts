@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import { isLate } from '#base/is-late.ts';
 
-export interface BooksWatchOptions {
+export interface LedgerHealthOptions {
   readonly clock: Clock;
   /** Time in milliseconds for which known values may be used while the database does not answer. */
   readonly staleMs: number;
@@ -23,29 +23,29 @@ const giveUpAfterMs = 5000;
 const retryMs = 1000;
 
 /** Tracks whether the database answers, by the results of the last queries. */
-export class BooksWatch {
-  readonly #options: BooksWatchOptions;
+export class LedgerHealth {
+  readonly #options: LedgerHealthOptions;
   /** Time of the first query without an answer, on the monotonic clock; null while the database answers. */
-  #awaySinceMs: number | null = null;
+  #unavailableSinceMs: number | null = null;
   #askedMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: BooksWatchOptions) {
+  constructor(options: LedgerHealthOptions) {
     this.#options = options;
   }
 
-  get isAway(): boolean {
-    return this.#awaySinceMs !== null;
+  get isUnavailable(): boolean {
+    return this.#unavailableSinceMs !== null;
   }
 
   /** True if known values may be used although the database does not answer. */
   get mayServeKnown(): boolean {
-    if (this.#awaySinceMs === null) return true;
-    return this.#options.clock.monotonicMs() - this.#awaySinceMs <= this.#options.staleMs;
+    if (this.#unavailableSinceMs === null) return true;
+    return this.#options.clock.monotonicMs() - this.#unavailableSinceMs <= this.#options.staleMs;
   }
 
   /** False if the database is unavailable and was asked a moment ago. */
   get isWorthATry(): boolean {
-    return !this.isAway || this.#options.clock.monotonicMs() - this.#askedMs >= retryMs;
+    return !this.isUnavailable || this.#options.clock.monotonicMs() - this.#askedMs >= retryMs;
   }
 
   /**
@@ -57,18 +57,18 @@ export class BooksWatch {
   async ask<T>(question: () => Promise<T>): Promise<T> {
     const askedMs = this.#options.clock.monotonicMs();
     this.#askedMs = askedMs;
-    const isAway = (): void => {
-      this.#awaySinceMs ??= askedMs;
+    const noteSilence = (): void => {
+      this.#unavailableSinceMs ??= askedMs;
     };
     const { promise: silence, reject } = Promise.withResolvers<never>();
-    const late = setTimeout(isAway, patienceMs);
+    const late = setTimeout(noteSilence, patienceMs);
     const givenUp = setTimeout(() => reject(new BooksSilentError()), giveUpAfterMs);
     try {
       const answer = await Promise.race([this.#asked(question, askedMs), silence]);
-      this.#awaySinceMs = null;
+      this.#unavailableSinceMs = null;
       return answer;
     } catch (error) {
-      isAway();
+      noteSilence();
       throw error;
     } finally {
       clearTimeout(late);
@@ -80,7 +80,7 @@ export class BooksWatch {
     try {
       return await question();
     } catch (error) {
-      if (this.isAway || this.#options.clock.monotonicMs() - askedMs >= patienceMs) throw error;
+      if (this.isUnavailable || this.#options.clock.monotonicMs() - askedMs >= patienceMs) throw error;
       return question();
     }
   }

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { BooksWatch } from '#core/admission/contract/contract.ts';
+import type { LedgerHealth } from '#core/admission/contract/contract.ts';
 
 export interface Account {
   readonly organizationId: string;
@@ -25,7 +25,7 @@ export interface MemoryAccountsOptions {
   readonly loadBalance: LoadBalance;
   /** Requests that run here, or wait to be recorded, and hold something on an account. */
   readonly holdsOf: (account: Account) => ReadonlyMap<string, { isCharged: boolean }>;
-  readonly books: BooksWatch;
+  readonly books: LedgerHealth;
   readonly clock: Clock;
 }
 
@@ -163,7 +163,7 @@ export class MemoryAccounts {
   }
 
   #forgetOld(): void {
-    if (this.#options.books.isAway) return;
+    if (this.#options.books.isUnavailable) return;
     for (const account of this.#accounts.values()) {
       if (this.#isOlder(account, goodForMs)) this.#accounts.delete(account.organizationId);
     }

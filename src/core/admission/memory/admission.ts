@@ -4,7 +4,7 @@ import {
   type AdmitRequest,
   type AdmitResult,
   askOfCurrent,
-  BooksWatch,
+  LedgerHealth,
   type Extension,
   type HardBudget,
   heldFor,
@@ -59,7 +59,7 @@ export function createMemoryAdmission(options: MemoryAdmissionOptions): Admissio
 
 class MemoryAdmission implements Admission {
   readonly #options: MemoryAdmissionOptions;
-  readonly #books: BooksWatch;
+  readonly #books: LedgerHealth;
   readonly #accounts: MemoryAccounts;
   readonly #keys: MemoryKeys;
   readonly #budgets: MemoryBudgets;
@@ -73,7 +73,7 @@ class MemoryAdmission implements Admission {
   constructor(options: MemoryAdmissionOptions) {
     this.#options = options;
     this.#windowsAheadMs = options.clock.now() - options.clock.monotonicMs();
-    this.#books = new BooksWatch({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
+    this.#books = new LedgerHealth({ clock: options.clock, staleMs: options.staleMs ?? staleMsDefault });
     this.#accounts = new MemoryAccounts({
       ...options,
       books: this.#books,

@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   type AdmitRefusal,
-  type BooksWatch,
+  type LedgerHealth,
   type HardBudget,
   leastOf,
   type LoadSpent,
@@ -39,7 +39,7 @@ export interface MemoryBudgetsOptions {
   readonly loadSpent: LoadSpent;
   /** Requests that run here and count against a slot. */
   readonly holdsOf: (slot: Slot) => ReadonlyMap<string, CountedSlot>;
-  readonly books: BooksWatch;
+  readonly books: LedgerHealth;
   readonly clock: Clock;
 }
 
@@ -176,7 +176,7 @@ export class MemoryBudgets {
   }
 
   #forgetOld(): void {
-    if (this.#options.books.isAway) return;
+    if (this.#options.books.isUnavailable) return;
     for (const [name, slot] of this.#slots) {
       const isOld = this.#options.clock.monotonicMs() - slot.loadedMs >= goodForMs;
       if (isOld && slot.heldMicroUsd === 0n && !this.#loading.has(slot)) this.#slots.delete(name);

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import { uuidTimeMs } from '#base/id.ts';
-import type { BooksWatch, CountedTokens, KeyRef, Settlement } from '#core/admission/contract/contract.ts';
+import type { LedgerHealth, CountedTokens, KeyRef, Settlement } from '#core/admission/contract/contract.ts';
 import { type KeyLimits, type KeyUse, monthStartMs, reserve, unusedKey } from '#core/limits/limits.ts';
 
 export interface Key {
@@ -30,7 +30,7 @@ export interface MemoryKeysOptions {
   ) => Promise<CountedTokens>;
   /** Requests that run or wait to be recorded. */
   readonly holds: ReadonlyMap<string, MonthHold>;
-  readonly books: BooksWatch;
+  readonly books: LedgerHealth;
   readonly clock: Clock;
 }
 
@@ -115,7 +115,7 @@ export class MemoryKeys {
     const endedMs = windowsNowMs - 60_000;
     for (const [keyId, { use, monthMs }] of this.#keys) {
       if (use.running > 0 || use.tokens > 0 || use.windowStartMs >= endedMs) continue;
-      if (monthMs === null || !this.#options.books.isAway) this.#keys.delete(keyId);
+      if (monthMs === null || !this.#options.books.isUnavailable) this.#keys.delete(keyId);
     }
   }
 }

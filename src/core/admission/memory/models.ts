@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import { uuidTimeMs } from '#base/id.ts';
-import type { BooksWatch, CountedDay, LoadDay, ProjectLimit } from '#core/admission/contract/contract.ts';
+import type { LedgerHealth, CountedDay, LoadDay, ProjectLimit } from '#core/admission/contract/contract.ts';
 import {
   countOfModel,
   dayStartMs,
@@ -46,7 +46,7 @@ export interface MemoryModelsOptions {
   readonly holdsOf: (slot: ModelSlot) => readonly string[];
   /** The time in which windows are counted, in milliseconds. */
   readonly windowsNowMs: () => number;
-  readonly books: BooksWatch;
+  readonly books: LedgerHealth;
   readonly clock: Clock;
 }
 
@@ -183,7 +183,7 @@ export class MemoryModels {
     for (const [name, slot] of this.#slots) {
       const { use, running } = slot;
       const isIdle = running === 0 && use.tokens === 0 && use.windowStartMs < endedMs && !this.#loading.has(slot);
-      if (isIdle && !this.#options.books.isAway) this.#slots.delete(name);
+      if (isIdle && !this.#options.books.isUnavailable) this.#slots.delete(name);
     }
   }
 }

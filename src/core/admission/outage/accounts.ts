@@ -3,7 +3,7 @@ import { PICO_PER_MICRO } from '#base/money.ts';
 import {
   type AdmitRefusal,
   type AdmitRequest,
-  type BooksWatch,
+  type LedgerHealth,
   type CountedDay,
   type CountedRequests,
   heldFor,
@@ -35,7 +35,7 @@ export interface Share {
 
 export interface OutageBooksOptions {
   readonly books: Books;
-  readonly watch: BooksWatch;
+  readonly watch: LedgerHealth;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
   /** Counts the live gateways in the database. */

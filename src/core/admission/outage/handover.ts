@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '#base/clock.ts';
 import type { AdmissionStore } from '#core/admission/redis/redis.ts';
 
-export interface GivenOverOptions {
+export interface HandoversOptions {
   readonly store: AdmissionStore;
   readonly leaseMs: number;
   readonly clock: Clock;
@@ -13,21 +13,21 @@ export interface GivenOverOptions {
  * it does not see that itself: Redis counts as answering here only some time after the report. Silence that begins
  * later must last as long, because a process that got no CPU for a moment sees silence too.
  */
-export const turnMs = 1000;
+export const handoverWaitMs = 1000;
 
 /**
  * Organizations that Redis, once it has their data, decides for another gateway, which may spend all that is left. This
  * gateway decides nothing for them then, for the time of a lease, since the other gateway may be gone. If Redis falls
  * silent again, each gateway has its part.
  */
-export class GivenOver {
-  readonly #options: GivenOverOptions;
+export class Handovers {
+  readonly #options: HandoversOptions;
   /** Times on the monotonic clock. The key null stands for every organization. */
   readonly #moments = new Map<string | null, number>();
   readonly #ended = Promise.withResolvers<void>();
   #silentMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: GivenOverOptions) {
+  constructor(options: HandoversOptions) {
     this.#options = options;
   }
 
@@ -44,12 +44,12 @@ export class GivenOver {
     const { store, leaseMs, clock } = this.#options;
     const givenMs = this.#givenMs(organizationId);
     if (clock.monotonicMs() - givenMs >= leaseMs) return false;
-    return store.redis.answers || this.#turnLeftMs(givenMs) > 0;
+    return store.redis.answers || this.#waitLeftMs(givenMs) > 0;
   }
 
   /** Resolves when Redis decides here too, or when that takes too long. */
-  async turn(organizationId: string): Promise<void> {
-    const leftMs = this.#turnLeftMs(this.#givenMs(organizationId));
+  async untilHandedBack(organizationId: string): Promise<void> {
+    const leftMs = this.#waitLeftMs(this.#givenMs(organizationId));
     // A timer may fire a millisecond early.
     if (leftMs > 0) await Promise.race([this.#ended.promise, sleep(leftMs + 1, undefined, { ref: false })]);
   }
@@ -58,10 +58,10 @@ export class GivenOver {
     this.#ended.resolve();
   }
 
-  #turnLeftMs(givenMs: number): number {
+  #waitLeftMs(givenMs: number): number {
     const { store, clock } = this.#options;
     const sinceMs = store.redis.answers ? givenMs : Math.max(givenMs, this.#silentMs);
-    return sinceMs + turnMs - clock.monotonicMs();
+    return sinceMs + handoverWaitMs - clock.monotonicMs();
   }
 
   /** Returns when the organization was given over; negative infinity if it was not. */

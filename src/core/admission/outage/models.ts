@@ -188,7 +188,9 @@ export class OutageModels {
     return unregistered.map(([, { organizationId }]) => organizationId);
   }
 
-  /** Returns the ended use of an organization's models that Redis does not have; the same objects until `markRegistered`. */
+  /**
+   * Returns the ended use of an organization's models that Redis does not have; the same objects until `markRegistered`.
+   */
   unregistered(of: string): readonly UnregisteredUse[] {
     const unregistered = this.#models.all().filter(([, model]) => model.organizationId === of && isUnregistered(model));
     return unregistered.map(([keyId, model]) => {

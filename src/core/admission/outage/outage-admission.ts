@@ -37,7 +37,7 @@ import {
   shiftRefusal,
   tighterView,
 } from '#core/limits/limits.ts';
-import { GivenOver } from './handover.ts';
+import { Handovers } from './handover.ts';
 import { type OutageBooks, refuseByShare, type Share } from './accounts.ts';
 import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './budgets.ts';
 import { isUnregistered, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './keys.ts';
@@ -95,14 +95,14 @@ export class Outage {
   readonly #keys: OutageKeys;
   readonly models: OutageModels;
   readonly #holds: Map<string, LocalHold>;
-  readonly givenOver: GivenOver;
+  readonly givenOver: Handovers;
   readonly #budgets: OutageBudgets;
   #isOver = false;
 
   /** @param before previous outage, whose parts continue */
   constructor(options: OutageOptions, before: Outage | null) {
     this.#options = options;
-    this.givenOver = new GivenOver(options);
+    this.givenOver = new Handovers(options);
     this.#keys = new OutageKeys(options, before === null ? null : before.#keys);
     this.#budgets = new OutageBudgets(options, before === null ? null : before.#budgets);
     this.models = new OutageModels(options, before?.models ?? null);
@@ -212,7 +212,7 @@ export class Outage {
   }
 
   async #inItsTurn(request: AdmitRequest, deciding: Deciding): Promise<AdmitResult> {
-    await this.givenOver.turn(request.organizationId);
+    await this.givenOver.untilHandedBack(request.organizationId);
     if (this.#isOver) return this.#options.again(request, deciding);
     return this.givenOver.has(request.organizationId) ? unavailable : this.admit(request, deciding);
   }
@@ -246,7 +246,9 @@ export class Outage {
     ]);
   }
 
-  /** Returns the ended use of an organization's keys that Redis does not have; the same objects until `markRegistered`. */
+  /**
+   * Returns the ended use of an organization's keys that Redis does not have; the same objects until `markRegistered`.
+   */
   unregistered(organizationId: string): readonly UnregisteredUse[] {
     const keys = this.#keys.all().filter((key) => key.organizationId === organizationId && isUnregistered(key));
     return keys.map((key) => {

@@ -4,13 +4,13 @@ import { shortTimeoutMs } from '#base/redis/redis.ts';
 import type {
   AdmitRequest,
   AdmitResult,
-  BooksWatch,
+  LedgerHealth,
   Gathering,
   HardBudgets,
   ProjectLimits,
 } from '#core/admission/contract/contract.ts';
 import type { AdmissionStore, Books, HoldLeases, LastKnown } from '#core/admission/redis/redis.ts';
-import { turnMs } from './handover.ts';
+import { handoverWaitMs } from './handover.ts';
 import { type Deciding, Outage } from './outage-admission.ts';
 import { OutageBooks } from './accounts.ts';
 
@@ -21,7 +21,7 @@ export interface OutagesOptions {
   readonly books: Books;
   readonly budgets?: HardBudgets;
   readonly projectLimits?: ProjectLimits;
-  readonly watch: BooksWatch;
+  readonly watch: LedgerHealth;
   readonly gathering: Gathering;
   readonly gatewayId: string;
   readonly leaseMs: number;
@@ -44,7 +44,7 @@ const registerAllAndResume = '*!';
 const gatewayJoined = '+';
 /** Milliseconds after which calls sent before the outage are surely too late: their own deadline is half of this. */
 const sureAfterMs = 2 * shortTimeoutMs;
-const lookAgainMs = 25;
+const retryMs = 25;
 /** Maximum number of rounds. A settlement during a registration must be sent to Redis in the next round. */
 const roundsMax = 10;
 /** Part of the lease time. Leases that were not renewed within it are renewed before anything is admitted. */
@@ -131,7 +131,7 @@ export class Outages {
     if (name === gatewayJoined) return void (await this.#countGateways());
     if (name === registerAllAndResume && this.#current !== null) {
       const { open } = this.#closeGate();
-      setTimeout(open, turnMs).unref();
+      setTimeout(open, handoverWaitMs).unref();
     }
     // Decisions made from now on would not be sent.
     if (name !== registerAll) this.#current?.givenOver.add(name === registerAllAndResume ? null : name);
@@ -193,7 +193,7 @@ export class Outages {
   async #end(outage: Outage): Promise<void> {
     const { store, clock, log } = this.#options;
     while (this.#current === outage && !this.#isClosed) {
-      await new Promise((resolve) => setTimeout(resolve, lookAgainMs).unref());
+      await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
       if (!store.redis.answers || clock.monotonicMs() - this.#unsureMs < sureAfterMs) continue;
       try {
         await this.#goBack(outage);
@@ -208,7 +208,7 @@ export class Outages {
     const { gathering, watch, store, leases, clock } = this.#options;
     if (watch.isWorthATry) await this.#countGateways().catch(() => undefined);
     // Redis must forget balances, and they could not be read again now.
-    if (outage.isCharged && watch.isAway) return;
+    if (outage.isCharged && watch.isUnavailable) return;
     await leases.settlements.retry();
     await gathering.gather(registerAll);
     const { open } = this.#closeGate();

@@ -5,7 +5,7 @@ import { RedisAwayError } from '#base/redis/redis.ts';
 import {
   type AdmitRequest,
   type AdmitResult,
-  type BooksWatch,
+  type LedgerHealth,
   budgetsOf,
   GatewaysSilentError,
   type HardBudget,
@@ -37,7 +37,7 @@ export interface RedisAskingOptions {
   readonly books: RedisBooks;
   readonly budgets?: HardBudgets;
   readonly projectLimits?: ProjectLimits;
-  readonly watch: BooksWatch;
+  readonly watch: LedgerHealth;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
   readonly gatewayId: string;
@@ -81,8 +81,8 @@ export class RedisAsking {
 
   ask(request: AdmitRequest, isDry: boolean): Promise<AdmitResult> {
     const monthMs = monthStartMs(this.#options.store.guessedNowMs);
-    const { isAway, isWorthATry, mayServeKnown } = this.#options.watch;
-    const takesOld = isAway && !isWorthATry && mayServeKnown;
+    const { isUnavailable, isWorthATry, mayServeKnown } = this.#options.watch;
+    const takesOld = isUnavailable && !isWorthATry && mayServeKnown;
     const bounds = this.#boundsOf(request);
     return new Promise((resolve) =>
       this.#batcher.ask({ request, ...bounds, isDry, monthMs, takesOld, attempt: 1, resolve }),

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { uuidTimeMs } from '#base/id.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import type {
-  BooksWatch,
+  LedgerHealth,
   CountedTokens,
   Gathering,
   HardBudget,
@@ -40,7 +40,7 @@ export interface RedisBooksOptions {
   readonly store: AdmissionStore;
   readonly books: Books;
   readonly gathering: Gathering;
-  readonly watch: BooksWatch;
+  readonly watch: LedgerHealth;
 }
 
 /** Cap for larger balances: Lua compares numbers exactly up to 2^53. */

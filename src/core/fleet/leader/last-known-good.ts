@@ -84,7 +84,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
   let retryAtMs = -Infinity;
   let isReported = false;
 
-  async function write(good: readonly EngineSpec[], isGone: (engineId: string) => boolean): Promise<void> {
+  async function write(good: readonly EngineSpec[], isDeleted: (engineId: string) => boolean): Promise<void> {
     known ??= byEngine(await store.goodSpecs());
     for (const spec of good) {
       const before = known.get(spec.engineId);
@@ -97,7 +97,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
       }
       same.set(spec.engineId, spec);
     }
-    for (const one of [...known.values()].filter(({ engineId }) => isGone(engineId))) {
+    for (const one of [...known.values()].filter(({ engineId }) => isDeleted(engineId))) {
       if (!(await store.dropGoodSpec(fence, one)))
         throw new Error('this gateway is no longer the leader, or another definition was stored in the meantime');
       known.delete(one.engineId);
@@ -126,10 +126,10 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
         return lastGood === null || same.get(id) === lastGood ? [] : [lastGood];
       });
       const there = new Set([...state.engines.map(({ id }) => id), ...engineIdsOf(observed)]);
-      const isGone = (engineId: string): boolean => blind.size === 0 && !there.has(engineId);
-      const hasGone = known === null || [...known.keys()].some(isGone);
-      if (good.length === 0 && !hasGone) return;
-      running = write(good, isGone)
+      const isDeleted = (engineId: string): boolean => blind.size === 0 && !there.has(engineId);
+      const hasDeleted = known === null || [...known.keys()].some(isDeleted);
+      if (good.length === 0 && !hasDeleted) return;
+      running = write(good, isDeleted)
         .catch(failed)
         .finally(() => (running = null));
     },

@@ -112,7 +112,7 @@ export class Leader {
     const isNew = await this.#publish(fence, term, state);
     this.#commands = [];
     for (const event of events) logEvent(log, event);
-    this.#options.runs?.follow(followed(term.state, found), hostsAway(found));
+    this.#options.runs?.follow(followed(term.state, found), unreachableHosts(found));
     term.goodSpecs.keep(term.state, found);
     term.jobs.settle(term.state, clock.monotonicMs());
     for (const action of actions) term.jobs.begin(action, term.state, found.observed);
@@ -185,7 +185,7 @@ function followed(state: LeaderState, { observed }: ReconcileFacts): readonly Fo
   });
 }
 
-function hostsAway({ hosts }: ReconcileFacts): ReadonlySet<string> {
+function unreachableHosts({ hosts }: ReconcileFacts): ReadonlySet<string> {
   return new Set([...hosts.values()].flat().flatMap(({ name, reachable }) => (reachable ? [] : [name])));
 }
 

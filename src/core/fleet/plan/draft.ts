@@ -174,7 +174,7 @@ export function leasesOn({ facts }: Draft, { id }: EngineState, replica: Replica
   return facts.demands.reduce((sum, { engines }) => sum + (engines[id]?.leases[replica.id] ?? 0), 0);
 }
 
-export function hostIsAway({ facts }: Draft, engine: EngineState, replica: ReplicaState): boolean {
+export function isHostUnreachable({ facts }: Draft, engine: EngineState, replica: ReplicaState): boolean {
   const host = facts.hosts.get(driverType(engine))?.find(({ name }) => name === replica.placement.host);
   return host !== undefined && !host.reachable;
 }

@@ -1,6 +1,6 @@
 import { explainExit, type FailureCause, failureCause, type ObservedReplica } from '#core/fleet/drivers/drivers.ts';
 import { noteEnd } from './memory-neighbours.ts';
-import { act, type Draft, driverType, hostIsAway, job, noteEvent, settings } from './draft.ts';
+import { act, type Draft, driverType, isHostUnreachable, job, noteEvent, settings } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { enter, type EngineState, isAlive, type ReplicaState } from './state.ts';
 
@@ -41,7 +41,7 @@ function mirror(draft: Draft, engine: EngineState): void {
 }
 
 function missing(draft: Draft, engine: EngineState, replica: ReplicaState): void {
-  if (hostIsAway(draft, engine, replica)) return;
+  if (isHostUnreachable(draft, engine, replica)) return;
   const requested = replica.observed ? undefined : job(draft, 'start', replica.id);
   if (requested?.state === 'pending') return;
   if (requested?.state === 'called_off') {
@@ -78,7 +78,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   replica.placement = found.placement;
   replica.progress = found.progress;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
-  if (replica.phase === 'lost' && !hostIsAway(draft, engine, replica)) {
+  if (replica.phase === 'lost' && !isHostUnreachable(draft, engine, replica)) {
     noteEvent(draft, engine, 'the host of a replica is reachable again', { replicaId: replica.id });
     begin(draft, engine, replica, found);
   } else if (replica.phase === 'creating' && found.state === 'running') begin(draft, engine, replica, found);

@@ -154,8 +154,8 @@ function evictOn(need: PlaceNeed, host: HostReport, here: readonly Occupant[], w
     })
     .toSorted((a, b) => a.worth - b.worth);
   const without = (victims: readonly Victim[]): Occupant[] => {
-    const gone = new Set(victims.map(({ replicaId }) => replicaId));
-    return here.filter(({ replicaId }) => replicaId === null || !gone.has(replicaId));
+    const removed = new Set(victims.map(({ replicaId }) => replicaId));
+    return here.filter(({ replicaId }) => replicaId === null || !removed.has(replicaId));
   };
   const isEnough = (victims: readonly Victim[]): boolean => fits(need, host, without(victims));
   let count = 0;

@@ -1,5 +1,5 @@
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
-import { act, type Draft, driverType, due, hostIsAway, job, leasesOn, noteEvent, settings } from './draft.ts';
+import { act, type Draft, driverType, due, isHostUnreachable, job, leasesOn, noteEvent, settings } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
 
@@ -88,7 +88,7 @@ function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): 
 
 function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): void {
   const { nowMs, health } = draft.facts;
-  const away = hostIsAway(draft, engine, replica);
+  const isUnreachable = isHostUnreachable(draft, engine, replica);
   if (health.get(replica.id) !== false) {
     replica.unhealthySinceMs = null;
     return;
@@ -99,9 +99,9 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
     due(draft, overMs);
     return;
   }
-  const cause = failureCause(away ? 'host_unreachable' : 'unreachable');
+  const cause = failureCause(isUnreachable ? 'host_unreachable' : 'unreachable');
   noteEvent(draft, engine, 'a replica stopped answering', { replicaId: replica.id, cause });
-  if (away) enter(replica, 'lost', nowMs);
+  if (isUnreachable) enter(replica, 'lost', nowMs);
   else stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
 }

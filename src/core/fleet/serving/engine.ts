@@ -261,8 +261,8 @@ export class Engine {
 
   #refusal(code: OwnRefusal): AcquireResult {
     const { published } = this;
-    const goneByMs = published?.phase === 'starting' ? this.#clock.now() - published.sinceMs : 0;
-    const waitMs = (this.startMs() ?? 0) - goneByMs;
+    const elapsedMs = published?.phase === 'starting' ? this.#clock.now() - published.sinceMs : 0;
+    const waitMs = (this.startMs() ?? 0) - elapsedMs;
     return { ok: false, refusal: { code, publicText: refusalTexts[code], retryAfterSeconds: wholeSeconds(waitMs) } };
   }
 }

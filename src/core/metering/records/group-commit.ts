@@ -26,7 +26,7 @@ export interface GroupCommit<Item> {
   /** Bytes of the spool's files. */
   readonly spooledBytes: number;
   /** Milliseconds for which the store has accepted nothing although there was something to write. */
-  readonly awayMs: number;
+  readonly unavailableMs: number;
   /** True if the store answered the last failed try: its rejection may be the fault of these items. */
   readonly isRefused: boolean;
   /** Resolves when everything is in the store. */
@@ -104,7 +104,7 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     return this.#options.spool.bytes;
   }
 
-  get awayMs(): number {
+  get unavailableMs(): number {
     return this.#awaySinceMs === null ? 0 : this.#options.clock.monotonicMs() - this.#awaySinceMs;
   }
 

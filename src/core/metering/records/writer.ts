@@ -11,7 +11,7 @@ import {
   putClaims,
 } from '#core/stored-requests/stored-requests.ts';
 import { type ChargedOrganization, isUncovered, type Wallet } from '#core/wallet/wallet.ts';
-import { isUncoded, recordsText, toRows } from './booked-rows.ts';
+import { isUncoded, recordsText, toRows } from './record-rows.ts';
 import { findDiscarded } from './quarantine.ts';
 import type { UsageRecord } from './record.ts';
 
@@ -64,10 +64,10 @@ const wantedOf = (records: readonly UsageRecord[]): Wanted => ({
 });
 
 export function createWriter(options: WriterOptions): Writer {
-  return new BooksWriter(options);
+  return new RecordWriter(options);
 }
 
-class BooksWriter implements Writer {
+class RecordWriter implements Writer {
   readonly #options: WriterOptions;
   readonly #codes: ReturnType<typeof createCodes>;
   readonly #durations = new RecentDurations();
@@ -148,11 +148,11 @@ class BooksWriter implements Writer {
     let cut: readonly UsageRecord[] = [];
     const chargeWithin = async (sql: ISql, charge: Charge): Promise<void> => {
       const balances = await wallet.balances(sql, organizationIds);
-      const booked = (await findBooked(sql, records)).map(({ id }) => id);
+      const recordedIds = (await findRecorded(sql, records)).map(({ id }) => id);
       const discarded = await findDiscarded(sql, spooledIds(records));
       const decided = claims.filter(({ requestId }) => !discarded.has(requestId));
       const repeated = decided.length === 0 ? [] : await putClaims(sql, decided);
-      const made = cutToBalances(records, new Set([...booked, ...discarded, ...repeated]), balances);
+      const made = cutToBalances(records, new Set([...recordedIds, ...discarded, ...repeated]), balances);
       cut = made.cut;
       await charge(sql, made.affordable);
     };
@@ -224,15 +224,15 @@ function organizationsOf(records: readonly UsageRecord[]): ChargedOrganization[]
   return [...counts].map(([organizationId, requests]) => ({ organizationId, requests }));
 }
 
-interface BookedRow {
+interface RecordedRow {
   readonly id: string;
   readonly written_off: string | null;
 }
 
 /** Returns which of the records are in the database. */
-function findBooked(sql: ISql, records: readonly UsageRecord[]): PromiseLike<readonly BookedRow[]> {
+function findRecorded(sql: ISql, records: readonly UsageRecord[]): PromiseLike<readonly RecordedRow[]> {
   const refs = records.map(({ id, organizationId }) => ({ id, organization_id: organizationId }));
-  return sql<BookedRow[]>`
+  return sql<RecordedRow[]>`
     select r.id::text, r.written_off::text
     from json_to_recordset(${JSON.stringify(refs)}::text::json) as t(id uuid, organization_id uuid)
     join usage_ids n on n.id = t.organization_id join usage_requests r on r.organization = n.code and r.id = t.id`;
@@ -244,7 +244,7 @@ function findBooked(sql: ISql, records: readonly UsageRecord[]): PromiseLike<rea
  */
 async function readWrittenOff(sql: ISql, records: readonly UsageRecord[]): Promise<ReadonlyMap<string, bigint>> {
   const own = new Map(records.map(({ id, writtenOffPicoUsd }) => [id, writtenOffPicoUsd]));
-  const rows = await findBooked(sql, records);
+  const rows = await findRecorded(sql, records);
   const missing = rows.map(({ id, written_off }) => [id, BigInt(written_off ?? 0) - (own.get(id) ?? 0n)] as const);
   return new Map(missing.filter(([, picoUsd]) => picoUsd > 0n));
 }

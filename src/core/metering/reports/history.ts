@@ -117,10 +117,10 @@ const boundsOf = ({ connections, waitMsMax }: HistoryOptions): ConcurrencyBounds
  */
 export function createHistory(options: HistoryOptions): History {
   const { db, wallet } = options;
-  const turns = new ConcurrencyLimit(boundsOf(options));
+  const connectionLimit = new ConcurrencyLimit(boundsOf(options));
   const during = async <T>(name: string, run: () => Promise<T>, isBegun = false): Promise<T> => {
     try {
-      return await turns.during(name, run, { isBegun });
+      return await connectionLimit.during(name, run, { isBegun });
     } catch (error) {
       throw toRefusal(error);
     }

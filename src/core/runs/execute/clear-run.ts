@@ -37,7 +37,7 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   if (run.isForgotten === true) return runner.remove(run.id);
   const stack = await sources.stackPackage(run.stackVersionId);
   const layout = stack === null ? null : layoutOf(stack.root);
-  const unkept = layout === null ? versionGone : await findUnkept(parts, run, layout);
+  const unkept = layout === null ? versionDeleted : await findUnkept(parts, run, layout);
   if (unkept === null) {
     await runner.remove(run.id);
     return states.markUnsaved(run.id, false);
@@ -76,7 +76,7 @@ interface Unkept {
   readonly isOvertaken: boolean;
 }
 
-const versionGone: Unkept = { why: 'the version of its stack was deleted', isOvertaken: false };
+const versionDeleted: Unkept = { why: 'the version of its stack was deleted', isOvertaken: false };
 
 /** @returns null if nothing is left unstored */
 async function findUnkept(

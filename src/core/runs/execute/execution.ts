@@ -5,7 +5,7 @@ import type { Log } from '#base/log.ts';
 import {
   type ClaimedRun,
   type ClusterContext,
-  clusterGone,
+  clusterArchived,
   clusterMoved,
   createMask,
   type FailureCode,
@@ -50,7 +50,7 @@ const lastingTroubles = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM']
 const wallNeeded =
   'runs have no sandbox on this machine, and only stacks that a platform administrator uploaded may run without one';
 const fromMirror = 'providers are installed only from the folder HEADGATE_PROVIDER_MIRROR';
-const folderGone = 'its work folder no longer exists; the last stored state of its resources is kept';
+const folderMissing = 'its work folder no longer exists; the last stored state of its resources is kept';
 const inputsSchema = z.record(z.string(), z.unknown());
 
 /**
@@ -63,18 +63,18 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   try {
     if (run.status === 'CANCELING' && run.phase === null) throw endBefore(run);
     await requireSavedState(parts, run);
-    if (await hasNothingToDestroy(parts, run)) await claims.turn(run, { status: 'DESTROYED' });
+    if (await hasNothingToDestroy(parts, run)) await claims.transition(run, { status: 'DESTROYED' });
     else {
       const context = await readContext(parts, run);
       await new Execution(parts, run, context).run();
     }
   } catch (error) {
-    if (error instanceof RunCanceled) await claims.turn(run, { status: 'CANCELED' });
+    if (error instanceof RunCanceled) await claims.transition(run, { status: 'CANCELED' });
     else if (error instanceof RunFailure) {
-      await claims.turn(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
+      await claims.transition(run, { status: 'FAILED', failureCode: error.code, failureMessage: error.message });
     } else if (error instanceof RunnerRefusedError) {
       parts.log.warn({ err: error, run: run.id }, 'a run failed: the Docker host rejected its containers');
-      await claims.turn(run, {
+      await claims.transition(run, {
         status: 'FAILED',
         failureCode: 'RUNNER_UNAVAILABLE',
         failureMessage: error.message,
@@ -91,11 +91,11 @@ async function readState({ runner, states }: Pick<ExecutionParts, 'runner' | 'st
     return state?.length === 0 ? null : state;
   } catch (error) {
     if (!(error instanceof FileTooLargeError)) throw error;
-    throw stateLeft(error.message);
+    throw stateUnsaved(error.message);
   }
 }
 
-const stateLeft = (why: string): RunFailure =>
+const stateUnsaved = (why: string): RunFailure =>
   new RunFailure(
     'STATE_SAVE_FAILED',
     `the state of the run could not be stored: ${why}. It stays in the run's work folder (named in the gateway's log), and the gateway retries; raise HEADGATE_RUNS_STATE_MIB for larger states, or recover the state and let an administrator forget the run`,
@@ -133,7 +133,7 @@ async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunC
   const privateKey = cluster === null || isMoved ? null : await sources.privateKey(run.clusterId);
   if (cluster === null || privateKey === null) {
     if (run.prepared) await endWithoutCluster(parts, run, stack);
-    throw new RunFailure('CLUSTER_GONE', isMoved ? clusterMoved : clusterGone);
+    throw new RunFailure('CLUSTER_GONE', isMoved ? clusterMoved : clusterArchived);
   }
   requireActive(run, cluster);
   requireNode(run, cluster);
@@ -201,7 +201,7 @@ async function keepState(
   const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
   const kept = await states.keep({ installationId, runId, state, lockFile });
   const why = describeKeepFailure(kept);
-  if (why !== null) throw stateLeft(why);
+  if (why !== null) throw stateUnsaved(why);
   return true;
 }
 
@@ -238,14 +238,14 @@ class Execution {
     if (applied.exitCode !== 0) this.#fail(isDestroy ? 'DESTROY_FAILED' : 'APPLY_FAILED', operation, applied);
     const outputs = isDestroy ? null : await this.#outputs();
     const end = isDestroy ? { status: 'DESTROYED' as const } : { status: 'APPLIED' as const, ...outputs };
-    await this.#parts.claims.turn(this.#run, end);
+    await this.#parts.claims.transition(this.#run, end);
   }
 
   async #prepare(): Promise<void> {
     const { runner, claims } = this.#parts;
     if (this.#run.prepared) {
       // The folder is missing, as after a restore of the database or on a new machine.
-      if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderGone);
+      if (!(await runner.list()).includes(this.#run.id)) throw new RunFailure('INTERRUPTED', folderMissing);
       return;
     }
     const files = workFiles(this.#context, runner.paths(this.#run.id));
@@ -295,11 +295,11 @@ class Execution {
   /** Sets the status, so that nothing is changed for a run that was canceled before. */
   async #begin(status: 'APPLYING' | 'DESTROYING'): Promise<void> {
     const { claims } = this.#parts;
-    if (await claims.turn(this.#run, { status })) return;
+    if (await claims.transition(this.#run, { status })) return;
     const now = await claims.renew(this.#run);
     const hasBegun = this.#run.phase === 'apply' || this.#run.phase === 'output';
     if (now.status !== 'CANCELING' || hasBegun) return;
-    if (now.cancelReason === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
+    if (now.cancelReason === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterArchived);
     throw new RunCanceled();
   }
 
@@ -381,7 +381,7 @@ class Execution {
   #fail(code: FailureCode, command: string, end: PhaseEnd): never {
     const { exitCode, because, isExceeded, canceled, unreached } = end;
     if (canceled === 'timeout') throw new RunFailure('TIMEOUT', `${command} exceeded its time limit and was stopped`);
-    if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterGone);
+    if (canceled === 'cluster_gone') throw new RunFailure('CLUSTER_GONE', clusterArchived);
     if (canceled !== null) throw new RunCanceled();
     if (isExceeded)
       throw new RunFailure('LIMIT_EXCEEDED', `${command} was stopped: ${because ?? 'it exceeded a limit'}`);
@@ -389,12 +389,9 @@ class Execution {
     const nodes = reachOf(this.#context);
     const error = end.error === null ? null : explainConnection(end.error, { unreached, nodes });
     const ended = killedBy(command, exitCode) ?? error ?? `${command} failed with exit code ${exitCode}`;
-    const failureText = because === null ? ended : `${ended}: ${because}`;
+    const text = because === null ? ended : `${ended}: ${because}`;
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
-    throw new RunFailure(
-      code,
-      isOfMirror && failureText.includes('provider') ? `${failureText} (${fromMirror})` : failureText,
-    );
+    throw new RunFailure(code, isOfMirror && text.includes('provider') ? `${text} (${fromMirror})` : text);
   }
 }
 

@@ -66,7 +66,7 @@ export interface PhaseRequest {
   readonly silent?: boolean;
 }
 
-const lookEveryMs = 150;
+const pollMs = 150;
 const renewEveryMs = (leaseSeconds * 1000) / 6;
 const snapshotEveryMs = 30_000;
 /**
@@ -94,7 +94,7 @@ export async function runPhase(parts: PhaseParts, request: PhaseRequest): Promis
   const end = await follower.follow();
   if (!isBegun || end.exitCode === 0 || end.canceled !== null) return end;
   // The gateway that ran it before may have asked the phase to end, and not seen that it ended.
-  const { status, cancelReason } = await claims.look(run);
+  const { status, cancelReason } = await claims.readStatus(run);
   return status === 'CANCELING' ? { ...end, canceled: cancelReason ?? 'asked' } : end;
 }
 
@@ -145,7 +145,7 @@ class PhaseFollower {
         return { exitCode, because, isExceeded, ...facts };
       }
       await this.#attend();
-      await pause(lookEveryMs, signal);
+      await pause(pollMs, signal);
     }
   }
 
@@ -156,7 +156,7 @@ class PhaseFollower {
     const nowMs = clock.monotonicMs();
     const isDue = nowMs >= this.#renewAtMs;
     if (isDue || this.#canceled === null) {
-      const { status, cancelReason } = await (isDue ? claims.renew(run) : claims.look(run));
+      const { status, cancelReason } = await (isDue ? claims.renew(run) : claims.readStatus(run));
       if (isDue) this.#renewAtMs = nowMs + renewEveryMs;
       if (status === 'CANCELING' && this.#canceled === null) await this.#end(cancelReason ?? 'asked');
     }

@@ -44,7 +44,7 @@ export interface Tries {
  * Counts failed attempts to continue runs. While PostgreSQL is unreachable no run is given up: that could not be
  * stored.
  */
-export function countTries(claims: Pick<Claims, 'turn'>, triesMax: number): Tries {
+export function countTries(claims: Pick<Claims, 'transition'>, triesMax: number): Tries {
   const tries = new Map<string, number>();
   return {
     async failed(run) {
@@ -52,7 +52,7 @@ export function countTries(claims: Pick<Claims, 'turn'>, triesMax: number): Trie
       tries.set(run.id, count);
       if (count < triesMax) return false;
       const end = { status: 'FAILED', failureCode: 'INTERRUPTED', failureMessage } as const;
-      const isWritten = await claims.turn(run, end).catch(() => false);
+      const isWritten = await claims.transition(run, end).catch(() => false);
       if (isWritten) tries.delete(run.id);
       return isWritten;
     },

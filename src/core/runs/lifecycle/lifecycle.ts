@@ -23,7 +23,7 @@ export {
 export { createStarts, type Starts } from './run-starts.ts';
 export {
   activeStatuses,
-  clusterGone,
+  clusterArchived,
   clusterMoved,
   type FailureCode,
   failureCodes,

@@ -20,10 +20,10 @@ export interface Progress {
   append(run: ClaimedRun, lines: PhaseLines, logged: { readonly lines: number; readonly bytes: number }): Promise<void>;
   changes(run: ClaimedRun, changes: ChangeSummary): Promise<void>;
   /** @returns the status now */
-  look(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
+  readStatus(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
   cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
   /** @returns false if the run has another status meanwhile, such as CANCELING */
-  turn(run: ClaimedRun, end: RunEnd): Promise<boolean>;
+  transition(run: ClaimedRun, end: RunEnd): Promise<boolean>;
 }
 
 export function createProgress(sql: Sql): Progress {
@@ -70,7 +70,7 @@ export function createProgress(sql: Sql): Progress {
       held(
         sql`update runs set changes = ${JSON.stringify(changes)}::jsonb where id = ${id} and fence = ${fence} returning id`,
       ),
-    async look({ id, fence }) {
+    async readStatus({ id, fence }) {
       const [row] = await sql<{ status: RunStatus; cancelReason: CancelReason | null }[]>`
         select status, cancel_reason as "cancelReason" from runs where id = ${id} and fence = ${fence}`;
       if (row === undefined) throw new RunLostError();
@@ -81,11 +81,15 @@ export function createProgress(sql: Sql): Progress {
         update runs set status = 'CANCELING', cancel_reason = coalesce(cancel_reason, ${reason})
         where id = ${id} and fence = ${fence} and status in ${sql(cancelable)}
         returning id`),
-    turn: (run, end) => sql.begin((tx) => turn(tx, run, end)),
+    transition: (run, end) => sql.begin((tx) => transition(tx, run, end)),
   };
 }
 
-async function turn(tx: TransactionSql, { id, fence, installationId }: ClaimedRun, end: RunEnd): Promise<boolean> {
+async function transition(
+  tx: TransactionSql,
+  { id, fence, installationId }: ClaimedRun,
+  end: RunEnd,
+): Promise<boolean> {
   const { status, failureCode, failureMessage, outputs, web, webProblem } = end;
   const [now] = await tx<{ status: RunStatus }[]>`
     select status from runs where id = ${id} and fence = ${fence} for update`;

@@ -6,7 +6,7 @@ import type { ChangeResult } from './run-requests.ts';
 import { releaseForgotten } from './release-versions.ts';
 import { isOvertaken, lockRuns, type Run } from './run-rows.ts';
 import type { RunSources } from './sources.ts';
-import { activeStatuses, clusterGone, organizationInactive, type RunStatus, statusesBefore } from './run-status.ts';
+import { activeStatuses, clusterArchived, organizationInactive, type RunStatus, statusesBefore } from './run-status.ts';
 
 /** Changes of existing runs. */
 export interface Changes {
@@ -62,7 +62,7 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
       const runs = await db.sql<{ id: string }[]>`
         select id from runs where cluster_id = ${clusterId} and status in ${db.sql([...cancelable])} order by id`;
       for (const { id } of runs) {
-        await change(id, { author, action: 'canceled' }, (tx) => cancelGone(tx, id));
+        await change(id, { author, action: 'canceled' }, (tx) => cancelForArchivedCluster(tx, id));
       }
     },
     async endWaitingOf(organizationId, status, author) {
@@ -96,11 +96,11 @@ async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
 /**
  * Cancels for an archived cluster: a pending run fails at once, an active one as soon as Terraform has written its state.
  */
-async function cancelGone(tx: Transaction, runId: string): Promise<boolean> {
+async function cancelForArchivedCluster(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set cancel_reason = 'cluster_gone',
       failure_code = case when status = 'PENDING' then 'CLUSTER_GONE' end,
-      failure_message = case when status = 'PENDING' then ${clusterGone} end,
+      failure_message = case when status = 'PENDING' then ${clusterArchived} end,
       ended_at = case when status = 'PENDING' then clock_timestamp() end,
       status = case when status = 'PENDING' then 'FAILED' else 'CANCELING' end
     where id = ${runId} and status in (${listed(cancelable)}) returning id`);

@@ -60,7 +60,7 @@ export const failureCodes = [
 export type FailureCode = (typeof failureCodes)[number];
 
 /** Message of runs that fail with CLUSTER_GONE. */
-export const clusterGone = 'the cluster was archived';
+export const clusterArchived = 'the cluster was archived';
 
 /** Message of runs that fail with ORGANIZATION_INACTIVE. */
 export const organizationInactive = (status: 'suspended' | 'closed'): string =>

@@ -33,22 +33,22 @@ interface Reach {
 }
 
 /** Aborts when the connection closes, so that lookups and connections for it are abandoned. */
-function goneWith(end: Socket | ServerResponse): AbortSignal {
-  const gone = new AbortController();
-  end.once('close', () => gone.abort());
-  return gone.signal;
+function abortOnClose(end: Socket | ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  end.once('close', () => controller.abort());
+  return controller.signal;
 }
 
 async function tunnel(reach: Reach, authority: string, socket: Socket, head: Buffer): Promise<void> {
   socket.on('error', () => socket.destroy());
-  const gone = goneWith(socket);
+  const closed = abortOnClose(socket);
   const [, host = '', port = ''] = /^(.+):(\d{1,5})$/.exec(authority) ?? [];
-  const addresses = await allowed(reach, host, Number(port), gone);
+  const addresses = await allowed(reach, host, Number(port), closed);
   if (addresses.length === 0) {
     socket.end(`HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n${refusal}\n`);
     return;
   }
-  const upstream = await dialFirst(reach.outbound, addresses, Number(port), gone).catch(() => null);
+  const upstream = await dialFirst(reach.outbound, addresses, Number(port), closed).catch(() => null);
   if (upstream === null) {
     socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\n');
     return;
@@ -64,15 +64,15 @@ const hopByHop = new Set(['connection', 'proxy-connection', 'proxy-authorization
 async function forward(reach: Reach, asked: IncomingMessage, answer: ServerResponse): Promise<void> {
   const url = URL.parse(asked.url ?? '');
   const port = Number(url?.port === '' ? 80 : url?.port);
-  const gone = goneWith(answer);
-  const addresses = url?.protocol === 'http:' ? await allowed(reach, url.hostname, port, gone) : [];
+  const closed = abortOnClose(answer);
+  const addresses = url?.protocol === 'http:' ? await allowed(reach, url.hostname, port, closed) : [];
   if (url === null || addresses.length === 0) {
     answer.writeHead(403, { 'content-type': 'text/plain' }).end(`${refusal}\n`);
     return;
   }
   const headers = Object.fromEntries(Object.entries(asked.headers).filter(([name]) => !hopByHop.has(name)));
   const path = `${url.pathname}${url.search}`;
-  const socket = await dialFirst(reach.outbound, addresses, port, gone).catch(() => null);
+  const socket = await dialFirst(reach.outbound, addresses, port, closed).catch(() => null);
   if (socket === null) {
     answer.writeHead(502).end();
     return;

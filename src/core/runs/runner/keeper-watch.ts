@@ -31,7 +31,7 @@ export async function diskBytesOf(folder: string, enough: number): Promise<numbe
       const path = join(next, entry.name);
       bytes += await lstat(path).then(
         ({ blocks }) => blocks * 512,
-        (error: unknown) => unlessGone(error, path, 0),
+        (error: unknown) => unlessMissing(error, path, 0),
       );
       if (entry.isDirectory()) folders.push(path);
     }
@@ -40,10 +40,10 @@ export async function diskBytesOf(folder: string, enough: number): Promise<numbe
 }
 
 const entriesOf = (folder: string): Promise<Dirent[]> =>
-  readdir(folder, { withFileTypes: true }).catch((error: unknown) => unlessGone(error, folder, []));
+  readdir(folder, { withFileTypes: true }).catch((error: unknown) => unlessMissing(error, folder, []));
 
 /** @returns `nothing` for an entry that was removed or replaced meanwhile */
-function unlessGone<T>(error: unknown, path: string, nothing: T): T {
+function unlessMissing<T>(error: unknown, path: string, nothing: T): T {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
   if (code === 'ENOENT' || code === 'ENOTDIR') return nothing;
   throw new UncountedError(path, code);

@@ -13,8 +13,8 @@ import { asRunUser } from './sandbox.ts';
  * phase does. It exits with the phase and with its exit code; the phase ends if the keeper ends.
  */
 
-const lookAtLogMs = 200;
-const lookAtDiskMs = 1000;
+const logPollMs = 200;
+const diskPollMs = 1000;
 /** Pause after counting, as a multiple of the time that counting took. */
 const diskShare = 10;
 
@@ -47,7 +47,7 @@ async function keep(plan: KeeperPlan): Promise<void> {
     if (plan.watch !== null && printed() > plan.watch.logBytesMax) end(printedTooMuch(plan.watch));
     // Without the holder nothing would record how the phase ends.
     if (process.ppid !== holder) process.exit(child.kill('SIGKILL') ? 137 : 1);
-  }, lookAtLogMs);
+  }, logPollMs);
   if (plan.watch !== null) void watchDisk(plan.watch, end);
 }
 
@@ -131,7 +131,7 @@ async function watchDisk(watch: KeeperWatch, end: (because: string) => void): Pr
       return end(`its work folder is treated as larger than ${bound}: ${error.message}`);
     }
     const tookMs = Date.now() - beganMs;
-    await new Promise((resolve) => setTimeout(resolve, Math.max(lookAtDiskMs, tookMs * diskShare)));
+    await new Promise((resolve) => setTimeout(resolve, Math.max(diskPollMs, tookMs * diskShare)));
   }
 }
 

@@ -62,7 +62,7 @@ export async function removeUnfollowed(root: string, path: string): Promise<void
 async function removeAt(place: string): Promise<void> {
   if (await isUnlinked(place)) return;
   await emptyFolder(place, []);
-  await rmdir(place).catch(unlessGone);
+  await rmdir(place).catch(unlessMissing);
 }
 
 /** Unlinks anything but a folder. @returns false for a folder */
@@ -120,12 +120,12 @@ async function flatten(top: FileHandle, name: string): Promise<void> {
       if (await isUnlinked(at(folder, inner))) continue;
       // A folder without owner permissions cannot be moved.
       await openRights(at(folder, inner));
-      await rename(at(folder, inner), at(top, randomUUID())).catch(unlessGone);
+      await rename(at(folder, inner), at(top, randomUUID())).catch(unlessMissing);
     }
   } finally {
     await folder.close();
   }
-  await rmdir(at(top, name)).catch(unlessGone);
+  await rmdir(at(top, name)).catch(unlessMissing);
 }
 
 async function openRights(place: string): Promise<void> {
@@ -148,14 +148,14 @@ async function namesIn(folder: FileHandle): Promise<string[]> {
   return readdir(own(folder));
 }
 
-function unlessGone(error: unknown): void {
+function unlessMissing(error: unknown): void {
   if (codeOf(error) !== 'ENOENT') throw error;
 }
 
 /** Removes a folder that no run can replace, with all content of runs. */
 export async function removeFolder(path: string): Promise<void> {
   await emptyFolder(path, []);
-  await rmdir(path).catch(unlessGone);
+  await rmdir(path).catch(unlessMissing);
 }
 
 /** Opens a file of a run for reading. Does not block on a pipe. Null if the path is missing, unreadable or a link. */

@@ -59,7 +59,7 @@ export interface ReadPackage {
   readonly metadata: VersionMetadata;
 }
 
-const turns = new ConcurrencyLimit({ atOncePerNameMax: 1, waitingPerNameMax: 32, waitMsMax: 60_000 });
+const readLimit = new ConcurrencyLimit({ atOncePerNameMax: 1, waitingPerNameMax: 32, waitMsMax: 60_000 });
 
 /**
  * Reads a package, and checks that it can be applied here.
@@ -72,7 +72,7 @@ export function readPackage(
   fileName: string | null,
   terraform: TerraformProgram | null,
 ): Promise<ReadPackage> {
-  return turns.during('packages', () => read(zip, fileName, terraform));
+  return readLimit.during('packages', () => read(zip, fileName, terraform));
 }
 
 async function read(zip: Buffer, fileName: string | null, terraform: TerraformProgram | null): Promise<ReadPackage> {
@@ -187,7 +187,7 @@ function describe(files: readonly PackageFile[], root: string): string {
 
 /** Returns the files of a zip that was read before; Terraform runs in the `root` of its metadata. */
 export async function unpack(zip: Buffer): Promise<readonly PackageFile[]> {
-  const { files, problems } = await turns.during('packages', () => readFiles(zip));
+  const { files, problems } = await readLimit.during('packages', () => readFiles(zip));
   refuseProblems(problems);
   return files;
 }

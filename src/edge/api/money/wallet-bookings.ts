@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
-import type { BookingResult, LedgerEntry, ReadHeld, Wallet } from '#core/wallet/wallet.ts';
+import type { BalanceChangeResult, LedgerEntry, ReadHeld, Wallet } from '#core/wallet/wallet.ts';
 import {
   amountText,
   type ApiApp,
@@ -128,7 +128,7 @@ async function refuseClosed(accounts: WalletBookingParts['accounts'], id: string
 }
 
 /** @throws AppError if nothing was added */
-function entryOf(result: BookingResult): LedgerEntry {
+function entryOf(result: BalanceChangeResult): LedgerEntry {
   switch (result.kind) {
     case 'created':
     case 'repeated':

@@ -25,7 +25,7 @@ export {
   stoppedBy,
   thrownBy,
   toInferenceError,
-  unbooked,
+  unrecordedCharge,
 } from './outcome.ts';
 export { responsesAnswers } from './responses-answers.ts';
 export { keyRefOf, setEachLimit, setLimitHeaders, showLimits, spenderOf } from './show-limits.ts';

@@ -11,7 +11,7 @@ import type { Transcript } from './transcript.ts';
  */
 export interface Answer {
   /** The client left before the answer was complete. */
-  readonly gone: boolean;
+  readonly clientLeft: boolean;
   /** Status and headers are sent. */
   readonly headSent: boolean;
   /** A frame is sent, not only a comment. */
@@ -59,7 +59,7 @@ export function createAnswer(outgoing: ServerResponse, format: AnswerFormat): An
 }
 
 class ResponseAnswer implements Answer {
-  gone = false;
+  clientLeft = false;
   frameSent = false;
   readonly #outgoing: ServerResponse;
   readonly #format: AnswerFormat;
@@ -94,7 +94,7 @@ class ResponseAnswer implements Answer {
   }
 
   keepAlive(): void {
-    if (this.gone || this.#outgoing.writableEnded) return;
+    if (this.clientLeft || this.#outgoing.writableEnded) return;
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
 
@@ -108,7 +108,7 @@ class ResponseAnswer implements Answer {
     const outgoing = this.#outgoing;
     this.frameSent = true;
     // The client has left, and the answer may still be needed: there is nothing to wait for.
-    if (this.gone) return true;
+    if (this.clientLeft) return true;
     this.#beginFrames();
     const flows = outgoing.write(text, 'latin1');
     if (flows) this.#takeSocket();
@@ -164,7 +164,7 @@ class ResponseAnswer implements Answer {
 
   onGone(listener: () => void): void {
     this.#goneListener = listener;
-    if (this.gone) listener();
+    if (this.clientLeft) listener();
   }
 
   onDrain(listener: () => void): void {
@@ -174,7 +174,7 @@ class ResponseAnswer implements Answer {
   #closed(): void {
     this.#stopComments();
     if (this.#outgoing.writableFinished) return;
-    this.gone = true;
+    this.clientLeft = true;
     this.#blocks = null;
     this.#blockBytes = 0;
     this.#goneListener?.();
@@ -190,7 +190,7 @@ class ResponseAnswer implements Answer {
   #writeBlock(): void {
     const block = this.#blocks?.shift();
     if (block === undefined) {
-      if (!this.gone) this.#outgoing.end();
+      if (!this.clientLeft) this.#outgoing.end();
       return;
     }
     this.#blockBytes -= block.length;

@@ -82,7 +82,7 @@ export function thrownBy({ reason }: { readonly reason: Stop | null }, error: un
  * Returns an error in place of the answer. The record still waits for the database and is charged later, so the message
  * must not claim that nothing was charged.
  */
-export function unbooked(outcome: Outcome): Outcome {
+export function unrecordedCharge(outcome: Outcome): Outcome {
   const message =
     'The response is complete, but its charge cannot be recorded at the moment. The request is charged later.';
   const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });

@@ -34,7 +34,7 @@ export async function showLimits(
   { admission, clock }: { readonly admission: Admission; readonly clock: Clock },
   { answer, found }: LimitedCall,
 ): Promise<void> {
-  if (found.caller === null || found.grant !== null || answer.gone) return;
+  if (found.caller === null || found.grant !== null || answer.clientLeft) return;
   const view = admission.view(keyRefOf(found.caller));
   const known = view instanceof Promise ? await view : view;
   setLimitHeaders(answer, known, clock.now());

@@ -5,7 +5,7 @@ import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
 import type { Lease } from '#core/fleet/fleet.ts';
 import type { CountedMost } from '#core/gateways/gateways.ts';
 import type { Durable } from '#core/metering/metering.ts';
-import type { IdempotentTurn } from '#core/stored-requests/stored-requests.ts';
+import type { IdempotentRun } from '#core/stored-requests/stored-requests.ts';
 import type { FlexLease } from '#core/routing/routing.ts';
 import type { BodyHold, InferenceCaller } from '#edge/http/http.ts';
 import {
@@ -136,7 +136,7 @@ export interface CallReuse {
   cacheEntry: InFlightEntry | null;
   /** The answer came from the response cache. */
   cacheHit: boolean;
-  idempotentTurn: IdempotentTurn | null;
+  idempotentRun: IdempotentRun | null;
   /** The whole answer as it was sent, once complete; only with an Idempotency-Key, and up to `replayBytesMax`. */
   answer: string | null;
   /** The whole answer, compressed for storage; for a batch also if the answer is too large to be shared from memory. */
@@ -204,6 +204,6 @@ export function createCall(origin: CallOrigin): Call {
 }
 
 /** True if the request has a record: it was admitted, or answered from the response cache. */
-export function isBooked({ grant, reuse }: CallFindings): boolean {
+export function hasRecord({ grant, reuse }: CallFindings): boolean {
   return grant !== null || reuse?.cacheHit === true;
 }

@@ -1,7 +1,7 @@
 import type { Settlement } from '#core/admission/admission.ts';
 import { nothingUsed, type UsageRecord, usedBy } from '#core/metering/metering.ts';
-import { chargedBefore, type Outcome, unbooked } from '#edge/inference/answer/answer.ts';
-import { type Call, isBooked } from '#edge/inference/call/call.ts';
+import { chargedBefore, type Outcome, unrecordedCharge } from '#edge/inference/answer/answer.ts';
+import { type Call, hasRecord } from '#edge/inference/call/call.ts';
 import type { PathParts } from '#edge/inference/engine/engine.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
 import { leaveUnderWay } from './counter-watermark.ts';
@@ -20,7 +20,7 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   const { found, held, trace } = call;
   held.lease?.release();
   const now = { monotonicMs: parts.clock.monotonicMs(), sinceEpochMs: parts.clock.now() };
-  const record = found.request !== null && isBooked(found) ? recordOf(call, found.request, outcome, now) : null;
+  const record = found.request !== null && hasRecord(found) ? recordOf(call, found.request, outcome, now) : null;
   held.flexLease?.done(record === null ? 0 : usedBy(record).tokens);
   const reported = record === null ? outcome : await settle(parts, call, outcome, record);
   if (record === null) countRefusal(parts, call, outcome);
@@ -34,7 +34,7 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
 }
 
 function answer({ answer: client, found }: Call, { kind, error, last }: Outcome): void {
-  if (client.gone) return;
+  if (client.clientLeft) return;
   if (error !== null) client.error(error);
   else if (kind !== 'completed') client.cut();
   else if (found.request?.fields.stream === true && typeof last === 'string') client.endStream(last);
@@ -76,7 +76,7 @@ function countRefusal({ metering }: FinishParts, { found }: Call, { error }: Out
  */
 function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageRecord): Promise<Outcome> {
   return new Promise((resolve) => {
-    const late = setTimeout(() => resolve(unbooked(outcome)), parts.settleTimeoutMs);
+    const late = setTimeout(() => resolve(unrecordedCharge(outcome)), parts.settleTimeoutMs);
     const settled = (how: 'settle' | 'spooled', used: Settlement, reported: Outcome): void => {
       clearTimeout(late);
       if (call.found.grant !== null) parts.admission[how](call.requestId, used);
@@ -92,7 +92,7 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
         const used = parts.metering.booked(record);
         settled('settle', used, isChargedElsewhere(call, record, used) ? chargedBefore() : outcome);
       },
-      () => settled('settle', nothingUsed, unbooked(outcome)),
+      () => settled('settle', nothingUsed, unrecordedCharge(outcome)),
     );
   });
 }

@@ -16,7 +16,7 @@ interface Refusal {
 
 interface Pattern {
   readonly matches: RegExp;
-  readonly toRefusal: (found: RegExpExecArray, param: string | null, sent: SentRequest) => Refusal;
+  readonly refuse: (found: RegExpExecArray, param: string | null, sent: SentRequest) => Refusal;
 }
 
 const unsupported = (message: string, param: string): Refusal => ({ code: 'unsupported_parameter', message, param });
@@ -28,7 +28,7 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /maximum context length is (\d+) tokens\. However, you requested (\d+) output tokens and your prompt contains at least (\d+)/,
-    toRefusal: ([, limit, output, input], _, sent) => {
+    refuse: ([, limit, output, input], _, sent) => {
       const name = sent.longText(Number(limit));
       const overContext = sent.overContext({ limit: Number(limit), input: Number(input), output: Number(output) });
       if (overContext !== null) return { param: sent.inputKey, code: 'context_length_exceeded', message: overContext };
@@ -45,7 +45,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(?:max_tokens|max_completion_tokens)=(\d+) cannot be greater than \w+=(?:\w+=)?(\d+)/,
-    toRefusal: ([, asked, limit], param, sent) => ({
+    refuse: ([, asked, limit], param, sent) => ({
       code: 'context_length_exceeded',
       message:
         sent.overContext({ limit: Number(limit), input: 0, output: Number(asked) }) ??
@@ -55,7 +55,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /maximum context length(?: is)? (\d+)/i,
-    toRefusal: ([, limit], _, sent) => {
+    refuse: ([, limit], _, sent) => {
       const name = sent.longText(Number(limit));
       const what = name === null ? 'The request' : nameOf(name);
       const message =
@@ -66,27 +66,27 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /tool choice requires|tool-call-parser/,
-    toRefusal: () => unsupported('This model does not support tool calls.', 'tools'),
+    refuse: () => unsupported('This model does not support tool calls.', 'tools'),
   },
   {
     matches: /is not a multimodal model|does not support (?:image|video|audio)|At most 0 \w+/,
-    toRefusal: () => unsupported('This model reads text only.', 'messages'),
+    refuse: () => unsupported('This model reads text only.', 'messages'),
   },
   {
     matches: /does not support Matryoshka/,
-    toRefusal: () => unsupported('This model supports only one embedding size. Omit "dimensions".', 'dimensions'),
+    refuse: () => unsupported('This model supports only one embedding size. Omit "dimensions".', 'dimensions'),
   },
   {
     matches: /chat template .*--trust-request-chat-template/,
-    toRefusal: () => unsupported('"chat_template" is not supported for this model.', 'chat_template'),
+    refuse: () => unsupported('"chat_template" is not supported for this model.', 'chat_template'),
   },
   {
     matches: /suffix is not currently supported/,
-    toRefusal: () => unsupported('"suffix" is not supported for this model.', 'suffix'),
+    refuse: () => unsupported('"suffix" is not supported for this model.', 'suffix'),
   },
   {
     matches: /empty conversation|pass at least one prompt|prompt cannot be empty|must be provided and non-empty/,
-    toRefusal: (_, __, sent) => {
+    refuse: (_, __, sent) => {
       const name = sent.emptyText;
       if (name !== null) return wrong(`${nameOf(name)} is empty.`, name);
       return wrong('The request has no input. Send at least one message or prompt.', sent.inputKey);
@@ -95,49 +95,48 @@ const patterns: readonly Pattern[] = [
   {
     matches:
       /^Grammar error|[Ii]nvalid grammar specification|(?:grammar|schema|regex).*(?:invalid|compile|unsupported)/i,
-    toRefusal: (_, __, sent) =>
+    refuse: (_, __, sent) =>
       wrong('The schema or grammar for the response is not valid.', sent.grammarKey ?? 'response_format'),
   },
   {
     // The offset is in the body that the engine got.
     matches: /'type': 'json_invalid', 'loc': \('body', \d+\)/,
-    toRefusal: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
+    refuse: (_, __, sent) => brokenJson(sent) ?? notJson(sent),
   },
   {
     matches: /'type': 'missing', 'loc': \('body',\)/,
-    toRefusal: () => ({ code: 'invalid_request_error', message: 'The request body is missing.', param: null }),
+    refuse: () => ({ code: 'invalid_request_error', message: 'The request body is missing.', param: null }),
   },
   {
     matches: /^Requested sample logprobs of -?\d+, which is greater than max allowed: (\d+)/,
-    toRefusal: ([, limit], param, sent) => {
+    refuse: ([, limit], param, sent) => {
       const name = sent.has('top_logprobs') ? 'top_logprobs' : (param ?? 'logprobs');
       return wrong(`"${name}" must be from 0 to ${limit}.`, name);
     },
   },
   {
     matches: /^when using `top_logprobs`, `logprobs` must be set/,
-    toRefusal: () => wrong('"top_logprobs" requires "logprobs": true.', 'top_logprobs'),
+    refuse: () => wrong('"top_logprobs" requires "logprobs": true.', 'top_logprobs'),
   },
   {
     matches: /^`tools` must not be an empty array/,
-    toRefusal: () => wrong('"tools" is empty. Send at least one tool, or omit the field.', 'tools'),
+    refuse: () => wrong('"tools" is empty. Send at least one tool, or omit the field.', 'tools'),
   },
   {
     matches: /^When using `tool_choice`, `tools` must be set/,
-    toRefusal: () => wrong('"tool_choice" requires "tools". Send the tools, or omit "tool_choice".', 'tool_choice'),
+    refuse: () => wrong('"tool_choice" requires "tools". Send the tools, or omit "tool_choice".', 'tool_choice'),
   },
   {
     matches: /^Invalid value for `tool_choice`/,
-    toRefusal: () =>
-      wrong('"tool_choice" must be "none", "auto" or "required", or name one of "tools".', 'tool_choice'),
+    refuse: () => wrong('"tool_choice" must be "none", "auto" or "required", or name one of "tools".', 'tool_choice'),
   },
   {
     matches: /does not match any of the specified `tools`/,
-    toRefusal: () => wrong('"tool_choice" names a function that is not in "tools".', 'tool_choice'),
+    refuse: () => wrong('"tool_choice" names a function that is not in "tools".', 'tool_choice'),
   },
   {
     matches: /'json_schema' field must be provided/,
-    toRefusal: () => ({
+    refuse: () => ({
       code: 'invalid_request_error',
       message: 'The field "response_format.json_schema" is missing.',
       param: 'response_format.json_schema',
@@ -145,20 +144,19 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^Choice '.*' cannot be an empty list/s,
-    toRefusal: () =>
-      wrong('"structured_outputs.choice" is empty. Send at least one choice.', 'structured_outputs.choice'),
+    refuse: () => wrong('"structured_outputs.choice" is empty. Send at least one choice.', 'structured_outputs.choice'),
   },
   {
     matches: /^You must use one kind of structured outputs constraint/,
-    toRefusal: () => wrong(`"structured_outputs" requires one of ${constraintNames}.`, 'structured_outputs'),
+    refuse: () => wrong(`"structured_outputs" requires one of ${constraintNames}.`, 'structured_outputs'),
   },
   {
     matches: /^You can only use one kind of constraints? for structured outputs/,
-    toRefusal: () => wrong(`"structured_outputs" may have only one of ${constraintNames}.`, 'structured_outputs'),
+    refuse: () => wrong(`"structured_outputs" may have only one of ${constraintNames}.`, 'structured_outputs'),
   },
   {
     matches: /continue_final_message.*add_generation_prompt/s,
-    toRefusal: () =>
+    refuse: () =>
       wrong(
         '"continue_final_message" cannot be used with "add_generation_prompt", which is true by default.',
         'continue_final_message',
@@ -166,62 +164,61 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /for ValidatorIterator/,
-    toRefusal: (_, __, sent) =>
-      wrong('A part of a message has a format that this model does not support.', sent.inputKey),
+    refuse: (_, __, sent) => wrong('A part of a message has a format that this model does not support.', sent.inputKey),
   },
   {
     matches: /^Unsupported chat content part type: '(\w{1,64})'/,
-    toRefusal: ([, type], _, sent) =>
+    refuse: ([, type], _, sent) =>
       wrong(`A part of a message has the type "${type}", which is not supported.`, sent.inputKey),
   },
   {
     matches: /^TextEncodeInput must be|surrogates not allowed/,
-    toRefusal: (_, __, sent) => {
+    refuse: (_, __, sent) => {
       const name = sent.findHalfPair() ?? sent.inputKey;
       return wrong(`${nameOf(name)} ${halfPair}`, name);
     },
   },
   {
     matches: /out[- ]of[- ]vocab/,
-    toRefusal: (_, param, sent) => {
+    refuse: (_, param, sent) => {
       const name = param ?? sent.inputKey;
       return wrong(`${nameOf(name)} has a token id that is not in this model's vocabulary.`, name);
     },
   },
   {
     matches: /cannot be converted to integer token IDs/,
-    toRefusal: (_, param) => wrong(`The keys of ${nameOf(param)} must be token ids.`, param),
+    refuse: (_, param) => wrong(`The keys of ${nameOf(param)} must be token ids.`, param),
   },
   {
     matches: /^(\w+) is not None and empty/,
-    toRefusal: ([, name = '']) => wrong(`"${name}" is empty. Send at least one item, or omit the field.`, name),
+    refuse: ([, name = '']) => wrong(`"${name}" is empty. Send at least one item, or omit the field.`, name),
   },
   {
     matches: /^top_k must be 0 \(disable\), or at least 1/,
-    toRefusal: () => wrong('"top_k" must be at least 1, or 0 for no limit.', 'top_k'),
+    refuse: () => wrong('"top_k" must be at least 1, or 0 for no limit.', 'top_k'),
   },
   {
     matches: /^truncate_prompt_tokens(?:=\d+ cannot be greater than max_model_len[^=]*= (\d+)| value is greater)/,
-    toRefusal: ([, limit]) => {
+    refuse: ([, limit]) => {
       const most = limit === undefined ? "this model's context" : limit;
       return wrong(`"truncate_prompt_tokens" may be at most ${most}.`, 'truncate_prompt_tokens');
     },
   },
   {
     matches: /^(\w+) must be a non-negative integer/,
-    toRefusal: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or more.`, name),
+    refuse: ([, name = '']) => wrong(`"${name}" must be a whole number, 0 or more.`, name),
   },
   {
     matches: /^(?:Parameter )?`(\w+)` was removed/,
-    toRefusal: ([, name = '']) => unsupported(`"${name}" is no longer supported by this model.`, name),
+    refuse: ([, name = '']) => unsupported(`"${name}" is no longer supported by this model.`, name),
   },
   {
     matches: /^`(\w+)` must be an integer/,
-    toRefusal: ([, name = '']) => wrong(`"${name}" must be a whole number.`, name),
+    refuse: ([, name = '']) => wrong(`"${name}" must be a whole number.`, name),
   },
   {
     matches: /^Input lengths must be either 1:1, 1:N or N:N/,
-    toRefusal: (_, __, { sentInputs: [one, other] }) =>
+    refuse: (_, __, { sentInputs: [one, other] }) =>
       wrong(
         `${nameOf(one ?? null)} must be one text, or as many texts as ${nameOf(other ?? null)}.`,
         other ?? one ?? null,
@@ -229,18 +226,18 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^At least one (text|text_pair) element must be given/,
-    toRefusal: ([, which], _, { sentInputs: [one = null, other = one] }) => {
+    refuse: ([, which], _, { sentInputs: [one = null, other = one] }) => {
       const name = which === 'text' ? one : other;
       return wrong(`${nameOf(name)} is empty. Send at least one text.`, name);
     },
   },
   {
     matches: /greater than max allowed: (\d+)/,
-    toRefusal: ([, limit], param) => wrong(`${nameOf(param)} may be at most ${limit}.`, param),
+    refuse: ([, limit], param) => wrong(`${nameOf(param)} may be at most ${limit}.`, param),
   },
   {
     matches: /^(n) must be at least (\d+), got (-?\d+)/,
-    toRefusal: ([, name = 'n', limit]) => ({
+    refuse: ([, name = 'n', limit]) => ({
       code: 'invalid_value',
       message: `"${name}" must be at least ${limit}.`,
       param: name,
@@ -248,15 +245,15 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be (?:at least|greater than or equal to) (-?\d+(?:\.\d+)?), got -?\d/,
-    toRefusal: ([, limit], param) => wrong(`${nameOf(param)} must be at least ${limit}.`, param),
+    refuse: ([, limit], param) => wrong(`${nameOf(param)} must be at least ${limit}.`, param),
   },
   {
     matches: /^n must be 1 when using greedy sampling/,
-    toRefusal: () => ({ code: 'invalid_value', message: '"n" must be 1 when "temperature" is 0.', param: 'n' }),
+    refuse: () => ({ code: 'invalid_value', message: '"n" must be 1 when "temperature" is 0.', param: 'n' }),
   },
   {
     matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
-    toRefusal: ([, open, low, high], param) => ({
+    refuse: ([, open, low, high], param) => ({
       param,
       code: 'invalid_value',
       message: `${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`,
@@ -264,11 +261,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be greater than zero/,
-    toRefusal: (_, param) => wrong(`${nameOf(param)} must be above 0.`, param),
+    refuse: (_, param) => wrong(`${nameOf(param)} must be above 0.`, param),
   },
   {
     matches: /^min_tokens must be less than or equal to max_tokens=(\d+)/,
-    toRefusal: ([, limit]) => ({
+    refuse: ([, limit]) => ({
       code: 'invalid_value',
       message: `"min_tokens" may be at most the output limit of ${limit}.`,
       param: 'min_tokens',
@@ -276,11 +273,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /cannot contain an empty string/,
-    toRefusal: (_, param) => wrong(`${nameOf(param)} must not contain an empty string.`, param),
+    refuse: (_, param) => wrong(`${nameOf(param)} must not contain an empty string.`, param),
   },
   {
     matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
-    toRefusal: ([, value], param) => ({
+    refuse: ([, value], param) => ({
       param,
       code: 'invalid_value',
       message: `${nameOf(param)} must not be negative; it is ${value}.`,
@@ -288,7 +285,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /Stream options can only be defined/,
-    toRefusal: () => ({
+    refuse: () => ({
       code: 'invalid_value',
       message: '"stream_options" requires "stream": true.',
       param: 'stream_options',
@@ -362,10 +359,10 @@ export function engineRefusal(text: string, sent: SentRequest): AppError {
     return toError('invalid_value', reason + sent.placeInWhole(name), name);
   }
   const field = asSent(param ?? leadingParam(message), sent);
-  for (const { matches, toRefusal } of patterns) {
+  for (const { matches, refuse } of patterns) {
     const found = matches.exec(message);
     if (found === null) continue;
-    const refusal = toRefusal(found, field, sent);
+    const refusal = refuse(found, field, sent);
     return toError(refusal.code, refusal.message + sent.placeInWhole(refusal.param), refusal.param);
   }
   if (field === null) {

@@ -303,9 +303,9 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     const stopped = this.#stopped;
     if (stopped === null && out !== '' && !answer.frames(out)) this.#waitForReader();
     if (!wasSent && answer.frameSent) this.#job.onCommitted();
-    const isTold = meter.failure === 'error_frame';
+    const isErrorFrame = meter.failure === 'error_frame';
     if (meter.failure !== null)
-      this.#giveUp({ retry: isTold, unanswered: isTold, isDoubtful: isTold && answer.frameSent });
+      this.#giveUp({ retry: isErrorFrame, unanswered: isErrorFrame, isDoubtful: isErrorFrame && answer.frameSent });
     else if (meter.done) {
       const write: WriteAnswer = (bill) => meter.lastFrames(bill) + endpoint.answers.streamEnd;
       if (stopped === null) this.#complete(write, { remark: meter.remark });

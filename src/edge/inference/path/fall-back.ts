@@ -55,11 +55,11 @@ export async function serveWithFallbacks(
   let last = first;
   // If further models fail as well, the cause is the request, or something that the models share.
   let isSuspect = false;
-  let isLeft = false;
+  let isBetweenModels = false;
   let raisedTo = 0n;
   try {
     for (const id of asked.model.fallbacks) {
-      if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.gone) break;
+      if (!isUnserved(last, asked) || call.stop.reason !== null || call.answer.clientLeft) break;
       const request = requestTo(parts, call, asked, id);
       if (request === null) continue;
       const moved = await moveHold(parts.admission, last.grant, demandOf(parts, call, request), raisedTo);
@@ -67,15 +67,15 @@ export async function serveWithFallbacks(
       raisedTo = moved.heldMicroUsd;
       if (!moved.ok) continue;
       leave(parts, call, last);
-      isLeft = true;
+      isBetweenModels = true;
       putInPlace(call, asked, { request, grant: moved });
       isSuspect ||= replicaOutcome(last.outcome) === 'failed';
       last = await ask(isSuspect ? withoutFailures(parts) : parts, call, request, moved);
-      isLeft = false;
+      isBetweenModels = false;
     }
   } catch (error) {
     // The request ended before another model got it: no model has answered.
-    if (isLeft) giveBack(call);
+    if (isBetweenModels) giveBack(call);
     else leave(parts, call, last);
     await putBack(parts, call, first);
     throw error;

@@ -32,7 +32,7 @@ export function createLargeBodies(log: Log): LargeBodies {
   return new BodyThread(log);
 }
 
-const gone = (): AppError => new AppError('overloaded', { headers: { 'retry-after': '1' } });
+const workerLost = (): AppError => new AppError('overloaded', { headers: { 'retry-after': '1' } });
 
 class BodyThread implements LargeBodies {
   readonly #log: Log;
@@ -85,7 +85,7 @@ class BodyThread implements LargeBodies {
     );
     worker.on('exit', () => {
       this.#worker = null;
-      this.#end()?.reject(gone());
+      this.#end()?.reject(workerLost());
       this.#next();
     });
     this.#worker = worker;

@@ -6,7 +6,7 @@ import {
   type ClaimResult,
   compress,
   type Idempotency,
-  type IdempotentTurn,
+  type IdempotentRun,
   ownKeyMark,
   type SettledClaim,
   type SharedEnd,
@@ -41,7 +41,7 @@ function readIdempotencyKey({ incoming, terms }: Call): string {
 }
 
 /** The request's own right to run, or the text of the earlier answer. */
-export type Claimed = { readonly turn: IdempotentTurn } | { readonly text: string };
+export type Claimed = { readonly run: IdempotentRun } | { readonly text: string };
 
 /**
  * Claims the request's Idempotency-Key. Waits if the same request already runs in this gateway.
@@ -78,7 +78,7 @@ function claimed(call: Call, key: ApiKey, result: ClaimResult): Claimed {
   switch (result.kind) {
     case 'run':
       for (const name of [replayedHeader, originalHeader]) call.answer.dropHeader(name);
-      return { turn: result.turn };
+      return { run: result.run };
     case 'replay':
       nameOriginal(call, result.requestId);
       return { text: withoutMark(call, key, result.text) };
@@ -133,7 +133,7 @@ function withoutMark({ answer }: Call, { usableModels }: ApiKey, text: string): 
  */
 export async function packAnswer({ found, terms }: Call, outcome: Outcome): Promise<Outcome> {
   const { request, reuse } = found;
-  if (reuse === null || reuse.idempotentTurn === null || request === null) return outcome;
+  if (reuse === null || reuse.idempotentRun === null || request === null) return outcome;
   if (outcome.kind !== 'completed') return outcome;
   const text = textToKeep(found, request, reuse, outcome.last);
   if (text !== null) {
@@ -142,7 +142,7 @@ export async function packAnswer({ found, terms }: Call, outcome: Outcome): Prom
   } else if (terms.isWholeOrFree) {
     reuse.packed = await compress(bytesToKeep(found, outcome.last));
   }
-  return terms.isWholeOrFree ? keepAhead(reuse, reuse.idempotentTurn, outcome) : outcome;
+  return terms.isWholeOrFree ? keepAhead(reuse, reuse.idempotentRun, outcome) : outcome;
 }
 
 /** Returns null if the answer is too large. */
@@ -168,7 +168,7 @@ function bytesToKeep(found: CallFindings, last: AnswerText): Buffer {
  * moment later, and a settlement that waits on disk does not carry a large answer. If the answer cannot be stored,
  * nothing is charged.
  */
-async function keepAhead(reuse: CallReuse, turn: IdempotentTurn, outcome: Outcome): Promise<Outcome> {
+async function keepAhead(reuse: CallReuse, turn: IdempotentRun, outcome: Outcome): Promise<Outcome> {
   const { packed } = reuse;
   if (packed === null || packed.length <= carriedAnswerBytesMax) return outcome;
   try {
@@ -186,16 +186,16 @@ async function keepAhead(reuse: CallReuse, turn: IdempotentTurn, outcome: Outcom
 
 /** Returns the claim that the settlement writes for the Idempotency-Key; undefined if the request has none. */
 export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefined {
-  const turn = reuse?.idempotentTurn ?? null;
+  const turn = reuse?.idempotentRun ?? null;
   if (reuse === null || turn === null) return undefined;
   return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.keptAhead ? null : reuse.packed };
 }
 
 /** Ends the request's claim. The answer is kept if the settlement, which may still run, keeps it. */
-export function endTurn({ requestId }: Call, reuse: CallReuse, reported: Outcome): void {
+export function endIdempotentRun({ requestId }: Call, reuse: CallReuse, reported: Outcome): void {
   const { packed, durable } = reuse;
   const settling = packed === null || durable === null ? null : { answer: packed, durable };
-  reuse.idempotentTurn?.end(sharedEnd(requestId, reuse, reported), settling);
+  reuse.idempotentRun?.end(sharedEnd(requestId, reuse, reported), settling);
 }
 
 /** Returns the result for the requests that joined this one. */

@@ -16,9 +16,9 @@ import {
   textOf,
   Transcript,
 } from '#edge/inference/answer/answer.ts';
-import { type Call, type CallReuse, type InferenceRequest, isBooked } from '#edge/inference/call/call.ts';
+import { type Call, type CallReuse, type InferenceRequest, hasRecord } from '#edge/inference/call/call.ts';
 import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
-import { claimKey, endTurn, hasIdempotencyKey, replayBytesMax } from './idempotent.ts';
+import { claimKey, endIdempotentRun, hasIdempotencyKey, replayBytesMax } from './idempotent.ts';
 
 export { hasIdempotencyKey, packAnswer, settledClaim } from './idempotent.ts';
 
@@ -26,7 +26,7 @@ export { hasIdempotencyKey, packAnswer, settledClaim } from './idempotent.ts';
 function keepContent(contents: Contents, call: Call, reported: Outcome): void {
   const { found, requestId } = call;
   const { request, reuse } = found;
-  if (request === null || !request.caller.key.storeRequests || !isBooked(found)) return;
+  if (request === null || !request.caller.key.storeRequests || !hasRecord(found)) return;
   const { caller, fields } = request;
   contents.add({
     requestId,
@@ -82,14 +82,14 @@ export async function findEarlier(parts: ReuseParts, call: Call, request: Infere
   const { answer, found, incoming, stop } = call;
   const { caller, fields } = request;
   const transcript = new Transcript(transcriptBytesMax(parts, call, caller.key));
-  const none = { cacheEntry: null, cacheHit: false, idempotentTurn: null, answer: null, packed: null, durable: null };
+  const none = { cacheEntry: null, cacheHit: false, idempotentRun: null, answer: null, packed: null, durable: null };
   const reuse: CallReuse = { transcript, keptAhead: false, ...none };
   found.reuse = reuse;
   if (fields.stream) answer.record(transcript);
   if (hasIdempotencyKey(incoming)) {
     const claimed = await claimKey(parts.idempotency, call, request, () => showSigns(parts, call, fields));
     if ('text' in claimed) return completedBy(claimed.text);
-    reuse.idempotentTurn = claimed.turn;
+    reuse.idempotentRun = claimed.run;
     stop.throwIfStopped();
     stop.outliveClient();
   }
@@ -125,7 +125,7 @@ function showSigns(parts: ReuseParts, call: Call, { stream }: RequestFields): vo
   call.timings.waitedForOther = true;
   if (!stream) return;
   void showLimits(parts, call).then(() => {
-    if (!call.answer.gone) call.answer.keepAlive();
+    if (!call.answer.clientLeft) call.answer.keepAlive();
   });
 }
 
@@ -147,7 +147,7 @@ export function endReuse(parts: ReuseParts, call: Call, reported: Outcome): void
   const { reuse } = call.found;
   if (reuse === null) return;
   keepContent(parts.contents, call, reported);
-  endTurn(call, reuse, reported);
+  endIdempotentRun(call, reuse, reported);
   reuse.cacheEntry?.end(inFlightEnd(call, reuse, reported));
 }
 

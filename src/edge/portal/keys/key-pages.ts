@@ -198,7 +198,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
   const { key, fields, refusal } = shown;
   const isActive = key.status === 'active';
   const [left, project, account] = await Promise.all([
-    isActive ? parts.limitsLeft(parseId('org', visit.organizationId) ?? '', key) : null,
+    isActive ? parts.remainingLimits(parseId('org', visit.organizationId) ?? '', key) : null,
     visit.send<ProjectAnswer>('GET', `/v1/projects/${key.project_id}`),
     findServiceAccount(visit, key),
   ]);

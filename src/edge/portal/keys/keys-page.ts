@@ -73,7 +73,7 @@ export async function keysPage(visit: Visit, parts: PortalParts): Promise<Respon
   const [list, quota] = await Promise.all([get<ListAnswer<KeyAnswer>>(path), readQuota(visit, parts)]);
   const organizationId = parseId('org', visit.organizationId) ?? '';
   const left = await Promise.all(
-    list.data.map(async (key) => (key.status === 'active' ? parts.limitsLeft(organizationId, key) : null)),
+    list.data.map(async (key) => (key.status === 'active' ? parts.remainingLimits(organizationId, key) : null)),
   );
   const said = noticeOf(visit, notices);
   const isFull = quota.active >= quota.max;

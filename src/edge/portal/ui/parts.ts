@@ -48,7 +48,7 @@ export interface PortalParts {
   /** Prices, as `GET /v1/pricing` lists them. */
   readonly prices: () => readonly PriceAnswer[];
   /** Reads the remaining limits of a key; null while unknown. The key must come from the API. */
-  readonly limitsLeft: (organizationId: string, key: KeyAnswer) => Promise<LimitsView | null>;
+  readonly remainingLimits: (organizationId: string, key: KeyAnswer) => Promise<LimitsView | null>;
   /**
    * Sends a chat request as the signed-in user, through the same path as every request with a key.
    * @throws AppError if there is no key for it and none can be created; no answer has been sent then

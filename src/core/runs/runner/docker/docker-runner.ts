@@ -38,7 +38,7 @@ const isNetworkAway = ({ status, reason }: DockerError): boolean =>
 
 /** Maximum wait for a closed network: closing takes a moment, and several seconds on a busy machine. */
 const keeperWaitMs = 30_000;
-const keeperLookMs = 30;
+const keeperPollMs = 30;
 /** Age up to which a container's state is reused while its output continues. */
 const freshMs = 2000;
 /** Docker's exit code for a container that ended while the engine was down. */
@@ -126,7 +126,7 @@ class DockerRunner implements Runner {
   /** Waits until the run's network is closed: nothing of a run may start before. */
   async #untilClosed(keeper: string): Promise<void> {
     const { api, settings, host } = this.#options;
-    for (const endMs = Date.now() + keeperWaitMs; Date.now() < endMs; await pause(keeperLookMs)) {
+    for (const endMs = Date.now() + keeperWaitMs; Date.now() < endMs; await pause(keeperPollMs)) {
       const said = demultiplex(await api.logTail(keeper, 20));
       if (said.split('\n').includes(closedLine)) return;
       const status = (await api.inspect(keeper))?.State.Status;

@@ -41,7 +41,7 @@ export function createContainerRunners(options: ContainerRunnersOptions): Contai
   /** Returns the hosts that answer. Two entries for one machine count as one place. */
   async function answering(): Promise<readonly Host[]> {
     hosts = [...listed, ...((await nodes?.find()) ?? [])];
-    await Promise.all(hosts.map((host) => host.look()));
+    await Promise.all(hosts.map((host) => host.check()));
     const places = new Set<string>();
     return hosts.filter((host) => {
       const place = host.runner?.place;
@@ -93,8 +93,8 @@ class Host {
   readonly #options: ContainerRunnersOptions;
   readonly #connection;
   readonly #closing = new AbortController();
-  #looking: Promise<void> | null = null;
-  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #checking: Promise<void> | null = null;
+  #checkedAtMs = Number.NEGATIVE_INFINITY;
   #pulling = false;
   #pulledAtMs = Number.NEGATIVE_INFINITY;
   #found: Runner | null = null;
@@ -129,14 +129,14 @@ class Host {
   }
 
   doubt(): void {
-    this.#lookedAtMs = Number.NEGATIVE_INFINITY;
+    this.#checkedAtMs = Number.NEGATIVE_INFINITY;
   }
 
   /** Checks the host, at most every `freshMs`. Never throws. */
-  async look(): Promise<void> {
-    if (Date.now() - this.#lookedAtMs < freshMs) return;
-    this.#looking ??= this.#ask().finally(() => (this.#looking = null));
-    const late = await isLate(this.#looking, askWaitMs);
+  async check(): Promise<void> {
+    if (Date.now() - this.#checkedAtMs < freshMs) return;
+    this.#checking ??= this.#ask().finally(() => (this.#checking = null));
+    const late = await isLate(this.#checking, askWaitMs);
     if (late) this.#note(false, 'its Docker engine does not respond');
   }
 
@@ -162,7 +162,7 @@ class Host {
     } catch (error) {
       this.#note(false, error instanceof Error ? error.message : String(error));
     }
-    this.#lookedAtMs = Date.now();
+    this.#checkedAtMs = Date.now();
   }
 
   /** @returns true if the image exists, or the engine's reason against it */
@@ -206,7 +206,7 @@ class Host {
     }
     this.#pulling = false;
     this.#pulledAtMs = Date.now();
-    this.#lookedAtMs = Number.NEGATIVE_INFINITY;
+    this.#checkedAtMs = Number.NEGATIVE_INFINITY;
   }
 
   close(): void {

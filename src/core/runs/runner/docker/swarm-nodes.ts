@@ -36,10 +36,10 @@ export function createSwarmNodes<G extends Gate>(
 ): SwarmNodes<G> {
   const known = new Map<string, G>();
   let trouble: string | null = null;
-  let looking: Promise<void> | null = null;
-  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  let refreshing: Promise<void> | null = null;
+  let refreshedAtMs = Number.NEGATIVE_INFINITY;
 
-  async function look(): Promise<void> {
+  async function refresh(): Promise<void> {
     try {
       const addresses = new Set(await resolve(host));
       for (const [address, gate] of known) {
@@ -53,14 +53,14 @@ export function createSwarmNodes<G extends Gate>(
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
       trouble = `${host} has no address (${code}): docker-gate does not run there, or the gateway is not in its network`;
     }
-    lookedAtMs = Date.now();
+    refreshedAtMs = Date.now();
   }
 
   return {
     async find() {
-      if (Date.now() - lookedAtMs >= freshMs) {
-        looking ??= look().finally(() => (looking = null));
-        if (await isLate(looking, askWaitMs)) trouble = `${host} has no address: the DNS server does not respond`;
+      if (Date.now() - refreshedAtMs >= freshMs) {
+        refreshing ??= refresh().finally(() => (refreshing = null));
+        if (await isLate(refreshing, askWaitMs)) trouble = `${host} has no address: the DNS server does not respond`;
       }
       return [...known.values()];
     },

@@ -3,7 +3,7 @@ const charsMax = 128;
 const charactersMax = 20;
 /** Shortest key that an operator may choose, counting all characters. */
 const chosenKeyChars = 32;
-const wordsCharsMax = 48;
+const nameCharsMax = 48;
 /** Separators between the names and indexes of a field path. */
 const separators = /[.[\]]/;
 
@@ -12,9 +12,9 @@ const separators = /[.[\]]/;
  * paste keys in the wrong place, with any prefix and in any wrapping, so only short parts and parts of plain words,
  * such as `include_stop_str_in_output`, are shown. A segment with any other part is replaced by `***`.
  */
-export function clientsWord(text: string): string;
-export function clientsWord(text: string | null): string | null;
-export function clientsWord(text: string | null): string | null {
+export function shortenForLog(text: string): string;
+export function shortenForLog(text: string | null): string | null;
+export function shortenForLog(text: string | null): string | null {
   if (text === null) return null;
   const shown = text.toWellFormed().split('/').map(shownSegment).join('/');
   return shown.length > charsMax ? `${shown.slice(0, charsMax)}…` : shown;
@@ -39,14 +39,14 @@ function shownSegment(sent: string): string {
 function isHarmless(segment: string, chars: number): boolean {
   const isShort = chars < chosenKeyChars;
   return segment.split(separators).every((part) => {
-    if (part.length <= wordsCharsMax && words.test(part)) return true;
+    if (part.length <= nameCharsMax && namePattern.test(part)) return true;
     // Normalizes look-alike letters of other scripts.
     return isShort && part.normalize('NFKC').replaceAll(/[^\p{L}\p{N}_-]/gu, '').length <= charactersMax;
   });
 }
 
 /** Field names and indexes; also the empty text between a bracket and a dot. */
-const words = /^(?:\d{1,4}|[a-z]{1,14}(?:_[a-z]{1,14})*|)$/;
+const namePattern = /^(?:\d{1,4}|[a-z]{1,14}(?:_[a-z]{1,14})*|)$/;
 
 /** Removes percent-encoding, however often it was applied. Each round shortens the text. */
 function decoded(text: string): string {

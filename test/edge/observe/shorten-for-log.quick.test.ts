@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { makeSecret } from '#core/keys/secret.ts';
-import { clientsWord } from '#edge/observe/clients-word.ts';
+import { shortenForLog } from '#edge/observe/shorten-for-log.ts';
 
 const made = (prefix: string): string => makeSecret(prefix, uuidv7()).secret;
 
@@ -48,7 +48,7 @@ describe('client text in the log', () => {
             (last, next) => next(last.toWellFormed()),
             `${before}${encode(key)}${behind}`.toWellFormed(),
           );
-          const shown = clientsWord(text);
+          const shown = shortenForLog(text);
           // Not even half of what is random in it, in any case and encoding of it.
           const half = key.slice(-32, -16);
           for (const encoded of encodings.map((one) => one(half).toLowerCase())) {
@@ -68,7 +68,7 @@ describe('client text in the log', () => {
     fc.assert(
       fc.property(chosen, rounds, (key, more) => {
         const text = more.reduce((last, next) => next(last), key);
-        for (const shown of [clientsWord(text), clientsWord(`/v1/${text}/x`)]) expect(shown).toContain('***');
+        for (const shown of [shortenForLog(text), shortenForLog(`/v1/${text}/x`)]) expect(shown).toContain('***');
       }),
     );
   });
@@ -82,8 +82,8 @@ describe('client text in the log', () => {
       `/v1/%252525${key}`,
       `${key.slice(0, 20)}%2E${key.slice(20)}`,
     ]) {
-      expect(clientsWord(text)).toContain('***');
-      expect(clientsWord(text)).not.toContain(key.slice(-12));
+      expect(shortenForLog(text)).toContain('***');
+      expect(shortenForLog(text)).not.toContain(key.slice(-12));
     }
   });
 
@@ -97,11 +97,11 @@ describe('client text in the log', () => {
     'x%0Ay%22',
     '/caf%C3%A9/100%25'.replace('%25', '%'),
   ])('is unchanged when it is short or made of words: %s', (text) => {
-    expect(clientsWord(text)).toBe(text);
+    expect(shortenForLog(text)).toBe(text);
   });
 
   it('is cut at 128 characters', () => {
-    expect(clientsWord('/long'.repeat(90))).toBe(`${'/long'.repeat(26).slice(0, 128)}…`);
-    expect(clientsWord(null)).toBeNull();
+    expect(shortenForLog('/long'.repeat(90))).toBe(`${'/long'.repeat(26).slice(0, 128)}…`);
+    expect(shortenForLog(null)).toBeNull();
   });
 });

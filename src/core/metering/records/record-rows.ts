@@ -17,7 +17,7 @@ export interface WriteMoment {
 }
 
 /** A batch in the form that `recordsText` reads. */
-export interface BookedRows {
+export interface RecordRows {
   readonly rows: readonly Record<string, unknown>[];
   /** Values that rows refer to by their positions in these lists, counted from 1. */
   readonly ids: readonly string[];
@@ -25,7 +25,7 @@ export interface BookedRows {
 }
 
 /** Returns the rows of a batch, with each id and each name once. */
-export function toRows(records: readonly UsageRecord[], moment: WriteMoment): BookedRows {
+export function toRows(records: readonly UsageRecord[], moment: WriteMoment): RecordRows {
   const ids = new Places();
   const names = new Places();
   const rows = records.map((record) => toRow(record, { ids, names }, moment));
