@@ -13,7 +13,7 @@ import { type Job, type Jobs, startJobs } from '#edge/jobs/jobs.ts';
 import { createObserve, type Observe } from '#edge/observe/observe.ts';
 import { createAgreementPart } from './agreement.ts';
 import { createEngineAlertsPart } from './alerts.ts';
-import { type BillingStore, openBooks } from './books.ts';
+import { type BillingStore, openBillingStore } from './books.ts';
 import { openSharedStore, type SharedStore } from './coordination.ts';
 import { followDatabaseChanges } from './database-change.ts';
 import { createEdges, type Edges } from './edges.ts';
@@ -133,7 +133,7 @@ async function startOn(
 ): Promise<App> {
   const { config, log, db, slot } = options;
   const { shared } = opened;
-  const place = await openBooks({ ...options, slot: slot.number, slots: config.process.workers });
+  const place = await openBillingStore({ ...options, slot: slot.number, slots: config.process.workers });
   opened.place = place;
   const clock = await openSteadyClock({ clock: systemClock, askTime: () => readTime(db), log });
   const common = { ...options, ...place, clock, shared };

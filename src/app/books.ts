@@ -6,7 +6,7 @@ import { connectDedicated, type Db, type DedicatedDb } from '#base/database/data
 import type { Log } from '#base/log.ts';
 import { listSpooled, openSpool, type Spool, spoolFolderOf } from '#base/spool.ts';
 import { readNamespace } from '#core/gateways/gateways.ts';
-import { booksLimits } from '#core/metering/metering.ts';
+import { recordLimits } from '#core/metering/metering.ts';
 
 /** Storage of settlements: connections of their own, and a spool for when PostgreSQL is unavailable. */
 export interface BillingStore {
@@ -39,14 +39,14 @@ const connections = 2;
  * that database again.
  * @throws ConfigError naming HEADGATE_DATA_DIR when the spool cannot be opened
  */
-export async function openBooks(options: BillingStoreOptions): Promise<BillingStore> {
+export async function openBillingStore(options: BillingStoreOptions): Promise<BillingStore> {
   const { db, databaseUrl, gatewayDir, log, slot } = options;
   const database = await readNamespace(db);
   const folder = spoolFolderOf(gatewayDir, database);
   try {
     const spool = await openSpool({ folder: join(folder, String(slot)), log });
     if (slot === 0) await warnOfOthers(join(gatewayDir, 'spool'), basename(folder), log);
-    const limits = { purpose: 'books', poolMax: connections, limits: booksLimits };
+    const limits = { purpose: 'books', poolMax: connections, limits: recordLimits };
     return {
       books: connectDedicated(databaseUrl, limits),
       spool,

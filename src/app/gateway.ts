@@ -185,7 +185,7 @@ const refusalsMs = 1000;
 const takeOverMs = 10_000;
 const engineRequestsMs = 1000;
 /** Milliseconds that a stop waits for records that must still be written. */
-const booksTimeoutMs = 10_000;
+const closeTimeoutMs = 10_000;
 
 export function createGateway(options: GatewayOptions): Gateway {
   const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
@@ -295,7 +295,7 @@ function meteringPart(metering: Metering, { books, adoptOrphaned }: BillingStore
       isStarted = true;
     },
     async stop() {
-      await metering.close(booksTimeoutMs);
+      await metering.close(closeTimeoutMs);
       await books.close();
     },
   };

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConfigError } from '#base/config-error.ts';
-import { defaultDataDir, lockDataDir, readBooksConfig } from '#base/config/config.ts';
+import { defaultDataDir, lockDataDir, readDatabaseCommandConfig } from '#base/config/config.ts';
 import {
   connectDb,
   type Db,
@@ -51,7 +51,7 @@ export async function withGatewayDatabase<T>(
   use: DatabaseUse,
   run: (database: GatewayDatabase) => Promise<T>,
 ): Promise<T> {
-  const { databaseUrl, ...config } = readBooksConfig();
+  const { databaseUrl, ...config } = readDatabaseCommandConfig();
   const dataDir = config.dataDir ?? defaultDataDir(config.environment, process.geteuid?.());
   const { platformKeys, backupPassphrase } = config;
   const place = { dataDir, ring: createKeyRing(platformKeys, dataDir), backupPassphrase };

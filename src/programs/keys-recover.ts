@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '#base/clock.ts';
 import { ConfigError } from '#base/config-error.ts';
-import { readBooksConfig } from '#base/config/config.ts';
+import { readDatabaseCommandConfig } from '#base/config/config.ts';
 import { readTime } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import { createLog } from '#base/log.ts';
@@ -14,7 +14,7 @@ import { withGatewayDatabase } from './books-database.ts';
 /** Runs `headgate keys recover`: creates a new key after the last key was lost. Requires access to the database. */
 export async function runKeysRecover(context: CommandContext): Promise<number> {
   const revokeOthers = context.flags['revoke-others'] === true;
-  const { keyPrefix } = readBooksConfig();
+  const { keyPrefix } = readDatabaseCommandConfig();
   const recovery = await withGatewayDatabase({ whileRunning: true }, async ({ db, variable }) => {
     // Gateways poll for recent changes by PostgreSQL's clock, which may differ from this machine's.
     const askTime = (): Promise<number> => readTime(db);

@@ -27,7 +27,7 @@ export {
   type KeysConfig,
   type MetricsConfig,
   parseClientConfig,
-  readBooksConfig,
+  readDatabaseCommandConfig,
   readClientConfig,
   readConfig,
   readDockerGateConfig,

@@ -26,7 +26,7 @@ export const clientVariables = {
 };
 
 /** Variables of commands that work on the database directly. */
-export const booksVariables = {
+export const databaseCommandVariables = {
   DATABASE_URL: databaseUrl.optional(),
   HEADGATE_DATA_DIR: text.optional(),
   HEADGATE_PLATFORM_KEY: platformKeys.optional(),

@@ -3,7 +3,7 @@ import { ConfigError } from '#base/config-error.ts';
 import { type AllowedMount, liesIn } from '#base/host-folder.ts';
 import { ownVariables, readSecretFiles } from './files.ts';
 import { type Login, normalUrl, readLogin, userFolders } from './login-file.ts';
-import { booksVariables, clientVariables, dockerGateVariables } from './programs.ts';
+import { databaseCommandVariables, clientVariables, dockerGateVariables } from './programs.ts';
 import * as sections from './sections.ts';
 import { type Environment, readVariables } from './values.ts';
 
@@ -278,7 +278,7 @@ export function readClientConfig(): ClientConfig {
 }
 
 /** Configuration of commands that work on the database directly. */
-export interface BooksConfig {
+export interface DatabaseCommandConfig {
   /** Prefix of the secrets of new keys. */
   readonly keyPrefix: string;
   /** Null: the built-in PostgreSQL of the data folder. */
@@ -292,8 +292,8 @@ export interface BooksConfig {
 }
 
 /** Reads the configuration of this process for commands that work on the database. @throws ConfigError */
-export function readBooksConfig(): BooksConfig {
-  const variables = { ...booksVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
+export function readDatabaseCommandConfig(): DatabaseCommandConfig {
+  const variables = { ...databaseCommandVariables, HEADGATE_KEY_PREFIX: sections.keys.variables.HEADGATE_KEY_PREFIX };
   const own = readSecretFiles(ownVariables(process.env, variables));
   const read = readVariables(variables, own, knownVariables);
   return {

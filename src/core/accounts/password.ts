@@ -30,7 +30,7 @@ const deriveNow: (algorithm: 'argon2id', parameters: Argon2Parameters) => Promis
  * Limits hashing for the whole process, like its thread pool, half of which stays free for files and names: each hash
  * takes 19 MiB and tens of milliseconds of a core. An asker with many hashes waits only for their own.
  */
-const turns = new ConcurrencyLimit({
+const hashLimit = new ConcurrencyLimit({
   atOnceMax: 2,
   atOncePerNameMax: 1,
   waitingMax: 64,
@@ -41,7 +41,7 @@ const turns = new ConcurrencyLimit({
 /** @throws AppError overloaded */
 async function derive(asker: string, parameters: Argon2Parameters): Promise<Buffer> {
   try {
-    return await turns.during(asker, () => deriveNow('argon2id', parameters));
+    return await hashLimit.during(asker, () => deriveNow('argon2id', parameters));
   } catch (error) {
     if (!(error instanceof TooManyWaitError || error instanceof NoSlotError)) throw error;
     throw new AppError('overloaded', { message: 'Too many passwords are being checked. Try again shortly.' });

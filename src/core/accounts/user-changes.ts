@@ -272,11 +272,11 @@ export async function removeUser(
   if (before === null) return null;
   requireMayRemove(before, editor);
   const { organizationId } = editor;
-  const left = before.memberships.filter((one) => organizationId === null || one.organizationId === organizationId);
-  const isLast = left.length === before.memberships.length;
-  for (const membership of left) await requireOtherAdmin(tx, membership, userId);
+  const removed = before.memberships.filter((one) => organizationId === null || one.organizationId === organizationId);
+  const isLast = removed.length === before.memberships.length;
+  for (const membership of removed) await requireOtherAdmin(tx, membership, userId);
   if (isLast) await requireOtherPlatformAdmin(tx, before);
-  for (const membership of left) {
+  for (const membership of removed) {
     await tx.delete(memberships).where(isMembership(userId, membership));
     await revokeInvitations(context, { userId, organizationId: membership.organizationId }, []);
     await audit.record(tx, {

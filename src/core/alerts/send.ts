@@ -177,7 +177,7 @@ const retryAfterMsMax = 6 * 3_600_000;
 function resultOf({ statusCode = 0, headers }: IncomingMessage): SendResult {
   const asked = headers['retry-after'] ?? '';
   const retryAfterMs = /^\d{1,9}$/.test(asked) ? Math.min(Number(asked) * 1000, retryAfterMsMax) : null;
-  const isThere = statusCode >= 200 && statusCode < 300;
+  const isDelivered = statusCode >= 200 && statusCode < 300;
   const isElsewhere = statusCode >= 300 && statusCode < 400;
-  return { status: statusCode, error: isThere ? null : isElsewhere ? 'redirect' : 'status', retryAfterMs };
+  return { status: statusCode, error: isDelivered ? null : isElsewhere ? 'redirect' : 'status', retryAfterMs };
 }

@@ -20,7 +20,7 @@ const withoutNulls = (members: Members): Members =>
 
 /** Returns the chunks of one choice of a chat: role, reasoning, content or tool calls, and finish reason. */
 function chatChunks({ index, message, finish_reason: finishReason, logprobs, ...rest }: Members): Members[] {
-  const { role, reasoning, tool_calls: toolCalls, ...said } = withoutNulls(membersOf(message));
+  const { role, reasoning, tool_calls: toolCalls, ...otherFields } = withoutNulls(membersOf(message));
   const chunk = (delta: Members, more: Members = {}): Members => ({
     index,
     delta,
@@ -29,9 +29,10 @@ function chatChunks({ index, message, finish_reason: finishReason, logprobs, ...
     ...more,
   });
   const calls = listOf(toolCalls).map((call, at) => ({ index: at, ...membersOf(call) }));
-  const delta = calls.length === 0 ? said : { ...said, tool_calls: calls };
+  const delta = calls.length === 0 ? otherFields : { ...otherFields, tool_calls: calls };
   const hasLogprobs = logprobs !== null && logprobs !== undefined;
-  const isSilent = Object.keys(said).length === 0 || (Object.keys(said).length === 1 && said['content'] === '');
+  const isSilent =
+    Object.keys(otherFields).length === 0 || (Object.keys(otherFields).length === 1 && otherFields['content'] === '');
   return [
     chunk({ role: role ?? 'assistant', content: '' }),
     ...(typeof reasoning === 'string' && reasoning !== '' ? [chunk({ reasoning })] : []),

@@ -110,7 +110,7 @@ export interface MeteringOptions {
 }
 
 /** Limits of these statements, in milliseconds: a locked wallet delays its own organization, and no other. */
-export const booksLimits = { lockTimeoutMs: 200, statementTimeoutMs: 5000, idleInTransactionTimeoutMs: 10_000 };
+export const recordLimits = { lockTimeoutMs: 200, statementTimeoutMs: 5000, idleInTransactionTimeoutMs: 10_000 };
 
 const batchMax = 500;
 const retryDelayMs = 100;

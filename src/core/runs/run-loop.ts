@@ -174,11 +174,11 @@ async function removeEnded(
   running: ReadonlyMap<string, unknown>,
 ): Promise<void> {
   const { log } = options;
-  const left = await runner.list().catch((error: unknown) => {
+  const remaining = await runner.list().catch((error: unknown) => {
     log.warn({ err: error }, 'folders or containers of ended runs could not be listed for removal; retrying');
     return [];
   });
-  for (const runId of left) {
+  for (const runId of remaining) {
     const run = running.has(runId) ? null : await options.find(runId);
     if (run === null || !isFinal(run.status)) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>

@@ -34,14 +34,14 @@ function packBuiltin(name: string): Promise<Buffer> {
 export async function syncBuiltins(db: Db, log: Log): Promise<void> {
   for (const name of builtinNames()) {
     const zip = await packBuiltin(name);
-    if (await isThere(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
+    if (await hasVersion(db, name, createHash('sha256').update(zip).digest('hex'))) continue;
     const found = await readPackage(zip, null, null);
     const isTaken = await db.orm.transaction((tx) => syncIn(tx, name, zip, found));
     if (isTaken) log.warn({ stack: name }, 'skipped a built-in stack, because another stack has its name');
   }
 }
 
-async function isThere(db: Db, name: string, sha256: string): Promise<boolean> {
+async function hasVersion(db: Db, name: string, sha256: string): Promise<boolean> {
   const [row] = await db.orm
     .select({ sha256: stackVersions.sha256 })
     .from(stacks)

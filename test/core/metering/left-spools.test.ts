@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type BillingStore, openBooks } from '#app/books.ts';
+import { type BillingStore, openBillingStore } from '#app/books.ts';
 import { lockGatewayDir } from '#base/config/data-dir.ts';
 import { connectDb, type Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
@@ -25,7 +25,7 @@ function open(
   gatewayDir: string,
   worker: { slot: number; slots: number } = { slot: 0, slots: 1 },
 ): Promise<BillingStore> {
-  return openBooks({ db, databaseUrl: database.url, dataDir, gatewayDir, ...worker, log: createLog('silent') });
+  return openBillingStore({ db, databaseUrl: database.url, dataDir, gatewayDir, ...worker, log: createLog('silent') });
 }
 
 async function close(...places: readonly BillingStore[]): Promise<void> {

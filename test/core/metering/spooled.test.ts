@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { openBooks } from '#app/books.ts';
+import { openBillingStore } from '#app/books.ts';
 import { systemClock } from '#base/clock.ts';
 import { connectDb } from '#base/database/connect-database.ts';
 import { uuidv7 } from '#base/id.ts';
@@ -277,7 +277,7 @@ describe('an entry of the spool that is not a record', () => {
     for (let start = 0; start < 2; start += 1) {
       const ownDir = await mkdtemp(join(tmpdir(), 'hg-'));
       const place = { db: bench.db, databaseUrl: bench.database.url, dataDir: ownDir, gatewayDir: ownDir };
-      const left = await openBooks({ ...place, slot: 0, slots: 1, log: createLog('silent') });
+      const left = await openBillingStore({ ...place, slot: 0, slots: 1, log: createLog('silent') });
       await left.spool.append([data]);
       await left.spool.close();
       await left.books.close();

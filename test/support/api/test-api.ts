@@ -4,7 +4,7 @@ import { getRequestListener } from '@hono/node-server';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
-import { openBooks } from '#app/books.ts';
+import { openBillingStore } from '#app/books.ts';
 import {} from '#app/alerts.ts';
 import {} from '#app/organization-directory.ts';
 import type { Clock } from '#base/clock.ts';
@@ -104,7 +104,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const db = connectDb(databaseUrl, { poolMax: 8 });
   const clock = createTurnableClock();
   const dataDir = await mkdtemp(join(tmpdir(), 'hg-'));
-  const place = await openBooks({
+  const place = await openBillingStore({
     db,
     databaseUrl,
     dataDir,

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openBooks, type BillingStore } from '#app/books.ts';
+import { openBillingStore, type BillingStore } from '#app/books.ts';
 import { type Clock, systemClock } from '#base/clock.ts';
 import type { Db } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
@@ -47,7 +47,7 @@ export async function openTestBooks({
 }: TestBooksOptions): Promise<TestBooks> {
   const log = createLog('silent');
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'hg-books-')));
-  const place = await openBooks({ db, databaseUrl, dataDir, gatewayDir: dataDir, slot: 0, slots: 1, log });
+  const place = await openBillingStore({ db, databaseUrl, dataDir, gatewayDir: dataDir, slot: 0, slots: 1, log });
   const wallet = createWallet({ db, clock, audit: createAudit({ clock }) });
   const metering = createMetering({
     db,

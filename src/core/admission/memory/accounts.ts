@@ -153,8 +153,8 @@ export class MemoryAccounts {
       const isFollowed = account.changes !== changes || account.heldMicroUsd !== 0n;
       if (isFollowed && !account.isForgotten) return account;
       if (account.changes !== changes) continue;
-      const inBooks = new Set(charged);
-      for (const [id, hold] of holdsOf(account)) hold.isCharged = inBooks.has(id);
+      const recordedIds = new Set(charged);
+      for (const [id, hold] of holdsOf(account)) hold.isCharged = recordedIds.has(id);
       account.balancePicoUsd = balancePicoUsd;
       account.loadedMs = clock.monotonicMs();
       account.isForgotten = false;

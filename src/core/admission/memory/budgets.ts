@@ -167,8 +167,8 @@ export class MemoryBudgets {
       const ids = [...holdsOf(slot).keys()];
       const { picoUsd, counted } = await books.ask(() => loadSpent(organizationId, spending, ids));
       if (slot.changes !== changes) continue;
-      const inBooks = new Set(counted);
-      for (const [id, hold] of holdsOf(slot)) hold.isCounted = inBooks.has(id);
+      const recordedIds = new Set(counted);
+      for (const [id, hold] of holdsOf(slot)) hold.isCounted = recordedIds.has(id);
       slot.spentPicoUsd = picoUsd;
       slot.loadedMs = clock.monotonicMs();
       return;

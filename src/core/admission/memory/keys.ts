@@ -94,11 +94,11 @@ export class MemoryKeys {
       if (key.changes !== changes) continue;
       key.monthMs = sinceMs;
       key.use.monthTokens = tokens;
-      const inBooks = new Set(counted);
+      const recordedIds = new Set(counted);
       for (const [id, hold] of holds) {
         if (hold.keyId !== keyId) continue;
         // A request that was accepted last month counts in that month in the database, however long it runs.
-        const isCounted = !inBooks.has(id) && uuidTimeMs(id) >= sinceMs;
+        const isCounted = !recordedIds.has(id) && uuidTimeMs(id) >= sinceMs;
         hold.monthMs = isCounted ? sinceMs : null;
         hold.monthTokens = hold.spooled?.tokens ?? reserveOfMonth(hold.estimatedTokens, limits);
         if (isCounted) key.use.monthTokens += hold.monthTokens;

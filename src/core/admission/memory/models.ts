@@ -171,9 +171,9 @@ export class MemoryModels {
       const ids = holdsOf(slot).filter((id) => uuidTimeMs(id) >= dayMs && uuidTimeMs(id) < nextDayMs(dayMs));
       const { requests, counted } = await books.ask(() => loadDay({ ...of, dayMs }, ids));
       if (slot.changes !== changes) continue;
-      const inBooks = new Set(counted);
+      const recordedIds = new Set(counted);
       slot.use.dayMs = dayMs;
-      slot.use.dayRequests = requests + ids.filter((id) => !inBooks.has(id)).length;
+      slot.use.dayRequests = requests + ids.filter((id) => !recordedIds.has(id)).length;
       return;
     }
   }

@@ -33,7 +33,7 @@ export interface Share {
   askedMs: number;
 }
 
-export interface OutageBooksOptions {
+export interface OutageAccountsOptions {
   readonly books: Books;
   readonly watch: LedgerHealth;
   readonly leases: HoldLeases;
@@ -52,14 +52,14 @@ const bearableMs = 20;
 const askMoreMs = 1000;
 
 /** Wallets and keys while Redis is unavailable: from the database if it answers at once, else Redis' last answer. */
-export class OutageBooks {
-  readonly #options: OutageBooksOptions;
+export class OutageAccounts {
+  readonly #options: OutageAccountsOptions;
   readonly #shares: OutageParts<Share>;
   readonly #reading = new Map<string, Promise<Share>>();
   readonly #outdated = new Set<string>();
 
   /** @param before books of the previous outage */
-  constructor(options: OutageBooksOptions, before: OutageBooks | null) {
+  constructor(options: OutageAccountsOptions, before: OutageAccounts | null) {
     this.#options = options;
     const { known } = options;
     this.#shares = new OutageParts(before === null ? null : before.#shares, (organizationId) =>
@@ -185,8 +185,8 @@ export class OutageBooks {
     const holds = [...leases.holdsOf(organizationId)].filter(([, hold]) => hold.keyId === keyId);
     const ids = holds.map(([id]) => id);
     const { tokens, counted } = await books.tokensWith({ organizationId, keyId }, startMs, ids);
-    const inBooks = new Set(counted);
-    const running = holds.filter(([id]) => !inBooks.has(id));
+    const recordedIds = new Set(counted);
+    const running = holds.filter(([id]) => !recordedIds.has(id));
     return running.reduce((sum, [, hold]) => sum + reserve(hold.estimatedTokens, limits.monthlyTokenLimit), tokens);
   }
 

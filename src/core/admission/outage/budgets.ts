@@ -1,7 +1,7 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { type AdmitRefusal, type HardBudget, heldFor } from '#core/admission/contract/contract.ts';
 import type { HoldLeases, LastKnown } from '#core/admission/redis/redis.ts';
-import type { OutageBooks } from './accounts.ts';
+import type { OutageAccounts } from './accounts.ts';
 import { OutageParts } from './parts.ts';
 
 /** Known spending of a budget, and what this gateway adds to it. */
@@ -22,7 +22,7 @@ export interface BudgetPart {
 }
 
 export interface OutageBudgetsOptions {
-  readonly books: Pick<OutageBooks, 'spent' | 'gateways'>;
+  readonly books: Pick<OutageAccounts, 'spent' | 'gateways'>;
   readonly leases: Pick<HoldLeases, 'holdsOf' | 'heldOfSlot'>;
   readonly known: Pick<LastKnown, 'budget' | 'isBudgetHeard'>;
 }

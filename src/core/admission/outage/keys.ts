@@ -12,7 +12,7 @@ import {
   unusedKey,
   viewLimits,
 } from '#core/limits/limits.ts';
-import type { OutageBooks } from './accounts.ts';
+import type { OutageAccounts } from './accounts.ts';
 import { OutageParts } from './parts.ts';
 
 /** Milliseconds for which requests of other gateways are assumed to run, since no message tells when they end. */
@@ -83,7 +83,7 @@ export function rollKey(key: LocalKey, divided: KeyLimits, nowMs: number): void 
 }
 
 export interface OutageKeysOptions {
-  readonly books: Pick<OutageBooks, 'gateways' | 'monthTokens'>;
+  readonly books: Pick<OutageAccounts, 'gateways' | 'monthTokens'>;
   readonly known: Pick<LastKnown, 'use' | 'isUseHeard'>;
   readonly leases: Pick<HoldLeases, 'running'>;
   readonly store: Pick<AdmissionStore, 'guessedNowMs'>;

@@ -18,7 +18,7 @@ import {
   unusedModel,
   viewModel,
 } from '#core/limits/limits.ts';
-import type { OutageBooks } from './accounts.ts';
+import type { OutageAccounts } from './accounts.ts';
 import { OutageParts } from './parts.ts';
 
 /** A project's use of a model, as this gateway counts it during an outage. */
@@ -52,7 +52,7 @@ interface LocalHold {
 
 export interface OutageModelsOptions {
   readonly store: Pick<AdmissionStore, 'guessedNowMs'>;
-  readonly books: Pick<OutageBooks, 'requests' | 'gateways'>;
+  readonly books: Pick<OutageAccounts, 'requests' | 'gateways'>;
   readonly leases: Pick<HoldLeases, 'holdsOf'>;
   readonly known: Pick<LastKnown, 'model' | 'isModelHeard'>;
 }
@@ -284,7 +284,11 @@ export class OutageModels {
    * Returns the requests of a day in the database and those running here; 0 if a count was heard and the database is
    * silent.
    */
-  async #requestsOf(of: Parameters<OutageBooks['requests']>[0], slot: string, heard: number | null): Promise<number> {
+  async #requestsOf(
+    of: Parameters<OutageAccounts['requests']>[0],
+    slot: string,
+    heard: number | null,
+  ): Promise<number> {
     const { books, leases } = this.#options;
     const held = [...leases.holdsOf(of.organizationId)].filter(([, { model }]) => model?.slot === slot);
     const ids = held

@@ -38,7 +38,7 @@ import {
   tighterView,
 } from '#core/limits/limits.ts';
 import { Handovers } from './handover.ts';
-import { type OutageBooks, refuseByShare, type Share } from './accounts.ts';
+import { type OutageAccounts, refuseByShare, type Share } from './accounts.ts';
 import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './budgets.ts';
 import { isUnregistered, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './keys.ts';
 import { type ModelPart, onlyOfPart, OutageModels } from './models.ts';
@@ -47,7 +47,7 @@ export interface OutageOptions {
   readonly store: AdmissionStore;
   readonly leases: HoldLeases;
   readonly known: LastKnown;
-  readonly books: OutageBooks;
+  readonly books: OutageAccounts;
   readonly budgets?: HardBudgets;
   readonly projectLimits?: ProjectLimits;
   /** Decides a request that was waiting when the outage ended. */
@@ -223,7 +223,7 @@ export class Outage {
     this.givenOver.end();
   }
 
-  get books(): OutageBooks {
+  get books(): OutageAccounts {
     return this.#options.books;
   }
 

@@ -12,7 +12,7 @@ import type {
 import type { AdmissionStore, Books, HoldLeases, LastKnown } from '#core/admission/redis/redis.ts';
 import { handoverWaitMs } from './handover.ts';
 import { type Deciding, Outage } from './outage-admission.ts';
-import { OutageBooks } from './accounts.ts';
+import { OutageAccounts } from './accounts.ts';
 
 export interface OutagesOptions {
   readonly store: AdmissionStore;
@@ -166,7 +166,7 @@ export class Outages {
     };
     const goesOn = this.#options.clock.monotonicMs() - this.#overMs <= partsGoOnMs;
     const before = goesOn ? this.#last : null;
-    const books = new OutageBooks(options, before?.books ?? null);
+    const books = new OutageAccounts(options, before?.books ?? null);
     return new Outage({ ...this.#options, books }, before);
   }
 

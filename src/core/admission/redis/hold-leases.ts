@@ -327,10 +327,10 @@ export class HoldLeases {
     const lost = expired.filter((hold) => this.#isLost(hold, live));
     if (lost.length === 0) return;
     const ids = lost.map(({ requestId }) => requestId);
-    const booked = await this.#options.findSettled(organizationId, ids);
+    const settledIds = await this.#options.findSettled(organizationId, ids);
     let settled = 0;
     for (const { requestId, keyId, isSpooled } of lost) {
-      const used = booked.get(requestId);
+      const used = settledIds.get(requestId);
       if (used === undefined && isSpooled) await this.#keepSpooled(organizationId, keyId, requestId);
       else {
         await this.settlements.send([{ requestId, organizationId, keyId, used: used ?? nothingUsed, how: 'sweep' }]);

@@ -163,8 +163,8 @@ function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
     'a step of starting or stopping an engine failed: action names the step. The gateway retries while the step is needed',
   );
   // A device that cannot be read now is read again; see judgeMemory.
-  const words = error instanceof Error ? error.message : String(error);
-  return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, words)) };
+  const failureText = error instanceof Error ? error.message : String(error);
+  return { ...fine, state: 'done', cause: explainExit(failedStart(startErrors.unknown, failureText)) };
 }
 
 async function run(

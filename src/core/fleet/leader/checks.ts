@@ -166,8 +166,8 @@ function builtIn(taskType: TaskType): readonly Canary[] {
 
 async function replayCanaries(checked: CheckedReplica, canaries: readonly Canary[]): Promise<FailureCause | null> {
   for (const [index, canary] of canaries.entries()) {
-    const words = await replay(checked, canary);
-    if (words !== null) return failureCause('canary_failed', `Canary ${index + 1} of ${canaries.length}: ${words}`);
+    const failure = await replay(checked, canary);
+    if (failure !== null) return failureCause('canary_failed', `Canary ${index + 1} of ${canaries.length}: ${failure}`);
   }
   return null;
 }

@@ -70,10 +70,10 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
 
 function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpec): ReplicaState | null {
   const { nowMs, offsetMs, observed, published } = from;
-  const isThere = observed.has(replica.id);
+  const isObserved = observed.has(replica.id);
   const hasServed = isServing(replica);
   // A published replica that never started is no failure; one that served and is gone is a failure.
-  if (!isThere && !hasServed) return null;
+  if (!isObserved && !hasServed) return null;
   const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
   // Checks run again: their reports were lost with the last leader.
   const phase = replica.state === 'checking' ? 'starting' : replica.state;

@@ -71,8 +71,8 @@ function isTrial(engine: EngineState, replica: ReplicaState): boolean {
 
 /** Refuses the file's spec. Running replicas stay; if none runs, the last good spec is started. */
 export function refuseRollout(draft: Draft, engine: EngineState, cause: FailureCause): void {
-  const words = cause.detail === undefined ? cause.publicText : `${cause.publicText} ${cause.detail}`;
-  engine.rollout = { specHash: engine.spec.hash, state: 'refused', text: words };
+  const fullText = cause.detail === undefined ? cause.publicText : `${cause.publicText} ${cause.detail}`;
+  engine.rollout = { specHash: engine.spec.hash, state: 'refused', text: fullText };
   engine.claim = null;
   // If there was no room for both versions, the last serving replica may have ended.
   if (!engine.replicas.some(({ phase }) => phase === 'ready')) engine.recovering = true;

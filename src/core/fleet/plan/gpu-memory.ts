@@ -34,15 +34,15 @@ export function judgeMemory(draft: Draft, engine: EngineState, claim: Claim): bo
     return false;
   }
   if (report.state !== 'done') return false;
-  const left = (report.uses ?? []).filter((use) => !isFree(draft, placement.host, use));
-  if (left.length === 0 && report.cause === null) return true;
+  const foreignUses = (report.uses ?? []).filter((use) => !isFree(draft, placement.host, use));
+  if (foreignUses.length === 0 && report.cause === null) return true;
   const untilMs = (claim.freeSinceMs ?? nowMs) + draft.policy.gpuFreeTimeoutMs;
   if (nowMs < untilMs) {
     engine.claim = { ...claim, probeAtMs: nowMs + probePauseMs, tries: tries + 1 };
     due(draft, nowMs + probePauseMs);
     return false;
   }
-  const cause = report.cause ?? failureCause('gpu_in_use', left.map(describe).join('; '));
+  const cause = report.cause ?? failureCause('gpu_in_use', foreignUses.map(describe).join('; '));
   noteEvent(draft, engine, 'an engine cannot start: the memory of its GPUs stays in use', { cause });
   failRequest(draft, engine, cause);
   return false;

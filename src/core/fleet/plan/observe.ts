@@ -96,10 +96,10 @@ function adopt(draft: Draft, engine: EngineState, found: ObservedReplica): void 
 
 function begin(draft: Draft, engine: EngineState, replica: ReplicaState, found: ObservedReplica): void {
   const { nowMs } = draft.facts;
-  const isThere = found.state === 'running';
-  enter(replica, isThere ? 'starting' : 'creating', nowMs);
+  const isRunning = found.state === 'running';
+  enter(replica, isRunning ? 'starting' : 'creating', nowMs);
   replica.unhealthySinceMs = null;
-  replica.deadlineMs = nowMs + (isThere ? settings(engine).startTimeoutMs : draft.policy.createTimeoutMs);
+  replica.deadlineMs = nowMs + (isRunning ? settings(engine).startTimeoutMs : draft.policy.createTimeoutMs);
 }
 
 function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {

@@ -40,9 +40,9 @@ export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy
   makeRoomElsewhere(draft, seen);
   for (const engine of draft.engines) notePhase(engine, facts.nowMs);
   // A removed engine stays until nothing of it is left to clean up.
-  const isThere = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));
+  const observedEngines = new Set([...facts.observed.values()].map(({ replica }) => replica.engineId));
   const engines = draft.engines.filter(
-    ({ id, removed, replicas }) => !removed || replicas.length > 0 || isThere.has(id),
+    ({ id, removed, replicas }) => !removed || replicas.length > 0 || observedEngines.has(id),
   );
   const { actions, events, dueAtMs, gpus, ends } = draft;
   return { state: { engines, gpus, ends }, actions, events, dueAtMs };

@@ -41,9 +41,9 @@ function wantsStart(draft: Draft, engine: EngineState): boolean {
   if (current.length >= engine.target || current.some(isArriving)) return false;
   const { max } = settings(engine);
   // A replica that is ending keeps its memory: where devices are unknown, the next replica waits for its end.
-  const isThere = engine.replicas.filter(({ phase }) => phase !== 'lost' && phase !== 'asleep').length;
+  const liveReplicas = engine.replicas.filter(({ phase }) => phase !== 'lost' && phase !== 'asleep').length;
   const isRollout = engine.rollout?.state === 'checking';
-  if (isThere >= max + (isRollout ? 1 : 0)) return false;
+  if (liveReplicas >= max + (isRollout ? 1 : 0)) return false;
   const retryAtMs = engine.failure?.retryAtMs ?? 0;
   if (draft.facts.nowMs >= retryAtMs) return true;
   due(draft, retryAtMs);

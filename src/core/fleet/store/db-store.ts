@@ -24,11 +24,11 @@ export interface StoreTimes {
   /** Applies while a request waits on any gateway, or while the leader is not the only gateway. */
   readonly busyPollMs: number;
   /** A demand this old belongs to a gateway that has ended, or that cannot reach the store. */
-  readonly goneAfterMs: number;
+  readonly expiresAfterMs: number;
   readonly answerMs: number;
 }
 
-const storeTimes: StoreTimes = { pollMs: 1000, busyPollMs: 250, goneAfterMs: 15_000, answerMs: 3000 };
+const storeTimes: StoreTimes = { pollMs: 1000, busyPollMs: 250, expiresAfterMs: 15_000, answerMs: 3000 };
 /** Microseconds since the Unix epoch, by Postgres' clock. */
 const commandId = sql`(extract(epoch from ordered_at) * 1000000)::bigint::text`;
 const sweepEveryMs = 60_000;
@@ -131,7 +131,7 @@ class DatabaseStore implements CoordinationStore {
     const rows = await this.#ask('demands', () => {
       return db.sql<{ gatewayId: string; seenVersion: string; engines: string }[]>`
         select gateway_id as "gatewayId", seen_version::text as "seenVersion", engines::text from fleet_demands
-        where scope = ${scope} and updated_at > now() - ${this.#times.goneAfterMs}::int * interval '1 ms'`;
+        where scope = ${scope} and updated_at > now() - ${this.#times.expiresAfterMs}::int * interval '1 ms'`;
     });
     return rows.map(({ gatewayId, seenVersion, engines }) => ({
       gatewayId,
@@ -238,7 +238,7 @@ class DatabaseStore implements CoordinationStore {
       return db.sql<News[]>`
         with others as (
           select * from fleet_demands where scope = ${scope} and gateway_id <> ${gatewayId}
-            and updated_at > now() - ${this.#times.goneAfterMs}::int * interval '1 ms'
+            and updated_at > now() - ${this.#times.expiresAfterMs}::int * interval '1 ms'
         )
         select coalesce((select version from fleet_published where scope = ${scope}), 0)::text as version,
           (select count(*) from fleet_orders where scope = ${scope})::int as commands,
@@ -257,7 +257,7 @@ class DatabaseStore implements CoordinationStore {
     this.#sweptAtMs = clock.monotonicMs();
     await this.#ask('deleting old demands', () => {
       return db.sql`delete from fleet_demands
-        where scope = ${scope} and updated_at < now() - ${4 * this.#times.goneAfterMs}::int * interval '1 ms'`;
+        where scope = ${scope} and updated_at < now() - ${4 * this.#times.expiresAfterMs}::int * interval '1 ms'`;
     });
   }
 

@@ -187,9 +187,9 @@ class CommitQueue<Item> implements GroupCommit<Item> {
     this.#inFlight = this.#queue.slice(0, batchMax);
     this.#queue = this.#queue.length > batchMax ? this.#queue.slice(batchMax) : [];
     const isAnswered = await this.#commit(this.#inFlight);
-    const left = undone(this.#inFlight).filter(({ isAppending }) => !isAppending);
+    const unwritten = undone(this.#inFlight).filter(({ isAppending }) => !isAppending);
     this.#inFlight = [];
-    if (left.length > 0) this.#queue = [...left, ...this.#queue];
+    if (unwritten.length > 0) this.#queue = [...unwritten, ...this.#queue];
     // The spool does not accept items either.
     if (!isAnswered && this.#isSpoolFull) await this.#replay.sleep(retryDelayMs);
   }

@@ -264,15 +264,15 @@ function cutToBalances(
   free: ReadonlySet<string>,
   balances: ReadonlyMap<string, bigint>,
 ): Cut {
-  const left = new Map(balances);
+  const remaining = new Map(balances);
   const cut: UsageRecord[] = [];
   const affordable = records
     .toSorted((a, b) => (a.id < b.id ? -1 : 1))
     .map((record) => {
       if (free.has(record.id)) return record;
-      const balance = left.get(record.organizationId) ?? 0n;
+      const balance = remaining.get(record.organizationId) ?? 0n;
       const charged = record.costPicoUsd < balance ? record.costPicoUsd : balance;
-      left.set(record.organizationId, balance - charged);
+      remaining.set(record.organizationId, balance - charged);
       if (charged === record.costPicoUsd) return record;
       cut.push(record);
       const missing = record.costPicoUsd - charged;

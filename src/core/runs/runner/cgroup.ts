@@ -157,8 +157,8 @@ function createGroups(hierarchies: readonly Hierarchy[]): Groups {
     },
     ranOut(runId) {
       return hierarchies.some(({ folder: parent, killed }) => {
-        const said = killed === null ? '' : readText(join(parent, runId, killed));
-        return Number(/^oom_kill (\d+)$/m.exec(said)?.[1] ?? 0) > 0;
+        const memoryEvents = killed === null ? '' : readText(join(parent, runId, killed));
+        return Number(/^oom_kill (\d+)$/m.exec(memoryEvents)?.[1] ?? 0) > 0;
       });
     },
     async remove(runId) {

@@ -244,8 +244,8 @@ async function networkProblem(terraform: string, { isRoot, user, egress }: Runne
 }
 
 function saidBy(error: unknown): string {
-  const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
-  return said === undefined || said === '' ? 'no error message' : said;
+  const errorLine = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n')[0] : '';
+  return errorLine === undefined || errorLine === '' ? 'no error message' : errorLine;
 }
 
 const programExists = (name: string): boolean => findProgram(name) !== null;

@@ -56,7 +56,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const price = priceOf(parts.catalog, model, endpoint, fields);
   if (price === null) throw new AppError('pricing_unavailable', { lasting: true });
   stop.throwIfStopped();
-  requireBooks(parts);
+  requireRecording(parts);
   const endUser = endUserOf(parts.budgets, caller, fields);
   const turns = turnsOf({ endpoint, fields, engine: model.engine });
   if (capPicoUsd !== null) refuseCappedTurns(turns);
@@ -94,6 +94,6 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   drainBody(call.incoming);
 }
 
-function requireBooks({ metering }: PathParts): void {
+function requireRecording({ metering }: PathParts): void {
   if (!metering.healthy) throw new AppError('billing_unavailable', { headers: { 'retry-after': '2' } });
 }

@@ -172,7 +172,7 @@ describe('demands', () => {
   });
 
   it('disappear at once when a gateway closes, and after a while when it dies', async () => {
-    const leader = await join({ times: { goneAfterMs: 1500 } });
+    const leader = await join({ times: { expiresAfterMs: 1500 } });
     await leaderOf(leader);
     const [closed, died] = [await join(), await join()];
     await closed.store.report({ seenVersion: 1n, engines: { chat: busy } });

@@ -233,8 +233,8 @@ class DockerDriver implements EngineDriver {
 
   async #leaveNetwork(host: ObservedHost, engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
-    const left = await host.api.list([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
-    if (left.length > 0) return;
+    const remaining = await host.api.list([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
+    if (remaining.length > 0) return;
     try {
       await removeNetwork({ api: host.api, fleetId, engineId }, fence);
     } catch (error) {

@@ -47,13 +47,13 @@ async function networksOf({ api, fleetId, engineId }: NetworkOptions): Promise<r
  * newer one is in use.
  */
 async function keepOne({ api }: NetworkOptions, found: readonly NetworkSummary[], fence: Fence): Promise<void> {
-  let left = found.length;
+  let remaining = found.length;
   for (const { Id: id } of found) {
-    if (left <= 1) break;
+    if (remaining <= 1) break;
     await requireFence(fence);
     try {
       await api.removeNetwork(id);
-      left -= 1;
+      remaining -= 1;
     } catch (error) {
       // The network has containers.
       if (!(error instanceof DockerError) || error.status !== 403) throw error;

@@ -132,15 +132,15 @@ async function exitOf(
   if (detail === null) return 'gone';
   const failed = (detail.State.Error ?? '') !== '';
   // The creator does not lead any more and will not start the container: no failure of the engine.
-  const isLeft = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
-  if (state === 'created' && !failed && !stopRequested && !isLeft) {
+  const isOrphaned = state === 'created' && !failed && (marks.epoch ?? 0n) < epoch;
+  if (state === 'created' && !failed && !stopRequested && !isOrphaned) {
     const since = memory.unstartedSince.get(id) ?? Date.now();
     memory.unstartedSince.set(id, since);
     if (Date.now() - since < unstartedMsMax) return null;
   }
   const output =
     state === 'created' ? Buffer.alloc(0) : await api.logTail(id, logTailLines).catch(() => Buffer.alloc(0));
-  const exit = toExit(detail, stopRequested || isLeft, output);
+  const exit = toExit(detail, stopRequested || isOrphaned, output);
   memory.exits.set(id, exit);
   return exit;
 }

@@ -266,8 +266,11 @@ class SwarmDriver implements EngineDriver {
   async #leaveNetwork(engineId: string, fence: Fence): Promise<void> {
     const { fleetId, log } = this.#options;
     const name = overlayName(fleetId, engineId);
-    const left = await this.#api.swarm.listServices([`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`]);
-    if (left.length > 0) return;
+    const remaining = await this.#api.swarm.listServices([
+      `${labels.fleet}=${fleetId}`,
+      `${labels.engine}=${engineId}`,
+    ]);
+    if (remaining.length > 0) return;
     await removeSecrets(this.#api, [`${labels.fleet}=${fleetId}`, `${labels.engine}=${engineId}`], fence);
     for (let tries = 1; ; tries += 1) {
       try {

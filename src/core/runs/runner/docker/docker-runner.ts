@@ -33,7 +33,7 @@ export interface DockerRunnerOptions {
 
 const networkTries = 5;
 const networkPauseMs = 1000;
-const isNetworkAway = ({ status, reason }: DockerError): boolean =>
+const isNetworkMissing = ({ status, reason }: DockerError): boolean =>
   status === 404 && /^network \S+ not found/.test(reason);
 
 /** Maximum wait for a closed network: closing takes a moment, and several seconds on a busy machine. */
@@ -116,7 +116,7 @@ class DockerRunner implements Runner {
       try {
         return await make();
       } catch (error) {
-        if (triesLeft === 0 || !(error instanceof DockerError) || !isNetworkAway(error)) throw error;
+        if (triesLeft === 0 || !(error instanceof DockerError) || !isNetworkMissing(error)) throw error;
       }
       await pause(networkPauseMs);
       await this.remove(runId);
@@ -127,8 +127,8 @@ class DockerRunner implements Runner {
   async #untilClosed(keeper: string): Promise<void> {
     const { api, settings, host } = this.#options;
     for (const endMs = Date.now() + keeperWaitMs; Date.now() < endMs; await pause(keeperPollMs)) {
-      const said = demultiplex(await api.logTail(keeper, 20));
-      if (said.split('\n').includes(closedLine)) return;
+      const keeperLog = demultiplex(await api.logTail(keeper, 20));
+      if (keeperLog.split('\n').includes(closedLine)) return;
       const status = (await api.inspect(keeper))?.State.Status;
       if (status === 'running' || status === 'created') continue;
       const why = demultiplex(await api.logTail(keeper, 1)).trim();
@@ -153,8 +153,8 @@ class DockerRunner implements Runner {
     const name = containerName(runId, phase);
     const seen = this.#seen.get(name);
     if (seen !== undefined) {
-      const goesOn = seen.log !== null && !seen.log.isOver && Date.now() - seen.atMs < freshMs;
-      if (goesOn || seen.state.kind === 'ended' || seen.state.kind === 'lost') return seen.state;
+      const isCurrent = seen.log !== null && !seen.log.isOver && Date.now() - seen.atMs < freshMs;
+      if (isCurrent || seen.state.kind === 'ended' || seen.state.kind === 'lost') return seen.state;
     }
     const detail = await this.#inspect(name);
     if (detail === null) return { kind: 'absent' };
