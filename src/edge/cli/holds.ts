@@ -13,9 +13,9 @@ import {
 
 /** The commands over /v1/admin/holds. Fields that a newer gateway adds to its answers are ignored. */
 
-const hold = async () => (await import('#edge/contract/holds.ts')).holdSchema;
+const hold = async () => (await import('#edge/contract/wallet.ts')).holdSchema;
 
-const released = async () => (await import('#edge/contract/holds.ts')).releasedHoldSchema;
+const released = async () => (await import('#edge/contract/wallet.ts')).releasedHoldSchema;
 
 const headings = ['REQUEST', 'ORGANIZATION', 'HELD', 'SPOOLED', 'SINCE (UTC)', 'GATEWAY'];
 

@@ -24,7 +24,7 @@ const limits = {
   'requests-per-day': 'max_requests_per_1_day',
 } as const;
 
-const rateLimit = async () => (await import('#edge/contract/rate-limits.ts')).rateLimitSchema;
+const rateLimit = async () => (await import('#edge/contract/organization-projects.ts')).rateLimitSchema;
 type RateLimit = Read<typeof rateLimit>;
 
 const headings = ['MODEL', 'REQUESTS/MIN', 'TOKENS/MIN', 'REQUESTS/DAY'];

@@ -19,10 +19,10 @@ import { one, org, orgOption, pathOfNamed, roleOption } from './users.ts';
 
 /** Links for people: invitations, and links to set a new password. */
 
-const invitation = async () => (await import('#edge/contract/invitations.ts')).invitationSchema;
+const invitation = async () => (await import('#edge/contract/users.ts')).invitationSchema;
 type Invitation = Read<typeof invitation>;
 
-const invited = async () => (await import('#edge/contract/invitations.ts')).createdInvitationSchema;
+const invited = async () => (await import('#edge/contract/users.ts')).createdInvitationSchema;
 const resetLink = async () => (await import('#edge/contract/users.ts')).resetLinkSchema;
 
 const collection = '/v1/invitations';

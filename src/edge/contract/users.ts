@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { idText, textOrNull } from './fields.ts';
-import { pageOf } from './lists.ts';
+import { idText, textOrNull, unixSeconds } from './fields.ts';
+import { listOf, pageOf } from './lists.ts';
 
 /** Answers of `/v1/users`. */
 
@@ -54,3 +54,31 @@ export type UserAnswer = z.infer<typeof userSchema>;
 export type OrganizationRole = (typeof roles)[number];
 export type ResetLinkAnswer = z.infer<typeof resetLinkSchema>;
 export type UserIdentityListAnswer = z.infer<typeof userIdentityListSchema>;
+
+/** Answers of `/v1/invitations`. */
+
+const invitationFields = {
+  id: idText('inv'),
+  organization_id: idText('org'),
+  email: z.string(),
+  role: z.enum(roles).meta({ description: 'Role in the organization once accepted' }),
+  invited_by: textOrNull(z.string()).meta({
+    description: 'Id of the user who sent the invitation; null if no user did',
+  }),
+  created_at: unixSeconds,
+  expires_at: unixSeconds,
+};
+
+/** An open invitation. */
+export const invitationSchema = z.object(invitationFields).meta({ id: 'Invitation' });
+
+/** A new invitation with its link. */
+export const createdInvitationSchema = z
+  .object({ ...invitationFields, link: linkText })
+  .meta({ id: 'CreatedInvitation' });
+
+/** A page of invitations. */
+export const invitationListSchema = listOf(invitationSchema, 'InvitationList');
+
+export type InvitationAnswer = z.infer<typeof invitationSchema>;
+export type CreatedInvitationAnswer = z.infer<typeof createdInvitationSchema>;

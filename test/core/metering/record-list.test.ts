@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { uuidTimeMs, uuidv7 } from '#base/id.ts';
-import { createHistory } from '#core/metering/metering.ts';
-import type { RecordFilter, UsageRecord } from '#core/metering/metering.ts';
+import { createHistory, type RecordFilter, type UsageRecord } from '#core/metering/metering.ts';
 import { chargeOf, useWallet } from '#test/wallet/test-wallet.ts';
 import { idAt } from '#test/metering/recorded-usage.ts';
 

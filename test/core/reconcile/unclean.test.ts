@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Body } from '#test/inference/inference-gateway.ts';
-import { eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
+import { type Body, eventually, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { clientOf, givenKey, readFrames, useProcesses } from '#test/programs/gateway-process.ts';
 import { enoughOfTheHour, reconcile, reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 

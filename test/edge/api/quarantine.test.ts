@@ -172,7 +172,10 @@ describe('quarantined records', () => {
     await bench.metering.settle({ ...record, clientRequestId: 'ab' });
     const body = { reason: 'a test of ours' };
     const answer = await ask(`/${record.id}/discard`, { method: 'POST', body });
-    expect(answer).toMatchObject({ status: 409, body: { error: { message: expect.stringContaining('Retry the record') } } });
+    expect(answer).toMatchObject({
+      status: 409,
+      body: { error: { message: expect.stringContaining('Retry the record') } },
+    });
     expect(await auditOf(record.id)).toEqual([]);
     const retried = await ask(`/${record.id}/retry`, { method: 'POST' });
     expect(retried).toMatchObject({ status: 200, body: { charged: '0' } });

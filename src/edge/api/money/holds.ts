@@ -15,7 +15,7 @@ import {
   toUnixSeconds,
 } from '#edge/api/shared/shared.ts';
 import { nameText } from '#edge/contract/fields.ts';
-import { type HoldAnswer, holdListSchema, releasedHoldSchema } from '#edge/contract/holds.ts';
+import { type HoldAnswer, holdListSchema, releasedHoldSchema } from '#edge/contract/wallet.ts';
 import { authorOf } from '#edge/http/http.ts';
 
 export interface HoldRoutesParts {

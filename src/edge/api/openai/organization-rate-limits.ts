@@ -23,7 +23,7 @@ import {
   rateLimitId,
   rateLimitListSchema,
   rateLimitSchema,
-} from '#edge/contract/rate-limits.ts';
+} from '#edge/contract/organization-projects.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 
 /** Rate limits of a project per model, in the form of OpenAI's organization API. */

@@ -22,8 +22,8 @@ import {
   type InvitationAnswer,
   invitationListSchema,
   invitationSchema,
-} from '#edge/contract/invitations.ts';
-import { roles } from '#edge/contract/users.ts';
+  roles,
+} from '#edge/contract/users.ts';
 import { authorOf } from '#edge/http/http.ts';
 import { email } from './user-schemas.ts';
 import { requireGiven } from './users.ts';

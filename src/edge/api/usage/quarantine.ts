@@ -21,7 +21,7 @@ import {
   type QuarantinedRecordAnswer,
   quarantinedRecordListSchema,
   wholeQuarantinedRecordSchema,
-} from '#edge/contract/quarantine.ts';
+} from '#edge/contract/usage.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 
 export interface QuarantineRoutesParts {

@@ -1,6 +1,6 @@
 import type { CursorPageAnswer } from '#edge/contract/lists.ts';
 import type { ProjectAnswer } from '#edge/contract/projects.ts';
-import type { RateLimitAnswer } from '#edge/contract/rate-limits.ts';
+import type { RateLimitAnswer } from '#edge/contract/organization-projects.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,

@@ -1,7 +1,6 @@
 import { roleWords } from '#core/accounts/accounts.ts';
-import type { CreatedInvitationAnswer, InvitationAnswer } from '#edge/contract/invitations.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
-import type { ResetLinkAnswer, UserAnswer } from '#edge/contract/users.ts';
+import type { CreatedInvitationAnswer, InvitationAnswer, ResetLinkAnswer, UserAnswer } from '#edge/contract/users.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
