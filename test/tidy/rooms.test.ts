@@ -1,4 +1,5 @@
 import { globSync, readFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findCircles } from './circles.ts';
 import { house } from './house.js';
@@ -10,6 +11,16 @@ const root = new URL('../..', import.meta.url).pathname;
 function readTree(): SourceFile[] {
   const paths = globSync('{src,test,engines,drizzle}/**/*.{ts,js}', { cwd: root });
   return paths.map((path) => ({ path, text: readFileSync(`${root}${path}`, 'utf8') }));
+}
+
+/** Names the folders of src that have more files than a reader keeps in mind. */
+function findLargeFolders(paths: readonly string[]): string[] {
+  const counts = new Map<string, number>();
+  for (const path of paths.filter((each) => each.startsWith('src/'))) {
+    const folder = dirname(path);
+    counts.set(folder, (counts.get(folder) ?? 0) + 1);
+  }
+  return [...counts].filter(([, count]) => count > 30).map(([folder, count]) => `${folder} has ${count} files`);
 }
 
 /** What the check says of one file in an otherwise faultless house. */
@@ -250,5 +261,17 @@ describe('the source tree', () => {
       expect(files.filter(({ path }) => path.startsWith(floor)).length, floor).toBeGreaterThan(0);
     }
     expect(checkRooms(files, house)).toEqual([]);
+  });
+
+  it('has no folder with more than 30 files', () => {
+    expect(findLargeFolders(readTree().map(({ path }) => path))).toEqual([]);
+  });
+});
+
+describe('the check of folders', () => {
+  it('counts the files of a folder without those of its folders', () => {
+    const files = Array.from({ length: 31 }, (_, at) => `src/core/a/file-${at}.ts`);
+    expect(findLargeFolders(files)).toEqual(['src/core/a has 31 files']);
+    expect(findLargeFolders([...files.slice(1), 'src/core/a/b/file.ts', 'src/core/file.ts'])).toEqual([]);
   });
 });
