@@ -78,9 +78,12 @@ it.each([
 
 it('explains texts that were computed before the rejected request ended', async () => {
   const found = await reconcileAtRest(bench);
-  const unexplained = found.data.map((line: Body) => line.unexplained.prompt_tokens);
+  const sumOf = (figure: 'difference' | 'unexplained'): number =>
+    found.data.reduce((sum: number, line: Body) => sum + line[figure].prompt_tokens, 0);
   // What it was asked past the gateway hides in what it may have computed, or stands there as it is.
-  expect(unexplained.reduce((sum: number, tokens: number) => sum + tokens, 0)).toBeLessThanOrEqual(askedPast);
+  expect(sumOf('unexplained')).toBeLessThanOrEqual(askedPast);
   const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
-  expect(kinds.filter((kind: string) => kind === 'uncounted' || kind === 'undelivered')).not.toEqual([]);
+  const isExplained = kinds.some((kind: string) => kind === 'uncounted' || kind === 'undelivered');
+  // The engine may have rejected each invalid text before it computed any other.
+  expect(isExplained || sumOf('difference') === askedPast).toBe(true);
 });
