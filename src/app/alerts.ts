@@ -29,7 +29,7 @@ export function auditWithAlerts(audit: Audit, raising: Raising): Audit {
 }
 
 function alertOf({ organizationId, action, targetId, after, author }: AuditEntry): Alert | null {
-  const type = toldActions.find((notifiedMs) => notifiedMs === action);
+  const type = toldActions.find((each) => each === action);
   if (type === undefined || after === null) return null;
   const text = (field: string): string => {
     const value = after[field];
