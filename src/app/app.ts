@@ -313,7 +313,7 @@ function warnOfUnusedDatabase(dataDir: string, log: Log): void {
   if (!existsSync(join(folder, 'cluster', 'PG_VERSION'))) return;
   log.warn(
     { folder },
-    'DATABASE_URL is a new database; keys and wallets are in the folder of the built-in PostgreSQL: to move them, run ' +
-      '"npx headgate backup FILE" without DATABASE_URL, then "restore FILE --replace" with it',
+    'DATABASE_URL is a new database, without the keys and wallets of the built-in PostgreSQL. To move them, run "npx ' +
+      'headgate backup FILE" without DATABASE_URL, then "npx headgate restore FILE --replace" with DATABASE_URL',
   );
 }

@@ -296,7 +296,7 @@ describe('headgate backup and restore', () => {
     // Who forgets the restore is told where the books are.
     const early = processes.run({ home, databaseUrl: url });
     await early.url();
-    expect(early.output.stdout).toContain('are in the folder of the built-in PostgreSQL: to move them, run');
+    expect(early.output.stdout).toContain('without the keys and wallets of the built-in PostgreSQL. To move them, run');
     await stop(early);
     expect(await run(['restore', file, '--replace'], env)).toMatchObject({ code: 0, stderr: '' });
     const second = processes.run({ home, databaseUrl: url });

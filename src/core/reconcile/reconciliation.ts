@@ -16,25 +16,22 @@ import type { LedgerDifference } from '#core/metering/metering.ts';
  * - `canary`, `probe`, `retry`, `undelivered`: requests that nobody is billed for; their tokens are in the figures
  * - `cache_hit`: answers of the response cache, for which no engine was used
  */
-export const explanationKinds = [
-  'carried',
-  'running',
-  'unsure',
-  'choices',
-  'uncounted',
-  'replica_ended',
-  'replica_found',
-  'gateway_ended',
-  'adapter_moved',
-  'retention',
-  'canary',
-  'probe',
-  'retry',
-  'undelivered',
-  'cache_hit',
-] as const;
-
-export type ExplanationKind = (typeof explanationKinds)[number];
+export type ExplanationKind =
+  | 'carried'
+  | 'running'
+  | 'unsure'
+  | 'choices'
+  | 'uncounted'
+  | 'replica_ended'
+  | 'replica_found'
+  | 'gateway_ended'
+  | 'adapter_moved'
+  | 'retention'
+  | 'canary'
+  | 'probe'
+  | 'retry'
+  | 'undelivered'
+  | 'cache_hit';
 
 export interface Explanation {
   readonly kind: ExplanationKind;
