@@ -7,6 +7,7 @@ import { descriptorsMax } from '#base/descriptors.ts';
 import { AppError, errorEnvelope } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { closeServer, guardConnections, listen, type ListenAddress, urlOf } from '#base/net/net.ts';
+import { createSlotList, type Slotted } from '#base/queues/queues.ts';
 import {
   createCors,
   handleClientError,
@@ -97,19 +98,26 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
 
 /** Answers whose last byte is not yet sent. */
 class Answers {
-  readonly #open = new Set<ServerResponse>();
+  readonly #open = createSlotList<OpenAnswer>();
   #isDraining = false;
 
   begin(outgoing: ServerResponse): void {
     if (this.#isDraining) outgoing.shouldKeepAlive = false;
-    this.#open.add(outgoing);
-    outgoing.once('close', () => this.#open.delete(outgoing));
+    const answer = { slot: -1, outgoing };
+    this.#open.add(answer);
+    outgoing.once('close', () => this.#open.remove(answer));
   }
 
   drain(): void {
     this.#isDraining = true;
-    for (const outgoing of this.#open) outgoing.shouldKeepAlive = false;
+    this.#open.forEach(({ outgoing }) => {
+      outgoing.shouldKeepAlive = false;
+    });
   }
+}
+
+interface OpenAnswer extends Slotted {
+  readonly outgoing: ServerResponse;
 }
 
 function listenerOf(app: Hono<HttpEnv>): ReturnType<typeof getRequestListener> {

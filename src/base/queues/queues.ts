@@ -5,3 +5,4 @@ export { createSerial } from './keyed-mutex.ts';
 export { createPacedLoop, type PacedLoop } from './paced-loop.ts';
 export { createRefreshingCache, type RefreshingCache } from './refreshing-cache.ts';
 export { openRunQueue } from './run-queue.ts';
+export { createSlotList, type SlotList, type Slotted } from './slot-list.ts';

@@ -11,7 +11,7 @@ import type {
 } from './engine-call.ts';
 import type { EngineSocket, SocketUser } from './engine-socket.ts';
 import type { Origin } from './origins.ts';
-import type { SlotList, Slotted } from './slot-list.ts';
+import type { SlotList, Slotted } from '#base/queues/queues.ts';
 import type { SocketPool } from './socket-pool.ts';
 
 /** State that all exchanges of one client share. */

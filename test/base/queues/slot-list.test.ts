@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createSlotList, type Slotted } from '#core/engine-client/slot-list.ts';
+import { createSlotList, type Slotted } from '#base/queues/queues.ts';
 
 describe('a slot list', () => {
   it('holds exactly the items that were added and not removed, in any order of calls', () => {
