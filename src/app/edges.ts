@@ -19,7 +19,6 @@ import {
   type HttpEnv,
   installFallbacks,
   type OnBehalf,
-  routeFirst,
 } from '#edge/http/http.ts';
 import {
   createEngineTextLog,
@@ -101,7 +100,7 @@ export function createEdges(options: EdgesOptions): Edges {
   app.route('/', watching.routes);
   app.use(observe.otherRequests);
   installFallbacks(app, log, absentOf);
-  const server = createHttpServer(config.http, routeFirst(app, inference.requests, log));
+  const server = createHttpServer(config.http, app, inference);
   return {
     url: () => server.url(),
     metricsUrl: () => watching.server.url(),

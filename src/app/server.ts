@@ -17,6 +17,7 @@ import {
   refuseSurplus,
   refuseUnaddressed,
 } from '#edge/http/http.ts';
+import type { Inference } from '#edge/inference/inference.ts';
 import { healthPaths, metricsAddress } from '#edge/observe/observe.ts';
 import { addressOfWeb } from '#edge/web-addresses/web-addresses.ts';
 
@@ -44,7 +45,8 @@ const connectionsCheckMs = 1000;
 /** Share of the descriptors of this process for clients; the others are for engines, databases and files. */
 const clientShare = 0.75;
 
-export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpServer {
+/** @param busy answers its requests itself, without the walk through the routes and middlewares of the app */
+export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>, busy: Pick<Inference, 'answers'>): HttpServer {
   const opened = Promise.withResolvers<void>();
   const listener = listenerOf(app);
   const cors = createCors(config.corsOrigins);
@@ -67,7 +69,7 @@ export function createHttpServer(config: HttpConfig, app: Hono<HttpEnv>): HttpSe
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     answers.begin(outgoing);
     if (!isAddressed(incoming)) refuseUnaddressed(incoming, outgoing);
-    else if (!cors.answers(incoming, outgoing)) void listener(incoming, outgoing);
+    else if (!cors.answers(incoming, outgoing) && !busy.answers(incoming, outgoing)) void listener(incoming, outgoing);
   };
   const serve = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     if (connections.accept(incoming, outgoing)) answer(incoming, outgoing);

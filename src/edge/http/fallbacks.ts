@@ -23,19 +23,6 @@ export const requestId: MiddlewareHandler<HttpEnv> = async (context, next) => {
 };
 
 /**
- * Puts the busiest routes in front of an app that also has them: a table finds them, without a walk through the
- * middlewares of all other routes. Every other request goes on to the app.
- */
-export function routeFirst(app: Hono<HttpEnv>, busy: Hono<HttpEnv>, log: Log): Hono<HttpEnv> {
-  const front = new Hono<HttpEnv>();
-  const fail = createFailureHandler(log);
-  front.route('/', busy);
-  front.onError((error, context) => fail(error, context));
-  front.notFound((context) => app.fetch(context.req.raw, context.env));
-  return front;
-}
-
-/**
  * Answers requests that no route of an app answers: 405 with `Allow` if the path is known for other methods, otherwise
  * 404. Turns every thrown error into its envelope. Call this on the outermost app; routes may be added before and
  * after.

@@ -21,7 +21,7 @@ export { createHeldKeys, type HeldKeys } from './delegated-keys.ts';
 export { type Cors, createCors } from './cors.ts';
 export { drainBody } from './drain-body.ts';
 export { createShowLimits, limitHeaders, type ShowLimits } from './limit-headers.ts';
-export { installFallbacks, requestId, routeFirst } from './fallbacks.ts';
+export { installFallbacks, requestId } from './fallbacks.ts';
 export { jsonBody, smallJsonBody } from './json-body.ts';
 export { createMultipartBody } from './multipart-body.ts';
 export { type PartSink, readMultipart } from './multipart-stream.ts';

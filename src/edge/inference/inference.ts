@@ -1,3 +1,4 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
@@ -13,7 +14,7 @@ import {
   type ShowLimits,
   unauthorized,
 } from '#edge/http/http.ts';
-import { createAnswerRoom, type Stop, toInferenceError } from '#edge/inference/answer/answer.ts';
+import { createAnswerRoom, toInferenceError } from '#edge/inference/answer/answer.ts';
 import {
   type Call,
   type CallOrigin,
@@ -36,8 +37,10 @@ export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } fr
 
 /** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
-  /** Inference routes, which carry the load. */
+  /** Inference routes, for requests that `answers` does not know by their exact path. */
   readonly requests: Hono<HttpEnv>;
+  /** Serves a request whose method and path are exactly those of an inference route; returns false for all others. */
+  answers(incoming: IncomingMessage, outgoing: ServerResponse): boolean;
   /** Lists of models and prices. */
   readonly lists: Hono<HttpEnv>;
   /**
@@ -74,7 +77,15 @@ export interface InferenceParts extends Omit<
   readonly limits: PathParts['limits'] & ReceiveParts['limits'] & { readonly bodiesBytesMax: number };
 }
 
+const endpointsByPath: ReadonlyMap<string, Endpoint> = new Map(endpoints.map((one) => [one.path, one]));
+
+function endpointOf({ method, url = '' }: IncomingMessage): Endpoint | undefined {
+  const queryAt = url.indexOf('?');
+  return method === 'POST' ? endpointsByPath.get(queryAt === -1 ? url : url.slice(0, queryAt)) : undefined;
+}
+
 const alreadySent = (): Response => RESPONSE_ALREADY_SENT;
+const stopping = 'The gateway is stopping. Send the request again.';
 const drainPollMs = 50;
 const drainEndMs = 5_000;
 
@@ -99,9 +110,14 @@ export function createInference(parts: InferenceParts): Inference {
 
   return {
     requests,
+    answers(incoming, outgoing) {
+      const endpoint = endpointOf(incoming);
+      if (endpoint !== undefined) void serveInference(pathParts, begin(endpoint, { incoming, outgoing }));
+      return endpoint !== undefined;
+    },
     lists: createLists(parts),
     async serve(path, exchange, stop, terms) {
-      const endpoint = endpoints.find((one) => one.path === path);
+      const endpoint = endpointsByPath.get(path);
       if (endpoint === undefined) throw new Error(`no endpoint ${path}`);
       const call = begin(endpoint, exchange, terms);
       const end = (): void => call.stop.stop({ kind: 'ended', error: toInferenceError(stop.reason) });
@@ -130,9 +146,7 @@ export function createInference(parts: InferenceParts): Inference {
     },
     async drain(timeoutMs) {
       await idle(timeoutMs);
-      const message = 'The gateway is stopping. Send the request again.';
-      const stop: Stop = { kind: 'ended', error: new AppError('upstream_error', { status: 503, message }) };
-      running.stopAll(stop);
+      running.stopAll({ kind: 'ended', error: new AppError('upstream_error', { status: 503, message: stopping }) });
       await idle(drainEndMs);
     },
     close: () => largeBodies.close(),
