@@ -217,7 +217,7 @@ export function createMetering(options: MeteringOptions): Metering {
   const refusals = createRefusals({ db, clock, log });
 
   return {
-    settle: (record) => commits.add({ ...record, settledMs: clock.monotonicMs() }),
+    settle: (record) => commits.add(record),
     booked(record) {
       const { chargedPicoUsd, tokens } = usedBy(record);
       return { chargedPicoUsd: chargedPicoUsd - writtenOff.take(record.id), tokens };

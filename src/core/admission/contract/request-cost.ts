@@ -252,8 +252,17 @@ function capOutput(
 }
 
 /** Returns the hold for a request if `availableMicroUsd`, less than it wants, is available. */
-export function holdFor({ request, outputTokens, extends: follows }: CostBounds, availableMicroUsd: bigint) {
-  const asked = { ...request, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
+export function holdFor(bounds: CostBounds, availableMicroUsd: bigint) {
+  return hold(bounds, bounds.request.promptTokensMax, bounds.outputTokens, availableMicroUsd);
+}
+
+function hold(
+  { request: { choices, price }, extends: follows }: CostBounds,
+  promptTokensMax: bigint,
+  outputTokens: number,
+  availableMicroUsd: bigint,
+) {
+  const asked = { promptTokensMax, choices, price, availableMicroUsd, outputTokensMax: BigInt(outputTokens) };
   return follows ? holdForStream(asked) : holdForJson(asked);
 }
 
@@ -262,19 +271,14 @@ export function holdFor({ request, outputTokens, extends: follows }: CostBounds,
  * per choice, or all that it asks for. The caller's cap bounds both.
  */
 export function holdBounds(bounds: CostBounds): { readonly wantedMicroUsd: bigint; readonly neededMicroUsd: bigint } {
-  const wanted = holdFor(wantedOf(bounds), unlimitedMicroUsd);
-  const least = holdFor({ ...bounds, outputTokens: bounds.outputTokensLeast }, unlimitedMicroUsd);
+  const wanted = hold(bounds, bounds.promptTokensWanted, bounds.outputTokens, unlimitedMicroUsd);
+  const least = hold(bounds, bounds.request.promptTokensMax, bounds.outputTokensLeast, unlimitedMicroUsd);
   const capped = belowCap(bounds.ceiling);
   return {
     wantedMicroUsd: capped(wanted.refused ? wanted.neededMicroUsd : wanted.holdMicroUsd),
     neededMicroUsd: capped(least.refused ? least.neededMicroUsd : least.holdMicroUsd),
   };
 }
-
-const wantedOf = (bounds: CostBounds): CostBounds => ({
-  ...bounds,
-  request: { ...bounds.request, promptTokensMax: bounds.promptTokensWanted },
-});
 
 function belowCap({ capPicoUsd }: CostCeiling): (microUsd: bigint) => bigint {
   if (capPicoUsd === null) return (microUsd) => microUsd;

@@ -132,21 +132,26 @@ function billedUsage(json: string, usage: Usage, form: UsageForm, before: Member
   if (own === null) return JSON.stringify(form.whole(usage, before));
   const known = { ...before, ...own };
   const figures = form.figures(usage, known);
-  const isBilled = Object.entries(figures).every(([name, tokens]) => (known[name] ?? 0) === tokens);
   const details = billedDetails(known, form.details(usage));
-  return isBilled && Object.keys(details).length === 0 ? json : JSON.stringify({ ...own, ...figures, ...details });
+  return details === null && hasFigures(known, figures) ? json : JSON.stringify({ ...own, ...figures, ...details });
 }
 
-/** Returns those details that differ from the bill, with the billed figures. One that is absent counts as 0. */
-function billedDetails(known: Members, billed: ReturnType<UsageForm['details']>): Members {
-  const differing: Record<string, unknown> = {};
-  for (const [member, figures] of Object.entries(billed)) {
+/** Returns those details that differ from the bill, with the billed figures; null if none do. */
+function billedDetails(known: Members, billed: ReturnType<UsageForm['details']>): Members | null {
+  let differing: Record<string, unknown> | null = null;
+  for (const member in billed) {
+    const figures = billed[member] ?? {};
     const value = known[member];
     const own: Members = typeof value === 'object' && value !== null ? (value as Members) : {};
-    const isBilled = Object.entries(figures).every(([name, tokens]) => (own[name] ?? 0) === tokens);
-    if (!isBilled) differing[member] = { ...own, ...figures };
+    if (!hasFigures(own, figures)) (differing ??= {})[member] = { ...own, ...figures };
   }
   return differing;
+}
+
+/** True if the members are those figures. One that is absent counts as 0. */
+function hasFigures(members: Members, figures: Readonly<Record<string, number>>): boolean {
+  for (const name in figures) if ((members[name] ?? 0) !== figures[name]) return false;
+  return true;
 }
 
 /** Removes what an upstream charges: clients see the gateway's cost, or none. */

@@ -50,7 +50,8 @@ export function createGroupCommit<Item>(options: GroupCommitOptions<Item>): Grou
   return new CommitQueue(options);
 }
 
-const undone = <Item>(waiting: readonly Waiting<Item>[]): Waiting<Item>[] => waiting.filter(({ isDone }) => !isDone);
+const isOpen = ({ isDone }: { readonly isDone: boolean }): boolean => !isDone;
+const undone = <Item>(waiting: readonly Waiting<Item>[]): Waiting<Item>[] => waiting.filter(isOpen);
 
 class CommitQueue<Item> implements GroupCommit<Item> {
   readonly #options: GroupCommitOptions<Item>;
@@ -91,8 +92,8 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   get oldestPendingMs(): number {
-    const since = [this.#inFlight.find(({ isDone }) => !isDone), this.#appending[0], this.#queue[0]];
-    const oldestMs = Math.min(...since.map((waiting) => waiting?.sinceMs ?? Infinity));
+    const written = this.#inFlight.find(isOpen)?.sinceMs ?? Infinity;
+    const oldestMs = Math.min(written, this.#appending[0]?.sinceMs ?? Infinity, this.#queue[0]?.sinceMs ?? Infinity);
     return oldestMs === Infinity ? 0 : this.#options.clock.monotonicMs() - oldestMs;
   }
 

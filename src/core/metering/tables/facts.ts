@@ -69,14 +69,18 @@ export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFac
       push(bytes, replica.ageSeconds);
     }
     const short = shortId.exec(replica.id);
-    if (short === null) {
-      bits |= textBit;
-      const text = Buffer.from(replica.id).subarray(0, idBytesMax);
-      bytes.push(text.length, ...text);
-    } else bytes.push(...Buffer.from(`${short[1]}${short[2]}`, 'hex'));
+    if (short === null) bits |= textBit;
+    const id = short === null ? textOf(replica.id) : Buffer.from(`${short[1]}${short[2]}`, 'hex');
+    // An iterator would allocate an object for each byte.
+    for (let at = 0; at < id.length; at += 1) bytes.push(id[at] ?? 0);
   }
   bytes[0] = bits;
   return Buffer.from(bytes);
+}
+
+function textOf(id: string): Buffer {
+  const text = Buffer.from(id).subarray(0, idBytesMax);
+  return Buffer.concat([Buffer.of(text.length), text]);
 }
 
 /** Unpacks facts; returns null for bytes that a later version wrote. */

@@ -50,9 +50,21 @@ export function outcomeOf({
   refusedWith = null,
   isDoubtful = false,
 }: Pick<Outcome, 'kind' | 'error'> & Partial<Outcome>): Outcome {
-  const counted = { usage, usageSource, countFault };
-  const told = { kind, error, remark, last, writeBill };
-  return { ...told, ...counted, retry, unanswered, unreachable, refusedWith, isDoubtful };
+  return {
+    kind,
+    error,
+    remark,
+    last,
+    writeBill,
+    usage,
+    usageSource,
+    countFault,
+    retry,
+    unanswered,
+    unreachable,
+    refusedWith,
+    isDoubtful,
+  };
 }
 
 /** An answer that costs nothing and counts nothing. */

@@ -79,6 +79,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     queuedMs: timings.queuedMs,
     firstByteMs: timings.firstByteMs,
     totalMs: now.monotonicMs - timings.startedMs,
+    settledMs: now.monotonicMs,
     clientRequestId,
     facts: factsOf(call, now),
     ...(endUser !== null && { endUser }),

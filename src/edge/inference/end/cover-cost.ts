@@ -18,7 +18,8 @@ export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outc
   if (request === null || grant === null) return outcome;
   learnOverhead(parts, call, { request, grant }, outcome);
   const { duePicoUsd, isCut, usage } = billOfCall(call, request, outcome);
-  reportFault(parts, call, request, { ...outcome, countFault: isCut ? 'higher' : outcome.countFault });
+  const fault = isCut ? 'higher' : outcome.countFault;
+  if (fault !== null) reportFault(parts, call, outcome, fault);
   const covering = grant.hold.cover(duePicoUsd);
   const write = (): Outcome => withBill(call, request, outcome, usage);
   return covering === null ? write() : covering.then(write);
@@ -47,18 +48,14 @@ function learnOverhead(
 /** Logs a fault once per engine until the gateway restarts: all answers of an engine are alike. */
 function reportFault(
   { countFaults, log }: CoverParts,
-  { endpoint, requestId }: Call,
-  { model }: InferenceRequest,
-  { countFault, usage, usageSource }: CountFault,
+  { endpoint, requestId, found }: Call,
+  { usage, usageSource }: Outcome,
+  fault: keyof typeof faultTexts,
 ): void {
-  if (countFault === null || countFaults.has(`${model.engine.id} ${countFault}`)) return;
-  countFaults.add(`${model.engine.id} ${countFault}`);
-  const details = { engine: model.engine.id, endpoint: endpoint.path, requestId, usageSource, usage };
-  log.warn(details, `an engine ${faultTexts[countFault]}`);
-}
-
-interface CountFault extends Pick<Outcome, 'usage' | 'usageSource'> {
-  readonly countFault: keyof typeof faultTexts | null;
+  const engine = found.request?.model.engine.id;
+  if (countFaults.has(`${engine} ${fault}`)) return;
+  countFaults.add(`${engine} ${fault}`);
+  log.warn({ engine, endpoint: endpoint.path, requestId, usageSource, usage }, `an engine ${faultTexts[fault]}`);
 }
 
 const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';

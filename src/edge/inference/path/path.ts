@@ -35,18 +35,20 @@ function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: 
 /**
  * The request path: the steps of an inference request, in order. Steps throw AppErrors to reject, and return what they
  * found. Facts that the end needs, also for a rejected request, are written to the call. A step that has nothing to
- * wait for returns synchronously: a promise and an async frame per step would be a tenth of what a request allocates.
+ * wait for returns synchronously, and is not awaited then: a promise and an async frame per step would be a tenth of
+ * what a request allocates.
  */
 async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const { endpoint, found, stop } = call;
-  const caller = await parts.authenticator.authenticate(call.incoming);
+  const known = parts.authenticator.authenticate(call.incoming);
+  const caller = known instanceof Promise ? await known : known;
   found.caller = caller;
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);
   const allowsFallback = readAllowsFallback(call.incoming);
   const received = parts.receiver.receive(call, caller);
   const isAwaited = received instanceof Promise;
-  const fields = await received;
+  const fields = isAwaited ? await received : received;
   stop.throwIfStopped();
   // The key's allowed models may have changed while the body arrived.
   const { usableModels } = isAwaited ? parts.authenticator.keyNow(call.incoming, caller) : caller.key;
@@ -65,13 +67,15 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;
   if (earlier !== null) return earlier;
-  const grant = await admit(parts, call, request);
+  const admitted = admit(parts, call, request);
+  const grant = admitted instanceof Promise ? await admitted : admitted;
   call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
   if (allowsFallback && model.fallbacks.length > 0) return serveWithFallbacks(parts, call, request, grant);
-  const known = enterUnderWay(parts, call, request);
-  if (known !== undefined) await known;
-  await route(parts, call, request);
+  const entered = enterUnderWay(parts, call, request);
+  if (entered !== undefined) await entered;
+  const routed = route(parts, call, request);
+  if (routed !== undefined) await routed;
   // Awaited, because a promise returned from here takes two more microtasks to settle.
   const outcome = await (fields.split === null ? relay : relayParts)(parts, call, request, grant);
   return outcome;
