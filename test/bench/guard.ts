@@ -3,14 +3,15 @@ import { cpus, loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
 import { formatFigure, isWithin, noiseOf, type Budget, type Figure } from './budget.ts';
 import { checkBooks, measureJson, measureOpen, type Bench, type Figures } from './measure.ts';
-import { startStack, type Stack, type Variant, type VariantName } from './stack.ts';
+import { type Memory, startStack, type Stack, type Variant, type VariantName } from './stack.ts';
 import { median } from './statistics.ts';
 
 /**
  * `npm run bench:guard`: fails if a request has become more expensive than `budget.json` allows. It takes less than two
- * minutes. CPU times are compared with bare Hono in the same round of the same run, because machines differ; allocated
- * bytes do not depend on the machine. A figure fails only if it exceeds its budget by more than the noise of its rounds.
- * `--json PATH` writes the figures.
+ * minutes. CPU times are compared with bare Hono in the same round of the same run, because machines differ. Allocated
+ * bytes do not depend on the machine, nor do promoted bytes: those of objects that outlive collections of young objects,
+ * as they do if something keeps ended requests. A figure fails only if it exceeds its budget by more than the noise of
+ * its rounds. `--json PATH` writes the figures.
  *
  * A budget may be lowered. A commit that raises one says why.
  */
@@ -47,18 +48,28 @@ function ratio(id: string, rounds: Rounds, name: VariantName, figure: string): F
   return { id, value: median(values), noise: noiseOf(values) };
 }
 
-/** Bytes that a variant allocates per unit while something runs. */
-async function measureAllocation(
-  id: string,
+interface MemoryRun {
+  readonly rounds: Rounds;
+  /** Bytes that a variant allocates per unit, and those of them that outlive collections of young objects. */
+  readonly figures: readonly Figure[];
+}
+
+async function measureMemory(
+  prefix: string,
   variant: Variant,
   run: () => Promise<Rounds>,
   unit: string,
-): Promise<{ readonly rounds: Rounds; readonly figure: Figure }> {
-  const before = variant.allocatedBytes() ?? 0;
+): Promise<MemoryRun> {
+  const before = variant.memory();
   const rounds = await run();
-  const bytes = (variant.allocatedBytes() ?? Number.NaN) - before;
+  const after = variant.memory();
   const units = (rounds.get(variant.name) ?? []).reduce((sum, round) => sum + (round[unit] ?? 0), 0);
-  return { rounds, figure: { id, value: bytes / units, noise: 0 } };
+  const figure = (name: string, bytes: number): Figure => ({ id: `${prefix}.${name}`, value: bytes / units, noise: 0 });
+  const grown = (name: keyof Memory): number => (after?.[name] ?? Number.NaN) - (before?.[name] ?? 0);
+  return {
+    rounds,
+    figures: [figure('allocatedBytes', grown('allocated')), figure('promotedBytes', grown('promoted'))],
+  };
 }
 
 async function measureAll(bench: Bench): Promise<Figure[]> {
@@ -66,14 +77,14 @@ async function measureAll(bench: Bench): Promise<Figure[]> {
   const { redis } = bench.stack;
   const variants = [bare, relay, gateway, ...(redis === null ? [] : [redis])];
   for (const variant of variants) await measureJson(bench, variant, warmUpMs);
-  const json = await measureAllocation(
-    'json.gateway.allocatedBytes',
+  const json = await measureMemory(
+    'json.gateway',
     gateway,
     () => alternate(bench, variants, jsonRounds, (variant) => measureJson(bench, variant, jsonMs)),
     'requests',
   );
-  const frames = await measureAllocation(
-    'frames.gateway.allocatedBytes',
+  const frames = await measureMemory(
+    'frames.gateway',
     gateway,
     () => alternate(bench, variants, frameRounds, (variant) => measureOpen(bench, variant, streams)),
     'allFrames',
@@ -88,8 +99,8 @@ async function measureAll(bench: Bench): Promise<Figure[]> {
       ratio(`json.${name}.postgresCpu`, json.rounds, name, 'postgresMicros'),
     ),
     ...shared.map((name) => ratio(`json.${name}.redisCpu`, json.rounds, name, 'redisMicros')),
-    json.figure,
-    frames.figure,
+    ...json.figures,
+    ...frames.figures,
   ];
 }
 

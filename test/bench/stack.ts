@@ -38,8 +38,15 @@ export interface Variant {
   /** Of the process that answers. */
   readonly pid: number;
   readonly authorization: string | null;
-  /** Bytes that V8 has allocated until its last garbage collection; null unless it traces them. */
-  allocatedBytes(): number | null;
+  /** Work of V8's garbage collector until its last collection; null unless it traces it. */
+  memory(): Memory | null;
+}
+
+/** Bytes since the start of a process. */
+export interface Memory {
+  readonly allocated: number;
+  /** Bytes of objects that outlived two collections of young objects: only full collections find them again. */
+  readonly promoted: number;
 }
 
 const secret = 'bench-key-bench-key-bench-key-bench-key';
@@ -130,31 +137,34 @@ export async function startStack({ gatewayFlags }: StackOptions): Promise<Stack>
 interface Listening {
   readonly pid: number;
   readonly port: number;
-  readonly allocatedBytes: () => number | null;
+  readonly memory: () => Memory | null;
 }
 
 /** Sums what `--trace-gc-nvp` prints at each garbage collection; null if the child does not print it. */
-function traceAllocations({ stdout }: ChildProcess): () => number | null {
-  let total: number | null = null;
+function traceMemory({ stdout }: ChildProcess): () => Memory | null {
+  let memory: Memory | null = null;
   let rest = '';
   stdout?.setEncoding('latin1').on('data', (text: string) => {
     const lines = (rest + text).split('\n');
     rest = lines.pop() ?? '';
     for (const line of lines) {
-      const bytes = / allocated=(\d+) /.exec(line)?.[1];
-      if (bytes !== undefined) total = (total ?? 0) + Number(bytes);
+      const allocated = / allocated=(\d+) /.exec(line)?.[1];
+      if (allocated === undefined) continue;
+      const promoted = / promoted=(\d+) /.exec(line)?.[1] ?? '0';
+      memory = {
+        allocated: (memory?.allocated ?? 0) + Number(allocated),
+        promoted: (memory?.promoted ?? 0) + Number(promoted),
+      };
     }
   });
-  return () => total;
+  return () => memory;
 }
 
 function forkListening(file: string, args: string[], children: ChildProcess[]): Promise<Listening> {
   const child = fork(new URL(file, import.meta.url), args);
   children.push(child);
   return new Promise((resolve, reject) => {
-    child.once('message', ({ port }: { port: number }) =>
-      resolve({ pid: child.pid ?? 0, port, allocatedBytes: () => null }),
-    );
+    child.once('message', ({ port }: { port: number }) => resolve({ pid: child.pid ?? 0, port, memory: () => null }));
     child.once('exit', (code) => reject(new Error(`${file} ended with ${String(code)}`)));
   });
 }
@@ -211,11 +221,11 @@ async function startGateway({ enginesDir, dataDir, redisUrl, flags, children }: 
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   children.push(child);
-  const allocatedBytes = traceAllocations(child);
+  const memory = traceMemory(child);
   const untilMs = performance.now() + startTimeoutMs;
   while (performance.now() < untilMs && child.exitCode === null) {
     const answer = await fetch(`http://127.0.0.1:${port}/v1/pricing`).catch(() => null);
-    if (answer?.status === 200) return { pid: child.pid ?? 0, port, allocatedBytes };
+    if (answer?.status === 200) return { pid: child.pid ?? 0, port, memory };
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   throw new Error('the gateway did not start');

@@ -40,8 +40,8 @@ function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: 
  */
 async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const { endpoint, found, stop } = call;
-  const known = parts.authenticator.authenticate(call.incoming);
-  const caller = known instanceof Promise ? await known : known;
+  // Always awaited: a body that came with its head is parsed only after the handler of the request has returned.
+  const caller = await parts.authenticator.authenticate(call.incoming);
   found.caller = caller;
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);

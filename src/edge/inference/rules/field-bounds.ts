@@ -119,6 +119,8 @@ export const checkInt32: FieldRule = (request, member) => {
  */
 export const checkInt64: FieldRule = (request, member) => {
   const value = parseShort(request, member);
+  // Anything else has no number: the conversion of an object may call a member of the request named "toString".
+  if (typeof value !== 'number' && typeof value !== 'string') return;
   if (Math.abs(Number(value)) >= 2 ** 63) throw invalid(member.key, `"${member.key}" must be less than 2^63.`);
 };
 
