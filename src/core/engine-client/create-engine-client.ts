@@ -1,7 +1,7 @@
+import { createSlotList } from '#base/queues/queues.ts';
 import { type CoarseClock, createCoarseClock } from './coarse-clock.ts';
 import type { EngineClient, EngineClientOptions, EngineRequest } from './engine-call.ts';
 import { type ClientContext, HttpExchange } from './http-exchange.ts';
-import { createSlotList } from '#base/queues/queues.ts';
 import { createSocketPool } from './socket-pool.ts';
 
 const pathPattern = /^\/[\x21-\x7e]*$/;

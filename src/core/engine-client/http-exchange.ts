@@ -1,4 +1,5 @@
 import type { Endpoint } from '#base/net/net.ts';
+import type { SlotList, Slotted } from '#base/queues/queues.ts';
 import { AnswerReader } from './answer-reader.ts';
 import type { CoarseClock } from './coarse-clock.ts';
 import type {
@@ -11,7 +12,6 @@ import type {
 } from './engine-call.ts';
 import type { EngineSocket, SocketUser } from './engine-socket.ts';
 import type { Origin } from './origins.ts';
-import type { SlotList, Slotted } from '#base/queues/queues.ts';
 import type { SocketPool } from './socket-pool.ts';
 
 /** State that all exchanges of one client share. */

@@ -37,7 +37,7 @@ export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } fr
 
 /** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
-  /** Inference routes, for requests that `answers` does not know by their exact path. */
+  /** The same routes for the app: for URLs in absolute form, and for the 405 of other methods. */
   readonly requests: Hono<HttpEnv>;
   /** Serves a request whose method and path are exactly those of an inference route; returns false for all others. */
   answers(incoming: IncomingMessage, outgoing: ServerResponse): boolean;

@@ -143,6 +143,8 @@ const fieldsOf = (fields: object, decision: string): string[] =>
     decided === decision ? [field] : [],
   );
 
+const odds = { toString: 'x', valueOf: 1 };
+
 const post = (path: EndpointPath, fields: object, prefix = ''): Promise<Response> =>
   bench.post(path, { model: prefix + models[path], ...fields });
 
@@ -182,6 +184,11 @@ describe.each(endpoints)('a field of $path', ({ path, fields }) => {
     const error = await errorOf(await post(path, { ...more, [field]: beyond }));
     expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' });
     expect(error.param.split(/[.[]/)[0]).toBe(field);
+  });
+
+  it.each(fieldsOf(fields, 'bounded'))('answers no 5xx for an object with a member toString: %s', async (field) => {
+    // Its conversion to a number or a text throws.
+    for (const odd of [odds, [odds], [[odds]]]) expect((await post(path, { [field]: odd })).status).toBeLessThan(500);
   });
 });
 

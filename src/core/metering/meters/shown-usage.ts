@@ -133,7 +133,7 @@ function billedUsage(json: string, usage: Usage, form: UsageForm, before: Member
   const known = { ...before, ...own };
   const figures = form.figures(usage, known);
   const details = billedDetails(known, form.details(usage));
-  return details === null && hasFigures(known, figures) ? json : JSON.stringify({ ...own, ...figures, ...details });
+  return details === null && agrees(known, figures) ? json : JSON.stringify({ ...own, ...figures, ...details });
 }
 
 /** Returns those details that differ from the bill, with the billed figures; null if none do. */
@@ -143,13 +143,13 @@ function billedDetails(known: Members, billed: ReturnType<UsageForm['details']>)
     const figures = billed[member] ?? {};
     const value = known[member];
     const own: Members = typeof value === 'object' && value !== null ? (value as Members) : {};
-    if (!hasFigures(own, figures)) (differing ??= {})[member] = { ...own, ...figures };
+    if (!agrees(own, figures)) (differing ??= {})[member] = { ...own, ...figures };
   }
   return differing;
 }
 
-/** True if the members are those figures. One that is absent counts as 0. */
-function hasFigures(members: Members, figures: Readonly<Record<string, number>>): boolean {
+/** True if the members equal the billed figures. An absent member counts as 0. */
+function agrees(members: Members, figures: Readonly<Record<string, number>>): boolean {
   for (const name in figures) if ((members[name] ?? 0) !== figures[name]) return false;
   return true;
 }

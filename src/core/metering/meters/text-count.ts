@@ -123,6 +123,8 @@ export interface ChoiceText {
   readonly messageChars: number;
 }
 
+const isBeyond = (index: unknown, choicesMax: number): boolean => typeof index === 'number' && index >= choicesMax;
+
 /**
  * Reads the text of each choice in a chunk of chat or text completions.
  * @param json a chunk; invalid JSON has no text
@@ -134,7 +136,7 @@ export function choiceTexts(json: string, choicesMax: number): readonly ChoiceTe
   const { choices } = parseChunk(json);
   if (!Array.isArray(choices)) return [];
   return choices
-    .filter((choice) => choicesMax === 1 || !(Number(memberOf(choice, 'index')) >= choicesMax))
+    .filter((choice) => choicesMax === 1 || !isBeyond(memberOf(choice, 'index'), choicesMax))
     .map((choice) => {
       const deltaChars = madeChars(memberOf(choice, 'text')) + madeChars(memberOf(choice, 'delta'));
       return { deltaChars, messageChars: deltaChars > 0 ? 0 : madeChars(memberOf(choice, 'message')) };

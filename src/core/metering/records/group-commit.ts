@@ -92,8 +92,11 @@ class CommitQueue<Item> implements GroupCommit<Item> {
   }
 
   get oldestPendingMs(): number {
-    const written = this.#inFlight.find(isOpen)?.sinceMs ?? Infinity;
-    const oldestMs = Math.min(written, this.#appending[0]?.sinceMs ?? Infinity, this.#queue[0]?.sinceMs ?? Infinity);
+    const oldestMs = Math.min(
+      this.#inFlight.find(isOpen)?.sinceMs ?? Infinity,
+      this.#appending[0]?.sinceMs ?? Infinity,
+      this.#queue[0]?.sinceMs ?? Infinity,
+    );
     return oldestMs === Infinity ? 0 : this.#options.clock.monotonicMs() - oldestMs;
   }
 

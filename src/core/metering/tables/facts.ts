@@ -70,7 +70,7 @@ export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFac
     }
     const short = shortId.exec(replica.id);
     if (short === null) bits |= textBit;
-    const id = short === null ? textOf(replica.id) : Buffer.from(`${short[1]}${short[2]}`, 'hex');
+    const id = short === null ? withLength(replica.id) : Buffer.from(`${short[1]}${short[2]}`, 'hex');
     // An iterator would allocate an object for each byte.
     for (let at = 0; at < id.length; at += 1) bytes.push(id[at] ?? 0);
   }
@@ -78,7 +78,8 @@ export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFac
   return Buffer.from(bytes);
 }
 
-function textOf(id: string): Buffer {
+/** Returns the length of an id in one byte, and the id, cut to its most bytes. */
+function withLength(id: string): Buffer {
   const text = Buffer.from(id).subarray(0, idBytesMax);
   return Buffer.concat([Buffer.of(text.length), text]);
 }

@@ -19,7 +19,7 @@ export function coverCost(parts: CoverParts, call: Call, outcome: Outcome): Outc
   learnOverhead(parts, call, { request, grant }, outcome);
   const { duePicoUsd, isCut, usage } = billOfCall(call, request, outcome);
   const fault = isCut ? 'higher' : outcome.countFault;
-  if (fault !== null) reportFault(parts, call, outcome, fault);
+  if (fault !== null) reportFault(parts, call, { request, outcome, fault });
   const covering = grant.hold.cover(duePicoUsd);
   const write = (): Outcome => withBill(call, request, outcome, usage);
   return covering === null ? write() : covering.then(write);
@@ -48,14 +48,20 @@ function learnOverhead(
 /** Logs a fault once per engine until the gateway restarts: all answers of an engine are alike. */
 function reportFault(
   { countFaults, log }: CoverParts,
-  { endpoint, requestId, found }: Call,
-  { usage, usageSource }: Outcome,
-  fault: keyof typeof faultTexts,
+  { endpoint, requestId }: Call,
+  { request, outcome, fault }: CountFault,
 ): void {
-  const engine = found.request?.model.engine.id;
+  const engine = request.model.engine.id;
+  const { usage, usageSource } = outcome;
   if (countFaults.has(`${engine} ${fault}`)) return;
   countFaults.add(`${engine} ${fault}`);
   log.warn({ engine, endpoint: endpoint.path, requestId, usageSource, usage }, `an engine ${faultTexts[fault]}`);
+}
+
+interface CountFault {
+  readonly request: InferenceRequest;
+  readonly outcome: Outcome;
+  readonly fault: keyof typeof faultTexts;
 }
 
 const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';
