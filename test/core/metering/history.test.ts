@@ -18,7 +18,7 @@ describe('usage history', () => {
   });
 
   it('returns 503 overloaded for a query beyond the statement timeout, and answers again afterwards', async () => {
-    const limits = { lockTimeoutMs: null, statementTimeoutMs: 50, idleInTransactionTimeoutMs: 1000 };
+    const limits = { lockTimeoutMs: null, statementTimeoutMs: 1000, idleInTransactionTimeoutMs: 1000 };
     const db = connectDb(bench.url, { poolMax: 1, limits });
     const history = createHistory({ db, wallet: bench.wallet, connections: 1, waitMsMax: 60_000 });
     const organizationId = await bench.openWallet(1n);
