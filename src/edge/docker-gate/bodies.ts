@@ -14,13 +14,13 @@ export const labels = z
   .record(z.string(), z.string())
   .refine((all) => all[managedLabel] === 'true', `the label ${managedLabel} is missing`)
   // A container with this label may be connected to the network of any engine.
-  .refine((all) => !Object.hasOwn(all, gatewayLabel), 'only a gateway bears this label')
-  .refine((all) => Object.keys(all).every((key) => ownLabel.test(key)), 'a label is not known');
+  .refine((all) => !Object.hasOwn(all, gatewayLabel), `only a gateway may have the label ${gatewayLabel}`)
+  .refine((all) => Object.keys(all).every((key) => ownLabel.test(key)), 'contains an unknown label');
 
 export const texts = z.array(z.string());
-export const networkName = z.string().regex(ownName, 'expected a network of an engine');
+export const networkName = z.string().regex(ownName, 'expected the name of an engine network');
 export const image = (policy: Policy) =>
-  z.string().refine((name) => isAllowedImage(policy, name), `is not among ${settingNames.images}`);
+  z.string().refine((name) => isAllowedImage(policy, name), `is not allowed; add it to ${settingNames.images}`);
 
 /** GPU ids, as the Docker engine passes them to nvidia's runtime: no other devices. */
 const gpuId = '(?:[a-z0-9.-]{1,128}/gpu=)?[A-Za-z0-9][A-Za-z0-9._:-]{0,127}';
@@ -35,14 +35,14 @@ const variable = z
     const [name = '', value = ''] = text.split(/=(.*)/s, 2);
     if (name === 'NVIDIA_VISIBLE_DEVICES') return gpuList.test(value);
     return !/^NVIDIA_/i.test(name) || nvidiaVariable.test(name);
-  }, 'gives devices that are no GPUs');
+  }, 'may only give GPUs to the container, no other devices');
 export const environment = z.array(variable);
 
 /** A path in a container that every reader resolves in the same way. */
 const target = z
   .string()
   .regex(/^(?:\/[^/\p{Cc}]+)+\/?$/u, 'expected an absolute path')
-  .refine((path) => !/\/\.{1,2}(?:\/|$)/.test(path), 'dots lead elsewhere');
+  .refine((path) => !/\/\.{1,2}(?:\/|$)/.test(path), 'must not contain "." or ".." as a part');
 
 /**
  * A named volume or a folder on the lists. Folders inside a listed folder are rejected: a container that has the folder
@@ -58,8 +58,8 @@ export const mount = ({ binds, volumes }: Policy) =>
       const list = isBind ? settingNames.binds : settingNames.volumes;
       const message =
         found === undefined
-          ? `is not among ${list}${isBind ? ', which must name this very folder' : ''}`
-          : `may only be read, by ${list}: add :ro to the volume`;
+          ? `is not allowed; add ${isBind ? 'this folder itself, not one around it,' : 'it'} to ${list}`
+          : `is read-only in ${list}: add :ro to the volume in the engine file`;
       if (found !== undefined && (given.ReadOnly || !found.isReadOnly)) return { ...given, Source: source };
       context.addIssue({ code: 'custom', path: ['Source'], message: `${JSON.stringify(given.Source)} ${message}` });
       return z.NEVER;
@@ -81,8 +81,8 @@ const address = z
 const portBindings = ({ allowsPorts }: Policy) =>
   z
     .record(z.string().regex(port), z.tuple([z.strictObject({ HostIp: address, HostPort: z.literal('') })]))
-    .refine(one, 'one port is enough')
-    .refine(() => allowsPorts, 'ports are not published here (HEADGATE_DOCKER_PORTS)');
+    .refine(one, 'must have exactly one port')
+    .refine(() => allowsPorts, 'ports may be published only if HEADGATE_DOCKER_PORTS of docker-gate is true');
 
 const gpuIds = z.array(z.string().regex(new RegExp(`^${gpuId}$`), 'expected a GPU')).min(1);
 const deviceRequests = z.tuple([
@@ -121,7 +121,7 @@ const hostConfig = (policy: Policy) =>
     SecurityOpt: withoutNewPrivileges,
     CapDrop: z
       .array(z.enum(droppedCapabilities))
-      .refine((given) => droppedCapabilities.every((name) => given.includes(name)), 'all of them are dropped'),
+      .refine((given) => droppedCapabilities.every((name) => given.includes(name)), 'must drop all capabilities that engines do not need'),
     LogConfig: z.strictObject({ Type: logDriver, Config: logOptions }),
     Mounts: z.array(mount(policy)),
     ShmSize: z.int().min(0).optional(),
@@ -138,7 +138,7 @@ const engineBody = (policy: Policy) =>
     Entrypoint: texts.optional(),
     Env: environment,
     Labels: labels,
-    ExposedPorts: z.record(z.string().regex(port), z.strictObject({})).refine(one, 'one port is enough'),
+    ExposedPorts: z.record(z.string().regex(port), z.strictObject({})).refine(one, 'must have exactly one port'),
     StopSignal: z.literal('SIGTERM'),
     Healthcheck: withoutCheck,
     HostConfig: hostConfig(policy),
@@ -162,7 +162,7 @@ const probeBody = (policy: Policy) =>
       z.string().regex(/^--query-(?:gpu|compute-apps)=[a-z._,]+$/),
       z.literal('--format=csv,noheader,nounits'),
     ]),
-    Env: environment.refine((all) => all.every((text) => text.startsWith('NVIDIA_')), 'only those of nvidia’s runtime'),
+    Env: environment.refine((all) => all.every((text) => text.startsWith('NVIDIA_')), 'may only have variables that start with NVIDIA_'),
     Labels: probeLabels,
     NetworkDisabled: z.literal(true),
     Healthcheck: withoutCheck,

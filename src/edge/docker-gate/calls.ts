@@ -95,21 +95,21 @@ const rules: readonly Rule[] = [
     method: 'POST',
     path: new RegExp(`^/containers/${id}/kill$`),
     query: { signal: /^SIG(?:INT|KILL)$/ },
-    check: (_policy, _name, query) => (query.has('signal') ? null : 'The signal is missing.'),
+    check: (_policy, _name, query) => (query.has('signal') ? null : 'The query parameter "signal" is missing.'),
     targets: container(runLabel),
   },
   {
     method: 'GET',
     path: new RegExp(`^/containers/${id}/archive$`),
     query: { path: /^\/work\/run\/(?!(?:.*\/)?\.{0,2}(?:\/|$)).{1,4000}$/ },
-    check: (_policy, _name, query) => (query.has('path') ? null : 'The path is missing.'),
+    check: (_policy, _name, query) => (query.has('path') ? null : 'The query parameter "path" is missing.'),
     targets: container(runLabel),
   },
   {
     method: 'PUT',
     path: new RegExp(`^/containers/${id}/archive$`),
     query: { path: /^\/work$/ },
-    check: (_policy, _name, query) => (query.has('path') ? null : 'The path is missing.'),
+    check: (_policy, _name, query) => (query.has('path') ? null : 'The query parameter "path" is missing.'),
     targets: container(runLabel),
     takesArchive: true,
   },
@@ -123,7 +123,7 @@ const rules: readonly Rule[] = [
     method: 'POST',
     path: new RegExp(`^/containers/${id}/rename$`),
     query: { name: new RegExp(`${stoppingName.source}|${runPhaseName.source}`) },
-    check: (_policy, _name, query) => (query.has('name') ? null : 'The name is missing.'),
+    check: (_policy, _name, query) => (query.has('name') ? null : 'The query parameter "name" is missing.'),
     targets: container(managedLabel),
   },
   { method: 'POST', path: new RegExp(`^/containers/${id}/start$`), targets: container(managedLabel) },
@@ -175,8 +175,8 @@ function createdNetwork(policy: Policy, body: unknown): z.ZodType {
 function nameProblem(query: URLSearchParams, body: unknown): string | null {
   const name = query.get('name') ?? '';
   const marks = marksOf(body);
-  if (marks !== null) return name === runContainerName(marks) ? null : 'The name must be that of the run’s label.';
-  return ownName.test(name) || probeName.test(name) ? null : 'The name must be one that a replica has.';
+  if (marks !== null) return name === runContainerName(marks) ? null : 'The name does not match the run in the labels.';
+  return ownName.test(name) || probeName.test(name) ? null : 'The name must be the name of a replica.';
 }
 
 function networkProblem(_query: URLSearchParams, body: unknown): string | null {
@@ -184,17 +184,17 @@ function networkProblem(_query: URLSearchParams, body: unknown): string | null {
   const { Name: name } = body as { readonly Name: string };
   return marks === null || name === runNetworkName(marks[runLabel])
     ? null
-    : 'The name must be that of the run’s label.';
+    : 'The name does not match the run in the labels.';
 }
 
 function imageCheck({ images, runImages, ...policy }: Policy, name: string): string | null {
   const all = { ...policy, runImages, images: [...images, ...runImages] };
-  return isAllowedImage(all, name) ? null : `The image ${name} is not among ${settingNames.images}.`;
+  return isAllowedImage(all, name) ? null : `The image ${name} is not allowed. Add it to ${settingNames.images}.`;
 }
 
 function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {
   const image = pulledImage(query);
-  return image === null ? 'fromImage and tag must name one image.' : imageCheck(policy, image);
+  return image === null ? 'The query parameters "fromImage" and "tag" must name exactly one image.' : imageCheck(policy, image);
 }
 
 /** Decides whether a call is rejected, or passed on in this form if its targets belong to Headgate. */
@@ -238,12 +238,12 @@ function findRule({ allowsSwarm }: Policy, method: string, url: string): FoundRu
   const prefix = version.exec(rawPath)?.[0] ?? '';
   const path = rawPath.slice(prefix.length);
   // Rejects paths that a later reader could resolve to another path.
-  if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The address is malformed.' };
+  if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The URL is malformed.' };
   const isIt = (candidate: Rule): boolean => candidate.method === method && candidate.path.test(path);
   const ofSwarm = swarmRules.find(isIt);
-  if (ofSwarm !== undefined && !allowsSwarm) return { refusal: 'Calls of a swarm need HEADGATE_DOCKER_SWARM.' };
+  if (ofSwarm !== undefined && !allowsSwarm) return { refusal: 'Swarm calls require HEADGATE_DOCKER_SWARM=true of docker-gate (DOCKER_ALLOW_SWARM in compose/.env).' };
   const rule = rules.find(isIt) ?? ofSwarm;
-  if (rule === undefined) return { refusal: 'This call is not among those that a gateway makes.' };
+  if (rule === undefined) return { refusal: 'This Docker API call is not allowed, because no gateway makes it.' };
   return { rule, prefix, path, query, name: rule.path.exec(path)?.[1] ?? '' };
 }
 
@@ -255,12 +255,12 @@ const filtersSchema = z.record(
 function readQuery(text: string, rule: Rule): { readonly params: URLSearchParams } | Refusal {
   const params = new URLSearchParams(text);
   const names = [...params.keys()];
-  if (new Set(names).size !== names.length) return { refusal: 'The query has a name twice.' };
+  if (new Set(names).size !== names.length) return { refusal: 'A query parameter appears twice.' };
   for (const [name, value] of params) {
     if (name === 'filters' && rule.filters !== undefined) continue;
     const known = rule.query !== undefined && Object.hasOwn(rule.query, name) ? rule.query[name] : undefined;
-    if (known === undefined) return { refusal: `The query may not have ${name.slice(0, 50)}.` };
-    if (!known.test(value)) return { refusal: `The query has a value of ${name} that is not known.` };
+    if (known === undefined) return { refusal: `The query parameter "${name.slice(0, 50)}" is not allowed.` };
+    if (!known.test(value)) return { refusal: `The value of the query parameter "${name}" is not allowed.` };
   }
   if (rule.filters === undefined) return { params };
   const filters = readFilters(params.get('filters') ?? '{}', rule.filters);
@@ -272,11 +272,11 @@ function readQuery(text: string, rule: Rule): { readonly params: URLSearchParams
 /** Adds the label to the filters, so that the engine shows only objects of Headgate. */
 function readFilters(given: string, allowed: readonly string[]): { readonly text: string } | Refusal {
   const filters = parseJson(filtersSchema, given);
-  if (filters === null) return { refusal: 'The filters are malformed.' };
+  if (filters === null) return { refusal: 'The query parameter "filters" is malformed.' };
   const unknown = Object.keys(filters).find((name) => name !== 'label' && !allowed.includes(name));
-  if (unknown !== undefined) return { refusal: `The filters may not have ${unknown.slice(0, 50)}.` };
+  if (unknown !== undefined) return { refusal: `The filter "${unknown.slice(0, 50)}" is not allowed.` };
   const { label = [], network: networks = [] } = filters;
-  if (!networks.every((name) => ownName.test(name))) return { refusal: 'The network must be one of an engine.' };
+  if (!networks.every((name) => ownName.test(name))) return { refusal: 'The filter "network" must be the name of an engine network.' };
   const own = networks.length > 0 ? gatewayLabel : managedLabel;
   return { text: JSON.stringify({ ...filters, label: [...label, own] }) };
 }
@@ -284,13 +284,13 @@ function readFilters(given: string, allowed: readonly string[]): { readonly text
 function readBody(policy: Policy, rule: Rule, text: string): { text: string | null; value: unknown } | Refusal {
   if (rule.body === undefined) {
     const isEmpty = text === '' || text.trim() === '{}' || text.trim() === 'null';
-    return isEmpty ? { text: null, value: null } : { refusal: 'This call has no body.' };
+    return isEmpty ? { text: null, value: null } : { refusal: 'This call must have no body.' };
   }
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    return { refusal: 'The body is not JSON.' };
+    return { refusal: 'The body is not valid JSON.' };
   }
   const parsed = rule.body(policy, value).safeParse(value);
   if (parsed.success) return { text: JSON.stringify(parsed.data), value: parsed.data };

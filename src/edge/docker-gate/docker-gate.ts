@@ -65,7 +65,7 @@ async function handle(options: DockerGateOptions, incoming: IncomingMessage, ans
   const { method = '', url = '' } = incoming;
   // Archives are read only after the call was accepted.
   const body = method === 'PUT' ? '' : await readBody(incoming);
-  if (body === null) return refuse(answer, 413, 'The body is too large.');
+  if (body === null) return refuse(answer, 413, `The body is larger than ${bodyBytesMax} bytes.`);
   const about = `${method} ${url.split('?')[0]}`;
   const decision = decide(options.policy, { method, url, body });
   if ('refusal' in decision) return refuseLoudly(options, answer, about, decision.refusal);

@@ -19,13 +19,13 @@ export function dropRoot(user: number, group: number | null): void {
     process.setgid?.(user);
     process.setuid?.(user);
   } catch (error) {
-    const message = 'The door to the Docker socket needs the capabilities SETUID and SETGID where it starts as root.';
+    const message = 'docker-gate requires the capabilities SETUID and SETGID if it starts as root.';
     throw new Error(message, { cause: error });
   }
   const status = readFileSync('/proc/self/status', 'utf8');
   const left = /^Cap(?:Inh|Prm|Eff|Amb):\s*0*[1-9a-f].*$/m.exec(status)?.[0];
-  if (left !== undefined) throw new Error(`The door to the Docker socket could not give up being root: ${left}.`);
-  if (canBeRoot()) throw new Error('The door to the Docker socket could be root again.');
+  if (left !== undefined) throw new Error(`docker-gate could not drop the rights of root: ${left}.`);
+  if (canBeRoot()) throw new Error('docker-gate dropped root, but could become root again.');
 }
 
 function canBeRoot(): boolean {

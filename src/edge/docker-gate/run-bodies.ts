@@ -6,7 +6,7 @@ import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
 /** Bodies of the calls for runs of stacks, as the runner sends them. Values that the runner never varies are fixed. */
 
 const runId = z.string().regex(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the id of a run');
-const phaseName = z.string().regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected a phase of a run');
+const phaseName = z.string().regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected init-1 to init-9, plan, apply or output');
 const common = { [managedLabel]: z.literal('true'), 'headgate.runs': z.string().max(100), [runLabel]: runId };
 
 /** Labels of a run's network. */
@@ -46,7 +46,7 @@ const image = (policy: Policy) =>
     .string()
     .refine(
       (name) => isAllowedImage({ ...policy, images: policy.runImages }, name),
-      `is not among ${settingNames.runImages}`,
+      `is not allowed; add it to ${settingNames.runImages}`,
     );
 const withoutCheck = z.strictObject({ Test: z.tuple([z.literal('NONE')]) });
 const bytes = z.int().min(16_777_216).max(1_099_511_627_776);
@@ -66,7 +66,7 @@ const heldIn = {
 };
 
 /** The address of one node. Ranges of addresses are rejected. */
-const address = z.string().regex(/^[0-9a-zA-Z][0-9a-zA-Z.:-]{0,252}$/, 'expected an address');
+const address = z.string().regex(/^[0-9a-zA-Z][0-9a-zA-Z.:-]{0,252}$/, 'expected one IP address or host name');
 
 const keeperBody = (policy: Policy, id: string) =>
   z.strictObject({
@@ -100,7 +100,7 @@ const variable = z
   .string()
   .regex(
     /^(?:PATH|HOME|TMPDIR|LANG|CHECKPOINT_DISABLE|TF_IN_AUTOMATION|TF_INPUT|TF_CLI_CONFIG_FILE)=[\w./:-]*$/,
-    'is no variable of a run',
+    'is not a variable that runs may have',
   );
 
 /** The folder with the Terraform providers. An operator must list it like every other folder. */
@@ -109,7 +109,7 @@ const mirror = ({ binds }: Policy) =>
     Type: z.literal('bind'),
     Source: z
       .string()
-      .refine((path) => binds.some(({ source }) => source === path), `is not among ${settingNames.binds}`),
+      .refine((path) => binds.some(({ source }) => source === path), `is not allowed; add it to ${settingNames.binds}`),
     Target: z.literal('/mirror'),
     ReadOnly: z.literal(true),
   });
@@ -138,14 +138,14 @@ const phaseBody = (policy: Policy, id: string) =>
         LogConfig: logs('50m', '2'),
         Mounts: z.union([z.tuple([]), z.tuple([mirror(policy)])]),
       })
-      .refine(({ Memory, MemorySwap }) => Memory === MemorySwap, 'memory is not to be swapped'),
+      .refine(({ Memory, MemorySwap }) => Memory === MemorySwap, 'MemorySwap must equal Memory, so that runs do not swap'),
   });
 
 /** Body of POST /containers/create with the label of a run. */
 export function runBody(policy: Policy, marks: RunMarks): z.ZodType {
   const id = runId.safeParse(marks[runLabel]);
-  if (policy.runImages.length === 0) return z.never(`no image is among ${settingNames.runImages}`);
-  if (!id.success) return z.never('the label of the run is no id');
+  if (policy.runImages.length === 0) return z.never(`runs in containers are disabled, because no image is allowed; add one to ${settingNames.runImages}`);
+  if (!id.success) return z.never(`the label ${runLabel} must be the id of a run`);
   return marks['headgate.phase'] === 'work' ? keeperBody(policy, id.data) : phaseBody(policy, id.data);
 }
 

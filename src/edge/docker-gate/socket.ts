@@ -17,9 +17,9 @@ export function describeClosedSocket(socketPath: string): Promise<string | null>
     const asked = request({ socketPath, path: '/_ping', agent: false, timeout: answerTimeoutMs }, (answer) => {
       answer.resume();
       const { statusCode = 0 } = answer;
-      resolve(statusCode < 500 ? null : `The Docker engine behind ${socketPath} answers ${statusCode}: see its log.`);
+      resolve(statusCode < 500 ? null : `The Docker engine at ${socketPath} returned status ${statusCode}: read its log.`);
     });
-    asked.on('timeout', () => asked.destroy(Object.assign(new Error('it is silent'), { code: 'ETIMEDOUT' })));
+    asked.on('timeout', () => asked.destroy(Object.assign(new Error('the Docker engine does not respond'), { code: 'ETIMEDOUT' })));
     asked.on('error', (error) => resolve(unreachableSentence(socketPath, error)));
     asked.end();
   });
@@ -63,9 +63,9 @@ function sentenceOf(socketPath: string, code: string): string {
   // Docker creates a folder if a mounted path does not exist.
   if (found.isFolder) {
     return (
-      `${socketPath} is a folder and no Docker socket, as where DOCKER_SOCKET names a path that is not there: remove the ` +
-      'empty folder of that name on the machine, set DOCKER_SOCKET to the path that "docker context inspect" prints, and ' +
-      'make this service anew (docker compose up -d --force-recreate docker-gate).'
+      `${socketPath} is a folder, not a Docker socket: Docker created it, because DOCKER_SOCKET names a path that did ` +
+      'not exist. Remove this empty folder on the machine, set DOCKER_SOCKET to the path that "docker context inspect" ' +
+      'prints, and recreate the service (docker compose up -d --force-recreate docker-gate).'
     );
   }
   const owned = `It is owned by user ${found.uid} and group ${found.gid}, with mode ${found.mode.toString(8)}`;
@@ -74,9 +74,9 @@ function sentenceOf(socketPath: string, code: string): string {
     if (found.gid === unknownId) {
       return `${cannot}: the Docker engine remaps users, so set userns_mode: host for the service docker-gate.`;
     }
-    if ((found.mode & 0o060) !== 0o060) return `${cannot}. ${owned}: run chmod g+rw on it, so that its group may.`;
+    if ((found.mode & 0o060) !== 0o060) return `${cannot}. ${owned}: let its group read and write it (chmod g+rw ${socketPath}).`;
     const groups = process.getgroups?.().join(', ') ?? '';
-    return `${cannot}. ${owned}, and this program has the groups ${groups}: set DOCKER_GID=${found.gid}.`;
+    return `${cannot}. ${owned}, and docker-gate runs with the groups ${groups}: set DOCKER_GID=${found.gid}.`;
   }
-  return `Nothing answers at the Docker socket ${socketPath} (${code}): start Docker, and this service again if Docker has made a new socket.`;
+  return `The Docker engine does not respond at ${socketPath} (${code}): start Docker. If Docker created a new socket, also restart docker-gate.`;
 }

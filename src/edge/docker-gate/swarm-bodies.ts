@@ -14,15 +14,15 @@ import { ownName, type Policy } from './rule.ts';
 
 /** Bodies of the swarm driver's calls, as the driver sends them. Values that the driver never varies are fixed. */
 
-const swarmId = z.string().regex(/^[a-z0-9]{20,40}$/, 'expected an id of a swarm');
-const serviceName = z.string().regex(ownName, 'expected a name of a replica');
+const swarmId = z.string().regex(/^[a-z0-9]{20,40}$/, 'expected the id of a swarm object');
+const serviceName = z.string().regex(ownName, 'expected the name of a replica');
 const stopGraceNs = 10_000_000_000;
 
 /** A mount of a task. Templates are rejected: tasks expand them, which could insert dots into the path. */
 const taskMount = (policy: Policy) =>
   mount(policy).refine(
     ({ Source: source, Target: target }) => !/[{}]/.test(source + target),
-    'templates lead elsewhere',
+    'must not contain templates such as {{.Node.Hostname}}',
   );
 
 const sharedMemory = z.strictObject({
@@ -36,7 +36,7 @@ const secretReference = z.strictObject({
   SecretName: serviceName,
   // The file must be a plain name: a path would lead out of the folder of secrets.
   File: z.strictObject({
-    Name: z.string().regex(/^[a-zA-Z_]\w{0,254}$/, 'expected the name of a variable'),
+    Name: z.string().regex(/^[a-zA-Z_]\w{0,254}$/, 'expected the name of an environment variable'),
     UID: z.literal('0'),
     GID: z.literal('0'),
     Mode: z.literal(0o444),
@@ -57,7 +57,7 @@ const containerSpec = (policy: Policy) =>
     Init: z.literal(true),
     CapabilityDrop: z
       .array(z.enum(droppedCapabilities.map((name) => `CAP_${name}` as const)))
-      .refine((given) => droppedCapabilities.every((name) => given.includes(`CAP_${name}`)), 'all of them are dropped'),
+      .refine((given) => droppedCapabilities.every((name) => given.includes(`CAP_${name}`)), 'must drop all capabilities that engines do not need'),
     Privileges: z.strictObject({ NoNewPrivileges: z.literal(true) }),
   });
 
@@ -90,7 +90,7 @@ const endpointSpec = ({ allowsPorts }: Policy) =>
           PublishMode: z.literal('host'),
         }),
       ])
-      .refine(() => allowsPorts, 'ports are not published here (HEADGATE_DOCKER_PORTS)')
+      .refine(() => allowsPorts, 'ports may be published only if HEADGATE_DOCKER_PORTS of docker-gate is true')
       .optional(),
   });
 

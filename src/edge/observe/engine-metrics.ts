@@ -36,14 +36,14 @@ export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list' 
   const starts = metrics.histogram(
     {
       name: 'headgate_engine_start_duration_seconds',
-      help: 'Starts that succeeded, and how long they took',
+      help: 'Duration of successful engine starts',
       labelNames,
     },
     startBounds,
   );
   const failures = metrics.counter({
     name: 'headgate_engine_failures_total',
-    help: 'Times that an engine failed: at its start, or by crashing again and again',
+    help: 'Failures of an engine: failed starts and repeated crashes',
     labelNames,
   });
   let seen = new Map<string, EngineView>();
@@ -81,7 +81,7 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void
   metrics.gauge(
     {
       name: 'headgate_engine_state',
-      help: '1 for the phase that an engine is in, 0 for the others',
+      help: '1 for the current phase of an engine, 0 for all other phases',
       labelNames: ['engine', 'phase'],
     },
     (set) => {
@@ -91,7 +91,7 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void
     },
   );
   metrics.gauge(
-    { name: 'headgate_engine_replicas', help: 'Copies of an engine by their state', labelNames: ['engine', 'state'] },
+    { name: 'headgate_engine_replicas', help: 'Replicas of an engine, by state', labelNames: ['engine', 'state'] },
     (set) => {
       for (const { engineId, replicas } of fleet.list()) {
         for (const state of Object.keys(replicaStates)) {
@@ -103,17 +103,17 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void
   metrics.gauge(
     {
       name: 'headgate_fleet_leader',
-      help: '1 for the gateway that starts and stops the engines of a scope: of its machine, or shared by several',
+      help: '1 on the gateway that starts and stops engines, by scope: process engines of its machine, or containers shared by all gateways',
       labelNames: ['scope'],
     },
     (set) => fleet.leads().forEach(({ scope, leads }) => set(Number(leads), scope)),
   );
   metrics.gauge(
-    { name: 'headgate_engine_running_requests', help: 'Requests of this gateway that engines have', labelNames },
+    { name: 'headgate_engine_running_requests', help: 'Requests of this gateway that run on an engine', labelNames },
     (set) => fleet.list().forEach(({ engineId, leases }) => set(leases, engineId)),
   );
   metrics.gauge(
-    { name: 'headgate_engine_queue_requests', help: 'Requests of this gateway that wait for a start', labelNames },
+    { name: 'headgate_engine_queue_requests', help: 'Requests of this gateway that wait for an engine to start', labelNames },
     (set) => fleet.list().forEach(({ engineId, waiting }) => set(waiting, engineId)),
   );
 }

@@ -15,7 +15,7 @@ const charsMax = 16_777_216;
 export function createEngineScrape(metrics: Metrics, fleet: Pick<Fleet, 'readMetrics'>): EngineScrape {
   const failures = metrics.counter({
     name: 'headgate_engine_metrics_failures_total',
-    help: 'Times that a replica did not answer for its metrics, or that there was no room for them',
+    help: 'Failed reads of the metrics of a replica: no answer, or all metrics together were too large',
     labelNames: ['engine'],
   });
   let running: Promise<string> | null = null;
@@ -29,7 +29,7 @@ export function createEngineScrape(metrics: Metrics, fleet: Pick<Fleet, 'readMet
       if (!isUp) failures.of(engineId).add(1);
       ups.push(sampleText(upName, labelsText(Object.keys(labels), Object.values(labels)), Number(isUp)));
     });
-    const help = '1 where a replica answered for its metrics, which follow; 0 where they are left out';
+    const help = '1 if the metrics of a replica could be read and are listed here, else 0';
     return `${familyText(upName, help, 'gauge', ups.toSorted())}${merged.text()}`;
   }
 

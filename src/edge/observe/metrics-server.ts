@@ -63,8 +63,8 @@ async function answer(parts: MetricsServerParts, incoming: IncomingMessage, outg
   const path = incoming.url?.split('?', 1)[0] ?? '';
   const isRead = incoming.method === 'GET' || incoming.method === 'HEAD';
   if (!metricsPaths.includes(path) && !healthPaths.includes(path))
-    send(outgoing, 404, 'There is nothing at this path.\n');
-  else if (!isRead) send(outgoing.setHeader('allow', 'GET, HEAD'), 405, 'Only GET and HEAD are answered here.\n');
+    send(outgoing, 404, 'Path not found. Use /metrics, /metrics/engines, /healthz or /readyz.\n');
+  else if (!isRead) send(outgoing.setHeader('allow', 'GET, HEAD'), 405, 'Method not allowed. Use GET or HEAD.\n');
   else if (path === '/metrics') await sendMetrics(parts, outgoing);
   else if (path === '/metrics/engines') await sendEngineMetrics(parts, outgoing);
   else {
@@ -74,7 +74,7 @@ async function answer(parts: MetricsServerParts, incoming: IncomingMessage, outg
 }
 
 function refuseSurplus(outgoing: ServerResponse): void {
-  const text = `At most ${unfinishedMax} requests of one connection are served at once.\n`;
+  const text = `A connection may have at most ${unfinishedMax} unfinished requests. Read their responses first.\n`;
   send(outgoing.setHeader('connection', 'close'), 503, text);
 }
 

@@ -48,7 +48,7 @@ function addUpkeepGauges(metrics: Metrics, upkeep: WatchedUpkeep): void {
   add('headgate_data_disk_bytes', 'Size of the disk of the data folder', () => figures().dataDisk?.size ?? null);
   add(
     'headgate_data_disk_used_bytes',
-    'Used bytes of that disk, including space reserved for root',
+    'Used bytes of the disk of the data folder, including space reserved for root',
     () => figures().dataDisk?.used ?? null,
   );
   add('headgate_database_bytes', 'Size of the database in PostgreSQL', () => figures().databaseBytes);
@@ -58,7 +58,7 @@ function addUpkeepGauges(metrics: Metrics, upkeep: WatchedUpkeep): void {
     () => figures().redis?.size ?? 0,
   );
   add('headgate_redis_memory_bytes', 'Memory that Redis uses; 0 if unlimited', () => figures().redis?.used ?? 0);
-  add('headgate_platform_key_up', '1 while this gateway can encrypt with the platform key in use', () =>
+  add('headgate_platform_key_up', '1 while this gateway has the platform key and can encrypt secrets, else 0', () =>
     figures().keyTrouble === null ? 1 : 0,
   );
   add(
@@ -182,7 +182,7 @@ export function createObserve(log: Log): Observe {
     metrics.gauge(
       {
         name: 'headgate_store_up',
-        help: '1 while a store answers; redis only where there is one',
+        help: '1 while PostgreSQL or Redis answers, else 0; no series for Redis if none is configured',
         labelNames: ['store'],
       },
       (set) => {
@@ -190,10 +190,10 @@ export function createObserve(log: Log): Observe {
         if (redis !== null) set(Number(redis.isUp), 'redis');
       },
     );
-    metrics.gauge({ name: 'headgate_ready', help: '1 while this gateway may take traffic' }, (set) =>
+    metrics.gauge({ name: 'headgate_ready', help: '1 while this gateway accepts traffic, else 0' }, (set) =>
       set(Number(health.notReady().length === 0)),
     );
-    metrics.gauge({ name: 'headgate_requests_in_flight', help: 'Inference requests that are running' }, (set) =>
+    metrics.gauge({ name: 'headgate_requests_in_flight', help: 'Running inference requests of this gateway' }, (set) =>
       set(parts.inFlight()),
     );
     addAgreementGauge(metrics, parts.agreement);
@@ -231,12 +231,12 @@ function addAgreementGauge(metrics: Metrics, agreement: WatchedParts['agreement'
     });
   count(
     'headgate_gateways_differences',
-    'Things of a kind that live gateways of this database have in several values, as this gateway sees them',
+    'Number of settings, files, prices, keys or versions (kind) in which the running gateways of this database differ',
     () => true,
   );
   count(
     'headgate_gateways_differences_overdue',
-    'Those of headgate_gateways_differences that this gateway has seen for longer than HEADGATE_ROLLOUT_SECONDS',
+    'Number of differences between running gateways that have lasted longer than HEADGATE_ROLLOUT_SECONDS, by kind',
     ({ isOverdue }) => isOverdue,
   );
 }

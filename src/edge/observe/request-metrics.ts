@@ -44,20 +44,20 @@ export function createRequestMetrics(metrics: Metrics): RequestMetrics {
   const countRequest = createRequestCount(metrics);
   const refusals = metrics.counter({
     name: 'headgate_refusals_total',
-    help: 'Requests that ended with an error, by its code',
+    help: 'Requests that ended with an error, by error code',
     labelNames: ['code'],
   });
   const added = metrics.histogram(
     {
       name: 'headgate_added_latency_seconds',
-      help: 'What the gateway itself added to a request: without the engine, the wait for it, and the body of the client',
+      help: 'Latency added by the gateway itself, without the engine, the wait for the engine, and the upload of the request body',
       labelNames: ['route'],
     },
     addedBounds,
   );
   const fallbacks = metrics.counter({
     name: 'headgate_fallbacks_total',
-    help: 'Requests that another model answered: `model` was asked for, `fallback` had it',
+    help: 'Requests that a fallback answered: `model` is the requested model, `fallback` the one that answered',
     labelNames: ['model', 'fallback'],
   });
   const seriesOf = createModelSeries(metrics);
@@ -92,7 +92,7 @@ type CountRequest = (route: string, model: string, end: Pick<RequestSummary, 'st
 function createRequestCount(metrics: Metrics): CountRequest {
   const requests = metrics.counter({
     name: 'headgate_requests_total',
-    help: 'Requests that ended, by the class of the status that the client got; model is "none" where none was known',
+    help: 'Requests that ended, by status class such as 2xx; model is "none" if the request named no known model',
     labelNames: ['route', 'model', 'status', 'stream'],
   });
   // Caches the series by model, route, status class and streaming, so that a lookup builds no text.
@@ -127,24 +127,24 @@ function addToModel(series: ModelSeries, summary: RequestSummary): void {
 function createModelSeries(metrics: Metrics): (model: string) => ModelSeries {
   const labelNames = ['model'];
   const counter = (name: string, help: string): Family<CounterSeries> => metrics.counter({ name, help, labelNames });
-  const inputTokens = counter('headgate_input_tokens_total', 'Billed prompt tokens, cached ones included');
-  const cachedTokens = counter('headgate_cached_input_tokens_total', 'Billed prompt tokens that the engine had cached');
+  const inputTokens = counter('headgate_input_tokens_total', 'Billed prompt tokens, including cached tokens');
+  const cachedTokens = counter('headgate_cached_input_tokens_total', 'Billed prompt tokens that were in the prompt cache of the engine');
   const outputTokens = counter('headgate_output_tokens_total', 'Billed output tokens');
-  const cost = counter('headgate_cost_usd_total', 'What was charged, in USD; the books are exact, this is for graphs');
+  const cost = counter('headgate_cost_usd_total', 'Charges in USD, rounded for graphs; the ledger has the exact amounts');
   const aborted = counter(
     'headgate_aborted_requests_total',
-    'Requests whose client left before the answer was complete',
+    'Requests whose client disconnected before the response was complete',
   );
-  const retries = counter('headgate_retries_total', 'Requests that were sent to another replica');
+  const retries = counter('headgate_retries_total', 'Requests that were retried on another replica');
   const cache = metrics.counter({
     name: 'headgate_response_cache_requests_total',
-    help: 'Requests that asked the response cache, by what they found',
+    help: 'Requests looked up in the response cache, by result (hit or miss)',
     labelNames: ['model', 'result'],
   });
   const duration = metrics.histogram(
     {
       name: 'headgate_request_duration_seconds',
-      help: 'From arrival to the last byte, of complete answers',
+      help: 'Time from the arrival of a request to the last byte of its response, for complete responses',
       labelNames,
     },
     durationBounds,
@@ -152,7 +152,7 @@ function createModelSeries(metrics: Metrics): (model: string) => ModelSeries {
   const firstToken = metrics.histogram(
     {
       name: 'headgate_time_to_first_token_seconds',
-      help: "From arrival to the engine's first byte, of complete streams",
+      help: "Time from the arrival of a request to the engine's first byte, for complete streams",
       labelNames,
     },
     firstTokenBounds,
@@ -160,7 +160,7 @@ function createModelSeries(metrics: Metrics): (model: string) => ModelSeries {
   const coldWait = metrics.histogram(
     {
       name: 'headgate_cold_start_wait_seconds',
-      help: 'How long requests waited for their engine to start',
+      help: 'Time that requests waited for their engine to start',
       labelNames,
     },
     coldBounds,
@@ -185,7 +185,7 @@ function countWaiting(metrics: Metrics): (modelId: string, change: 1 | -1) => vo
   metrics.gauge(
     {
       name: 'headgate_waiting_requests',
-      help: 'Requests that wait for an engine to start, or for a lease of the tier flex',
+      help: 'Requests that wait for an engine to start, or, with service tier flex, for free capacity',
       labelNames: ['model'],
     },
     (set) => waiting.forEach((count, model) => set(count, model)),

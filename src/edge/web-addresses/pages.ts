@@ -33,48 +33,48 @@ export const pages = {
   },
   broken: {
     status: 502,
-    title: 'The application answered badly',
-    text: 'The application sent something that is no valid HTTP response.',
+    title: 'Invalid response',
+    text: 'The application sent an invalid HTTP response.',
   },
   tooSlow: {
     status: 504,
-    title: 'The application takes too long',
-    text: 'The application has not begun to answer in time.',
+    title: 'The application did not answer in time',
+    text: 'The application accepted the request, but sent no response in time. Try again later.',
   },
   tooMany: {
     status: 503,
     title: 'Too many connections',
-    text: 'This application has as many open connections as it may have. Try again in a moment.',
+    text: 'This application has reached its limit of open connections. Try again in a moment.',
     headers: retrySoon,
   },
   suspended: {
     status: 503,
     title: 'Not available',
-    text: 'This application is not available at the moment. Whoever runs it can say why.',
+    text: 'This application is not available at the moment. Ask the organization that runs it.',
   },
   members: {
     status: 401,
-    title: 'For members only',
+    title: 'Members only',
     text:
-      'This application is for members of the organization that runs it. Ask for a link to it with your API key: ' +
-      'POST /v1/runs/{id}/open of the gateway. The link works once, for a minute.',
+      'Only members of the organization that runs this application can open it. Open it from the page of its run in ' +
+      'the Headgate portal, or create a link with your API key: POST /v1/runs/{id}/open. A link works once, within a minute.',
   },
   badLink: {
     status: 403,
-    title: 'This link does not work any more',
-    text: 'A link works once, for one minute, and only for its own address. Request a new one.',
+    title: 'This link no longer works',
+    text: 'A link works once, within one minute, and only for its own address. Create a new link.',
   },
   otherSite: {
     status: 403,
-    title: 'Asked for by another site',
-    text: 'A page of another address has asked for this one. Open it by itself.',
+    title: 'Request from another site',
+    text: 'A page of another site sent this request, so it was rejected. Open this address directly in your browser.',
   },
   keyInRequest: {
     status: 400,
-    title: 'An API key does not belong here',
+    title: 'Do not send an API key here',
     text:
-      'The request has an API key of the gateway in it. Applications never get to see one: it was not passed on. ' +
-      'Requests with API keys go to the address of the gateway itself.',
+      'The request contains an API key of the gateway, so it was not forwarded to the application, which must not see ' +
+      'the key. Send requests with API keys to the address of the gateway itself.',
   },
   tooManyGuesses: {
     status: 429,
@@ -84,30 +84,30 @@ export const pages = {
   },
   loop: {
     status: 508,
-    title: 'A loop',
-    text: 'The application leads back to this gateway.',
+    title: 'Request loop',
+    text: 'The application forwards requests back to this gateway. Its operator must correct the address that it forwards to.',
   },
   badRequest: {
     status: 400,
-    title: 'Not a valid request',
-    text: 'The request is not one that can be passed on: its address, its Host header or its framing is not valid.',
+    title: 'Invalid request',
+    text: 'The request was not forwarded, because its address, its Host header or its framing is invalid.',
   },
   badMethod: {
     status: 405,
-    title: 'Not with this method',
-    text: 'This address is not there for this method.',
+    title: 'Method not allowed',
+    text: 'This address accepts only GET.',
     headers: { allow: 'GET' },
   },
   badLinkMethod: {
     status: 405,
-    title: 'Not with this method',
-    text: 'A link is looked at with GET and used with POST.',
+    title: 'Method not allowed',
+    text: 'Send GET to see what a link opens, and POST to use it.',
     headers: { allow: 'GET, HEAD, POST' },
   },
   door: {
     status: 200,
     title: 'Open the application',
-    text: 'This link leads to an application for members. It works once.',
+    text: 'This link opens an application for members of an organization. It works once.',
     button: 'Open the application',
     // The form's request has the page's origin, but never the link.
     headers: { 'referrer-policy': 'strict-origin' },
@@ -134,7 +134,7 @@ export function render(
   accept: string,
 ): { readonly type: string; readonly body: string } {
   const isForm = button !== undefined;
-  const more = isForm ? ' Send a POST request to this address to use it.' : '';
+  const more = isForm ? ' Send a POST request to this address to open it.' : '';
   if (!accept.includes('text/html')) return { type: 'text/plain; charset=utf-8', body: `${title}. ${text}${more}\n` };
   const form = isForm ? `<form method="post"><button>${button}</button></form>\n` : '';
   const body = `<!doctype html>

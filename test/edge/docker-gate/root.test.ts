@@ -68,7 +68,7 @@ async function askPing({ PORT = '' }: Record<string, string>): Promise<{ status:
 
 describe('the Docker gate started as root', { tags: 'root' }, () => {
   it.each([
-    [0o600, 0, 'with mode 600: run chmod g+rw on it'],
+    [0o600, 0, 'with mode 600: let its group read and write it (chmod g+rw'],
     [0o660, 65_534, 'set userns_mode: host for the service docker-gate'],
   ])('reports the remedy for a socket of mode %o and group %i', async (mode, group, sentence) => {
     own(group, mode);
@@ -88,19 +88,19 @@ describe('the Docker gate started as root', { tags: 'root' }, () => {
     expect((await askPing(wrongly)).said).toContain('set DOCKER_SOCKET');
     mkdirSync(socket());
     const folderSaid = (await askPing(wrongly)).said;
-    expect(folderSaid).toContain('is a folder and no Docker socket');
+    expect(folderSaid).toContain('is a folder, not a Docker socket');
     expect(folderSaid).toContain('set DOCKER_SOCKET');
     rmSync(socket(), { recursive: true });
     writeFileSync(socket(), '');
     chmodSync(socket(), 0o666);
-    expect((await askPing(wrongly)).said).toContain('Nothing answers at the Docker socket');
+    expect((await askPing(wrongly)).said).toContain('The Docker engine does not respond at');
   });
 
   it('exits when it cannot drop root', () => {
     const env = environment(1);
     const all = ['--bounding-set=-all', '--inh-caps=-all', process.execPath, program];
     const { status, stderr } = spawnSync('setpriv', all, { env, encoding: 'utf8' });
-    expect([status, stderr]).toEqual([1, expect.stringContaining('needs the capabilities SETUID and SETGID')]);
+    expect([status, stderr]).toEqual([1, expect.stringContaining('requires the capabilities SETUID and SETGID')]);
   });
 
   it.each([54_321, 0])('runs with the group %i of its socket, as another user, without capabilities', async (group) => {

@@ -17,7 +17,7 @@ describe('the Docker gate: Swarm', () => {
     ['the end of a service', 'DELETE', '/services/headgate-a'],
   ])('rejects %s until HEADGATE_DOCKER_SWARM is set', (_what, method, url) => {
     expect(ask(method, `/v1.41${url}`, undefined, { allowsSwarm: false })).toEqual({
-      refusal: 'Calls of a swarm need HEADGATE_DOCKER_SWARM.',
+      refusal: 'Swarm calls require HEADGATE_DOCKER_SWARM=true of docker-gate (DOCKER_ALLOW_SWARM in compose/.env).',
     });
   });
 
@@ -129,7 +129,7 @@ describe('the Docker gate: Swarm', () => {
       const ContainerSpec = { ...TaskTemplate.ContainerSpec, ...fields };
       const call = createService({ ...rest, TaskTemplate: { ...TaskTemplate, ContainerSpec } });
       expect(call).toEqual({
-        refusal: expect.stringMatching(/is not among HEADGATE_DOCKER_BINDS|templates lead elsewhere/),
+        refusal: expect.stringMatching(/is not allowed; add this folder itself|must not contain templates/),
       });
     }
   });

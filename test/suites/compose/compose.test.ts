@@ -155,7 +155,7 @@ describe.concurrent('the services of the compose files', () => {
 
     chmodSync(stack.docker.socketPath, 0o600);
     await stack.compose('restart', '--timeout', '5', 'docker-gate');
-    const sentence = /cannot be opened.*run chmod g\+rw on it/;
+    const sentence = /cannot be opened.*let its group read and write it \(chmod g\+rw/;
     await expect.poll(async () => (await gateHealth()).Log.at(-1)?.Output).toMatch(sentence);
     // A check of before the restart may have said so already.
     await expect.poll(() => stack.compose('logs', 'docker-gate')).toMatch(sentence);

@@ -92,7 +92,7 @@ describe('a rejected run in containers', () => {
     const cluster = await newCluster(gateway);
     const answer = await eventually(async () => {
       const found = await gateway.ask('/v1/stacks/scheduler/apply', { body: { cluster_id: cluster.id } });
-      return found.body.error?.message.includes('is not among') === true ? found : null;
+      return found.body.error?.message.includes('is not allowed') === true ? found : null;
     });
     expect([answer.status, answer.body.error.code]).toEqual([503, 'RUNNER_UNAVAILABLE']);
     expect(answer.body.error.message).toContain('one: the image headgate-test/missing:1 cannot be used');

@@ -99,7 +99,7 @@ describe('the Docker gate on a manager', () => {
     await driver.open([spec]);
     await driver.start({ replicaId: 'r', spec, placement: swarmPlacement, fence: holding });
     const { replicas } = await driver.observe();
-    expect(replicas[0]?.exit?.logTail).toContain('is not among HEADGATE_DOCKER_BINDS');
+    expect(replicas[0]?.exit?.logTail).toContain('is not allowed; add this folder itself');
     await driver.forget('r', holding);
     await driver.close();
     // What is refused here is not imagined.
