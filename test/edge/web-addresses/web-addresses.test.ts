@@ -80,7 +80,7 @@ describe('a web request', () => {
     const garbage = await web.exposed(await web.speaking('SSH-2.0-OpenSSH\r\n'), {});
     expect(await web.get(garbage.host, '/')).toMatchObject({
       status: 502,
-      text: expect.stringContaining('no valid HTTP'),
+      text: expect.stringContaining('invalid HTTP response'),
     });
     const twice = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok';
     expect((await web.get((await web.exposed(await web.speaking(twice), {})).host, '/')).status).toBe(502);

@@ -33,7 +33,7 @@ describe('a web address for members', () => {
     const run = await ready('web', { port: app.port }, { access: 'members' });
     const other = await ready('other', { port: app.port }, { access: 'members' });
     const nobody = await caddy.text(run.url, '/secret', { headers: { accept: 'text/html' } });
-    expect([nobody.status, nobody.text]).toEqual([401, expect.stringContaining('<h1>For members only</h1>')]);
+    expect([nobody.status, nobody.text]).toEqual([401, expect.stringContaining('<h1>Members only</h1>')]);
     expect((await caddy.text(run.url, '/', { headers: { cookie: '__Host-headgate_access=' } })).status).toBe(401);
     await expect(opened(caddy.websocket(run.url, '/socket'))).rejects.toThrow('the websocket was');
     expect(app.seen).toEqual([]);
@@ -48,7 +48,7 @@ describe('a web address for members', () => {
     expect((await caddy.text(other.url, elsewhere, { method: 'POST' })).status).toBe(403);
     const cookie = await enter(web, link);
     const again = await caddy.text(link, undefined, { method: 'POST' });
-    expect([again.status, again.text]).toEqual([403, expect.stringContaining('does not work any more')]);
+    expect([again.status, again.text]).toEqual([403, expect.stringContaining('no longer works')]);
     expect((await caddy.text(other.url, '/', { headers: { cookie } })).status).toBe(401);
     expect((await caddy.text(run.url, '/', { headers: { cookie: `${cookie}; ${cookie}` } })).status).toBe(401);
     // The cookie is of this host, and the request is not.
