@@ -48,15 +48,15 @@ export function draftContainer(run: DockerRun, options: ContainerOptions): Recor
 function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {
   const names = [...options.keys()];
   const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
-  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: Headgate does this itself`);
+  if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: not imported; Headgate sets this itself`);
   for (const name of names) {
-    if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name} was left out`);
+    if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name}: not imported; an engine file has no such field`);
   }
   const runtimes = (options.get('runtime') ?? []).filter((name) => name !== 'nvidia' && name !== 'runc');
-  if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')} was left out`);
+  if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')}: not imported; an engine file has no such field`);
   const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
   for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
-    notes.add(model, `docker's option --${name} is given more than once: the engine file has only the first`);
+    notes.add(model, `docker's option --${name} is given more than once: only the first was imported`);
   }
 }
 
@@ -67,10 +67,10 @@ function pinnedImage(image: string, { model, notes }: ContainerOptions): string 
   if (image.includes('@sha256:') || (tag !== null && !/^(latest|nightly)(-|$)/.test(tag))) return image;
   const repository = tag === null ? image : image.slice(0, -tag.length - 1);
   if (!imageName(image).startsWith('vllm')) {
-    notes.add(model, `left out: the image ${image} has no fixed version; name one`);
+    notes.add(model, `not imported: the image ${image} has no fixed version; name one, and import again`);
     return null;
   }
-  notes.add(model, `the image ${image} has no fixed version: the engine file names ${vllmVersion}`);
+  notes.add(model, `the image ${image} has no fixed version: the engine file uses ${vllmVersion} instead`);
   return `${repository}:${vllmVersion}`;
 }
 
@@ -91,14 +91,14 @@ function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): numb
   if (given === null) return 0;
   if (typeof given === 'object') {
     const list = given.join(',');
-    notes.add(model, `devices ${list}: Headgate chooses free GPUs; see gpus and hosts`);
+    notes.add(model, `devices ${list}: not imported; Headgate chooses free GPUs by the fields gpus and hosts of the engine file`);
   }
   const { args } = run;
   if (parallelOptions.some((names) => hasOption(args, ...names))) {
     return parallelOptions.reduce((product, names) => product * (Number(optionValue(args, ...names)) || 1), 1);
   }
   if (given !== 'all') return typeof given === 'object' ? given.length : given;
-  notes.add(model, 'the number of GPUs is not given: the engine file has 1');
+  notes.add(model, 'the number of GPUs is unknown: set gpus.count in the engine file, now 1');
   return 1;
 }
 
@@ -118,11 +118,11 @@ function visibleDevices(variables: readonly string[]): string | null {
 }
 
 function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerOptions): { env?: object } {
-  if (options.has('env-file')) notes.add(model, 'put the variables of its --env-file under env');
+  if (options.has('env-file')) notes.add(model, "docker's option --env-file: not imported; write its variables under env in the engine file");
   const entries = [...env, ...(options.get('env') ?? [])].flatMap((entry) => {
     const own = /^(?:(?:CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(?==|$)/.exec(entry)?.[0];
     if (own === undefined) return readVariable(entry, { model, notes }) ?? [];
-    notes.add(model, `the variable ${own} was left out: Headgate sets it itself`);
+    notes.add(model, `the variable ${own}: not imported; Headgate sets it itself`);
     return [];
   });
   return entries.length === 0 ? {} : { env: Object.fromEntries(entries.map(({ name, value }) => [name, value])) };
@@ -133,7 +133,7 @@ function sizeOf(field: string, text: string | undefined, { model, notes }: Conta
   if (text === undefined) return {};
   const match = /^(\d+(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?$/i.exec(text);
   if (match === null) {
-    notes.add(model, `${field} is not set: ${text} is not a valid size`);
+    notes.add(model, `${field}: not imported; ${text} is not a valid size`);
     return {};
   }
   const unit = (match[2] ?? '').toLowerCase();
@@ -145,16 +145,16 @@ function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
   const volumes = (options.get('volume') ?? []).flatMap((volume) => {
     const [source = '', target = '', mode = ''] = volume.split(':');
     if (!/^(\/|[A-Za-z0-9][\w.-]+$)/.test(source) || !target.startsWith('/')) {
-      notes.add(model, `the volume ${volume} was left out: name a volume or an absolute path`);
+      notes.add(model, `the volume ${volume}: not imported; its source must be the name of a volume or an absolute path`);
       return [];
     }
     const modes = mode.split(',').filter((text) => text !== '');
     const others = modes.filter((text) => text !== 'ro' && text !== 'rw');
-    if (others.length > 0) notes.add(model, `the volume ${source} is mounted without ${others.join(', ')}`);
+    if (others.length > 0) notes.add(model, `the volume ${source}: imported without its options ${others.join(', ')}`);
     const text = `${source}:${target}${modes.includes('ro') ? ':ro' : ''}`;
     const problem = volumeProblem(text);
     if (problem === null) return [text];
-    notes.add(model, `the volume ${volume} was left out: ${problem}`);
+    notes.add(model, `the volume ${volume}: not imported; ${problem}`);
     return [];
   });
   return volumes.length === 0 ? {} : { volumes };

@@ -17,7 +17,7 @@ export function readVariable(entry: string, { model, notes }: VariableNotes): { 
   const equals = entry.indexOf('=');
   const name = equals === -1 ? entry : entry.slice(0, equals);
   if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
-    notes.add(model, 'a variable in its environment has an invalid name');
+    notes.add(model, 'a variable of its environment was not imported, because the name of the variable is invalid');
     return null;
   }
   if (equals === -1) return { name, value: `\${${name}}` };
@@ -26,7 +26,7 @@ export function readVariable(entry: string, { model, notes }: VariableNotes): { 
   if (value === '' || isReference || !(namesSecret(name) || looksSecret(value))) return { name, value };
   notes.add(
     model,
-    `the value of ${name} may be a secret and was not written: set ${name} in the gateway's environment`,
+    `the value of ${name} may be a secret and was not written to the file: set ${name} in the gateway's environment`,
   );
   return { name, value: `\${${name}}` };
 }

@@ -130,6 +130,8 @@ function wrap(text: string, width: number): string[] {
 /** Prices of a model without known prices: requests to a model without a price are rejected. */
 export const freePricing = { input_per_million: '0', cached_input_per_million: '0', output_per_million: '0' };
 
-export const freeNote = 'its price is unknown: it is free until you set pricing in the engine file';
+export const freeNote = 'its price is unknown: requests are free until you set pricing in the engine file';
 
 export const contextLengthUnknown = 8192;
+
+export const contextNote = `its context length is unknown: set context_length in the engine file, now ${contextLengthUnknown}`;

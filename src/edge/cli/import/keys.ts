@@ -14,9 +14,9 @@ export function noteKeys(value: unknown, table: KeyTable, add: (text: string) =>
   for (const [key, member] of members(value)) {
     const reason = Object.hasOwn(table, key) ? table[key] : undefined;
     if (reason === undefined) unknown.push(keyName(key) + namesIn(member));
-    else if (reason !== null) add(`${key}: ${reason}${namesIn(member)}`);
+    else if (reason !== null) add(`${key}${namesIn(member)}: not imported; ${reason}`);
   }
-  if (unknown.length > 0) add(`not carried over: ${unknown.join(', ')}`);
+  if (unknown.length > 0) add(`not imported, because Headgate has no such setting: ${unknown.join(', ')}`);
 }
 
 function members(value: unknown): readonly [string, unknown][] {

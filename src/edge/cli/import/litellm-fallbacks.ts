@@ -25,10 +25,10 @@ export function withFallbacks(
 ): readonly EngineDraft[] {
   const wanted = readWanted(given, notes);
   if (wanted.size === 0) return drafts;
-  notes.add(null, 'fallbacks: only requests with x-headgate-allow-fallback: true use them');
+  notes.add(null, 'fallbacks: imported; they answer only requests with the header x-headgate-allow-fallback: true');
   const sources = new Set(drafts.map(({ source }) => source));
   for (const model of wanted.keys()) {
-    if (model !== everyModel && !sources.has(model)) notes.add(null, `fallbacks ${model}: there is no such model`);
+    if (model !== everyModel && !sources.has(model)) notes.add(null, `fallbacks: the model ${model} does not exist`);
   }
   return drafts.map((draft) => {
     const models = wanted.get(draft.source) ?? wanted.get(everyModel) ?? [];
@@ -67,12 +67,12 @@ function idsOf(models: readonly string[], { source, fields }: EngineDraft, { dra
   const ids = models.flatMap((model) => {
     const found = drafts.filter((draft) => draft.source === model);
     const fit = found.filter((draft) => answersFor(taskOf(fields), taskOf(draft.fields)));
-    if (found.length === 0) notes.add(source, `its fallback ${model} does not exist`);
-    else if (fit.length === 0) notes.add(source, `its fallback ${model} has another task`);
+    if (found.length === 0) notes.add(source, `fallbacks: not imported; the model ${model} does not exist`);
+    else if (fit.length === 0) notes.add(source, `fallbacks: not imported; the model ${model} has a different task`);
     return fit.map((draft) => String(draft.fields['id']));
   });
   const distinct = [...new Set(ids)];
-  if (distinct.length > fallbacksMax) notes.add(source, `only the first ${fallbacksMax} of its fallbacks are kept`);
+  if (distinct.length > fallbacksMax) notes.add(source, `fallbacks: only the first ${fallbacksMax} were imported, the most that an engine file can have`);
   return distinct.slice(0, fallbacksMax);
 }
 

@@ -6,23 +6,25 @@ import type { KeyTable } from './keys.ts';
  * name.
  */
 
-const perKey = 'limits are set for each key';
-const noRoute = 'Headgate has no route for this';
+const perKey = 'set limits for API keys instead (headgate keys edit)';
+const noRoute = 'Headgate does not offer this API';
 const inEnvironment = "set these values as variables in the gateway's environment";
+
+const unchanged = 'Headgate does not check or change requests and answers';
 
 export const topKeys: KeyTable = {
   model_list: null,
-  general_settings: 'create keys with POST /v1/keys; set the rest with environment variables',
+  general_settings: 'create keys with "headgate keys create"; compose/settings.md lists the settings of the gateway',
   router_settings: null,
   litellm_settings: null,
   environment_variables: inEnvironment,
   credential_list: inEnvironment,
-  callback_settings: 'see the log, /metrics and traces',
-  guardrails: 'Headgate forwards requests and answers unchanged',
-  policies: 'Headgate forwards requests and answers unchanged',
-  policy_attachments: 'Headgate forwards requests and answers unchanged',
-  prompts: 'Headgate forwards requests unchanged',
-  include: 'import those files separately',
+  callback_settings: 'use the log of the gateway, /metrics or OpenTelemetry traces instead',
+  guardrails: unchanged,
+  policies: unchanged,
+  policy_attachments: unchanged,
+  prompts: 'Headgate does not change requests',
+  include: 'import the included files separately',
   assistant_settings: noRoute,
   finetune_settings: noRoute,
   files_settings: noRoute,
@@ -34,9 +36,9 @@ export const topKeys: KeyTable = {
   worker_registry: 'gateways find each other through their database',
 };
 
-const byItself = 'Headgate routes by the load that engines report; each request names its model';
+const byItself = 'Headgate sends each request to the least busy replica of its model';
 
-const ofRequest = "a request that the engine rejects gets the engine's error";
+const ofRequest = 'a request that the engine rejects goes to no fallback';
 const fallbackKeys = {
   fallbacks: null,
   default_fallbacks: null,
@@ -63,9 +65,9 @@ export const entryKeys: KeyTable = {
 export const costKeys = ['input_cost_per_token', 'output_cost_per_token', 'cache_read_input_token_cost'] as const;
 const carriedCosts = Object.fromEntries(costKeys.map((key) => [key, null]));
 
-const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set this for all engines';
-const retries = 'a request is retried once on another replica, if no answer has begun';
-const routing = 'an engine file has one address';
+const silence = 'the gateway settings HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set timeouts for all engines';
+const retries = 'Headgate retries a failed request once, on another replica, if no part of the answer was sent';
+const routing = 'Headgate sends each request to the least busy server of its model';
 
 export const parameterKeys: KeyTable = {
   model: null,
@@ -92,8 +94,8 @@ export const parameterKeys: KeyTable = {
   order: routing,
   tags: routing,
   tag_regex: routing,
-  organization: 'Headgate sends no other headers to engines',
-  extra_headers: 'Headgate sends no other headers to engines',
+  organization: 'Headgate cannot send additional headers to engines',
+  extra_headers: 'Headgate cannot send additional headers to engines',
   litellm_credential_name:
     "set api_key_env in the engine file to the name of the gateway's environment variable with the key",
 };

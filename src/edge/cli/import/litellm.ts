@@ -4,6 +4,7 @@ import { noConfiguration, readConfiguration } from './configuration.ts';
 import { perMillion } from './decimal.ts';
 import {
   contextLengthUnknown,
+  contextNote,
   createNames,
   createNotes,
   type EngineDraft,
@@ -114,7 +115,7 @@ function withAliases(
   for (const { alias } of given.filter(({ draft }) => draft === null)) {
     notes.add(
       null,
-      `model_group_alias ${alias}: its model does not exist, another model has this name, or the name is invalid`,
+      `model_group_alias ${alias}: not imported; its model does not exist, another model has this name, or the name is invalid`,
     );
   }
   return drafts.map((draft) => {
@@ -145,7 +146,7 @@ function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
     if (same !== undefined) same.push(entry);
     else found.push([entry]);
     if (same !== undefined || named.length === 0) continue;
-    notes.add(entry.model_name, 'a second deployment of it is a separate engine: model, key, mode or prices differ');
+    notes.add(entry.model_name, 'another entry with this name became a separate engine, because its model, key, mode or prices differ');
   }
   return found;
 }
@@ -174,13 +175,13 @@ function draftEntry(entries: Deployment, notes: Notes, names: Names): EngineDraf
   const [address = null, ...others] = new Set(given);
   const task = taskOf(model, provider);
   if (source.includes('*') || upstream.includes('*')) {
-    notes.add(source, 'left out: an engine file names one model');
+    notes.add(source, 'not imported: its name has a wildcard, and an engine file names exactly one model');
     return null;
   }
-  if (task === null) notes.add(source, `left out: Headgate has no route for models of mode ${model.model_info?.mode}`);
+  if (task === null) notes.add(source, `not imported: Headgate does not serve models of mode ${model.model_info?.mode}`);
   if (address === null || task === null) return null;
   const id = names.takeId(source);
-  if (id !== source) notes.add(source, `its id is ${id}`);
+  if (id !== source) notes.add(source, `the engine has the id ${id}`);
   const key = keyOf(model, provider, id, notes);
   return {
     source,
@@ -214,14 +215,14 @@ function providerOf({ litellm_params: { model, custom_llm_provider: named } }: E
 function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
   const known = providers[provider];
   if (known === undefined) {
-    notes.add(name, `left out: ${provider} has no OpenAI-compatible API at a known address`);
+    notes.add(name, `not imported: Headgate knows no OpenAI-compatible API of ${provider}`);
     return null;
   }
   const given = params.api_base ?? params.base_url ?? known.url;
   if (given === null || given.startsWith('os.environ/')) {
     notes.add(
       name,
-      `left out: its address is ${given === null ? 'not given' : 'in the environment'}; write it as api_base`,
+      `not imported: its address is ${given === null ? 'missing' : 'in the environment'}; write the address as api_base, and import again`,
     );
     return null;
   }
@@ -244,14 +245,14 @@ function keyOf({ model_name: name, litellm_params: params }: Entry, provider: st
   if (reference !== undefined) return reference;
   if (noKey.test(given)) return null;
   const variable = keyVariable(id);
-  notes.add(name, `its key was not written: set it as ${variable} in the gateway's environment`);
+  notes.add(name, `its API key was not written to the file: set ${variable} to the key in the gateway's environment`);
   return variable;
 }
 
 function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
   const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
   if (length !== null && Number.isInteger(length) && length > 0) return length;
-  notes.add(name, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
+  notes.add(name, contextNote);
   return contextLengthUnknown;
 }
 
@@ -282,7 +283,7 @@ function noteTheRest(model: Entry, notes: Notes): void {
   noteKeys(model, entryKeys, (text) => notes.add(name, text));
   noteKeys(params, parameterKeys, (text) => notes.add(name, text));
   const isSet = (value: unknown): boolean => value !== undefined && value !== null;
-  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: api_base is used instead');
+  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: not imported; the file has api_base too, which is used instead');
   // With max_input_tokens, max_tokens is the longest answer and not the context.
   const isLength = !isSet(info?.max_input_tokens);
   noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>
@@ -290,6 +291,6 @@ function noteTheRest(model: Entry, notes: Notes): void {
   );
   for (const key of costKeys) {
     if (isSet(params[key]) && isSet(info?.[key]))
-      notes.add(name, `model_info: ${key}: the value in litellm_params is used`);
+      notes.add(name, `model_info: ${key}: not imported; the value in litellm_params is used instead`);
   }
 }

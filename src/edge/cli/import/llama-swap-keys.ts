@@ -5,14 +5,15 @@ import type { KeyTable } from './keys.ts';
  * https://github.com/mostlygeek/llama-swap/tree/main/internal/config
  */
 
-const sideBySide = 'Headgate runs all engines that fit at the same time; group and memory_gib in a file limit this';
-const ownName = 'each request names its model';
-const byName = 'requests name a model by id, name or hugging_face_id';
-const log = 'Headgate logs JSON lines; LOG_LEVEL sets the level';
-const asSent = 'Headgate forwards requests unchanged';
-const silence = 'HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set this for all engines';
-const ending = 'drain_seconds in the engine file sets how long requests may still run while the engine stops';
-const loading = 'while a model starts, streams get comment lines';
+const sideBySide = 'Headgate runs all engines that fit at the same time; set group or memory_gib in engine files to limit this';
+const ownName = 'each request must name its model';
+const byName = 'the model list has ids only, but requests may also use an alias, the name or the hugging_face_id';
+const log = 'Headgate logs JSON lines to standard output; LOG_LEVEL sets the level';
+const asSent = 'Headgate does not change requests';
+const silence =
+  'the gateway settings HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set timeouts for all engines';
+const ending = 'set drain_seconds in the engine file: the time that running requests get when the engine stops';
+const loading = 'Headgate always sends comment lines in streams while a model starts';
 
 export const topKeys: KeyTable = {
   models: null,
@@ -21,13 +22,13 @@ export const topKeys: KeyTable = {
   hooks: null,
   healthCheckTimeout: null,
   globalTTL: null,
-  apiKeys: 'create keys with POST /v1/keys',
+  apiKeys: 'create keys with "headgate keys create"',
   groups: null,
   matrix: sideBySide,
   routing: null,
   profiles: ownName,
   selectors: ownName,
-  upstream: 'engines are reachable only by the routes under /v1',
+  upstream: 'clients reach engines only through the routes under /v1',
   unloadTimeout: ending,
   sendLoadingState: loading,
   includeAliasesInList: byName,
@@ -35,12 +36,12 @@ export const topKeys: KeyTable = {
   logTimeFormat: log,
   logToStdout: log,
   logRequests: log,
-  metricsMaxInMemory: 'metrics are at /metrics; Prometheus stores them',
-  performance: 'metrics are at /metrics; Prometheus stores them',
-  captureBuffer: 'a key with store_requests stores requests and answers',
-  store: 'usage is stored in PostgreSQL',
-  ui: 'GET /v1/usage/requests lists requests',
-  startPort: 'Headgate chooses free ports',
+  metricsMaxInMemory: 'let Prometheus collect /metrics',
+  performance: 'let Prometheus collect /metrics',
+  captureBuffer: 'to store requests and answers, create a key with --store-requests on',
+  store: 'Headgate stores usage in PostgreSQL',
+  ui: 'the portal lists requests, as "headgate usage requests" does',
+  startPort: 'Headgate chooses free ports itself',
 };
 
 export const hookKeys: KeyTable = { on_startup: null };
@@ -51,7 +52,7 @@ export const groupKeys: KeyTable = { persistent: null, members: null, swap: null
 
 export const routingKeys: KeyTable = {
   router: null,
-  scheduler: 'waiting requests are served in turn, by key',
+  scheduler: 'Headgate serves waiting requests in turn, one API key after another',
 };
 export const routerKeys: KeyTable = { use: null, settings: null };
 export const routerSettingsKeys: KeyTable = { groups: null, matrix: sideBySide };
@@ -66,26 +67,26 @@ export const modelKeys: KeyTable = {
   macros: null,
   capabilities: null,
   checkEndpoint: null,
-  concurrencyLimit: 'limits are set for each key',
+  concurrencyLimit: 'set limits for API keys instead (headgate keys edit)',
   useModelName: null,
-  unlisted: 'every enabled model is listed',
+  unlisted: 'Headgate lists every enabled model',
   filters: asSent,
   cmdStop: 'Headgate stops its engines itself',
-  description: 'the list of models has only names',
-  metadata: 'the list of models has no further fields',
+  description: 'the model list of Headgate has no descriptions',
+  metadata: 'the model list of Headgate has no fields of your own',
   timeouts: silence,
   unloadTimeout: ending,
-  healthCheckTimeout: 'llama-swap reads it only at the top level',
+  healthCheckTimeout: 'llama-swap uses it only at the top level of its file',
   sendLoadingState: loading,
-  compat: 'engines are reachable only by HTTP',
+  compat: 'Headgate sends requests to engines unchanged',
 };
 
 export const capabilityKeys: KeyTable = {
   in: null,
   reranker: null,
   context: null,
-  out: 'set task_type in the engine file',
-  tools: "the model's own arguments turn tool calls on",
+  out: 'set task_type in the engine file instead',
+  tools: 'turn tool calls on with the arguments of the model server, in command or args',
 };
 
 export const peerKeys: KeyTable = {

@@ -6,6 +6,7 @@ import { draftContainer } from './draft-container.ts';
 import { readVariable, type VariableNotes } from './draft-variables.ts';
 import {
   contextLengthUnknown,
+  contextNote,
   createNames,
   createNotes,
   type EngineDraft,
@@ -80,7 +81,7 @@ function noteGroups(config: LlamaSwapConfig, notes: Notes): void {
   }
   const count = groups[restGroup]?.members.length ?? 0;
   if (count === 0) return;
-  const hint = 'remove group from the files of models that fit at the same time, or set memory_gib instead';
+  const hint = 'remove group from the engine files of models that fit at the same time, or set memory_gib instead';
   notes.add(null, `${count} models are in no group: as with llama-swap, only one of them runs at a time; ${hint}`);
 }
 
@@ -112,7 +113,7 @@ function draftModel(job: ModelJob): EngineDraft[] {
   const { id, model, notes } = job;
   const words = splitWords(model.cmd ?? '');
   if (words === null || words.length === 0) {
-    notes.add(id, 'left out: its cmd is empty or has an unclosed quote');
+    notes.add(id, 'not imported: its cmd is empty or has an unclosed quote');
     return [];
   }
   const container = onlyDockerRunWords(words);
@@ -134,7 +135,7 @@ interface Runs {
 function runContainer({ id, model, notes }: ModelJob, words: readonly string[]): Runs | null {
   const run = parseDockerRun(words);
   if (run === null) {
-    notes.add(id, 'left out: its docker command names no image');
+    notes.add(id, 'not imported: its docker command names no image');
     return null;
   }
   const fields = draftContainer(run, { model: id, notes, env: model.env });
@@ -179,7 +180,7 @@ function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
  */
 function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }: ModelJob): string[] {
   const start = isModule ? words.indexOf('vllm.entrypoints.openai.api_server') + 1 : words[1] === 'serve' ? 2 : 1;
-  if (isModule) notes.add(id, 'its command is now "vllm serve": the program vllm must be on the PATH of the gateway');
+  if (isModule) notes.add(id, 'its command was replaced by "vllm serve": the program vllm must be on the PATH of the gateway');
   const program = isModule ? 'vllm' : (words[0] ?? 'vllm');
   return [program, 'serve', ...modelFirst(withoutGiven(words.slice(start), id, notes))];
 }
@@ -192,7 +193,7 @@ function otherCommand(words: readonly string[], { id, model, notes }: ModelJob):
   if (port !== '' && words.some((word) => isPort(word, port))) {
     return words.map((word) => (isPort(word, port) ? word.slice(0, -port.length) + '{port}' : word));
   }
-  notes.add(id, 'left out: its command names no port; write {port} in its place');
+  notes.add(id, 'not imported: its cmd has no port; write ${PORT} where the server expects its port, and import again');
   return null;
 }
 
@@ -207,7 +208,7 @@ function readEnvironment({ id, model, notes }: ModelJob): { env?: Record<string,
 
 function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs) {
   const engineId = names.takeId(id);
-  if (engineId !== id) notes.add(id, `its id is now ${engineId}`);
+  if (engineId !== id) notes.add(id, `the engine has the id ${engineId}`);
   const name = names.takeName(
     engineId,
     [model.name ?? '', ...model.aliases].filter((text) => text !== ''),
@@ -216,12 +217,12 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
   const repository = names.takeName(engineId, [repositoryOf(served) ?? engineId]);
   const known = new Set([engineId, name, repository, ...aliases].map((text) => text.toLowerCase()));
   const lost = model.aliases.filter((alias) => !known.has(alias.toLowerCase()));
-  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: another model has this name, or the name is invalid`);
+  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: not imported; another model has this name, or the name is invalid`);
   const length =
     parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
     parseLength(String(model.capabilities?.context ?? 0));
   if (length === null)
-    notes.add(id, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
+    notes.add(id, contextNote);
   notes.add(id, freeNote);
   return {
     version: 1,
@@ -264,7 +265,7 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
   const [first] = found;
   if (first === undefined) return null;
   const [name, group] = first;
-  if (found.length > 1) notes.add(id, `it is in ${found.length} groups: the engine file has only the first, ${name}`);
+  if (found.length > 1) notes.add(id, `it is in ${found.length} groups, and an engine file can have only one: the file has the first, ${name}`);
   return { ...group, name };
 }
 
@@ -277,7 +278,7 @@ function isKept({ config, id, notes }: ModelJob, group: FoundGroup | null): bool
   if (group === null || !group.swap || group.members.length < 2) return true;
   notes.add(
     id,
-    `hooks.on_startup.preload: it starts with its first request, since only one model of the group ${group.name} runs at a time`,
+    `hooks.on_startup.preload: not imported; only one model of the group ${group.name} runs at a time, so this one starts with its first request`,
   );
   return false;
 }
@@ -290,7 +291,7 @@ function groupFields(group: FoundGroup | null) {
 
 function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
   if (group === null || group.name === restGroup) return {};
-  notes.add(id, `its group ${group.name}: only processes have groups; containers share the GPUs of their hosts`);
+  notes.add(id, `its group ${group.name}: not imported; only processes can have groups, containers share the GPUs of their hosts`);
   return group.persistent ? { pinned: true } : {};
 }
 
@@ -301,17 +302,17 @@ function noteTheRest({ id, model, notes }: ModelJob): void {
   noteKeys(capabilities, capabilityKeys, (text) => notes.add(id, `capabilities.${text}`));
   const others = (capabilities?.in ?? []).filter((kind) => kind !== 'text' && kind !== 'image');
   if (others.length > 0)
-    notes.add(id, `capabilities.in ${others.join(', ')}: task_type in the engine file supports only images`);
+    notes.add(id, `capabilities.in ${others.join(', ')}: not imported; an engine file can declare images only (task_type: vision)`);
   if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
-    notes.add(id, `checkEndpoint ${checkEndpoint}: Headgate probes /health`);
+    notes.add(id, `checkEndpoint ${checkEndpoint}: not imported; Headgate always probes /health, which the model server must have`);
   }
-  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: requests to the engine use its id`);
+  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: not imported; Headgate calls the model by the id of its engine file`);
   const address = URL.parse((proxy ?? '').replaceAll('${PORT}', '80'));
   const isHere = ['localhost', '127.0.0.1', '[::1]', '0.0.0.0'].includes(address?.hostname ?? '');
   if (proxy !== undefined && (!isHere || (address?.pathname ?? '/') !== '/')) {
     notes.add(
       id,
-      `proxy ${cleanUrl(address)}: Headgate starts the model itself and reaches it by the routes under /v1`,
+      `proxy ${cleanUrl(address)}: not imported; Headgate starts the model on this machine and calls its routes under /v1`,
     );
   }
 }
@@ -331,7 +332,7 @@ function draftPeers({ peers }: LlamaSwapConfig, notes: Notes, names: Names): Eng
       const source = `${peer}/${model}`;
       const id = names.takeId(source);
       notes.add(source, freeNote);
-      notes.add(source, `context_length is unknown: set it in the engine file, now ${contextLengthUnknown}`);
+      notes.add(source, contextNote);
       return {
         source,
         fields: {
@@ -357,6 +358,6 @@ function peerKey(peer: string, apiKey: string | undefined, notes: Notes): string
   const [reference] = [...apiKey.matchAll(environmentMacro)];
   if (reference?.[0] === apiKey) return reference[1] ?? null;
   const variable = keyVariable(peer);
-  notes.add(peer, `its key was not written: set it as ${variable} in the gateway's environment`);
+  notes.add(peer, `its API key was not written to the file: set ${variable} to the key in the gateway's environment`);
   return variable;
 }

@@ -41,7 +41,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
       kept.push(word);
       continue;
     }
-    if (name === '--api-key') notes.add(model, '--api-key was left out: only Headgate reaches the engine');
+    if (name === '--api-key') notes.add(model, '--api-key: not imported; the engine needs no key, because only Headgate can reach it');
     else given.add(name);
     if (switches.has(name) || word.includes('=')) continue;
     // --served-model-name and --api-key accept any number of values.
@@ -49,7 +49,7 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
     do index += 1;
     while (many && index + 1 < words.length && !(words[index + 1] ?? '').startsWith('-'));
   }
-  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: Headgate sets this itself`);
+  if (given.size > 0) notes.add(model, `${[...given].join(', ')}: not imported; Headgate sets this itself`);
   return kept;
 }
 

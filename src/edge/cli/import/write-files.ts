@@ -36,7 +36,7 @@ function render({ drafts, notes }: ImportResult, folder: string): { files: NewFi
     const text = renderDraft(draft, comments, schemaPath);
     const problems = checkEngineText(text, path);
     for (const { field, message } of problems) {
-      allNotes.push({ model: draft.source, text: `left out: ${field === null ? '' : `${field}: `}${message}` });
+      allNotes.push({ model: draft.source, text: `not imported: ${field === null ? '' : `${field}: `}${message}` });
     }
     return problems.length > 0 ? [] : [{ path, id, text }];
   });

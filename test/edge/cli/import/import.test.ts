@@ -109,7 +109,7 @@ describe('headgate import llama-swap', () => {
     expect(await importFrom('llama-swap', 'a: [')).toMatchObject({ code: 1, stderr: expect.stringContaining('YAML') });
     const joined = 'models: {a: {cmd: "server {port}", api_key:nobody-may-see-it, x: {y:nobody-may-see-it}}}';
     const { notes } = await importFrom('llama-swap', joined);
-    expect(notes).toContain('a: not carried over: api_key…, x (y…)');
+    expect(notes).toContain('a: not imported, because Headgate has no such setting: api_key…, x (y…)');
     expect(notes.join()).not.toContain('nobody-may-see-it');
     const misread = `models:\n  a:\n    cmd: docker run --user -e T=${secret} acme/server:1`;
     expect((await importFrom('llama-swap', misread)).everything).not.toContain(secret);
@@ -204,33 +204,33 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('c')).toMatchObject({ driver: { group: beside, replicas: { min: 1 } } });
     expect(engines.get('d')).toMatchObject({ driver: { group: { ...beside, name: 'kept', persistent: true } } });
     expect(notes).toContain('-: groups.kept.members: there is no model gone');
-    expect(notes.some((note) => note.startsWith('a: hooks.on_startup.preload: it starts with its first'))).toBe(true);
+    expect(notes.some((note) => note.startsWith('a: hooks.on_startup.preload: not imported; only one'))).toBe(true);
     expect(await runCli(['engines', 'validate', out])).toMatchObject({ code: 0 });
   });
 
   it('lists what it did not import, on the terminal and in the files', async () => {
     const { notes, engines, out } = await importFrom('llama-swap', llamaSwap);
     for (const note of [
-      'Big Model: its id is now Big-Model',
-      'Big Model: --api-key was left out',
-      "Big Model: the value of HF_TOKEN may be a secret and was not written: set HF_TOKEN in the gateway's environment",
-      'Big Model: filters: Headgate forwards requests unchanged',
-      'coder: devices 2,3: Headgate chooses free GPUs',
-      "coder: docker's option --ulimit was left out",
-      'coder: the volume ~/models:/models was left out',
-      'elsewhere: left out: the image ghcr.io/acme/server has no fixed version',
+      'Big Model: the engine has the id Big-Model',
+      'Big Model: --api-key: not imported',
+      "Big Model: the value of HF_TOKEN may be a secret and was not written to the file: set HF_TOKEN in the gateway's environment",
+      'Big Model: filters (stripParams): not imported; Headgate does not change requests',
+      'coder: devices 2,3: not imported; Headgate chooses free GPUs',
+      "coder: docker's option --ulimit: not imported",
+      'coder: the volume ~/models:/models: not imported',
+      'elsewhere: not imported: the image ghcr.io/acme/server has no fixed version',
       'homely: disabled: its command uses environment variables; replace HOME with the value',
-      'portless: left out: its command names no port',
-      'open-quote: left out',
-      'near: its key was not written: set it as NEAR_API_KEY',
-      'coder: its group keep: only processes have groups',
+      'portless: not imported: its cmd has no port',
+      'open-quote: not imported',
+      'near: its API key was not written to the file: set NEAR_API_KEY',
+      'coder: its group keep: not imported; only processes can have groups',
       '-: 8 models are in no group: as with llama-swap, only one of them runs at a time',
-      'small: hooks.on_startup.preload: it starts with its first request',
+      'small: hooks.on_startup.preload: not imported; only one model',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }
     expect(engines.get('homely')?.enabled).toBe(false);
-    expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain("# docker's option --ulimit was left out");
+    expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain("# docker's option --ulimit: not imported");
   });
 });
 
@@ -332,31 +332,31 @@ describe('headgate import litellm', () => {
     expect([...engines.keys()].toSorted()).toEqual(['chat', 'chat-2']);
     expect(engines.get('chat')?.driver).toMatchObject({ urls: ['http://a.example:8000', 'http://b.example:8000'] });
     expect(engines.get('chat-2')?.driver).toMatchObject({ urls: ['http://c.example:8000'] });
-    expect(notes.join('\n')).toContain('chat: a second deployment of it is a separate engine');
+    expect(notes.join('\n')).toContain('chat: another entry with this name became a separate engine');
   });
 
   it('lists what it did not import', async () => {
     const { notes } = await importFrom('litellm', litellm);
     for (const note of [
-      'house-chat: a second deployment of it is a separate engine: model, key, mode or prices differ',
-      'house-chat: rpm: limits are set for each key',
-      'house-chat: its id is house-chat-2',
+      'house-chat: another entry with this name became a separate engine, because its model, key, mode or prices differ',
+      'house-chat: rpm: not imported; set limits for API keys instead',
+      'house-chat: the engine has the id house-chat-2',
       'house-chat: its price is unknown',
-      "far: its key was not written: set it as FAR_API_KEY in the gateway's environment",
+      "far: its API key was not written to the file: set FAR_API_KEY to the key in the gateway's environment",
       'far: input_cost_per_token was rounded up to 0.123457 USD per million tokens',
-      'far: not carried over: temperature',
-      'claude: left out: anthropic has no OpenAI-compatible API at a known address',
-      'anything/*: left out: an engine file names one model',
-      'somewhere: left out: its address is in the environment',
-      'painter: left out: Headgate has no route for models of mode image_generation',
-      "-: litellm_settings: context_window_fallbacks: a request that the engine rejects gets the engine's error",
-      '-: litellm_settings: not carried over: callbacks',
-      '-: fallbacks: only requests with x-headgate-allow-fallback: true',
-      '-: fallbacks ghost: there is no such model',
-      'house-chat: its fallback vectors has another task',
-      'house-chat: its fallback painter does not exist',
-      'vectors: its fallback house-chat has another task',
-      '-: general_settings: create keys',
+      'far: not imported, because Headgate has no such setting: temperature',
+      'claude: not imported: Headgate knows no OpenAI-compatible API of anthropic',
+      'anything/*: not imported: its name has a wildcard',
+      'somewhere: not imported: its address is in the environment',
+      'painter: not imported: Headgate does not serve models of mode image_generation',
+      '-: litellm_settings: context_window_fallbacks',
+      '-: litellm_settings: not imported, because Headgate has no such setting: callbacks',
+      '-: fallbacks: imported; they answer only requests with the header x-headgate-allow-fallback: true',
+      '-: fallbacks: the model ghost does not exist',
+      'house-chat: fallbacks: not imported; the model vectors has a different task',
+      'house-chat: fallbacks: not imported; the model painter does not exist',
+      'vectors: fallbacks: not imported; the model house-chat has a different task',
+      '-: general_settings',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }

@@ -88,7 +88,7 @@ describe('headgate import llama-swap', () => {
     for (const inner of ['night', 'any', 'path', 'activity', 'every', 'ignorePaths', 'vars', 'sets', 'scheduler']) {
       expect(isNamed(notes, '-', inner), inner).toBe(true);
     }
-    expect(notes).toContain('a: it is in 2 groups: the engine file has only the first, first');
+    expect(notes).toContain('a: it is in 2 groups, and an engine file can have only one: the file has the first, first');
     const kept = ['cmd', 'aliases', 'macros', 'name', 'env', 'ttl', 'capabilities'];
     for (const key of Object.keys(model).filter((name) => !kept.includes(name))) {
       expect(isNamed(notes, 'a', key), key).toBe(true);
@@ -164,16 +164,16 @@ describe('headgate import llama-swap', () => {
       },
     });
     for (const note of [
-      'a: the volume /var/run/docker.sock:/var/run/docker.sock was left out: /var/run/docker.sock is a socket',
-      'a: the volume /:/host:ro was left out: / gives control over the machine',
-      'a: the volume /srv/models is mounted without z',
-      "a: docker's option --privileged was left out",
-      "a: docker's option --cap-add was left out",
-      "a: docker's option --runtime runsc was left out",
+      'a: the volume /var/run/docker.sock:/var/run/docker.sock: not imported; /var/run/docker.sock is a socket',
+      'a: the volume /:/host:ro: not imported; / gives control over the machine',
+      'a: the volume /srv/models: imported without its options z',
+      "a: docker's option --privileged: not imported",
+      "a: docker's option --cap-add: not imported",
+      "a: docker's option --runtime runsc: not imported",
       "a: docker's option --gpus is given more than once",
-      "a: docker's --rm, --name, --ipc, --network: Headgate does this itself",
-      'a: shm_size is not set: huge is not a valid size',
-      'a: the variable VLLM_API_KEY was left out',
+      "a: docker's --rm, --name, --ipc, --network: not imported; Headgate sets this itself",
+      'a: shm_size: not imported; huge is not a valid size',
+      'a: the variable VLLM_API_KEY: not imported',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }
@@ -184,7 +184,7 @@ describe('headgate import llama-swap', () => {
     const cmd = `sh -c 'docker run --privileged -p \${PORT}:80 acme/server:v1'`;
     const { code, notes } = await run('llama-swap', { models: { a: { cmd }, b: { cmd: 'x --port ${PORT}' } } });
     expect(code).toBe(0);
-    expect(notes).toContainEqual(expect.stringMatching(/^a: left out: command.*--privileged gives rights/));
+    expect(notes).toContainEqual(expect.stringMatching(/^a: not imported: command.*--privileged gives rights/));
   });
 });
 
@@ -226,7 +226,7 @@ describe('headgate import litellm', () => {
     const { notes, engines } = await run('litellm', { model_list: [deployment] });
     for (const key of [...otherParameters, 'blocked']) expect(isNamed(notes, 'a', key), key).toBe(true);
     for (const key of otherInfo) expect(isNamed(notes, 'a: model_info', key), key).toBe(true);
-    expect(notes.filter((note) => /^a: [tr]pm: limits are set for each key$/.test(note))).toHaveLength(2);
+    expect(notes.filter((note) => /^a: [tr]pm: not imported; set limits for API keys/.test(note))).toHaveLength(2);
     expect(engines.get('a')).toMatchObject({
       taskType: 'vision',
       contextLength: 9000,
@@ -239,7 +239,7 @@ describe('headgate import litellm', () => {
   it("names limits beside a deployment's parameters, and only there", async () => {
     const entry = { model_name: 'a', litellm_params: carriedParameters, tpm: 10 };
     const { notes } = await run('litellm', { model_list: [entry] });
-    expect(notes).toContain('a: tpm: limits are set for each key');
+    expect(notes).toContain('a: tpm: not imported; set limits for API keys instead (headgate keys edit)');
   });
 
   it('names every key of the configuration with its subkeys, without values', async () => {
@@ -286,7 +286,7 @@ describe('headgate import litellm', () => {
     ].join('\n');
     const { engines, notes } = await importInto(folders(), 'litellm', text);
     expect(engines.get('a')).toMatchObject({ driver: { urls: ['http://gpu.example'] } });
-    expect(notes).toContain('a: rpm: limits are set for each key');
+    expect(notes).toContain('a: rpm: not imported; set limits for API keys instead (headgate keys edit)');
     expect(isNamed(notes, '-', 'x-common')).toBe(true);
   });
 });
