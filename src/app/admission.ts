@@ -99,7 +99,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
         .catch((error: unknown) =>
           log.warn(
             { err: error, keyId },
-            'an API key with running requests could not be read again after a gap in the messages from Redis; a revocation may end them later',
+            'an API key with running requests could not be read again after messages from Redis were lost; a revocation of the key may end the requests late',
           ),
         );
     }
@@ -110,7 +110,7 @@ function admitThrough(parts: RedisParts): AdmissionPart {
       .catch((error: unknown) =>
         log.warn(
           { err: error },
-          'organizations could not be read again after a gap in the messages from Redis; a suspension may take effect later',
+          'organizations could not be read again after messages from Redis were lost; a suspension may take effect late',
         ),
       );
   });

@@ -74,7 +74,7 @@ async function adoptOrphaned(
     } catch (error) {
       log.error(
         { err: error, path: folder },
-        'usage records of a stopped gateway cannot be read from the folder in path, and are not billed yet; retrying',
+        'usage records of a stopped gateway cannot be read from its folder (see path), and are not billed yet; retrying',
       );
     }
   }
@@ -92,7 +92,7 @@ async function warnOfOthers(parent: string, own: string, log: Log): Promise<void
     if (files.length > 0)
       log.warn(
         { path, files: files.length },
-        'the folder in path has usage records of another database, not billed yet; a gateway of that database bills them when it starts on this data folder',
+        'this data folder has usage records of another database (see path), which are not billed yet: to bill them, start a gateway with that database and this data folder',
       );
   }
 }

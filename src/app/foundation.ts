@@ -76,7 +76,7 @@ export interface FoundationOptions {
 const keyUsesMs = 5000;
 const heldKeysMs = 3_600_000;
 const usesNotStored =
-  'the gateway stops, and the last times when API keys were used could not be stored; the portal shows earlier times';
+  'this gateway stops, and could not store when API keys were last used; the portal shows earlier times';
 
 function lettersOf({ signIn: { mail, publicUrl }, log }: FoundationOptions): Letters {
   return createLetters({ mailer: mail === null ? null : createMailer({ ...mail, log }), publicUrl });

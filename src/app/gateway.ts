@@ -207,7 +207,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     idleSocketMs,
     maxHeaderBytes,
     onSinkError: (error) =>
-      log.error({ err: error }, 'an error in the gateway ended the answer of an engine; that request failed'),
+      log.error({ err: error }, 'an error in the gateway interrupted the answer of an engine; the request failed'),
   });
   const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
   const engineRequests = createEngineRequests({ db, clock, log });

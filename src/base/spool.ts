@@ -295,7 +295,7 @@ async function openExisting(path: string, log: Log): Promise<Segment[]> {
     const where = { path: `${path}.damaged`, wholeBytes: end, bytes: size, rescued: rescued?.open ?? 0 };
     log.error(
       where,
-      'a file of usage records is damaged: all intact records are billed, and requests in the damaged part are not. A copy of the file is at path',
+      'a file of usage records is damaged: all intact records are billed, and requests in the damaged part are not. A copy of the file is kept (see path)',
     );
     if (rescued !== null) segments.push(rescued);
   }

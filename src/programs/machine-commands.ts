@@ -59,8 +59,8 @@ export const machineCommands: readonly Command[] = [
     options: {
       check: { type: 'boolean', about: 'check that the file is complete, and change nothing' },
       replace: { type: 'boolean', about: 'delete the current data of the database' },
-      spool: { type: 'string', about: 'book: post usage on this disk; leave: keep the files' },
-      pending: { type: 'string', about: 'unfinished batches, runs and alerts: resume or end' },
+      spool: { type: 'string', about: 'usage on this disk that the restored database lacks: book charges it, leave keeps the files unchanged' },
+      pending: { type: 'string', about: 'unfinished batches, runs and alerts: resume continues them, end cancels them' },
     },
     run: async (context) => (await import('./restore.ts')).runRestore(context),
   },
@@ -68,13 +68,14 @@ export const machineCommands: readonly Command[] = [
     name: 'verify-books',
     usage: '[--organization ID] [--heads] [--expect HEADS.json]',
     summary:
-      'Verify ledgers, sums and balances: in the database of DATABASE_URL or HEADGATE_DATA_DIR. --heads prints the heads of ' +
-      'the ledgers, to store elsewhere; --expect compares with them: only this detects a history that was replaced as a whole.',
+      'Verify ledgers, sums and balances in the database of DATABASE_URL or HEADGATE_DATA_DIR. --heads prints the head of each ' +
+      'ledger, the hash of its last entry: store the output outside the database. --expect checks that the ledgers continue ' +
+      'from stored heads, which is the only way to detect a ledger that was replaced as a whole.',
     words: { min: 0, max: 0 },
     options: {
       organization: { type: 'string', about: 'only this organization: org_…' },
-      heads: { type: 'boolean', about: 'print the heads of the ledgers, as JSON' },
-      expect: { type: 'string', about: 'a file from --heads, which the ledgers must continue' },
+      heads: { type: 'boolean', about: 'print the heads of the ledgers as JSON, for --expect' },
+      expect: { type: 'string', about: 'file with the output of an earlier --heads, from which the ledgers must continue' },
     },
     run: async (context) => (await import('./verify-books.ts')).runVerifyBooks(context),
   },

@@ -42,7 +42,7 @@ type Verdict = 'valid' | 'differs' | 'altered';
 const codes: Readonly<Record<Verdict, number>> = { valid: exitCodes.ok, differs: 3, altered: exitCodes.failed };
 
 const headsProblems: Readonly<Record<Exclude<Verdict, 'valid'>, string>> = {
-  differs: 'the ledgers differ from the expected heads, whose commits PostgreSQL may have lost',
+  differs: 'the ledgers do not continue from the expected heads; PostgreSQL may have lost the commits in between',
   altered: 'the books were altered',
 };
 
@@ -183,16 +183,16 @@ function jsonText(proof: Proven): string {
 const meanings: Readonly<Record<BooksFinding['kind'], string>> = {
   entry: 'this entry was changed after it was posted',
   wallet: 'the balance of the wallet is not the sum of the ledger',
-  ledger_differs: 'the ledger does not continue the expected head',
-  entry_without_records: 'requests of this entry are missing',
-  entry_differs: 'this entry and its requests do not agree',
+  ledger_differs: 'the ledger does not continue from the expected head',
+  entry_without_records: 'usage records of this ledger entry are missing',
+  entry_differs: 'this ledger entry and its usage records differ',
   record_without_entry: 'this request was charged, but the ledger has no entry for it',
   hour_differs: 'the sum of an hour of this key differs from its requests',
   day_differs: 'the sum of a day of this key differs from its hours',
   price_differs: 'the cost of this request differs from its tokens at its price',
-  unknown_code: 'usage is stored under a number whose meaning is missing',
-  key_differs: 'usage is stored under this key, which is not of the organization',
-  project_differs: 'usage is stored under this project, which is not of the organization',
+  unknown_code: 'usage refers by number to a model, key or other name that is missing in the database',
+  key_differs: 'usage of the organization is stored under this key, which belongs to another organization',
+  project_differs: 'usage of the organization is stored under this project, which belongs to another organization',
   charges_differ: 'the sums of usage differ from the charges in the ledger',
 };
 

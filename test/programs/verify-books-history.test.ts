@@ -86,7 +86,7 @@ describe('headgate verify-books --expect', () => {
     const result = await verify();
     expect(result.code).toBe(3);
     expect(result.stdout).toContain(`${id}  DIFFERS  1 entries`);
-    expect(result.stdout).toContain('the ledger does not continue the expected head (cut_off)');
+    expect(result.stdout).toContain('the ledger does not continue from the expected head (cut_off)');
     expect(result.stdout).toMatch(
       /PostgreSQL's history changed since the expected heads were taken: rewound, noted 20/,
     );

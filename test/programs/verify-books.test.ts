@@ -157,7 +157,7 @@ describe('headgate verify-books', () => {
     [
       'an altered cost of a request',
       ({ requests }) => `UPDATE usage_requests SET cost = cost + 1 WHERE id = '${requests[1]?.id}'`,
-      ({ entries }) => `${le(entries[1])}: this entry and its requests do not agree`,
+      ({ entries }) => `${le(entries[1])}: this ledger entry and its usage records differ`,
     ],
     [
       'altered tokens of a request',
@@ -167,12 +167,12 @@ describe('headgate verify-books', () => {
     [
       'requests of a group whose costs were exchanged',
       ({ requests: [a, b] }) => `UPDATE usage_requests SET cost = 3 - cost WHERE id IN ('${a?.id}', '${b?.id}')`,
-      ({ entries }) => `${le(entries[1])}: this entry and its requests do not agree`,
+      ({ entries }) => `${le(entries[1])}: this ledger entry and its usage records differ`,
     ],
     [
       'a deleted request',
       ({ requests }) => `DELETE FROM usage_requests WHERE id = '${requests[3]?.id}'`,
-      ({ entries }) => `${le(entries[2])}: requests of this entry are missing`,
+      ({ entries }) => `${le(entries[2])}: usage records of this ledger entry are missing`,
     ],
     [
       'a request that was added',

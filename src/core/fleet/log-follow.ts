@@ -97,7 +97,7 @@ class FollowedLogs {
       this.#read(id).catch((error: unknown) => {
         this.#source.log.warn(
           { err: error, engineId: this.#engineId, replicaId: id },
-          'the log of a replica can no longer be followed; whoever reads the log of the engine gets no further lines of this replica',
+          'the log of a replica can no longer be followed; readers of the engine log get no further lines of this replica',
         );
       });
     }

@@ -320,7 +320,7 @@ export class Reconciler {
     if (!this.#isStoreUnavailable) {
       this.#options.log.warn(
         { err: error },
-        'the state of engines cannot be read or written in PostgreSQL: running engines still serve, but none is started or stopped',
+        'the state of engines cannot be read or written in PostgreSQL: running engines still serve, but no engine is started or stopped',
       );
     }
     this.#isStoreUnavailable = true;

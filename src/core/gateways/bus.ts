@@ -108,7 +108,7 @@ export class Bus {
     } catch (error) {
       log.warn(
         { err: error },
-        'a change that another gateway announced could not be applied yet; the other gateway logs the missing confirmation',
+        'this gateway could not apply a change that another gateway announced; it reads the change from PostgreSQL within two seconds, except reloads of engine files',
       );
     }
   }

@@ -104,10 +104,11 @@ const retryAfterMs = 250;
 
 const changeTexts: Readonly<Record<DatabaseChange, string>> = {
   server:
-    'another PostgreSQL server answers, or the server was restarted: commits after knownAt may be lost, and ' +
+    'another PostgreSQL server answers, or the server was restarted: commits after a time (see knownAt) may be lost, and ' +
     'the gateway reads all of its data again',
-  rewound: 'PostgreSQL lost recent commits, those after knownAt, and the gateway reads all of its data again',
-  exchanged: "another database answers under the address of the gateway's database",
+  rewound:
+    'PostgreSQL lost its most recent commits (after the time knownAt), and the gateway reads all of its data again',
+  exchanged: "a different database answers at the address of the gateway's database",
 };
 
 const olderText =
@@ -317,7 +318,7 @@ class DatabaseGateways implements Gateways {
     if (missing.length > 0)
       this.#options.log.warn(
         { message, missing },
-        'the gateways in missing did not confirm a message in time; they read changes from PostgreSQL, except reloads of engine files',
+        'some gateways (see missing) did not confirm a message in time; they read changes from PostgreSQL themselves, except reloads of engine files',
       );
     return missing;
   }

@@ -75,7 +75,7 @@ function createBroadcast<T>(log: Log) {
         if (result.status === 'rejected')
           log.error(
             { err: result.reason as unknown },
-            'not all gateways confirmed the change of a key or organization; every gateway reads it within two seconds',
+            'not all gateways confirmed the change of a key or organization; the others read it from PostgreSQL within two seconds',
           );
       }
     },

@@ -128,7 +128,7 @@ export class ContentWriter {
     if (this.#leftOut === 0 || this.#waitingBytes > waitingBytesMax / 2) return;
     this.#log.warn(
       { leftOut: this.#leftOut },
-      'contents of requests (keys with store_requests) are stored again; those of leftOut requests are lost',
+      'contents of requests (keys with store_requests) are stored again; the contents of some requests (see leftOut) are lost',
     );
     this.#leftOut = 0;
   }

@@ -124,7 +124,7 @@ const changed = {
   },
   alerts: {
     type: 'string',
-    about: 'percentages at which owners and administrators are notified by email, such as 80,100, or none',
+    about: 'percentages of the amount at which an alert is sent (email, webhooks), such as 80,100, or none',
   },
   ...orgOption,
 } as const;

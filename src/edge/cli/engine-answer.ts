@@ -24,7 +24,7 @@ export function remark(one: Engine): string {
     return isGivenUp ? sentences(text, `once it is fixed: ${commandText('reset', id)}`) : text;
   }
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
-  if (silent.length > 0) return `does not answer: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
+  if (silent.length > 0) return `no answer to health checks: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
   return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
 }
 
@@ -37,11 +37,11 @@ function sentences(...parts: readonly string[]): string {
 
 type Failure = NonNullable<Engine['last_failure']>;
 
-/** Returns "try 3 of 5 not before 12:01:30 UTC"; empty if there is no retry. */
+/** Returns "attempt 3 of 5 at the earliest at 12:01:30 UTC"; empty if there is no retry. */
 function retryText(state: string, { retry_at: retryAt, failures }: Failure): string {
   if (state !== 'retrying' || retryAt === null || retryAt === undefined) return '';
-  const count = failures === null || failures === undefined ? 'retry' : `try ${failures + 1} of 5`;
-  return `${count} not before ${new Date(retryAt * 1000).toISOString().slice(11, 19)} UTC`;
+  const count = failures === null || failures === undefined ? 'next attempt' : `attempt ${failures + 1} of 5`;
+  return `${count} at the earliest at ${new Date(retryAt * 1000).toISOString().slice(11, 19)} UTC`;
 }
 
 const detailCharsMax = 160;

@@ -256,7 +256,7 @@ const settings: Readonly<Record<string, CommandOption>> = {
   confined: {
     type: 'string',
     choices: ['on', 'off', 'auto'],
-    about: 'limit the key to its own project, without management; auto: while the project has a hard budget',
+    about: 'on: the key works only in its own project, and manages nothing; auto: it works in other projects, too, unless its own has a hard budget; off: it works in all projects; default: auto',
   },
   ...orgOption,
 };

@@ -60,7 +60,7 @@ function textOf(
   });
   const more = ledger.length - shown.length;
   const rest = more > 0 ? `and ${more} more ledger entries; --json prints all\n` : '';
-  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines are unexplained\n`;
+  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines have an unexplained difference\n`;
   return `${table}${shown.join('')}${rest}${verdict}`;
 }
 
@@ -96,14 +96,14 @@ function remark({ state, problem, explanations }: Line): string {
 const words: Readonly<Record<string, string>> = {
   carried: 'still running at the end of the hour',
   running: 'running now',
-  unsure: 'ended before the last count',
-  choices: 'not completed, with several choices',
-  uncounted: 'probes, canaries, retries or parts without a count from the engine',
-  replica_ended: 'replica ended uncleanly',
-  replica_found: 'replica adopted',
-  gateway_ended: 'gateway ended uncleanly',
-  adapter_moved: 'from an adapter that moved to another base model',
-  retention: 'records deleted by retention',
+  unsure: 'ended before the engine reported its last count',
+  choices: 'with several choices, not completed: the engine may have counted the prompt for each choice',
+  uncounted: 'probes, canaries, retries or parts for which the engine reported no count',
+  replica_ended: 'replica crashed, or could not be read at its end',
+  replica_found: 'replica first read after it had already counted tokens',
+  gateway_ended: 'gateway was killed, and its running requests are unknown',
+  adapter_moved: 'of a LoRA adapter that moved to another base model',
+  retention: 'records deleted after HEADGATE_USAGE_DAYS',
   cache_hit: 'answered from the cache',
   canary: 'canary',
   probe: 'probe',
@@ -121,10 +121,10 @@ function reasonText({
   const named = `${count} ${words[kind] ?? kind}`;
   const bounds =
     prompt === null || completion === null
-      ? ' (no bound)'
+      ? ' (any number of tokens)'
       : prompt + completion === 0
         ? ''
-        : ` (${prompt}+${completion})`;
+        : ` (${prompt} prompt + ${completion} completion tokens)`;
   return `${named}${bounds}${(detail ?? '') === '' ? '' : `: ${detail ?? ''}`}`;
 }
 
@@ -132,7 +132,7 @@ export const reconcileCommand: Command = {
   name: 'reconcile',
   usage: '[--from TIME] [--to TIME]',
   summary:
-    'Compare ledger, usage and the counters of engines, by hour and model; exits with 1 if a difference is unexplained, with 2 if the gateway cannot be asked.',
+    'Compare ledger, usage and the counters of engines, by hour and model; exits with 1 if a difference is unexplained, with 2 if the gateway cannot be reached or rejects the request.',
   words: { min: 0, max: 0 },
   options: {
     from: { type: 'string', about: 'date or RFC 3339 time; default: 24 hours ago' },

@@ -280,7 +280,7 @@ export const runCommands: readonly Command[] = [
     names: 'runs',
     options: {
       follow: { type: 'boolean', short: 'f', about: 'print new lines until the run ends' },
-      tail: { type: 'string', about: 'only the last lines: their number' },
+      tail: { type: 'string', about: 'number of lines from the end of the log; default: all' },
     },
     run: logs,
   },

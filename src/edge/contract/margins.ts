@@ -29,7 +29,7 @@ const modelMarginSchema = z
     model: z.string(),
     requests: z.int(),
     tokens: z.object({ input: count, cached_input: count, output: count }).meta({
-      description: '`input` excludes `cached_input`',
+      description: '`input` does not include `cached_input`',
     }),
     ...marginFields,
     margin_ratio: ratio

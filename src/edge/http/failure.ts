@@ -114,7 +114,7 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
     // 501 means that something is not built yet, which is not a fault.
     if (failure.status >= 500 && failure.code !== 'not_implemented') {
       const fields = { requestId: context.get('requestId'), method: context.req.method, code: failure.code };
-      log.error({ ...fields, err: failure.cause ?? failure }, 'a request failed with 5xx; err is the cause');
+      log.error({ ...fields, err: failure.cause ?? failure }, 'a request failed with a 5xx status (see err)');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     const { errorShape } = groupOf(context.req.path);

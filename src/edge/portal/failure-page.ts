@@ -55,7 +55,7 @@ function refusalOf(error: unknown, context: HttpContext, log: Log): Refusal {
   context.set('failureReason', reason);
   if (status >= 500) {
     const fields = { requestId: context.get('requestId'), method: context.req.method, code };
-    log.error({ ...fields, err: failure.cause ?? failure }, 'a page of the portal failed with 5xx; err is the cause');
+    log.error({ ...fields, err: failure.cause ?? failure }, 'a page of the portal failed with a 5xx status (see err)');
   }
   for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
   return { status, message, problems: new Map(), retryAfter: retryAfterOf(new Headers(failure.headers)) };

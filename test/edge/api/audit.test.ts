@@ -26,7 +26,7 @@ describe('GET /v1/audit', () => {
     ['from=2026-01-02&to=2026-01-01', 'to', 'must be after "from"'],
     ['action=a&action=b', 'action', 'string'],
     ['all_organizations=yes', 'all_organizations', 'true'],
-    [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'excludes'],
+    [`all_organizations=true&organization_id=${formatId('org', uuidv7())}`, 'all_organizations', 'cannot be combined'],
   ])('returns 400 for ?%s', async (query, param, text) => {
     const { status, body } = await ask(`/v1/audit?${query}`);
     expect([status, body.error.param]).toEqual([400, param]);

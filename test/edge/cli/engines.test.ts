@@ -270,7 +270,7 @@ describe('headgate engines', () => {
       ],
       {
         code: 1,
-        out: 'plain: retrying, It ended; ValueError: no; try 3 of 5 not before 08:00:00 UTC; its output: headgate engines logs plain\n',
+        out: 'plain: retrying, It ended; ValueError: no; attempt 3 of 5 at the earliest at 08:00:00 UTC; its output: headgate engines logs plain\n',
       },
     ],
     [

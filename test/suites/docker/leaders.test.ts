@@ -77,7 +77,7 @@ async function openHouse(count: number, engines: Readonly<Record<string, string>
   };
   for (let index = 0; index < count; index += 1) await join_();
   const leads = ({ process }: Member): boolean => {
-    const words = [...process.output().matchAll(/"scope":"containers".*?this gateway (no longer )?leads the fleet/g)];
+    const words = [...process.output().matchAll(/"scope":"containers".*?this gateway is (?:now|(no longer)) the leader/g)];
     return words.length > 0 && words.at(-1)?.[1] === undefined;
   };
   return {
@@ -193,7 +193,7 @@ describe('the leader of three gateways', () => {
     process.kill(frozen.process.pid, 'SIGCONT');
     expect(lostOf([await waiting])).toEqual([]);
     await until('it knows', () =>
-      /"scope":"containers".*this gateway no longer leads the fleet/.test(frozen.process.output()),
+      /"scope":"containers".*this gateway is no longer the leader/.test(frozen.process.output()),
     );
     await until('it sees what the others see', async () => (await frozen.engine('ended')).held === true);
     await Promise.all(running.map((one) => one.more(20)));
@@ -223,7 +223,7 @@ describe('the leader of three gateways', () => {
     if (signal === 'SIGSTOP') {
       process.kill(lost.process.pid, 'SIGCONT');
       await until('it knows', () =>
-        /"scope":"containers".*this gateway no longer leads the fleet/.test(lost.process.output()),
+        /"scope":"containers".*this gateway is no longer the leader/.test(lost.process.output()),
       );
       callers.push(lost);
     }

@@ -340,7 +340,7 @@ export class HoldLeases {
     if (settled === 0) return;
     this.#options.log.info(
       { organizationId, holds: settled },
-      'wallet holds of requests of a stopped gateway were released; what was charged is in the usage records',
+      'wallet holds of requests of a stopped gateway were released; requests that it had charged are in the usage records',
     );
   }
 

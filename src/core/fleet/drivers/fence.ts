@@ -14,7 +14,7 @@ export interface Fence {
 /** Thrown if the gateway that requested a change does not lead any more, or cannot verify that it leads. */
 export class FenceLostError extends Error {
   constructor() {
-    super('this gateway no longer leads the fleet, or PostgreSQL did not confirm it in time; nothing was changed');
+    super('this gateway is no longer the leader, or PostgreSQL did not confirm its lease in time; nothing was changed');
     this.name = 'FenceLostError';
   }
 }

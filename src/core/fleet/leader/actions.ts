@@ -160,7 +160,7 @@ function reportOf(log: Log, action: LeaderAction, error: unknown): JobReport {
   }
   log.error(
     { engine: engineId, action: type, err: error },
-    'a step of starting or stopping an engine failed: action names the step. The gateway retries while the step is needed',
+    'a step of starting or stopping an engine failed (see action); the gateway retries while the step is needed',
   );
   // A device that cannot be read now is read again; see judgeMemory.
   const failureText = error instanceof Error ? error.message : String(error);

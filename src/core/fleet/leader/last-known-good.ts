@@ -25,7 +25,7 @@ export function recallGoodSpecs(kept: readonly GoodSpec[], options: RecallOption
     if (spec !== null) return [[one.engineId, spec] as const];
     options.log.warn(
       { engine: one.engineId },
-      'the last good version of an engine cannot be used as a fallback: the gateway, or a variable in the engine file, has changed since',
+      'the last version of an engine that passed its checks can no longer be started: Headgate, or a variable in the engine file, has changed since',
     );
     return [];
   });
@@ -114,7 +114,7 @@ export function createGoodSpecKeeper({ store, fence, clock, log, kept }: GoodSpe
     if (!isReported)
       log.warn(
         { err: error },
-        'engine versions that passed their checks could not be stored; after a restart, no gateway can fall back to them. Retrying',
+        'engine versions that passed their checks could not be stored; after a restart, gateways cannot return to these versions if a newer one fails. Retrying',
       );
     isReported = true;
   }

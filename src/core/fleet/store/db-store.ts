@@ -202,7 +202,7 @@ class DatabaseStore implements CoordinationStore {
     } catch (error) {
       this.#log.warn(
         { err: error, scope },
-        'this gateway stops, and its demand for engines could not be deleted from PostgreSQL; the demand expires by itself',
+        'this gateway stops, and the engines that its requests needed could not be deleted from PostgreSQL; these entries expire by themselves',
       );
     }
   }
@@ -225,7 +225,7 @@ class DatabaseStore implements CoordinationStore {
       if (!this.#away)
         this.#log.warn(
           { err: error, scope: this.#options.scope },
-          'PostgreSQL cannot be read: what other gateways need from engines, and what their leader decided, is unknown until it can',
+          'PostgreSQL cannot be read: until it can, this gateway does not know which engines other gateways need and what the leader decided',
         );
       this.#away = true;
       return pollMs;

@@ -111,7 +111,7 @@ class LeaseLeadership implements Leadership {
     } catch (error) {
       this.#options.log.warn(
         { err: error, scope },
-        'this gateway stops, and could not give up its lead over engines; another gateway leads when the lease expires',
+        'this gateway stops, and could not release its lease as leader of the engines; another gateway becomes leader when the lease expires',
       );
     }
   }
@@ -132,7 +132,7 @@ class LeaseLeadership implements Leadership {
       if (!this.#away) {
         this.#options.log.warn(
           { err: error, scope: this.#options.scope },
-          'PostgreSQL cannot be read: this gateway does not know the leader, and starts and stops no engines until it can',
+          'PostgreSQL cannot be read: until it can, this gateway does not know the leader, and starts and stops no engines',
         );
       }
       this.#away = true;
@@ -194,7 +194,7 @@ class LeaseLeadership implements Leadership {
     });
     if (row === undefined || this.#closed) return false;
     const epoch = BigInt(row.epoch);
-    log.info({ scope, epoch: row.epoch, after: seen?.gatewayId ?? null }, 'this gateway leads the fleet');
+    log.info({ scope, epoch: row.epoch, after: seen?.gatewayId ?? null }, 'this gateway is now the leader: it starts and stops engines (see scope)');
     const fence: Fence = { epoch, holds: () => this.#holds(epoch) };
     this.#term = { fence, endsAtMs: 0 };
     this.#hold(this.#term, sentAtMs + ttlMs - marginMs);
@@ -230,7 +230,7 @@ class LeaseLeadership implements Leadership {
   #end(): void {
     if (this.#term === null) return;
     const { scope, log } = this.#options;
-    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway no longer leads the fleet');
+    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway is no longer the leader: it starts and stops no engines (see scope)');
     this.#term = null;
     clearTimeout(this.#ends);
     this.#notify();

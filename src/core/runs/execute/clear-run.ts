@@ -53,7 +53,7 @@ export async function clearRun(parts: ClearingParts, run: EndedRun): Promise<voi
   const place = runner.locate(run.id, layout?.state ?? '');
   log.error(
     { runId: run.id, place, why: unkept.why },
-    'the Terraform state of a run could not be stored; its only copy is at place. Retrying every minute; "headgate runs forget" drops it',
+    'the Terraform state of a run could not be stored, and its only copy is in its work folder (see place and why). Retrying every minute; "headgate runs forget" deletes it',
   );
 }
 
@@ -101,8 +101,8 @@ async function findUnkept(
 /** Returns null if the state is stored. */
 export function describeKeepFailure(result: KeepResult): string | null {
   if (result === 'overtaken')
-    return "a later run of the installation has started without it, and that run's state is stored";
-  if (result === 'foreign') return 'the state belongs to another installation';
+    return 'a later run of the stack on this cluster has started without this state, and has stored its own';
+  if (result === 'foreign') return 'the state belongs to another stack or cluster';
   return result === 'not_a_state' ? 'the file is not a Terraform state' : null;
 }
 

@@ -39,12 +39,12 @@ export const createKeySchema = z
     expiry: z
       .enum(['never', '7d', '30d', '90d', '1y'])
       .optional()
-      .openapi({ default: 'never', description: 'Lifetime of the key; excludes `expires_at`' }),
+      .openapi({ default: 'never', description: 'Lifetime of the key; cannot be combined with `expires_at`' }),
     expires_at: unixSeconds
       .max(expiresAtMax, 'must be in seconds, and before the year 10000')
       .nullable()
       .optional()
-      .openapi({ description: 'Unix seconds in the future; excludes `expiry`' }),
+      .openapi({ description: 'Unix seconds in the future; cannot be combined with `expiry`' }),
     ...someLimits.shape,
     store_requests: storeRequests.default(defaultKeyToggles.storeRequests),
     cache_responses: cacheResponses.default(defaultKeyToggles.cacheResponses),

@@ -171,7 +171,7 @@ function registerCreation(app: ApiApp, parts: ServiceAccountParts): void {
     const expires = expiryOf(body.expires_in_seconds);
     const isAlone = body.create_service_account_only === true;
     if (isAlone && expires !== null) {
-      const message = 'excludes create_service_account_only, which creates no key';
+      const message = 'cannot be combined with create_service_account_only, which creates no key';
       throw new ValidationError([{ field: 'expires_in_seconds', message }]);
     }
     const place = await placeOf(parts, context, context.req.valid('param').id);

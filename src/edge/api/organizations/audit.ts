@@ -104,7 +104,7 @@ async function organizationAsked(context: HttpContext, guards: Guards, isOfAll: 
   if (!isOfAll) return guards.organizationOf(context);
   if (context.req.query('organization_id') !== undefined) {
     throw new ValidationError([
-      { field: 'all_organizations', message: 'excludes "organization_id": send only one of them' },
+      { field: 'all_organizations', message: 'cannot be combined with "organization_id": send only one of them' },
     ]);
   }
   if (context.get('extent') !== 'any') throw new AppError('insufficient_scope', { message: needsPlatformAdmin });

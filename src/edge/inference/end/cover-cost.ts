@@ -64,9 +64,9 @@ interface CountFault {
   readonly fault: keyof typeof faultTexts;
 }
 
-const billedOtherwise = 'its requests are billed by earlier counts, their text and an estimate';
+const billedOtherwise = 'the gateway bills such requests by earlier counts, by the text of the answer, or by an estimate';
 const faultTexts = {
   absent: `sent no usable token count; ${billedOtherwise}`,
   lower: `sent a final token count below the tokens it generated; ${billedOtherwise}`,
-  higher: 'sent a token count above what the request can have; its requests are billed up to that bound',
+  higher: 'sent a token count above what the request could have used; such requests are billed up to that bound',
 };

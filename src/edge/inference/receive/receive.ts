@@ -143,7 +143,7 @@ class BodyReceiver implements Receiver {
   #enter({ key }: InferenceCaller): void {
     const max = key.maxConcurrency ?? Infinity;
     if (this.#unread.enter(key.id, max)) return;
-    const message = `This API key may have at most ${max} requests running, and the gateway is still reading as many request bodies.`;
+    const message = `This API key may have at most ${max} requests running at once, and ${max} are still being uploaded (max_concurrency). Wait until one is complete.`;
     throw new AppError('concurrency_limit_exceeded', {
       message,
       headers: { 'retry-after': '1' },

@@ -204,7 +204,7 @@ export async function serveChat(
     const failure = toAppError(error);
     context.set('failureCode', failure.code);
     if (failure.status >= 500)
-      parts.log.error({ err: failure.cause ?? failure }, 'a playground request failed with 5xx; err is the cause');
+      parts.log.error({ err: failure.cause ?? failure }, 'a playground request failed with a 5xx status (see err)');
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
     return context.json(errorEnvelope(failure), failure.status as 400);
   }

@@ -53,7 +53,7 @@ function answerFailure(context: HttpContext, error: unknown, name: string) {
   if (error instanceof AppError && error.status < 500) {
     return failedPage(
       context,
-      'The organization for new users does not accept you. Ask the administrator of this gateway.',
+      'Your account could not be created: the organization for new users (HEADGATE_OIDC_ORGANIZATION) does not exist or is not active. Ask the administrator of this gateway.',
       409,
     );
   }

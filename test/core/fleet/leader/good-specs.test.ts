@@ -115,7 +115,7 @@ describe('the stored good definition of an engine', () => {
     await db.sql.unsafe(`update fleet_good_specs set ${change} where scope = '${scope}'`);
     machines.broken.add('chat acme/engine:2');
     const { fleet, logLines } = await gateway(chat(2));
-    expect(logLines.filter((line) => line.includes('cannot be used as a fallback'))).toHaveLength(1);
+    expect(logLines.filter((line) => line.includes('can no longer be started'))).toHaveLength(1);
     expect(await fleet.acquire('chat', {})).toMatchObject({ ok: false, refusal: { code: 'start_failed' } });
     expect(rolloutOf(fleet)).toBeUndefined();
   });

@@ -218,7 +218,9 @@ function takeOver(processes: ChildProcesses, record: ProcessRecord, wanted: Read
   const child = adoptChild(processes, record, spec?.definition);
   processes.log.info(
     { engine: engineId, pid, adopted: fits },
-    'an engine of an earlier gateway is still running; if adopted is false, the gateway stops the engine',
+    fits
+      ? 'adopted a running engine that an earlier gateway had started'
+      : 'stopping a running engine that an earlier gateway had started, because it no longer fits the engine file',
   );
   if (!fits) stopChild(processes, child, graceMs);
 }

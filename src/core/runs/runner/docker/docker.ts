@@ -183,7 +183,7 @@ class Host {
     this.#trouble = trouble;
     const host = this.name;
     if (trouble === null) log.info({ host, image: settings.image }, 'this host accepts runs');
-    else log.warn({ host, trouble }, 'a host accepts no runs of stacks, for the reason in trouble');
+    else log.warn({ host, trouble }, 'a host accepts no runs of stacks (see trouble)');
   }
 
   #pull(): void {
