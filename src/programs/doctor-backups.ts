@@ -47,7 +47,10 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
       }
       return reportKey(state, { place: ring.place, hasPassphrase: backupPassphrase !== null });
     }
-    if (own.length > 0) return ok(`${own.length} in ${ring.place}; not used by the database yet`);
+    if (own.length > 0)
+      return ok(
+        `${own.length} ${own.length === 1 ? 'key' : 'keys'} in ${ring.place}; nothing in the database is encrypted with it yet`,
+      );
     return note('none yet: the first cluster or webhook creates one in the data folder');
   } catch (error) {
     if (!(error instanceof KeyFileError)) throw error;

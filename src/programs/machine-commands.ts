@@ -59,8 +59,14 @@ export const machineCommands: readonly Command[] = [
     options: {
       check: { type: 'boolean', about: 'check that the file is complete, and change nothing' },
       replace: { type: 'boolean', about: 'delete the current data of the database' },
-      spool: { type: 'string', about: 'usage on this disk that the restored database lacks: book charges it, leave keeps the files unchanged' },
-      pending: { type: 'string', about: 'unfinished batches, runs and alerts: resume continues them, end cancels them' },
+      spool: {
+        type: 'string',
+        about: 'usage on this disk that the restored database lacks: book charges it, leave keeps the files unchanged',
+      },
+      pending: {
+        type: 'string',
+        about: 'unfinished batches, runs and alerts: resume continues them, end cancels them',
+      },
     },
     run: async (context) => (await import('./restore.ts')).runRestore(context),
   },
@@ -75,7 +81,10 @@ export const machineCommands: readonly Command[] = [
     options: {
       organization: { type: 'string', about: 'only this organization: org_…' },
       heads: { type: 'boolean', about: 'print the heads of the ledgers as JSON, for --expect' },
-      expect: { type: 'string', about: 'file with the output of an earlier --heads, from which the ledgers must continue' },
+      expect: {
+        type: 'string',
+        about: 'file with the output of an earlier --heads, from which the ledgers must continue',
+      },
     },
     run: async (context) => (await import('./verify-books.ts')).runVerifyBooks(context),
   },

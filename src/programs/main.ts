@@ -190,7 +190,10 @@ async function startGateway({ databaseUrl, ...place }: Place, files: Files, life
   stops.push(() => app.stop(forceStop.signal));
   life.reload = () => void app.reload();
   app.onExchanged(() => {
-    place.log.fatal({}, 'this gateway stops with exit code 1; its next start uses the current database');
+    place.log.fatal(
+      {},
+      'this gateway stops with exit code 1, because DATABASE_URL now leads to a different database; a restart uses that database',
+    );
     life.failed = true;
     life.stopRequested.abort();
   });

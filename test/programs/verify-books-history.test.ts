@@ -99,7 +99,10 @@ describe('headgate verify-books --expect', () => {
       history_changes: expect.arrayContaining([expect.objectContaining({ change: 'rewound' })]),
     });
     const heads = await run(['verify-books', '--organization', id, '--expect', expecting, '--heads']);
-    expect(heads).toMatchObject({ code: 3, stderr: expect.stringContaining('do not continue from the expected heads') });
+    expect(heads).toMatchObject({
+      code: 3,
+      stderr: expect.stringContaining('do not continue from the expected heads'),
+    });
   });
 
   it('exits with 1 when there is another problem beside the history change', async () => {

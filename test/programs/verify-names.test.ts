@@ -95,7 +95,9 @@ describe('headgate verify-books for requests of a gateway', () => {
     const set = (code: number | undefined, id: string | undefined): string =>
       `update usage_ids set id = '${id}' where code = ${code}`;
     const key = await afterTampering(set(used?.key, other), set(used?.key, used?.id));
-    expect(key.stdout).toContain(`key_${other.replaceAll('-', '')}: usage of the organization is stored under this key, which belongs to`);
+    expect(key.stdout).toContain(
+      `key_${other.replaceAll('-', '')}: usage of the organization is stored under this key, which belongs to`,
+    );
     expect(key.code).toBe(1);
     const price = await afterTampering(set(used?.price_version, other), set(used?.price_version, used?.price));
     expect(price.stdout).toContain(
@@ -106,7 +108,9 @@ describe('headgate verify-books for requests of a gateway', () => {
       `delete from usage_ids ${code}`,
       `insert into usage_ids (code, id) overriding system value values (${used?.price_version}, '${used?.price}')`,
     );
-    expect(gone.stdout).toContain(`${ids[0]}: usage refers by number to a model, key or other name that is missing in the database (price version`);
+    expect(gone.stdout).toContain(
+      `${ids[0]}: usage refers by number to a model, key or other name that is missing in the database (price version`,
+    );
     expect(await verify()).toMatchObject({ code: 0 });
   });
 });

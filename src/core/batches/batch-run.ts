@@ -359,8 +359,14 @@ const startOf = ({ waitingFor, counts }: Claim['batch']): number =>
   waitingFor === null ? 0 : randomInt(Math.max(1, counts.total));
 
 function endedEarly(ending: BatchEnding): AppError {
-  return new AppError('upstream_error', { status: 503, message: `The batch of this request has ended: ${ending}.` });
+  return new AppError('upstream_error', {
+    status: 503,
+    message: `The request was stopped, because its batch has ended (${ending}).`,
+  });
 }
 
 const otherHas = (): AppError =>
-  new AppError('upstream_error', { status: 503, message: 'Another gateway runs the batch of this request.' });
+  new AppError('upstream_error', {
+    status: 503,
+    message: 'The request was stopped, because another gateway continues its batch.',
+  });

@@ -24,7 +24,8 @@ export function remark(one: Engine): string {
     return isGivenUp ? sentences(text, `once it is fixed: ${commandText('reset', id)}`) : text;
   }
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
-  if (silent.length > 0) return `no answer to health checks: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
+  if (silent.length > 0)
+    return `no answer to health checks: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
   return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
 }
 

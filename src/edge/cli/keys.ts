@@ -237,7 +237,7 @@ async function rotate(context: CommandContext): Promise<number> {
 }
 
 const toggle = (what: string): CommandOption => ({ type: 'string', choices: ['on', 'off'], about: what });
-const limit = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none` });
+const limit = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none for no limit` });
 
 /** Options for the limits of new keys. */
 export const limitOptions: Readonly<Record<keyof typeof limitFlags, CommandOption>> = {
@@ -256,7 +256,8 @@ const settings: Readonly<Record<string, CommandOption>> = {
   confined: {
     type: 'string',
     choices: ['on', 'off', 'auto'],
-    about: 'on: the key works only in its own project, and manages nothing; auto: it works in other projects, too, unless its own has a hard budget; off: it works in all projects; default: auto',
+    about:
+      'on: the key works only in its own project, and manages nothing; auto: it works in other projects, too, unless its own has a hard budget; off: it works in all projects; default: auto',
   },
   ...orgOption,
 };

@@ -62,7 +62,7 @@ async function showOrSet(context: CommandContext): Promise<number> {
   return printList(context, wanted, { headings, row, none });
 }
 
-const option = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none` });
+const option = (what: string): CommandOption => ({ type: 'string', about: `${what}: a number, or none for no limit` });
 
 export const rateLimitCommands: readonly Command[] = [
   {

@@ -60,7 +60,9 @@ function textOf(
   });
   const more = ledger.length - shown.length;
   const rest = more > 0 ? `and ${more} more ledger entries; --json prints all\n` : '';
-  const verdict = balanced ? 'balanced: every difference is explained\n' : `${unexplained} lines have an unexplained difference\n`;
+  const verdict = balanced
+    ? 'balanced: every difference is explained\n'
+    : `${unexplained} lines have an unexplained difference\n`;
   return `${table}${shown.join('')}${rest}${verdict}`;
 }
 

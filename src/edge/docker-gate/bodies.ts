@@ -121,7 +121,10 @@ const hostConfig = (policy: Policy) =>
     SecurityOpt: withoutNewPrivileges,
     CapDrop: z
       .array(z.enum(droppedCapabilities))
-      .refine((given) => droppedCapabilities.every((name) => given.includes(name)), 'must drop all capabilities that engines do not need'),
+      .refine(
+        (given) => droppedCapabilities.every((name) => given.includes(name)),
+        'must drop all capabilities that engines do not need',
+      ),
     LogConfig: z.strictObject({ Type: logDriver, Config: logOptions }),
     Mounts: z.array(mount(policy)),
     ShmSize: z.int().min(0).optional(),
@@ -162,7 +165,10 @@ const probeBody = (policy: Policy) =>
       z.string().regex(/^--query-(?:gpu|compute-apps)=[a-z._,]+$/),
       z.literal('--format=csv,noheader,nounits'),
     ]),
-    Env: environment.refine((all) => all.every((text) => text.startsWith('NVIDIA_')), 'may only have variables that start with NVIDIA_'),
+    Env: environment.refine(
+      (all) => all.every((text) => text.startsWith('NVIDIA_')),
+      'may only have variables that start with NVIDIA_',
+    ),
     Labels: probeLabels,
     NetworkDisabled: z.literal(true),
     Healthcheck: withoutCheck,

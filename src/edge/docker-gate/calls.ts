@@ -194,7 +194,9 @@ function imageCheck({ images, runImages, ...policy }: Policy, name: string): str
 
 function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {
   const image = pulledImage(query);
-  return image === null ? 'The query parameters "fromImage" and "tag" must name exactly one image.' : imageCheck(policy, image);
+  return image === null
+    ? 'The query parameters "fromImage" and "tag" must name exactly one image.'
+    : imageCheck(policy, image);
 }
 
 /** Decides whether a call is rejected, or passed on in this form if its targets belong to Headgate. */
@@ -241,7 +243,10 @@ function findRule({ allowsSwarm }: Policy, method: string, url: string): FoundRu
   if (more.length > 0 || /%|\/\/|\/\.|\\/.test(path)) return { refusal: 'The URL is malformed.' };
   const isIt = (candidate: Rule): boolean => candidate.method === method && candidate.path.test(path);
   const ofSwarm = swarmRules.find(isIt);
-  if (ofSwarm !== undefined && !allowsSwarm) return { refusal: 'Swarm calls require HEADGATE_DOCKER_SWARM=true of docker-gate (DOCKER_ALLOW_SWARM in compose/.env).' };
+  if (ofSwarm !== undefined && !allowsSwarm)
+    return {
+      refusal: 'Swarm calls require HEADGATE_DOCKER_SWARM=true of docker-gate (DOCKER_ALLOW_SWARM in compose/.env).',
+    };
   const rule = rules.find(isIt) ?? ofSwarm;
   if (rule === undefined) return { refusal: 'This Docker API call is not allowed, because no gateway makes it.' };
   return { rule, prefix, path, query, name: rule.path.exec(path)?.[1] ?? '' };
@@ -276,7 +281,8 @@ function readFilters(given: string, allowed: readonly string[]): { readonly text
   const unknown = Object.keys(filters).find((name) => name !== 'label' && !allowed.includes(name));
   if (unknown !== undefined) return { refusal: `The filter "${unknown.slice(0, 50)}" is not allowed.` };
   const { label = [], network: networks = [] } = filters;
-  if (!networks.every((name) => ownName.test(name))) return { refusal: 'The filter "network" must be the name of an engine network.' };
+  if (!networks.every((name) => ownName.test(name)))
+    return { refusal: 'The filter "network" must be the name of an engine network.' };
   const own = networks.length > 0 ? gatewayLabel : managedLabel;
   return { text: JSON.stringify({ ...filters, label: [...label, own] }) };
 }

@@ -6,7 +6,9 @@ import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
 /** Bodies of the calls for runs of stacks, as the runner sends them. Values that the runner never varies are fixed. */
 
 const runId = z.string().regex(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the id of a run');
-const phaseName = z.string().regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected init-1 to init-9, plan, apply or output');
+const phaseName = z
+  .string()
+  .regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected init-1 to init-9, plan, apply or output');
 const common = { [managedLabel]: z.literal('true'), 'headgate.runs': z.string().max(100), [runLabel]: runId };
 
 /** Labels of a run's network. */
@@ -138,13 +140,19 @@ const phaseBody = (policy: Policy, id: string) =>
         LogConfig: logs('50m', '2'),
         Mounts: z.union([z.tuple([]), z.tuple([mirror(policy)])]),
       })
-      .refine(({ Memory, MemorySwap }) => Memory === MemorySwap, 'MemorySwap must equal Memory, so that runs do not swap'),
+      .refine(
+        ({ Memory, MemorySwap }) => Memory === MemorySwap,
+        'MemorySwap must equal Memory, so that runs do not swap',
+      ),
   });
 
 /** Body of POST /containers/create with the label of a run. */
 export function runBody(policy: Policy, marks: RunMarks): z.ZodType {
   const id = runId.safeParse(marks[runLabel]);
-  if (policy.runImages.length === 0) return z.never(`runs in containers are disabled, because no image is allowed; add one to ${settingNames.runImages}`);
+  if (policy.runImages.length === 0)
+    return z.never(
+      `runs in containers are disabled, because no image is allowed; add one to ${settingNames.runImages}`,
+    );
   if (!id.success) return z.never(`the label ${runLabel} must be the id of a run`);
   return marks['headgate.phase'] === 'work' ? keeperBody(policy, id.data) : phaseBody(policy, id.data);
 }

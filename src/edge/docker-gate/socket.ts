@@ -17,9 +17,13 @@ export function describeClosedSocket(socketPath: string): Promise<string | null>
     const asked = request({ socketPath, path: '/_ping', agent: false, timeout: answerTimeoutMs }, (answer) => {
       answer.resume();
       const { statusCode = 0 } = answer;
-      resolve(statusCode < 500 ? null : `The Docker engine at ${socketPath} returned status ${statusCode}: read its log.`);
+      resolve(
+        statusCode < 500 ? null : `The Docker engine at ${socketPath} returned status ${statusCode}: read its log.`,
+      );
     });
-    asked.on('timeout', () => asked.destroy(Object.assign(new Error('the Docker engine does not respond'), { code: 'ETIMEDOUT' })));
+    asked.on('timeout', () =>
+      asked.destroy(Object.assign(new Error('the Docker engine does not respond'), { code: 'ETIMEDOUT' })),
+    );
     asked.on('error', (error) => resolve(unreachableSentence(socketPath, error)));
     asked.end();
   });
@@ -74,7 +78,8 @@ function sentenceOf(socketPath: string, code: string): string {
     if (found.gid === unknownId) {
       return `${cannot}: the Docker engine remaps users, so set userns_mode: host for the service docker-gate.`;
     }
-    if ((found.mode & 0o060) !== 0o060) return `${cannot}. ${owned}: let its group read and write it (chmod g+rw ${socketPath}).`;
+    if ((found.mode & 0o060) !== 0o060)
+      return `${cannot}. ${owned}: let its group read and write it (chmod g+rw ${socketPath}).`;
     const groups = process.getgroups?.().join(', ') ?? '';
     return `${cannot}. ${owned}, and docker-gate runs with the groups ${groups}: set DOCKER_GID=${found.gid}.`;
   }

@@ -57,7 +57,10 @@ const containerSpec = (policy: Policy) =>
     Init: z.literal(true),
     CapabilityDrop: z
       .array(z.enum(droppedCapabilities.map((name) => `CAP_${name}` as const)))
-      .refine((given) => droppedCapabilities.every((name) => given.includes(`CAP_${name}`)), 'must drop all capabilities that engines do not need'),
+      .refine(
+        (given) => droppedCapabilities.every((name) => given.includes(`CAP_${name}`)),
+        'must drop all capabilities that engines do not need',
+      ),
     Privileges: z.strictObject({ NoNewPrivileges: z.literal(true) }),
   });
 

@@ -51,7 +51,8 @@ export async function resolveTargets(socketPath: string, call: DockerCall): Prom
 
 /** Returns the reason to reject a call on an object, or null. */
 function problemOf({ labels, spec }: Target, found: Inspected): string | null {
-  if (!labels.some((label) => Object.hasOwn(found.labels, label))) return `Headgate did not create this object: it lacks the label ${labels.join(' or ')}.`;
+  if (!labels.some((label) => Object.hasOwn(found.labels, label)))
+    return `Headgate did not create this object: it lacks the label ${labels.join(' or ')}.`;
   if (spec === undefined || isSameBesideMode(spec, found.spec)) return null;
   return 'Only the number of tasks of a service may change.';
 }
@@ -110,7 +111,9 @@ const inspection = z
     networks: rest.NetworkSettings?.Networks ?? {},
   }))
   .refine(({ id }) => /^[a-z0-9]+$/.test(id), 'no id');
-const failure = z.object({ message: z.string() }).catch({ message: 'The Docker engine returned an error without a message.' });
+const failure = z
+  .object({ message: z.string() })
+  .catch({ message: 'The Docker engine returned an error without a message.' });
 
 /** Inspects an object. Returns null if there is none, or the Docker engine's own answer if the inspection fails. */
 async function inspect(socketPath: string, path: string): Promise<Inspected | Stop | null> {

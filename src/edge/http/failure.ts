@@ -47,7 +47,8 @@ export function toAppError(error: unknown): AppError {
   if (error instanceof HTTPException && error.status < 500)
     return new AppError('invalid_request_error', { cause: error });
   if (error instanceof TooManyWaitError) {
-    const message = 'Too many requests of this API key or address are waiting. Wait until some end.';
+    const message =
+      'Too many requests of this API key or from this address are already waiting for the gateway. Wait until some end.';
     return new AppError('concurrency_limit_exceeded', {
       message,
       headers: { 'retry-after': '1' },

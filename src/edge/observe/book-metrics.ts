@@ -12,11 +12,17 @@ export type CommitListener = (records: number, durationMs: number) => void;
 /** Measures size and duration of group commits. @returns the function to call after each */
 export function createCommitMetrics(metrics: Metrics): CommitListener {
   const records = metrics
-    .histogram({ name: 'headgate_books_commit_records', help: 'Usage records written together in one commit' }, recordBounds)
+    .histogram(
+      { name: 'headgate_books_commit_records', help: 'Usage records written together in one commit' },
+      recordBounds,
+    )
     .of();
   const durations = metrics
     .histogram(
-      { name: 'headgate_books_commit_duration_seconds', help: 'Duration of commits of usage records, including repeated attempts' },
+      {
+        name: 'headgate_books_commit_duration_seconds',
+        help: 'Duration of commits of usage records, including repeated attempts',
+      },
       commitBounds,
     )
     .of();
@@ -31,25 +37,36 @@ export function addBookGauges(
   metrics: Metrics,
   metering: Pick<Metering, 'pending' | 'oldestPendingMs' | 'writable' | 'spooled' | 'spooledBytes' | 'quarantined'>,
 ): void {
-  metrics.gauge({ name: 'headgate_books_pending_records', help: 'Usage records that are only in memory, neither in PostgreSQL nor in the spool' }, (set) =>
-    set(metering.pending),
+  metrics.gauge(
+    {
+      name: 'headgate_books_pending_records',
+      help: 'Usage records that are only in memory, neither in PostgreSQL nor in the spool',
+    },
+    (set) => set(metering.pending),
   );
   metrics.gauge(
     { name: 'headgate_books_lag_seconds', help: 'Age of the oldest usage record that is only in memory' },
     (set) => set(metering.oldestPendingMs / 1000),
   );
-  metrics.gauge({ name: 'headgate_books_up', help: '1 while usage records can be written to PostgreSQL or to the spool, else 0' }, (set) =>
-    set(metering.writable ? 1 : 0),
+  metrics.gauge(
+    { name: 'headgate_books_up', help: '1 while usage records can be written to PostgreSQL or to the spool, else 0' },
+    (set) => set(metering.writable ? 1 : 0),
   );
   metrics.gauge(
-    { name: 'headgate_books_spooled_records', help: 'Usage records in the spool of this gateway, which PostgreSQL does not have yet' },
+    {
+      name: 'headgate_books_spooled_records',
+      help: 'Usage records in the spool of this gateway, which PostgreSQL does not have yet',
+    },
     (set) => set(metering.spooled),
   );
   metrics.gauge({ name: 'headgate_books_spool_bytes', help: 'Size of the spool of this gateway on disk' }, (set) =>
     set(metering.spooledBytes),
   );
   metrics.gauge(
-    { name: 'headgate_books_quarantined_records', help: 'Usage records that PostgreSQL rejected since this gateway started' },
+    {
+      name: 'headgate_books_quarantined_records',
+      help: 'Usage records that PostgreSQL rejected since this gateway started',
+    },
     (set) => set(metering.quarantined),
   );
 }

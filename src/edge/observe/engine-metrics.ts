@@ -113,7 +113,11 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void
     (set) => fleet.list().forEach(({ engineId, leases }) => set(leases, engineId)),
   );
   metrics.gauge(
-    { name: 'headgate_engine_queue_requests', help: 'Requests of this gateway that wait for an engine to start', labelNames },
+    {
+      name: 'headgate_engine_queue_requests',
+      help: 'Requests of this gateway that wait for an engine to start',
+      labelNames,
+    },
     (set) => fleet.list().forEach(({ engineId, waiting }) => set(waiting, engineId)),
   );
 }

@@ -128,9 +128,15 @@ function createModelSeries(metrics: Metrics): (model: string) => ModelSeries {
   const labelNames = ['model'];
   const counter = (name: string, help: string): Family<CounterSeries> => metrics.counter({ name, help, labelNames });
   const inputTokens = counter('headgate_input_tokens_total', 'Billed prompt tokens, including cached tokens');
-  const cachedTokens = counter('headgate_cached_input_tokens_total', 'Billed prompt tokens that were in the prompt cache of the engine');
+  const cachedTokens = counter(
+    'headgate_cached_input_tokens_total',
+    'Billed prompt tokens that were in the prompt cache of the engine',
+  );
   const outputTokens = counter('headgate_output_tokens_total', 'Billed output tokens');
-  const cost = counter('headgate_cost_usd_total', 'Charges in USD, rounded for graphs; the ledger has the exact amounts');
+  const cost = counter(
+    'headgate_cost_usd_total',
+    'Charges in USD, rounded for graphs; the ledger has the exact amounts',
+  );
   const aborted = counter(
     'headgate_aborted_requests_total',
     'Requests whose client disconnected before the response was complete',

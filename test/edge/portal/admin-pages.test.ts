@@ -181,15 +181,15 @@ it('mentions no other organization on the page that removes a user', async () =>
   const person = { name: 'Both', email: 'both@example.com', password: passwordOf };
   const both = await json<{ id: string }>('/v1/users', { key: tenant.management_key, body: person });
   const path = `/portal/users/${both.id}/remove?organization_id=${tenant.id}`;
-  expect((await admin.get(path)).text).toContain('and the account is deleted, because it is in no other organization');
+  expect((await admin.get(path)).text).toContain('and the account is deleted, because it belongs to no other organization');
   const { sql } = gateway.db;
   await sql`insert into memberships (user_id, organization_id, role, created_at)
     select user_id, ${parseId('org', other.id)}, 'member', now() from memberships where user_id = ${parseId('user', both.id)}`;
-  expect((await admin.get(path)).text).toContain('but stays in the others');
+  expect((await admin.get(path)).text).toContain('but stays a member of other organizations');
   const boss = { name: 'Boss', email: 'boss@example.com', password: passwordOf, role: 'admin' };
   await json('/v1/users', { key: tenant.management_key, body: boss });
   const { text } = await (await signInPerson(gateway, boss.email)).get(path);
-  expect(text).toContain('and the account is deleted unless it is in another organization');
+  expect(text).toContain('and the account is deleted, unless it belongs to another organization');
   expect(text).not.toContain('second of two');
 });
 

@@ -51,7 +51,10 @@ async function upload(host: string, forMs: number): Promise<Upload & { readonly 
 
 it('returns 504 when the application sends no first byte in time', async () => {
   const { host } = await web.exposed(await web.application((_, outgoing) => outgoing.on('close', () => undefined)));
-  expect(await web.get(host, '/')).toMatchObject({ status: 504, text: expect.stringContaining('did not answer in time') });
+  expect(await web.get(host, '/')).toMatchObject({
+    status: 504,
+    text: expect.stringContaining('did not answer in time'),
+  });
 });
 
 it("waits for a long upload, and starts the application's time limit at its last part", async () => {

@@ -77,7 +77,9 @@ async function openHouse(count: number, engines: Readonly<Record<string, string>
   };
   for (let index = 0; index < count; index += 1) await join_();
   const leads = ({ process }: Member): boolean => {
-    const words = [...process.output().matchAll(/"scope":"containers".*?this gateway is (?:now|(no longer)) the leader/g)];
+    const words = [
+      ...process.output().matchAll(/"scope":"containers".*?this gateway is (?:now|(no longer)) the leader/g),
+    ];
     return words.length > 0 && words.at(-1)?.[1] === undefined;
   };
   return {

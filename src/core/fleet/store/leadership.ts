@@ -194,7 +194,10 @@ class LeaseLeadership implements Leadership {
     });
     if (row === undefined || this.#closed) return false;
     const epoch = BigInt(row.epoch);
-    log.info({ scope, epoch: row.epoch, after: seen?.gatewayId ?? null }, 'this gateway is now the leader: it starts and stops engines (see scope)');
+    log.info(
+      { scope, epoch: row.epoch, after: seen?.gatewayId ?? null },
+      'this gateway is now the leader: it starts and stops engines (see scope)',
+    );
     const fence: Fence = { epoch, holds: () => this.#holds(epoch) };
     this.#term = { fence, endsAtMs: 0 };
     this.#hold(this.#term, sentAtMs + ttlMs - marginMs);
@@ -230,7 +233,10 @@ class LeaseLeadership implements Leadership {
   #end(): void {
     if (this.#term === null) return;
     const { scope, log } = this.#options;
-    log.info({ scope, epoch: String(this.#term.fence.epoch) }, 'this gateway is no longer the leader: it starts and stops no engines (see scope)');
+    log.info(
+      { scope, epoch: String(this.#term.fence.epoch) },
+      'this gateway is no longer the leader: it starts and stops no engines (see scope)',
+    );
     this.#term = null;
     clearTimeout(this.#ends);
     this.#notify();

@@ -138,8 +138,16 @@ const unstorable = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89ab])/;
 
 function textProblems({ metadata }: ReadPackage): PackageProblem[] {
   const text = JSON.stringify(metadata);
-  if (text.length > metadataCharsMax) return [{ field: 'inputs', message: 'exceed the limit for the text of a stack' }];
-  return unstorable.test(text) ? [{ field: 'inputs', message: 'contain NUL or incomplete characters' }] : [];
+  if (text.length > metadataCharsMax)
+    return [
+      {
+        field: 'inputs',
+        message: `are too long: inputs, variables, providers and warnings of the package may have ${metadataCharsMax} characters together`,
+      },
+    ];
+  return unstorable.test(text)
+    ? [{ field: 'inputs', message: 'contain a NUL character or half of a surrogate pair' }]
+    : [];
 }
 
 function versionProblems({ requiredVersions }: RootModule, terraform: TerraformProgram | null): PackageProblem[] {

@@ -224,7 +224,7 @@ class Places {
       const parts = key.split('/');
       const above = parts.slice(0, -1).map((_, index) => parts.slice(0, index + 1).join('/'));
       const isBelowFile = above.some((name) => this.#paths.get(name)?.endsWith('/') === false);
-      return isBelowFile ? [{ field: path, message: 'is in a folder that is also a file' }] : [];
+      return isBelowFile ? [{ field: path, message: 'is in a folder whose name another entry uses for a file' }] : [];
     });
   }
 }

@@ -107,7 +107,9 @@ function formerEndMs({ formerSecretsEndAtMs: endMs }: KeyRecord, nowMs: number):
 function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   if (body.expires_at !== undefined && body.expires_at !== null) {
     if (body.expiry !== undefined) {
-      throw new ValidationError([{ field: 'expires_at', message: 'cannot be combined with "expiry": send only one of them' }]);
+      throw new ValidationError([
+        { field: 'expires_at', message: 'cannot be combined with "expiry": send only one of them' },
+      ]);
     }
     const atMs = body.expires_at * 1000;
     if (atMs > nowMs) return { atMs };

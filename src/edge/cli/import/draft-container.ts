@@ -50,10 +50,15 @@ function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions)
   const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
   if (own.length > 0) notes.add(model, `docker's ${own.join(', ')}: not imported; Headgate sets this itself`);
   for (const name of names) {
-    if (!doneItself.has(name) && !read.has(name)) notes.add(model, `docker's option --${name}: not imported; an engine file has no such field`);
+    if (!doneItself.has(name) && !read.has(name))
+      notes.add(model, `docker's option --${name}: not imported; an engine file has no such field`);
   }
   const runtimes = (options.get('runtime') ?? []).filter((name) => name !== 'nvidia' && name !== 'runc');
-  if (runtimes.length > 0) notes.add(model, `docker's option --runtime ${runtimes.join(', ')}: not imported; an engine file has no such field`);
+  if (runtimes.length > 0)
+    notes.add(
+      model,
+      `docker's option --runtime ${runtimes.join(', ')}: not imported; an engine file has no such field`,
+    );
   const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
   for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
     notes.add(model, `docker's option --${name} is given more than once: only the first was imported`);
@@ -91,7 +96,10 @@ function gpuCount(run: DockerRun, { model, notes, env }: ContainerOptions): numb
   if (given === null) return 0;
   if (typeof given === 'object') {
     const list = given.join(',');
-    notes.add(model, `devices ${list}: not imported; Headgate chooses free GPUs by the fields gpus and hosts of the engine file`);
+    notes.add(
+      model,
+      `devices ${list}: not imported; Headgate chooses free GPUs by the fields gpus and hosts of the engine file`,
+    );
   }
   const { args } = run;
   if (parallelOptions.some((names) => hasOption(args, ...names))) {
@@ -118,7 +126,8 @@ function visibleDevices(variables: readonly string[]): string | null {
 }
 
 function environmentOf({ options }: DockerRun, { model, notes, env }: ContainerOptions): { env?: object } {
-  if (options.has('env-file')) notes.add(model, "docker's option --env-file: not imported; write its variables under env in the engine file");
+  if (options.has('env-file'))
+    notes.add(model, "docker's option --env-file: not imported; write its variables under env in the engine file");
   const entries = [...env, ...(options.get('env') ?? [])].flatMap((entry) => {
     const own = /^(?:(?:CUDA|NVIDIA|HIP)_VISIBLE_DEVICES|VLLM_API_KEY|VLLM_SERVER_DEV_MODE)(?==|$)/.exec(entry)?.[0];
     if (own === undefined) return readVariable(entry, { model, notes }) ?? [];
@@ -145,7 +154,10 @@ function volumesOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
   const volumes = (options.get('volume') ?? []).flatMap((volume) => {
     const [source = '', target = '', mode = ''] = volume.split(':');
     if (!/^(\/|[A-Za-z0-9][\w.-]+$)/.test(source) || !target.startsWith('/')) {
-      notes.add(model, `the volume ${volume}: not imported; its source must be the name of a volume or an absolute path`);
+      notes.add(
+        model,
+        `the volume ${volume}: not imported; its source must be the name of a volume or an absolute path`,
+      );
       return [];
     }
     const modes = mode.split(',').filter((text) => text !== '');

@@ -72,7 +72,8 @@ function idsOf(models: readonly string[], { source, fields }: EngineDraft, { dra
     return fit.map((draft) => String(draft.fields['id']));
   });
   const distinct = [...new Set(ids)];
-  if (distinct.length > fallbacksMax) notes.add(source, `fallbacks: only the first ${fallbacksMax} were imported, the most that an engine file can have`);
+  if (distinct.length > fallbacksMax)
+    notes.add(source, `fallbacks: only the first ${fallbacksMax} were imported, the most that an engine file can have`);
   return distinct.slice(0, fallbacksMax);
 }
 

@@ -65,7 +65,8 @@ export const entryKeys: KeyTable = {
 export const costKeys = ['input_cost_per_token', 'output_cost_per_token', 'cache_read_input_token_cost'] as const;
 const carriedCosts = Object.fromEntries(costKeys.map((key) => [key, null]));
 
-const silence = 'the gateway settings HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set timeouts for all engines';
+const silence =
+  'the gateway settings HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set timeouts for all engines';
 const retries = 'Headgate retries a failed request once, on another replica, if no part of the answer was sent';
 const routing = 'Headgate sends each request to the least busy server of its model';
 

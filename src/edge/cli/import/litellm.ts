@@ -146,7 +146,10 @@ function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
     if (same !== undefined) same.push(entry);
     else found.push([entry]);
     if (same !== undefined || named.length === 0) continue;
-    notes.add(entry.model_name, 'another entry with this name became a separate engine, because its model, key, mode or prices differ');
+    notes.add(
+      entry.model_name,
+      'another entry with this name became a separate engine, because its model, key, mode or prices differ',
+    );
   }
   return found;
 }
@@ -178,7 +181,8 @@ function draftEntry(entries: Deployment, notes: Notes, names: Names): EngineDraf
     notes.add(source, 'not imported: its name has a wildcard, and an engine file names exactly one model');
     return null;
   }
-  if (task === null) notes.add(source, `not imported: Headgate does not serve models of mode ${model.model_info?.mode}`);
+  if (task === null)
+    notes.add(source, `not imported: Headgate does not serve models of mode ${model.model_info?.mode}`);
   if (address === null || task === null) return null;
   const id = names.takeId(source);
   if (id !== source) notes.add(source, `the engine has the id ${id}`);
@@ -283,7 +287,8 @@ function noteTheRest(model: Entry, notes: Notes): void {
   noteKeys(model, entryKeys, (text) => notes.add(name, text));
   noteKeys(params, parameterKeys, (text) => notes.add(name, text));
   const isSet = (value: unknown): boolean => value !== undefined && value !== null;
-  if (isSet(params.api_base) && isSet(params.base_url)) notes.add(name, 'base_url: not imported; the file has api_base too, which is used instead');
+  if (isSet(params.api_base) && isSet(params.base_url))
+    notes.add(name, 'base_url: not imported; the file has api_base too, which is used instead');
   // With max_input_tokens, max_tokens is the longest answer and not the context.
   const isLength = !isSet(info?.max_input_tokens);
   noteKeys(info, { ...infoKeys, ...(isLength && { max_tokens: null }) }, (text) =>

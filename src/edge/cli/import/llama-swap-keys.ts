@@ -5,7 +5,8 @@ import type { KeyTable } from './keys.ts';
  * https://github.com/mostlygeek/llama-swap/tree/main/internal/config
  */
 
-const sideBySide = 'Headgate runs all engines that fit at the same time; set group or memory_gib in engine files to limit this';
+const sideBySide =
+  'Headgate runs all engines that fit at the same time; set group or memory_gib in engine files to limit this';
 const ownName = 'each request must name its model';
 const byName = 'the model list has ids only, but requests may also use an alias, the name or the hugging_face_id';
 const log = 'Headgate logs JSON lines to standard output; LOG_LEVEL sets the level';

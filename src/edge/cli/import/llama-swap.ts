@@ -180,7 +180,8 @@ function runProcess(job: ModelJob, words: readonly string[]): Runs | null {
  */
 function vllmCommand(words: readonly string[], isModule: boolean, { id, notes }: ModelJob): string[] {
   const start = isModule ? words.indexOf('vllm.entrypoints.openai.api_server') + 1 : words[1] === 'serve' ? 2 : 1;
-  if (isModule) notes.add(id, 'its command was replaced by "vllm serve": the program vllm must be on the PATH of the gateway');
+  if (isModule)
+    notes.add(id, 'its command was replaced by "vllm serve": the program vllm must be on the PATH of the gateway');
   const program = isModule ? 'vllm' : (words[0] ?? 'vllm');
   return [program, 'serve', ...modelFirst(withoutGiven(words.slice(start), id, notes))];
 }
@@ -217,12 +218,12 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
   const repository = names.takeName(engineId, [repositoryOf(served) ?? engineId]);
   const known = new Set([engineId, name, repository, ...aliases].map((text) => text.toLowerCase()));
   const lost = model.aliases.filter((alias) => !known.has(alias.toLowerCase()));
-  if (lost.length > 0) notes.add(id, `aliases ${lost.join(', ')}: not imported; another model has this name, or the name is invalid`);
+  if (lost.length > 0)
+    notes.add(id, `aliases ${lost.join(', ')}: not imported; another model has this name, or the name is invalid`);
   const length =
     parseLength(optionValue(words, '--max-model-len', '--ctx-size', '-c')) ??
     parseLength(String(model.capabilities?.context ?? 0));
-  if (length === null)
-    notes.add(id, contextNote);
+  if (length === null) notes.add(id, contextNote);
   notes.add(id, freeNote);
   return {
     version: 1,
@@ -265,7 +266,11 @@ function findGroup({ config, id, notes }: ModelJob): FoundGroup | null {
   const [first] = found;
   if (first === undefined) return null;
   const [name, group] = first;
-  if (found.length > 1) notes.add(id, `it is in ${found.length} groups, and an engine file can have only one: the file has the first, ${name}`);
+  if (found.length > 1)
+    notes.add(
+      id,
+      `it is in ${found.length} groups, and an engine file can have only one: the file has the first, ${name}`,
+    );
   return { ...group, name };
 }
 
@@ -291,7 +296,10 @@ function groupFields(group: FoundGroup | null) {
 
 function pinnedBy({ id, notes }: ModelJob, group: FoundGroup | null) {
   if (group === null || group.name === restGroup) return {};
-  notes.add(id, `its group ${group.name}: not imported; only processes can have groups, containers share the GPUs of their hosts`);
+  notes.add(
+    id,
+    `its group ${group.name}: not imported; only processes can have groups, containers share the GPUs of their hosts`,
+  );
   return group.persistent ? { pinned: true } : {};
 }
 
@@ -302,11 +310,18 @@ function noteTheRest({ id, model, notes }: ModelJob): void {
   noteKeys(capabilities, capabilityKeys, (text) => notes.add(id, `capabilities.${text}`));
   const others = (capabilities?.in ?? []).filter((kind) => kind !== 'text' && kind !== 'image');
   if (others.length > 0)
-    notes.add(id, `capabilities.in ${others.join(', ')}: not imported; an engine file can declare images only (task_type: vision)`);
+    notes.add(
+      id,
+      `capabilities.in ${others.join(', ')}: not imported; an engine file can declare images only (task_type: vision)`,
+    );
   if (checkEndpoint !== undefined && checkEndpoint !== '/health') {
-    notes.add(id, `checkEndpoint ${checkEndpoint}: not imported; Headgate always probes /health, which the model server must have`);
+    notes.add(
+      id,
+      `checkEndpoint ${checkEndpoint}: not imported; Headgate always probes /health, which the model server must have`,
+    );
   }
-  if (useModelName !== undefined) notes.add(id, `useModelName ${useModelName}: not imported; Headgate calls the model by the id of its engine file`);
+  if (useModelName !== undefined)
+    notes.add(id, `useModelName ${useModelName}: not imported; Headgate calls the model by the id of its engine file`);
   const address = URL.parse((proxy ?? '').replaceAll('${PORT}', '80'));
   const isHere = ['localhost', '127.0.0.1', '[::1]', '0.0.0.0'].includes(address?.hostname ?? '');
   if (proxy !== undefined && (!isHere || (address?.pathname ?? '/') !== '/')) {

@@ -41,7 +41,8 @@ export function withoutGiven(words: readonly string[], model: string, notes: Not
       kept.push(word);
       continue;
     }
-    if (name === '--api-key') notes.add(model, '--api-key: not imported; the engine needs no key, because only Headgate can reach it');
+    if (name === '--api-key')
+      notes.add(model, '--api-key: not imported; the engine needs no key, because only Headgate can reach it');
     else given.add(name);
     if (switches.has(name) || word.includes('=')) continue;
     // --served-model-name and --api-key accept any number of values.

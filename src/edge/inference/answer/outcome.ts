@@ -96,7 +96,8 @@ export function thrownBy({ reason }: { readonly reason: Stop | null }, error: un
  */
 export function unrecordedCharge(outcome: Outcome): Outcome {
   const message =
-    'The response is complete, but its charge cannot be recorded at the moment. The request is charged later.';
+    'The response is complete but not delivered, because its charge cannot be recorded at the moment; it is charged later. ' +
+    'If the request has an Idempotency-Key, send it again to get the response.';
   const error = new AppError('billing_unavailable', { message, headers: { 'retry-after': '2' } });
   return { ...outcome, kind: 'failed', error, last: '' };
 }

@@ -64,7 +64,8 @@ interface CountFault {
   readonly fault: keyof typeof faultTexts;
 }
 
-const billedOtherwise = 'the gateway bills such requests by earlier counts, by the text of the answer, or by an estimate';
+const billedOtherwise =
+  'the gateway bills such requests by earlier counts, by the text of the answer, or by an estimate';
 const faultTexts = {
   absent: `sent no usable token count; ${billedOtherwise}`,
   lower: `sent a final token count below the tokens it generated; ${billedOtherwise}`,

@@ -41,6 +41,6 @@ export function capError({ capPicoUsd, promptPicoUsd, neededPicoUsd }: CapRefusa
   const isPromptAlone = promptPicoUsd > capPicoUsd;
   const part = isPromptAlone ? 'the prompt' : 'the prompt with one output token';
   const cost = formatUsd(isPromptAlone ? promptPicoUsd : neededPicoUsd);
-  const message = `${maxCostHeader} is ${formatUsd(capPicoUsd)} USD, but ${part} is estimated at ${cost} USD.`;
+  const message = `${maxCostHeader} is ${formatUsd(capPicoUsd)} USD, but ${part} is estimated at ${cost} USD. Raise the limit, or shorten the prompt.`;
   return invalid(maxCostHeader, message);
 }

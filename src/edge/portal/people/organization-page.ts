@@ -206,7 +206,7 @@ function roleIn({ memberships }: UserAnswer, id: string): string {
 }
 
 function userTable(users: readonly UserAnswer[], id: string): Html {
-  if (users.length === 0) return empty('No users', 'Invite a user with “Invitations” above.');
+  if (users.length === 0) return empty('No users', 'Open “Invitations” under Organization pages to invite a user.');
   return table({
     caption: 'Users of the organization',
     columns: [{ title: 'Name' }, { title: 'Email' }, { title: 'Role' }],

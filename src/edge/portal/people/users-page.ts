@@ -302,10 +302,10 @@ export async function changeUser(visit: Visit, id: string, form: Form): Promise<
  * whether the account is in others.
  */
 function whatBecomes(visit: Visit, { memberships }: UserAnswer): string {
-  if (memberships.length > 1) return ', but stays in the others';
+  if (memberships.length > 1) return ', but stays a member of other organizations';
   return visit.may('organizations')
-    ? ', and the account is deleted, because it is in no other organization'
-    : ', and the account is deleted unless it is in another organization';
+    ? ', and the account is deleted, because it belongs to no other organization'
+    : ', and the account is deleted, unless it belongs to another organization';
 }
 
 export async function removeUserPage(visit: Visit, id: string): Promise<Response> {

@@ -302,7 +302,9 @@ describe('headgate import litellm', () => {
       driver: { urls: ['http://gpu-2.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: null },
     });
     for (const alias of ['FAR', 'lost']) {
-      expect(notes).toContainEqual(expect.stringContaining(`model_group_alias ${alias}: not imported; its model does not exist`));
+      expect(notes).toContainEqual(
+        expect.stringContaining(`model_group_alias ${alias}: not imported; its model does not exist`),
+      );
     }
     expect(engines.get('far')).toMatchObject({
       pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },

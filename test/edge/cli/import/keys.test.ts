@@ -88,7 +88,9 @@ describe('headgate import llama-swap', () => {
     for (const inner of ['night', 'any', 'path', 'activity', 'every', 'ignorePaths', 'vars', 'sets', 'scheduler']) {
       expect(isNamed(notes, '-', inner), inner).toBe(true);
     }
-    expect(notes).toContain('a: it is in 2 groups, and an engine file can have only one: the file has the first, first');
+    expect(notes).toContain(
+      'a: it is in 2 groups, and an engine file can have only one: the file has the first, first',
+    );
     const kept = ['cmd', 'aliases', 'macros', 'name', 'env', 'ttl', 'capabilities'];
     for (const key of Object.keys(model).filter((name) => !kept.includes(name))) {
       expect(isNamed(notes, 'a', key), key).toBe(true);
