@@ -232,7 +232,7 @@ const modules: readonly HostilePackage[] = [
           ]),
         ),
       ),
-    problem: ['inputs', 'the limit for the text'],
+    problem: ['inputs', 'are too long'],
   },
   one("Terraform's JSON that is none", { name: 'b.tf.json', content: '{' }, 'cannot be parsed'),
   one("Terraform's JSON of other types", { name: 'b.tf.json', content: '{"variable": [5]}' }, 'not valid Terraform'),
