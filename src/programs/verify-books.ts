@@ -216,7 +216,7 @@ function changesText(proof: Proven): string {
   return proof.changes
     .map(
       ({ change, knownMs, noticedMs }) =>
-        `PostgreSQL's history changed since the expected heads were taken: ${change}, noted ${isoOf(noticedMs)}; ` +
+        `PostgreSQL may have returned to an earlier state after the expected heads were taken (${change}, noticed ${isoOf(noticedMs)}); ` +
         `commits after ${Number.isFinite(knownMs) ? isoOf(knownMs) : 'an unknown time'} may be lost\n`,
     )
     .join('');

@@ -107,10 +107,10 @@ export class FlexQueue {
       const leave = (): void => {
         this.#queue.remove(keyId, waiter);
         if (this.#queue.size === 0) this.#starting?.abort();
-        reject(new Error('The flex request stopped waiting for an engine.'));
+        reject(new Error('The flex request was canceled while it waited for an engine.'));
       };
       if (signal.aborted) {
-        reject(new Error('The flex request stopped waiting for an engine.'));
+        reject(new Error('The flex request was canceled while it waited for an engine.'));
         return;
       }
       signal.addEventListener('abort', leave, { once: true });

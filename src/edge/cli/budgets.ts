@@ -107,7 +107,7 @@ async function remove(context: CommandContext): Promise<number> {
   const one = await parseAnswer(budget, await context.api.call('GET', pathOf(context)));
   await confirm(context, {
     question: `Delete the ${one.period} ${one.mode} budget for ${scopeText(one)} (${one.id})?`,
-    consequence: 'It no longer rejects requests, from the next request on.',
+    consequence: 'From the next request on, it no longer limits spending.',
     done: 'deleted',
   });
   const answer = await context.api.call('DELETE', pathOf(context));

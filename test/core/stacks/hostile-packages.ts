@@ -78,7 +78,11 @@ const names: readonly HostilePackage[] = [
     zip: withMain({ name: 'caf\u00e9', content: 'x' }, { name: 'cafe\u0301', content: 'y' }),
     problem: ['cafe\u0301', 'only in case'],
   },
-  one('a file below a file', { name: 'main.tf/evil', content: 'x' }, 'in a folder whose name another entry uses for a file'),
+  one(
+    'a file below a file',
+    { name: 'main.tf/evil', content: 'x' },
+    'in a folder whose name another entry uses for a file',
+  ),
 ];
 
 const kinds: readonly HostilePackage[] = [

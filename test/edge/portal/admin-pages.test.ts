@@ -181,7 +181,9 @@ it('mentions no other organization on the page that removes a user', async () =>
   const person = { name: 'Both', email: 'both@example.com', password: passwordOf };
   const both = await json<{ id: string }>('/v1/users', { key: tenant.management_key, body: person });
   const path = `/portal/users/${both.id}/remove?organization_id=${tenant.id}`;
-  expect((await admin.get(path)).text).toContain('and the account is deleted, because it belongs to no other organization');
+  expect((await admin.get(path)).text).toContain(
+    'and the account is deleted, because it belongs to no other organization',
+  );
   const { sql } = gateway.db;
   await sql`insert into memberships (user_id, organization_id, role, created_at)
     select user_id, ${parseId('org', other.id)}, 'member', now() from memberships where user_id = ${parseId('user', both.id)}`;

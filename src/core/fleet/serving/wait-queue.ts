@@ -93,5 +93,5 @@ export function createWaitQueue(sizeMax: number): WaitQueue {
 /** Returns the signal's own reason if that is an error. */
 export function abortError(signal: AbortSignal | undefined): Error {
   const reason: unknown = signal?.reason;
-  return reason instanceof Error ? reason : new Error('The request stopped waiting for an engine.');
+  return reason instanceof Error ? reason : new Error('The request was canceled while it waited for an engine.');
 }
