@@ -262,8 +262,8 @@ export const chatCommand: Command = {
   name: 'chat',
   usage: '[WORDS…] [-m MODEL] [-s TEXT] [-f FILE]… [--image FILE|URL]… [--max-cost USD] [--allow-fallback]',
   summary:
-    'Ask a model: words, standard input and files get one answer; on a terminal without them, a conversation starts. The ' +
-    'answer goes to standard output, cost and reasoning go to standard error.',
+    'Ask a model: give a question as words, on standard input or in files to get one answer, or nothing to start a ' +
+    'conversation on the terminal. The answer goes to standard output, cost and reasoning go to standard error.',
   words: { min: 0, max: 10_000 },
   options: {
     model: { type: 'string', short: 'm', names: 'models', about: 'default: a chat model, preferably a running one' },
