@@ -269,7 +269,7 @@ export const chatCommand: Command = {
     model: { type: 'string', short: 'm', names: 'models', about: 'default: a chat model, preferably a running one' },
     system: { type: 'string', short: 's', about: 'the system prompt' },
     file: { type: 'string', short: 'f', multiple: true, about: 'a text or image file; may be repeated' },
-    image: { type: 'string', multiple: true, about: 'a file or an address; may be repeated' },
+    image: { type: 'string', multiple: true, about: 'a file or a URL; may be repeated' },
     'max-tokens': { type: 'string', about: 'maximum tokens per answer' },
     temperature: { type: 'string', about: 'such as 0.7' },
     'max-cost': { type: 'string', about: 'maximum cost of the answer in USD' },

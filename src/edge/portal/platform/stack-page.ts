@@ -143,7 +143,7 @@ function about(stack: StackAnswer): Html {
     ])}
     <p class="hint">
       An upload with the same name becomes the next version. Headgate keeps the last five versions, and all versions
-      that runs use, because a run is destroyed with its own version.
+      that runs have applied: removing what a run created needs the version of that run.
     </p>
   </section>`;
 }
