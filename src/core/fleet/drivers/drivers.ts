@@ -21,7 +21,7 @@ export {
   type Placement,
 } from './driver.ts';
 export { createExternalDriver } from './external.ts';
-export { type FailureCause, failureCause, type FailureKind, needsOperator } from './failure-cause.ts';
+export { type FailureCause, failureCause, type FailureKind, isLasting, needsOperator } from './failure-cause.ts';
 export { type Fence, FenceLostError, requireFence } from './fence.ts';
 export { lastLogLines } from './log-without-probes.ts';
 export { failedStart, startErrors } from './replica-exit.ts';

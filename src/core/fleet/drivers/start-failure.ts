@@ -20,15 +20,40 @@ const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   [startErrors.noSuitableNode]: 'no_node',
 };
 
+type Sign = readonly [FailureKind, RegExp];
+
+/** Messages of the Docker engine and of engines alike; more reliable than the code of a failed start. */
+const hostSigns: readonly Sign[] = [
+  // NCCL and PyTorch name the folder or the limit: the text about the device alone is also that of a full disk.
+  [
+    'shm_too_small',
+    /creating shared memory segment \S*nccl|failed to extend \/dev\/shm|No space left on device: '?\/dev\/shm|insufficient shared memory \(shm\)|exceeds memory available in \/dev\/shm/,
+  ],
+  ['disk_full', /no space left on device|\[Errno 28\]|os error 28|StorageFull/i],
+  ['driver_mismatch', /Error 803\b|unsupported display driver \/ cuda driver combination/],
+  [
+    'driver_too_old',
+    /Error 804\b|forward compatibility was attempted|NVIDIA driver on your system is too old|driver version is insufficient for CUDA runtime|unsatisfied condition: cuda ?>=/,
+  ],
+  ['gpu_unsupported', /no kernel image is available/],
+];
+
 /**
  * Messages of failing engines, most reliable first: the first match applies. The texts are those of vLLM 0.29, PyTorch,
  * transformers, huggingface_hub, uvicorn and Node. huggingface_hub answers 401 for both missing and private
  * repositories, so only its messages about gated repositories are attributed to the token.
  */
-const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
+const logSigns: readonly Sign[] = [
+  // An old driver only causes a warning where the engine does not use it; argparse ends the program.
+  ['unknown_argument', /error: unrecognized arguments/],
   [
     'token',
     /GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|awaiting a review from the repo authors/,
+  ],
+  ...hostSigns,
+  [
+    'nccl_timeout',
+    /Watchdog caught collective operation timeout|DistStoreError: (?:wait timeout|Timed out)|client socket has timed out/,
   ],
   ['adapter_missing', /LoRAAdapterNotFoundError|Loading lora .* failed: No adapter found/],
   [
@@ -48,7 +73,7 @@ const logSigns: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'bad_arguments',
-    /error: unrecognized arguments|error: argument |error: the following arguments are required|LoRA rank \d+ is greater than max_lora_rank|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/,
+    /error: argument |error: the following arguments are required|LoRA rank \d+ is greater than max_lora_rank|invalid tool call parser|invalid reasoning parser|ValidationError: .* validation error/,
   ],
 ];
 
@@ -63,8 +88,10 @@ export function explainExit(exit: ReplicaExit): FailureCause {
   const errors = linesOf(exit.errorTail ?? '');
   const detail = (text: string): string => text.trim().slice(0, detailCharsMax);
   const reported = detail(causeLine(lines, errors) || messageOf(lines.at(-1) ?? ''));
-  if (exit.startErrorCode !== null)
-    return failureCause(kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
+  if (exit.startErrorCode !== null) {
+    const sign = hostSigns.find(([, text]) => text.test(exit.logTail));
+    return failureCause(sign?.[0] ?? kindOfStartError[exit.startErrorCode] ?? 'spawn_failed', reported);
+  }
   if (exit.oomKilled) return failureCause('memory', 'the kernel killed it because memory ran out');
   const grave = lines.filter((line) => !isCalm(line)).join('\n');
   for (const [kind, sign] of logSigns) {

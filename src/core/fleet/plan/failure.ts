@@ -1,4 +1,4 @@
-import type { FailureCause } from '#core/fleet/drivers/drivers.ts';
+import { type FailureCause, isLasting } from '#core/fleet/drivers/drivers.ts';
 import { waitsForNeighbours } from './memory-neighbours.ts';
 import { type Draft, noteEvent } from './draft.ts';
 import { type EngineState, hasFallback, isOutdated, isRefused, type ReplicaState } from './state.ts';
@@ -40,7 +40,8 @@ export function failRequest(draft: Draft, engine: EngineState, cause: FailureCau
 function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet: boolean): void {
   const { nowMs } = draft.facts;
   const { crashesMax, failedMs, backoffFirstMs, backoffMaxMs } = draft.policy;
-  const givenUp = engine.crashes >= crashesMax;
+  const lasts = !quiet && isLasting(cause);
+  const givenUp = lasts || engine.crashes >= crashesMax;
   const backoffMs = Math.min(backoffFirstMs * 2 ** Math.max(0, engine.crashes - 1), backoffMaxMs);
   engine.failure = { cause, retryAtMs: nowMs + (givenUp ? failedMs : backoffMs) };
   engine.claim = null;
@@ -52,11 +53,17 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   noteEvent(
     draft,
     engine,
-    givenUp
-      ? 'an engine failed too often, and the gateway gave up: requests for it get 503. Fix the cause, then run "headgate engines reset"'
-      : 'an engine could not be started; the gateway retries while the engine is needed',
+    eventText(givenUp, lasts),
     { cause },
   );
+}
+
+function eventText(givenUp: boolean, lasts: boolean): string {
+  if (!givenUp) return 'an engine could not be started; the gateway retries while the engine is needed';
+  const why = lasts
+    ? 'an engine could not be started, and a retry would not help'
+    : 'an engine failed too often, and the gateway gave up';
+  return `${why}: requests for it get 503. Fix the cause, then run "headgate engines reset"`;
 }
 
 /** True for the first replica of a new spec, or of a restart, while no other current replica serves. */

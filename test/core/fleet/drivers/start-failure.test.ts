@@ -96,6 +96,136 @@ describe('the cause of an exit', () => {
   });
 });
 
+/** Lines from reports of users; each name has the project and the number of its report. */
+describe('a cause that the log of an engine names', () => {
+  const samples: [string, FailureKind, RegExp, string[]][] = [
+    [
+      'CUDA error 803 (gpustack 4678)',
+      'driver_mismatch',
+      /^Reboot the host/,
+      [
+        '(EngineCore_DP0 pid=406) ERROR 01-30 13:26:29 [core.py:946] RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 803: system has unsupported display driver / cuda driver combination',
+      ],
+    ],
+    [
+      'CUDA error 804 (vllm 5510)',
+      'driver_too_old',
+      /^Update the NVIDIA driver/,
+      [
+        'ERROR 06-06 14:09:57 worker_base.py:148] RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 804: forward compatibility was attempted on non supported HW',
+      ],
+    ],
+    [
+      'a driver that is too old (vllm 33992)',
+      'driver_too_old',
+      /^Update the NVIDIA driver/,
+      [
+        'RuntimeError: The NVIDIA driver on your system is too old (found version 12090). Please update your GPU driver by downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx',
+        'RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}',
+      ],
+    ],
+    [
+      'a driver that is too old, where vLLM only misses the device',
+      'driver_too_old',
+      /^Update the NVIDIA driver/,
+      [
+        '/usr/local/lib/python3.12/dist-packages/torch/cuda/__init__.py:180: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 12080). Please update your GPU driver',
+        'RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging',
+      ],
+    ],
+    [
+      'a GPU without kernels (vllm 14452)',
+      'gpu_unsupported',
+      /^Use an image that is built for this GPU/,
+      [
+        'ERROR 07-28 15:07:22 [core.py:632]     _ = torch.zeros(1, device=device)',
+        'ERROR 07-28 15:07:22 [core.py:632] RuntimeError: CUDA error: no kernel image is available for execution on the device',
+        'ERROR 07-28 15:07:22 [core.py:632] CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.',
+      ],
+    ],
+    [
+      "a time-out of NCCL's watchdog (vllm 6042)",
+      'nccl_timeout',
+      /^Check the GPUs and their links/,
+      [
+        '[rank0]:[E ProcessGroupNCCL.cpp:563] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=134217728, NumelOut=134217728, Timeout(ms)=600000) ran for 600059 milliseconds before timing out.',
+        '[rank0]:[E ProcessGroupNCCL.cpp:583] [Rank 0] To avoid data inconsistency, we are taking the entire process down.',
+      ],
+    ],
+    [
+      'GPUs that wait for each other (vllm 12526)',
+      'nccl_timeout',
+      /^Check the GPUs and their links/,
+      ['torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0/0'],
+    ],
+    [
+      'shared memory that is too small (llm-d 352)',
+      'shm_too_small',
+      /^Raise shm_size/,
+      [
+        'vllm-0:3663:4044 [0] misc/shmutils.cc:129 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ewjreo (size 33030528), error: No space left on device (28)',
+        'torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5',
+      ],
+    ],
+    [
+      'shared memory that is too small, as Ray reports it (gpustack 5014)',
+      'shm_too_small',
+      /^Raise shm_size/,
+      [
+        '[2026-03-25 05:44:29,435 W 39 39] (raylet) store_runner.cc:83: System memory request exceeds memory available in /dev/shm. The request is for 10200547328 bytes, and the amount available is 9663676416 bytes.',
+      ],
+    ],
+    [
+      'a gated model (gemma3-object-detection 5)',
+      'token',
+      /^Accept the terms of the model/,
+      [
+        '403 Client Error. (Request ID: Root=1-6824e511-0a1d60376d4eefac56a9c456)',
+        'Cannot access gated repo for url https://huggingface.co/google/gemma-3-4b-pt/resolve/main/config.json.',
+        'Access to model google/gemma-3-4b-pt is restricted and you are not in the authorized list. Visit https://huggingface.co/google/gemma-3-4b-pt to ask for access.',
+      ],
+    ],
+    [
+      'a full disk, as Python reports it (sagemaker-huggingface 80)',
+      'disk_full',
+      /^Free space on the disk/,
+      ["OSError: [Errno 28] No space left on device: '/root/.cache/huggingface/hub/models--x/blobs/1.incomplete'"],
+    ],
+    [
+      'a full disk, as the downloader reports it (tt-forge 2987)',
+      'disk_full',
+      /^Free space on the disk/,
+      ['RuntimeError: Data processing error: CAS service error : IO Error: No space left on device (os error 28)'],
+    ],
+    [
+      'an argument that another version had (vllm-omni 1364)',
+      'unknown_argument',
+      /^Remove the argument/,
+      [
+        'usage: vllm [-h] [-v] {chat,complete,serve,bench,collect-env,run-batch} ...',
+        'vllm: error: unrecognized arguments: --omni',
+      ],
+    ],
+  ];
+
+  it.each(samples)('is recognized, with what to do: %s', (_, kind, cure, log) => {
+    const cause = explainExit({ ...exit, logTail: log.join('\n') });
+    expect(cause).toMatchObject({ kind, detail: expect.stringMatching(cure) });
+    expect(cause.detail?.split('. ')[0]).not.toMatch(/\bError\b|pid=/);
+  });
+
+  it.each<[FailureKind, string, string]>([
+    [
+      'driver_too_old',
+      'CONTAINER_REFUSED',
+      "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\nnvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version, or use an earlier cuda container: unknown",
+    ],
+    ['disk_full', 'IMAGE_PULL_FAILED', 'failed to register layer: write /usr/lib/x.so: no space left on device'],
+  ])('is recognized where Docker refuses the start: %s', (kind, startErrorCode, logTail) => {
+    expect(explainExit({ ...exit, exitCode: null, startErrorCode, logTail }).kind).toBe(kind);
+  });
+});
+
 /** As vLLM 0.29, Python 3.11 and Node 24 wrote them, with the paths made shorter. */
 describe('the cause line for operators', () => {
   const traceback = [
@@ -173,7 +303,7 @@ describe('the cause line for operators', () => {
         ],
         errors: ['usage: vllm [-h] [-v]', 'vllm: error: unrecognized arguments: --no-such-flag'],
       },
-      'vllm: error: unrecognized arguments: --no-such-flag',
+      'Remove the argument, or use a version of the engine that has it. vllm: error: unrecognized arguments: --no-such-flag',
     ],
     [
       'is what stands on stderr although it has no word for trouble',

@@ -151,6 +151,24 @@ describe('the next start of a failed engine', () => {
     }
   });
 
+  it('does not come by itself when a restart fails in the same way', async () => {
+    const say = 'RuntimeError: CUDA error: no kernel image is available for execution on the device';
+    const policy = { backoffFirstMs: 1 };
+    started = await startFleet([engineDefinition({ args: ['--say', say, '--exit', '1'] })], { folder, policy });
+    for (let tries = 0; tries < 3; tries += 1) {
+      expect(await started.fleet.acquire('fixture', {})).toMatchObject({
+        ok: false,
+        refusal: { publicText: expect.stringMatching(/does not support the GPU/), retryAfterSeconds: null },
+      });
+    }
+    expect(started.starts()).toHaveLength(1);
+    expect(started.fleet.list()).toMatchObject([{ phase: 'failed', retryAtMs: null, failures: 1 }]);
+    const done = await started.fleet.command('fixture', 'reset');
+    await done();
+    expect(await started.fleet.acquire('fixture', {})).toMatchObject({ ok: false });
+    expect(started.starts()).toHaveLength(2);
+  });
+
   it('has a retry time that is never in the past', async () => {
     const policy = { backoffFirstMs: 1 };
     started = await startFleet([engineDefinition({ args: ['--exit', '1'] })], { folder, policy });
