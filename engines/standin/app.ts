@@ -121,6 +121,7 @@ function sabotage(engine: Engine, exchange: Exchange, body: Body): boolean {
     exchange.destroy('\x00\x7f this is not HTTP \r\n\r\n');
     return true;
   }
+  if (knobs.freeze === true) engine.scheduler.freeze();
   if (knobs.status === undefined) return false;
   const refused = injected(knobs.status, knobs.status_message, engine.options.servedNames[0] ?? '');
   exchange.send(
@@ -178,6 +179,7 @@ export function createApp(options: Options, log: (line: string) => void): App {
     metrics,
     scheduler: new Scheduler({
       sequencesMax: options.maxNumSeqs,
+      readsInPieces: options.chunkedPrefill,
       metrics,
       now,
       onToken: options.journal === null ? null : openJournal(options.journal),

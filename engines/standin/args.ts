@@ -44,6 +44,8 @@ export interface Options {
   exitAfterMs: number | null;
   exitCode: number;
   ignoreSigterm: boolean;
+  /** A long prompt is read in pieces, between which others make tokens. */
+  chunkedPrefill: boolean;
   knobs: Knobs;
 }
 
@@ -121,6 +123,7 @@ const SWITCHES: Record<string, (options: Options) => void> = {
   '--matryoshka': (o) => (o.matryoshka = true),
   '--hide-adapters': (o) => (o.hideAdapters = true),
   '--ignore-sigterm': (o) => (o.ignoreSigterm = true),
+  '--no-enable-chunked-prefill': (o) => (o.chunkedPrefill = false),
 };
 
 /** Flags of vLLM that change nothing here but must not be refused. */
@@ -141,7 +144,7 @@ const IGNORED_WITH_VALUE = new Set(
 const IGNORED_SWITCHES = new Set(
   `--trust-remote-code --enforce-eager --no-enforce-eager --enable-prefix-caching --no-enable-prefix-caching
   --disable-log-stats --disable-log-requests --no-disable-log-requests --enable-log-requests
-  --no-enable-log-requests --enable-sleep-mode --enable-chunked-prefill --no-enable-chunked-prefill
+  --no-enable-log-requests --enable-sleep-mode --enable-chunked-prefill
   --async-scheduling --no-async-scheduling --disable-fastapi-docs --log-error-stack --headless
   --trust-request-chat-template --return-tokens-as-token-ids --enable-lora --enable-log-outputs
   --enable-per-request-metrics --enable-tokenizer-info-endpoint --disable-custom-all-reduce
@@ -157,7 +160,7 @@ options of vLLM that it obeys:
   --max-model-len, --max-num-seqs, --block-size, --enable-force-include-usage, --enable-prompt-tokens-details,
   --enable-request-id-headers, --enable-server-load-tracking, --reasoning-parser, --enable-auto-tool-choice,
   --lora-modules NAME=PATH [NAME=PATH ...], --tool-call-parser, --stream-interval, --runner pooling, --convert embed|classify, --root-path,
-  --shutdown-timeout
+  --shutdown-timeout, --no-enable-chunked-prefill
 environment: VLLM_API_KEY, VLLM_SERVER_DEV_MODE=1, VLLM_HTTP_TIMEOUT_KEEP_ALIVE (seconds)
 
 options of its own:
@@ -215,6 +218,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     exitAfterMs: null,
     exitCode: 1,
     ignoreSigterm: false,
+    chunkedPrefill: true,
     knobs: {},
   };
 }

@@ -44,6 +44,8 @@ export interface Knobs {
   /** Say nothing any more: before the headers, after them, or after `hang_after` tokens. */
   hang?: 'before_headers' | 'after_headers' | 'after_tokens';
   hang_after?: number;
+  /** Freeze the engine at this request: nothing makes a token any more, and probes answer. `/resume` ends it. */
+  freeze?: boolean;
   /** End with `finish_reason: "abort"` after so many tokens, unasked. */
   abort_after?: number;
   /** Keep a stream's frames back and write them all at once with its end. */
@@ -74,6 +76,7 @@ const KINDS: Record<keyof Knobs, KnobKind> = {
   garbage_http: 'boolean',
   hang: 'string',
   hang_after: 'number',
+  freeze: 'boolean',
   abort_after: 'number',
   one_write: 'boolean',
 };

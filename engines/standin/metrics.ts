@@ -60,11 +60,14 @@ function float(value: number): string {
 interface Gauges {
   running: number;
   waiting: number;
+  cacheTokens: number;
   sleeping: boolean;
   modelName: string;
   blockSize: number;
 }
 
+/** As the log of the start names it. */
+const CACHE_TOKENS = 1_048_576;
 const startedSeconds = Math.round(performance.timeOrigin) / 1000;
 
 /** The Prometheus text of `/metrics`, with vLLM's names, labels and their order. */
@@ -98,7 +101,7 @@ export function renderMetrics(metrics: Metrics, gauges: Gauges): string {
     [`${base},sleep_state="weights_offloaded"`, gauges.sleeping ? 1 : 0],
     [`${base},sleep_state="discard_all"`, 0],
   ]);
-  single('kv_cache_usage_perc', 'gauge', 0);
+  single('kv_cache_usage_perc', 'gauge', gauges.cacheTokens / CACHE_TOKENS);
   single('prefix_cache_queries_total', 'counter', metrics.prefixQueries);
   single('prefix_cache_hits_total', 'counter', metrics.prefixHits);
   single('num_preemptions_total', 'counter', 0);

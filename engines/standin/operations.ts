@@ -61,6 +61,7 @@ export function answerMetrics(engine: Engine, exchange: Exchange): void {
   const text = renderMetrics(engine.metrics, {
     running: engine.scheduler.running,
     waiting: engine.scheduler.waiting,
+    cacheTokens: engine.scheduler.cacheTokens(),
     sleeping: engine.asleep.size > 0,
     modelName: engine.options.servedNames[0] ?? '',
     blockSize: engine.options.blockSize,

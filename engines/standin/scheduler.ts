@@ -47,6 +47,7 @@ export class Scheduler {
   readonly #metrics: Metrics;
   readonly #now: () => number;
   readonly #sequencesMax: number;
+  readonly #readsInPieces: boolean;
   readonly #onToken: ((sequence: Sequence) => void) | null;
   readonly #queue = new Set<Sequence>();
   readonly #byId = new Map<string, Set<Sequence>>();
@@ -54,7 +55,9 @@ export class Scheduler {
   #eager: Sequence[] = [];
   #running = 0;
   #paused = false;
+  #frozen = false;
   #pumping = false;
+  #cacheTokens = 0;
   #ticker: NodeJS.Timeout | null = null;
   #ticking = false;
   /** When the ticker goes off next. */
@@ -63,6 +66,7 @@ export class Scheduler {
 
   constructor(options: {
     sequencesMax: number;
+    readsInPieces: boolean;
     metrics: Metrics;
     now: () => number;
     onToken: ((sequence: Sequence) => void) | null;
@@ -70,6 +74,7 @@ export class Scheduler {
     this.#metrics = options.metrics;
     this.#now = options.now;
     this.#sequencesMax = options.sequencesMax;
+    this.#readsInPieces = options.readsInPieces;
     this.#onToken = options.onToken;
   }
 
@@ -121,7 +126,35 @@ export class Scheduler {
   /** While paused, requests are taken and wait. */
   pause(paused: boolean): void {
     this.#paused = paused;
+    if (this.#frozen && !paused) this.#thaw();
     this.#admitWaiting();
+  }
+
+  /** Stops the running sequences too, as a dead GPU does. */
+  freeze(): void {
+    this.cacheTokens();
+    this.#paused = true;
+    this.#frozen = true;
+  }
+
+  #thaw(): void {
+    this.#frozen = false;
+    if (this.#pumping) setImmediate(() => this.#pump());
+    if (this.#buckets.size > 0) this.#wakeAt(this.#tickedMs + 1);
+  }
+
+  /** Tokens in the cache. Of a prompt that is read in pieces, a part is there before the first token. */
+  cacheTokens(): number {
+    if (this.#frozen) return this.#cacheTokens;
+    const running = [...this.#byId.values()].flatMap((same) => [...same]).filter(({ state }) => state === 'running');
+    this.#cacheTokens = running.reduce((sum, sequence) => sum + sequence.generated + this.#tokensRead(sequence), 0);
+    return this.#cacheTokens;
+  }
+
+  #tokensRead({ generated, promptTokens, pace, dueMs }: Sequence): number {
+    if (generated > 0 || pace.ttftMs === 0) return promptTokens;
+    const unread = Math.min(1, Math.max(0, dueMs - this.#now()) / pace.ttftMs);
+    return this.#readsInPieces ? Math.round(promptTokens * (1 - unread)) : 0;
   }
 
   #release(sequence: Sequence): void {
@@ -179,6 +212,7 @@ export class Scheduler {
   }
 
   #pump(): void {
+    if (this.#frozen) return;
     const turn = this.#eager;
     this.#eager = [];
     for (const sequence of turn) {
@@ -209,6 +243,7 @@ export class Scheduler {
   #tick(): void {
     const atMs = Math.floor(this.#now());
     this.#ticker = null;
+    if (this.#frozen) return;
     this.#ticking = true;
     while (this.#tickedMs < atMs) {
       this.#tickedMs += 1;

@@ -37,6 +37,8 @@ export interface EngineView {
   readonly replicaIds: readonly string[];
   /** As published by the leader, with this gateway's leases. */
   readonly replicas: readonly ReplicaView[];
+  /** Counts replicas that answered their probes and generated nothing. */
+  readonly wedges: number;
   /** A changed file that is being checked, or was refused, with the reason. */
   readonly rollout: PublishedEngine['rollout'];
 }
@@ -52,6 +54,7 @@ const nothingPublished = {
   cause: null,
   retryAtMs: null,
   failures: 0,
+  wedges: 0,
   startTimesMs: [],
   replicas: [],
   rollout: null,
@@ -92,6 +95,7 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     causeDetail: cause?.detail ?? null,
     retryAtMs: retryAtMs === null ? null : Math.max(retryAtMs, clock.now()),
     failures: published.failures ?? 0,
+    wedges: published.wedges ?? 0,
     held: phase === 'held',
     lastStartMs: startTimesMs.at(-1) ?? null,
     startTimesMs,

@@ -46,11 +46,16 @@ export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list' 
     help: 'Failures of an engine: failed starts and repeated crashes',
     labelNames,
   });
+  const wedges = metrics.counter({
+    name: 'headgate_engine_wedges_total',
+    help: 'Replicas that answered their probes and generated nothing',
+    labelNames,
+  });
   let seen = new Map<string, EngineView>();
   return {
     update() {
       const views = fleet.list();
-      for (const view of views) compare(view, seen.get(view.engineId), { starts, failures });
+      for (const view of views) compare(view, seen.get(view.engineId), { starts, failures, wedges });
       seen = new Map(views.map((view) => [view.engineId, view]));
     },
   };
@@ -59,15 +64,18 @@ export function createEngineMetrics(metrics: Metrics, fleet: Pick<Fleet, 'list' 
 interface Counters {
   readonly starts: Family<HistogramSeries>;
   readonly failures: Family<CounterSeries>;
+  readonly wedges: Family<CounterSeries>;
 }
 
-function compare(view: EngineView, before: EngineView | undefined, { starts, failures }: Counters): void {
+function compare(view: EngineView, before: EngineView | undefined, { starts, failures, wedges }: Counters): void {
   // Creates both series from the start: a first failure shows as an increase only from zero.
   const started = starts.of(view.engineId);
   const failed = failures.of(view.engineId);
+  const wedged = wedges.of(view.engineId);
   const { lastStartMs, phase, sinceMs } = view;
   if (lastStartMs !== null && lastStartMs !== before?.lastStartMs) started.observe(lastStartMs / 1000);
   if (isFailure(phase) && (!isFailure(before?.phase) || !isSameMoment(before?.sinceMs ?? 0, sinceMs))) failed.add(1);
+  wedged.add(Math.max(0, view.wedges - (before?.wedges ?? view.wedges)));
 }
 
 const isFailure = (phase: EngineView['phase'] | undefined): boolean => phase === 'failed' || phase === 'retrying';

@@ -37,7 +37,14 @@ function bench(...ids: string[]) {
   function leaseOf(id: string): Lease {
     open.set(id, (open.get(id) ?? 0) + 1);
     const release = (): void => void open.set(id, (open.get(id) ?? 0) - 1);
-    return { replica: replicaOf(id), cold: false, readySinceMs: null, release };
+    return {
+      replica: replicaOf(id),
+      cold: false,
+      readySinceMs: null,
+      isWedged: false,
+      describe: () => undefined,
+      release,
+    };
   }
   const router = new EngineRouter({ engineId: 'chat', fleet, nowMs: () => nowMs, random: createRandom(1) });
   routers.push(router);

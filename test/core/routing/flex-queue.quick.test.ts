@@ -13,7 +13,14 @@ function bench() {
       if (held) leases -= 1;
       held = false;
     };
-    return { replica: {} as never, cold: false, readySinceMs: null, release };
+    return {
+      replica: {} as never,
+      cold: false,
+      readySinceMs: null,
+      isWedged: false,
+      describe: () => undefined,
+      release,
+    };
   };
   const fleet = {
     status: () => 'ready',

@@ -26,7 +26,14 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
         if (held) fake.open -= 1;
         held = false;
       };
-      return { replica, cold: false, readySinceMs: null, release } satisfies Lease;
+      return {
+        replica,
+        cold: false,
+        readySinceMs: null,
+        isWedged: false,
+        describe: () => undefined,
+        release,
+      } satisfies Lease;
     },
     replicas: () => fake.replicas.length,
     wait: () => Promise.reject(new Error('no replica has to be waited for')),

@@ -234,6 +234,8 @@ export interface EngineDefinition {
   readonly fallbacks: readonly string[];
   /** Number of running requests at which the engine is full; null uses what the engine reports. */
   readonly concurrencyMax: number | null;
+  /** Milliseconds without a token, while requests run, after which a replica is tried with a canary; null for never. */
+  readonly wedgedMs: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
   /** Hosts from which the engine may fetch images and other media; none if empty. */

@@ -121,6 +121,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   flexPricing: pricing.nullable(),
   fallbacks: texts.default([]),
   concurrencyMax: z.number().nullable(),
+  wedgedMs: z.number().nullable().default(60_000),
   kind: z.enum(['vllm', 'openai']),
   allow: z.array(z.enum(allowableFields)),
   mediaDomains: texts,

@@ -42,6 +42,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
     fallbacks: engine.fallbacks,
     concurrencyMax: engine.max_concurrent ?? null,
+    wedgedMs: engine.wedged_seconds === 0 ? null : engine.wedged_seconds * 1000,
     kind: engineKindOf(engine),
     allow: engine.allow,
     mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),

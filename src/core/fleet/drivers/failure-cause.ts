@@ -42,6 +42,7 @@ export type FailureKind =
   | 'unknown_argument'
   | 'unreachable'
   | 'vanished'
+  | 'wedged'
   | 'weights_not_found';
 
 const publicTexts: Record<FailureKind, string> = {
@@ -80,6 +81,7 @@ const publicTexts: Record<FailureKind, string> = {
   unknown_argument: 'The engine of this model rejected its settings.',
   unreachable: 'The engine of this model stopped answering.',
   vanished: 'The engine of this model was removed.',
+  wedged: 'The engine of this model stopped generating.',
   weights_not_found: 'The weights of this model were not found.',
 };
 

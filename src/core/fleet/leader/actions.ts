@@ -27,13 +27,15 @@ import {
 import { settingsOf } from '#core/fleet/policy.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { askEngine, noAnswerText } from '#core/fleet/serving/serving.ts';
-import { checkAwake, checkReplica } from './checks.ts';
+import { checkAwake, checkProgress, checkReplica } from './checks.ts';
 
 /** vLLM's sleep mode: an idle engine frees its GPU memory and keeps its process. */
 
 /** A level 1 sleep takes as long as copying the weights to memory. */
 const sleepTimeoutMs = 120_000;
 const wakeTimeoutMs = 600_000;
+/** One token takes less on an engine that works, and more than this only if the engine shows progress. */
+const canaryTimeoutMsMax = 30_000;
 
 /** Calls vLLM's development routes, which answer when the change is complete. */
 async function putToSleep(replica: Replica, level: 1 | 2): Promise<FailureCause | null> {
@@ -148,6 +150,7 @@ function isNoted(action: LeaderAction, state: LeaderState, ageMs: number): boole
   }
   if (action.type === 'stop' || action.type === 'forget') return ageMs >= repeatAfterMs;
   const replica = engine?.replicas.find(({ id }) => id === action.replicaId);
+  if (action.type === 'canary') return replica?.canaryRuns !== true;
   if (action.type === 'start') return replica === undefined || replica.observed;
   return replica?.phase !== phaseOf[action.type];
 }
@@ -200,7 +203,7 @@ async function run(
 /** Runs the requests to the engine itself: checks, sleep and wake-up. */
 async function tryOut(
   { engineRequests, clock }: JobsOptions,
-  type: 'check' | 'sleep' | 'wake',
+  type: 'check' | 'canary' | 'sleep' | 'wake',
   engine: EngineState,
   found: ObservedReplica | undefined,
 ): Promise<FailureCause | null> {
@@ -212,6 +215,10 @@ async function tryOut(
   // The first answers may take minutes while kernels are compiled. One bound covers the whole start.
   const checked = { replica, definition: spec.definition, timeoutMs, engineRequests, clock };
   if (type === 'check') return checkReplica(checked);
+  if (type === 'canary') {
+    const { wedgedMs } = engine.spec.definition;
+    return checkProgress({ ...checked, timeoutMs: Math.min(wedgedMs ?? canaryTimeoutMsMax, canaryTimeoutMsMax) });
+  }
   const level = sleepLevel === 2 ? 2 : 1;
   if (type === 'sleep') return putToSleep(replica, level);
   return (await wakeUp(replica, level)) ?? (await checkAwake(checked));

@@ -3,7 +3,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
 import type { EngineRequest, EngineRequestKind, EngineRequests } from '#core/fleet/runs/runs.ts';
-import { askEngine, type EngineAnswer, type NoAnswer, noAnswerText } from '#core/fleet/serving/serving.ts';
+import { askEngine, type EngineAnswer, type NoAnswer, noAnswerText, readEngine } from '#core/fleet/serving/serving.ts';
 
 type Counted = Pick<EngineRequest, 'promptTokens' | 'completionTokens' | 'uncounted'>;
 
@@ -92,6 +92,23 @@ function servedIds({ status, text }: EngineAnswer): ReadonlySet<string> {
 export function checkAwake(checked: CheckedReplica): Promise<FailureCause | null> {
   const [canary] = [...canariesOf(checked.definition), ...builtIn(checked.definition.taskType)];
   return replayCanaries(checked, canary === undefined ? [] : [canary]);
+}
+
+/**
+ * Asks a silent replica for one token. A replica that answers anything but an error of its own works, and so does one
+ * whose metrics show progress while the request waits behind others.
+ */
+export async function checkProgress(checked: CheckedReplica): Promise<FailureCause | null> {
+  const { replica, definition, timeoutMs } = checked;
+  // A coder may lack the chat template that a conversation needs.
+  const route = definition.taskType === 'code' ? 'completions' : routes[definition.taskType];
+  const before = await readEngine(replica);
+  const answer = await send(checked, 'canary', route, usageBody(route));
+  if (typeof answer !== 'string' && answer.status < 500) return null;
+  const after = await readEngine(replica);
+  if (after.progress === null || after.progress !== before.progress) return null;
+  const found = typeof answer === 'string' ? answer : `The canary returned status ${answer.status}.`;
+  return failureCause('wedged', `${found} It made no progress within ${timeoutMs / 1000} s.`);
 }
 
 const hello = [{ role: 'user', content: 'Hi' }];

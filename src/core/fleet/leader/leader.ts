@@ -9,12 +9,12 @@ import {
   plan,
   specOf,
 } from '#core/fleet/plan/plan.ts';
-import { type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
+import type { FleetPolicy } from '#core/fleet/policy.ts';
 import type { EngineRequests, FollowedReplica, ReplicaRuns } from '#core/fleet/runs/runs.ts';
-import { type LoadReport, readEngine } from '#core/fleet/serving/serving.ts';
 import type { CoordinationStore, PendingCommand, Published } from '#core/fleet/store/store.ts';
 import { createJobs, type Jobs } from './actions.ts';
 import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './last-known-good.ts';
+import { Readings } from './readings.ts';
 import { inherit, publishable, withVersion } from './takeover.ts';
 
 export interface LeaderOptions {
@@ -34,7 +34,10 @@ export interface LeaderOptions {
 }
 
 /** The findings of one reconciliation, without what the leader adds itself. */
-export interface ReconcileFacts extends Omit<LeaderFacts, 'nowMs' | 'demands' | 'commands' | 'loads' | 'newReplicaId'> {
+export interface ReconcileFacts extends Omit<
+  LeaderFacts,
+  'nowMs' | 'demands' | 'commands' | 'loads' | 'progress' | 'newReplicaId'
+> {
   /** Specs of deleted files, by engine id: their replicas must end. */
   readonly retired: ReadonlyMap<string, EngineSpec>;
 }
@@ -59,19 +62,17 @@ interface Term {
   published: Published | null;
 }
 
-const loadEveryMs = 1000;
-
 /** Decides and acts for all gateways of a scope while this gateway leads it. */
 export class Leader {
   readonly #options: LeaderOptions;
-  readonly #loads = new Map<string, LoadReport>();
-  #loadsAtMs = -Infinity;
+  readonly #readings: Readings;
   #term: Term | null = null;
   /** Commands read from the store and not carried out yet. */
   #commands: PendingCommand[] = [];
 
   constructor(options: LeaderOptions) {
     this.#options = options;
+    this.#readings = new Readings(options);
   }
 
   /** Returns the reports of running actions. Read them before the replicas are observed. */
@@ -104,10 +105,11 @@ export class Leader {
     const term = await this.#begin(fence, found);
     this.#commands.push(...(await store.takeCommands(fence)));
     const demands = await store.demands();
-    this.#readLoads(found, term);
+    this.#readings.renew(term.state, found.observed, demands);
+    const { loads, progress } = this.#readings;
     const nowMs = clock.monotonicMs();
     const commands = this.#commands;
-    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads: this.#loads, newReplicaId };
+    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads, progress, newReplicaId };
     const { state, actions, events, dueAtMs } = plan(term.state, facts, policy);
     const isNew = await this.#publish(fence, term, state);
     this.#commands = [];
@@ -149,26 +151,6 @@ export class Leader {
     term.state = withVersion(state, version);
     return true;
   }
-
-  /** Reads the load of engines that may have several replicas. */
-  #readLoads({ observed }: ReconcileFacts, { state }: Term): void {
-    const { clock } = this.#options;
-    const nowMs = clock.monotonicMs();
-    if (nowMs - this.#loadsAtMs < loadEveryMs) return;
-    this.#loadsAtMs = nowMs;
-    const wanted = state.engines
-      .filter(({ spec }) => settingsOf(spec.definition).max > 1)
-      .flatMap(({ replicas }) => replicas.filter(({ phase }) => phase === 'ready').map(({ id }) => id));
-    for (const id of this.#loads.keys()) if (!wanted.includes(id)) this.#loads.delete(id);
-    for (const id of wanted) {
-      const replica = observed.get(id)?.replica;
-      if (replica === undefined) continue;
-      void readEngine(replica).then((reading) => {
-        this.#loads.set(id, reading.load);
-        this.#options.runs?.take(id, reading, nowMs);
-      });
-    }
-  }
 }
 
 /** Returns the observed replicas of known engines, with what the leader intends for each. */
@@ -179,7 +161,8 @@ function followed(state: LeaderState, { observed }: ReconcileFacts): readonly Fo
     if (engine === undefined) return [];
     const { driver } = specOf(engine, found.specHash).definition;
     const replica = engine.replicas.find(({ id }) => id === found.replica.id);
-    const leaves = replica?.drain?.reason ?? (replica?.phase === 'stopping' ? 'stopped' : null);
+    const ends = replica?.phase === 'stopping';
+    const leaves = replica?.drain?.reason ?? (ends ? (replica.wedged === null ? 'stopped' : 'wedged') : null);
     const image = driver.type === 'docker' || driver.type === 'swarm' ? driver.image : null;
     return [{ found, driver: driver.type, image, isReady: replica?.phase === 'ready', leaves }];
   });

@@ -57,6 +57,7 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     failure: hadFailed ? { cause, retryAtMs: retry } : null,
     crashes: hadFailed ? (published.failures ?? 0) : 0,
     failedStarts: published.failedStarts,
+    wedges: published.wedges ?? 0,
     recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
     target: replicas.filter(isAlive).length,
     startTimesMs: published.startTimesMs,
@@ -96,6 +97,9 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
     stale: false,
     progress: replica.progress,
     unhealthySinceMs: null,
+    silence: null,
+    canaryRuns: false,
+    wedged: null,
   };
 }
 
@@ -110,6 +114,7 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
     retryAtMs: retryAt(engine, offsetMs),
     failures: engine.crashes,
     failedStarts: engine.failedStarts,
+    wedges: engine.wedges,
     replicas: engine.replicas.map((replica) => publishedReplica(replica, offsetMs)),
     startTimesMs: engine.startTimesMs.map(Math.round),
     rollout: engine.rollout,
@@ -138,7 +143,7 @@ function retryAt({ failure }: EngineState, offsetMs: number): number | null {
 }
 
 function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedReplica {
-  const { id, specHash, placement, phase, progress, sinceMs } = replica;
+  const { id, specHash, placement, phase, progress, sinceMs, wedged } = replica;
   return {
     id,
     specHash,
@@ -148,5 +153,6 @@ function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedRep
     gpuIds: placement.gpuIds,
     progress,
     sinceMs: Math.round(sinceMs - offsetMs),
+    ...(wedged !== null && { wedged: true as const }),
   };
 }

@@ -37,6 +37,8 @@ export interface LeaderFacts {
   readonly health: ReadonlyMap<string, boolean>;
   /** Loads that the engines report, by replica id. */
   readonly loads: ReadonlyMap<string, LoadReport>;
+  /** Last progress that ready replicas reported, by replica id; absent for engines without such metrics. */
+  readonly progress: ReadonlyMap<string, string>;
   readonly newReplicaId: (engineId: string) => string;
   /** True while this gateway shuts down: replicas that cannot outlive the gateway must end. */
   readonly closing: boolean;
@@ -60,8 +62,11 @@ export type LeaderAction =
   | { readonly type: ReplicaJob; readonly engineId: string; readonly replicaId: string }
   | { readonly type: 'probe_gpus'; readonly engineId: string; readonly placement: Placement; readonly key: string };
 
-/** Jobs on a replica. `check` runs the usage check and the canaries; `sleep` and `wake` follow the engine's file. */
-export type ReplicaJob = 'stop' | 'forget' | 'check' | 'sleep' | 'wake';
+/**
+ * Jobs on a replica. `check` runs the usage check and the canaries; `canary` sends one request to a silent replica;
+ * `sleep` and `wake` follow the engine's file.
+ */
+export type ReplicaJob = 'stop' | 'forget' | 'check' | 'canary' | 'sleep' | 'wake';
 
 /** One line of the log. */
 export interface LeaderEvent {
@@ -172,6 +177,11 @@ export function needOf({ facts }: Draft, { id }: EngineState): Need {
 /** Returns the number of leases on one replica, summed over all live gateways. */
 export function leasesOn({ facts }: Draft, { id }: EngineState, replica: ReplicaState): number {
   return facts.demands.reduce((sum, { engines }) => sum + (engines[id]?.leases[replica.id] ?? 0), 0);
+}
+
+/** Returns the tokens of the longest prompt that one replica still reads, over all live gateways. */
+export function longestPromptOn({ facts }: Draft, { id }: EngineState, replica: ReplicaState): number {
+  return Math.max(0, ...facts.demands.map(({ engines }) => engines[id]?.longPrompts?.[replica.id] ?? 0));
 }
 
 export function isHostUnreachable({ facts }: Draft, engine: EngineState, replica: ReplicaState): boolean {

@@ -50,12 +50,7 @@ function failStart(draft: Draft, engine: EngineState, cause: FailureCause, quiet
   if (!engine.recovering) engine.startRequested = false;
   if (quiet && !givenUp) return;
   engine.failedStarts += 1;
-  noteEvent(
-    draft,
-    engine,
-    eventText(givenUp, lasts),
-    { cause },
-  );
+  noteEvent(draft, engine, eventText(givenUp, lasts), { cause });
 }
 
 function eventText(givenUp: boolean, lasts: boolean): string {

@@ -35,8 +35,10 @@ function mirror(draft: Draft, engine: EngineState): void {
   const found = wanted ? [...observed.values()].filter(({ replica }) => replica.engineId === engine.id) : [];
   engine.replicas = found.map((one) => {
     const before = engine.replicas.find(({ id }) => id === one.replica.id);
-    const begun = before ?? { ...foundReplica(one, nowMs), phase: 'ready' as const, readyAtMs: nowMs };
-    return { ...begun, specHash: one.specHash };
+    const begun = before ?? foundReplica(one, nowMs);
+    // A new leader does not know which replicas generate nothing, and finds out again.
+    const phase = begun.wedged === null ? 'ready' : begun.phase;
+    return { ...begun, phase, specHash: one.specHash, readyAtMs: begun.readyAtMs ?? nowMs };
   });
 }
 
@@ -118,5 +120,8 @@ function foundReplica(found: ObservedReplica, nowMs: number): ReplicaState {
     stale: false,
     progress: found.progress,
     unhealthySinceMs: null,
+    silence: null,
+    canaryRuns: false,
+    wedged: null,
   };
 }

@@ -87,6 +87,8 @@ function applyCommands(draft: Draft): void {
     engine.lastCommand = commandId;
     noteEvent(draft, engine, `executing an operator command: ${kind}`);
     forgive(engine);
+    // An external engine that generated nothing gets requests again.
+    if (driverType(engine) === 'external') engine.replicas = [];
     engine.held = kind === 'stop';
     engine.recovering = false;
     if (kind === 'stop') engine.startRequested = false;
@@ -107,7 +109,12 @@ function phaseOf(engine: EngineState): PublishedEngine['phase'] {
   const { replicas } = engine;
   if (engine.held) return 'held';
   if (replicas.some(({ phase }) => phase === 'ready')) return 'ready';
-  if (replicas.some(isArriving) || engine.claim !== null || engine.recovering) return 'starting';
+  if (
+    replicas.some((replica) => isArriving(replica) && replica.wedged === null) ||
+    engine.claim !== null ||
+    engine.recovering
+  )
+    return 'starting';
   if (engine.failure !== null) return 'failed';
   if (replicas.some(({ phase }) => phase === 'draining' || phase === 'stopping')) return 'draining';
   return engine.blocked === null ? 'stopped' : 'starting';

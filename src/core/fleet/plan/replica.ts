@@ -2,13 +2,17 @@ import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts'
 import { act, type Draft, driverType, due, isHostUnreachable, job, leasesOn, noteEvent, settings } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
+import { watchExternal, watchProgress } from './wedge.ts';
 
 /** Number of start times kept: enough for a median that soon follows a changed file. */
 const startTimesMax = 8;
 
 /** Moves each replica to its next phase, as far as the facts allow. */
 export function advanceReplicas(draft: Draft, engine: EngineState): void {
-  if (driverType(engine) === 'external') return;
+  if (driverType(engine) === 'external') {
+    watchExternal(draft, engine);
+    return;
+  }
   for (const replica of engine.replicas) advance(draft, engine, replica);
 }
 
@@ -91,6 +95,8 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
   const isUnreachable = isHostUnreachable(draft, engine, replica);
   if (health.get(replica.id) !== false) {
     replica.unhealthySinceMs = null;
+    const wedge = watchProgress(draft, engine, replica);
+    if (wedge !== null) replace(draft, engine, replica, wedge);
     return;
   }
   replica.unhealthySinceMs ??= nowMs;
@@ -103,6 +109,18 @@ function watchHealth(draft: Draft, engine: EngineState, replica: ReplicaState): 
   noteEvent(draft, engine, 'a replica stopped answering', { replicaId: replica.id, cause });
   if (isUnreachable) enter(replica, 'lost', nowMs);
   else stopNow(draft, engine, replica);
+  noteFailure(draft, engine, replica, cause);
+}
+
+/** Stops a replica that answers its probes and generates nothing. Another one is started in its place. */
+function replace(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
+  noteEvent(draft, engine, 'a replica generates nothing although it answers its probes; restarting it', {
+    replicaId: replica.id,
+    cause,
+  });
+  replica.wedged = { canaryAtMs: Infinity };
+  engine.wedges += 1;
+  stopNow(draft, engine, replica);
   noteFailure(draft, engine, replica, cause);
 }
 

@@ -173,6 +173,9 @@ function tryStart(draft: Draft, engine: EngineState, own: Claim): void {
     stale: false,
     progress: null,
     unhealthySinceMs: null,
+    silence: null,
+    canaryRuns: false,
+    wedged: null,
   });
   draft.actions.push({ type: 'start', engineId: engine.id, replicaId, spec, placement });
   noteEvent(draft, engine, 'starting a replica', { replicaId });

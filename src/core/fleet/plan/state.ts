@@ -62,8 +62,28 @@ export interface ReplicaState {
   stale: boolean;
   progress: string | null;
   unhealthySinceMs: number | null;
+  /** null before the first reading of the progress; see wedge.ts. */
+  silence: Silence | null;
+  /** True from the request for a canary until its report is recorded. */
+  canaryRuns: boolean;
+  /** Set while the replica generates nothing and is out of routing. */
+  wedged: Wedge | null;
   /** Start of the time in which no place was found for the replica while nothing was ending that could leave one. */
   noRoomSinceMs?: number | null;
+}
+
+/** What is known of the progress of a ready replica. */
+export interface Silence {
+  readonly progress: string;
+  /** Time with requests and without progress. */
+  readonly forMs: number;
+  /** When `forMs` was computed. */
+  readonly atMs: number;
+}
+
+export interface Wedge {
+  /** Earliest time of the next canary of an external engine. */
+  readonly canaryAtMs: number;
 }
 
 /** Devices reserved for the next replica of an engine while they become free. */
@@ -102,6 +122,8 @@ export interface EngineState {
   crashes: number;
   failure: Failure | null;
   failedStarts: number;
+  /** Counts replicas that were found wedged. */
+  wedges: number;
   /** Why a wanted start cannot begin yet. */
   blocked: FailureCause | null;
   claim: Claim | null;
@@ -146,6 +168,7 @@ export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
     crashes: 0,
     failure: null,
     failedStarts: 0,
+    wedges: 0,
     blocked: null,
     claim: null,
     neighbours: new Set(),

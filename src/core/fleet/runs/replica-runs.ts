@@ -286,7 +286,7 @@ class LeaderRuns implements ReplicaRuns {
     next.replica = replica;
     next.isRunning = true;
     this.#runs?.set(run.row.replicaId, next);
-    this.#accept(next, { counters, load: 'unknown' }, askedMs);
+    this.#accept(next, { counters, load: 'unknown', progress: null }, askedMs);
   }
 
   async #flush(): Promise<void> {

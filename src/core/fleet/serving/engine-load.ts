@@ -28,14 +28,17 @@ export interface EngineReading {
   readonly load: LoadReport;
   /** null if the engine has no such counters, or did not answer. */
   readonly counters: EngineCounters | null;
+  /** Changes whenever the engine makes progress, also in the middle of a long prompt; null as for `counters`. */
+  readonly progress: string | null;
 }
 
 /** Reads an engine's GET /metrics (Prometheus text) once, over its own connection. */
 export async function readEngine(replica: Replica): Promise<EngineReading> {
   const answer = await askEngine(replica, { method: 'GET', path: '/metrics', timeoutMs: answerTimeoutMs });
-  if (typeof answer === 'string') return { load: 'unknown', counters: null };
-  if (answer.status !== 200) return { load: 'none', counters: null };
-  return { load: parseLoad(answer.text), counters: parseCounters(answer.text) };
+  if (typeof answer === 'string') return { load: 'unknown', counters: null, progress: null };
+  if (answer.status !== 200) return { load: 'none', counters: null, progress: null };
+  const counters = parseCounters(answer.text);
+  return { load: parseLoad(answer.text), counters, progress: counters && parseProgress(answer.text, counters) };
 }
 
 export async function readLoad(replica: Replica): Promise<LoadReport> {
@@ -63,6 +66,18 @@ export function parseCounters(text: string): EngineCounters | null {
     requests: sums.request_success,
     processStartedAt: processStart.exec(text)?.[1] ?? null,
   };
+}
+
+const cacheUse = /^vllm:kv_cache_usage_perc(?:\{[^}]*\})? ([0-9.eE+-]+)$/gm;
+
+/**
+ * Combines tokens and the use of the cache of keys and values. vLLM counts a prompt once it is read completely, and
+ * until then only the use of the cache grows, with each piece of the prompt. The gauge of running requests does not
+ * show whether an engine works: a frozen engine keeps its last value.
+ */
+function parseProgress(text: string, { promptTokens, generationTokens }: EngineCounters): string {
+  const used = [...text.matchAll(cacheUse)].map(([, value]) => value);
+  return [promptTokens, generationTokens, ...used].join(' ');
 }
 
 const gauges = /^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)$/gm;

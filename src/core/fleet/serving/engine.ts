@@ -155,7 +155,7 @@ export class Engine {
     const waiting = this.#queue.size();
     const isUsed = waiting > 0 || this.replicas.leases() > 0;
     const idleMs = isUsed ? null : Math.round(this.#clock.monotonicMs() - this.#idleSinceMs);
-    return { waiting, idleMs, leases: this.replicas.leasesByReplica() };
+    return { waiting, idleMs, leases: this.replicas.leasesByReplica(), longPrompts: this.replicas.longPrompts() };
   }
 
   takeObserved(observed: readonly ObservedReplica[], keep: (slot: ReplicaSlot) => boolean): void {

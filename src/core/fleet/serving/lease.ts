@@ -9,6 +9,14 @@ export interface Lease {
   readonly cold: boolean;
   /** When the replica became ready, in milliseconds since the Unix epoch; null if unknown. */
   readonly readySinceMs: number | null;
+  /** True once the replica is known to generate nothing. */
+  readonly isWedged: boolean;
+  /**
+   * Describes the request that uses the lease.
+   * @param promptTokens estimated tokens that the replica still has to read before it generates; 0 once it generates
+   * @param onWedged called at most once, when the replica is found to generate nothing
+   */
+  describe(promptTokens: number, onWedged?: () => void): void;
   /** Returns the lease; calls after the first do nothing. */
   release(): void;
 }

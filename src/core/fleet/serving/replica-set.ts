@@ -49,9 +49,24 @@ export interface ReplicaSet {
   leases(): number;
   /** Leases by replica id, without replicas that have none. */
   leasesByReplica(): Readonly<Record<string, number>>;
+  /** Tokens of the longest prompt that each replica still reads, by replica id; only long ones. */
+  longPrompts(): Readonly<Record<string, number>>;
 }
 
-type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] };
+/** The request that uses a lease, as `Lease.describe` describes it. */
+interface Holder {
+  promptTokens: number;
+  onWedged: (() => void) | null;
+}
+
+type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] } & {
+  readonly holders: Set<Holder>;
+  /** True once the replica was published as wedged. */
+  wedged: boolean;
+};
+
+/** A shorter prompt is read within seconds. */
+const longPromptTokens = 1000;
 
 export interface ReplicaSetListeners {
   /** Called with the slot after each change of its leases. */
@@ -107,6 +122,7 @@ class Slots implements ReplicaSet {
   takePublished(replicas: readonly PublishedReplica[]): void {
     this.#published = new Map(replicas.map((replica) => [replica.id, replica]));
     this.#refresh();
+    for (const slot of this.#slots.values()) this.#noteWedge(slot);
   }
 
   setHealth(replicaId: string, healthy: boolean): boolean {
@@ -151,15 +167,24 @@ class Slots implements ReplicaSet {
   lease(replicaId: string, cold: boolean): Lease | null {
     const slot = this.#slots.get(replicaId);
     if (slot === undefined || !slot.routable) return null;
-    let held = true;
+    const holder: Holder = { promptTokens: 0, onWedged: null };
+    slot.holders.add(holder);
     this.#change(slot, 1);
     return {
       replica: slot.replica,
       cold,
       readySinceMs: this.#published.get(slot.replica.id)?.sinceMs ?? null,
+      get isWedged() {
+        return slot.wedged;
+      },
+      describe: (promptTokens, onWedged) => {
+        holder.promptTokens = promptTokens;
+        holder.onWedged = onWedged ?? holder.onWedged;
+        // The wedge was found between the lease and its use.
+        if (slot.wedged) onWedged?.();
+      },
       release: () => {
-        if (held) this.#change(slot, -1);
-        held = false;
+        if (slot.holders.delete(holder)) this.#change(slot, -1);
       },
     };
   }
@@ -171,6 +196,22 @@ class Slots implements ReplicaSet {
   leasesByReplica(): Readonly<Record<string, number>> {
     const used = [...this.#slots.values(), ...this.#ended].filter(({ leases }) => leases > 0);
     return Object.fromEntries(used.map(({ replica, leases }) => [replica.id, leases]));
+  }
+
+  longPrompts(): Readonly<Record<string, number>> {
+    const longest = [...this.#slots.values()].map(({ replica, holders }) => {
+      const tokens = [...holders].reduce((most, { promptTokens }) => Math.max(most, promptTokens), 0);
+      return [replica.id, tokens] as const;
+    });
+    return Object.fromEntries(longest.filter(([, tokens]) => tokens >= longPromptTokens));
+  }
+
+  /** Tells the requests on a wedged replica once. An external replica may generate again, and become wedged again. */
+  #noteWedge(slot: OwnSlot): void {
+    const isWedged = this.#published.get(slot.replica.id)?.wedged === true;
+    const isNew = isWedged && !slot.wedged;
+    slot.wedged = isWedged;
+    if (isNew) for (const { onWedged } of slot.holders) onWedged?.();
   }
 
   #refresh(): void {
@@ -220,5 +261,7 @@ function newSlot(observed: ObservedReplica): OwnSlot {
     healthy: null,
     refusal: null,
     clearedAtMs: null,
+    holders: new Set(),
+    wedged: false,
   };
 }

@@ -32,6 +32,8 @@ export interface EngineDemand {
   readonly idleMs: number | null;
   /** Leases by replica id. */
   readonly leases: Readonly<Record<string, number>>;
+  /** Tokens of the longest prompt that a replica still reads, by replica id; only long ones. */
+  readonly longPrompts?: Readonly<Record<string, number>>;
 }
 
 /** The leader's published state of one engine; all gateways route and answer by it. */
@@ -52,6 +54,8 @@ export interface PublishedEngine {
   readonly failures?: number;
   /** Counts failed starts: a request that has waited since before the last one is answered with its cause. */
   readonly failedStarts: number;
+  /** Counts replicas that were found wedged. Absent if a leader of an older version published. */
+  readonly wedges?: number;
   readonly replicas: readonly PublishedReplica[];
   /** Last measured start times, newest last, in milliseconds from the start request to traffic. */
   readonly startTimesMs: readonly number[];
@@ -70,6 +74,8 @@ export interface PublishedReplica {
   readonly gpuIds: readonly string[];
   readonly progress: string | null;
   readonly sinceMs: number;
+  /** True if the replica generates nothing: requests that have no part of an answer are sent elsewhere. */
+  readonly wedged?: true;
 }
 
 export interface Published {

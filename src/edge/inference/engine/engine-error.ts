@@ -1,4 +1,5 @@
 import { AppError } from '#base/errors.ts';
+import type { EngineFaultKind } from '#core/engine-client/engine-client.ts';
 import { engineRefusal } from './engine-refusal.ts';
 import type { SentRequest } from './sent-request.ts';
 
@@ -110,6 +111,17 @@ function lacksAdapter(isOurs: boolean): EngineAnswerVerdict {
   }
   const message = 'The engine of this model has not loaded this adapter.';
   return { ...told, error: new AppError('upstream_error', { message, reason: 'engine_404' }), refusedWith: 404 };
+}
+
+/** Returns the error for an engine whose answer is unusable, or that broke off. */
+export function upstreamFailed(status = 502, reason = 'engine_answer'): AppError {
+  return new AppError('upstream_error', { status, reason });
+}
+
+/** Returns the error for a failed call. */
+export function faultError(kind: EngineFaultKind): AppError {
+  const isLate = kind === 'first_byte_timeout' || kind === 'idle_timeout';
+  return upstreamFailed(isLate ? 504 : 502, `engine_${kind}`);
 }
 
 /** Returns the error for an engine that accepts nothing at the moment. */

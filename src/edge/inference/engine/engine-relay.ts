@@ -1,4 +1,4 @@
-import { AppError } from '#base/errors.ts';
+import type { AppError } from '#base/errors.ts';
 import type { RequestHold } from '#core/admission/admission.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import { type CountTerms, nothingSeen, type Seen, type StreamMeter, usageOf } from '#core/metering/metering.ts';
@@ -29,7 +29,7 @@ import {
 import type { EngineRefusalText } from '#edge/inference/engine-text.ts';
 import type { Endpoint } from '#edge/inference/request/request.ts';
 import { abortAtEngine, waitForCount } from './abort-at-engine.ts';
-import { engineError } from './engine-error.ts';
+import { engineError, faultError, upstreamFailed } from './engine-error.ts';
 import type { SentRequest } from './sent-request.ts';
 
 export interface RelayParts {
@@ -80,6 +80,8 @@ export interface ProxiedCall {
   stop(stop: Stop): void;
   /** Handles a client that left: aborts the request, unless the client has everything it waited for. */
   clientGone(): void;
+  /** Gives the request up for another replica, unless a part of the answer has arrived. */
+  replicaWedged(): void;
 }
 
 const keptBytesMin = 65_536;
@@ -89,14 +91,6 @@ const keptBytesMin = 65_536;
 const largeBytesMin = 1_048_576;
 /** A larger JSON answer waits for room. Every running answer may keep this many bytes. */
 const roomBytesMin = 8_388_608;
-
-const upstreamFailed = (status = 502, reason = 'engine_answer'): AppError =>
-  new AppError('upstream_error', { status, reason });
-
-function faultError(fault: EngineFault): AppError {
-  const isLate = fault.kind === 'first_byte_timeout' || fault.kind === 'idle_timeout';
-  return upstreamFailed(isLate ? 504 : 502, `engine_${fault.kind}`);
-}
 
 /**
  * Sends a request to a replica and its answer to the client, counting on the way.
@@ -176,6 +170,12 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     });
   }
 
+  replicaWedged(): void {
+    if (this.#concluded || this.#stopped !== null || (!this.#isEmpty && this.hasBegun())) return;
+    this.#call.destroy();
+    this.#fail(upstreamFailed(502, 'engine_wedged'), { retry: true, unanswered: true });
+  }
+
   onHead(status: number, headers: AnswerHeaders): void {
     if (this.#concluded) return;
     this.#status = status;
@@ -231,7 +231,7 @@ class EngineRelay implements ProxiedCall, AnswerSink {
     // Nothing of a part is sent before all parts are complete.
     const isLost = fault.bodySeen && this.hasBegun() && !(this.#job.collect !== null && fault.kind === 'cut');
     const retry = !isLost && fault.kind !== 'first_byte_timeout';
-    this.#fail(faultError(fault), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
+    this.#fail(faultError(fault.kind), { retry, unanswered: !isLost, unreachable: fault.kind === 'refused' });
   }
 
   #refused(): void {

@@ -18,7 +18,7 @@ import { noteRetried } from './unbilled.ts';
 
 /**
  * Sends the request to its replica. While no part of an answer is sent, another replica is tried once; if the only
- * replica was unreachable, the retry waits for its replacement. When two replicas fail, the cause is the request or
+ * replica was unreachable or generates nothing, the retry waits for its replacement. When two replicas fail, the cause is the request or
  * something that the replicas share: neither is reported as failed, or one caller could take replicas from all others.
  */
 export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
@@ -32,7 +32,7 @@ export async function relay(parts: PathParts, call: Call, request: InferenceRequ
   const exclude = new Set([first.lease.replica.id]);
   const other = parts.routing.now(request.model, { exclude, affinity: affinityOf(call, request) });
   if (other === null && first.replicaOutcome === 'failed') report(parts, first, first.replicaOutcome);
-  if (other === null && !first.outcome.unreachable) return first.outcome;
+  if (other === null && !first.outcome.unreachable && !first.lease.isWedged) return first.outcome;
   noteRetried(parts, call, request, { outcome: first.outcome, startedMs });
   first.lease.release();
   held.lease = other ?? (await waitForOther(parts, call, request, exclude));
@@ -76,6 +76,7 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
       resolve({ lease, outcome, replicaOutcome: replicaOutcome(outcome) });
     });
     stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
+    lease.describe(countTermsOf(call, grant).promptTokens, () => proxied.replicaWedged());
   });
 }
 
@@ -125,6 +126,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     rename,
     onFirstByte: () => {
       timings.firstByteMs = parts.clock.monotonicMs() - timings.startedMs;
+      lease.describe(0);
     },
     onCommitted: () => {
       if (key.storeRequests) return;

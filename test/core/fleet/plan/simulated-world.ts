@@ -62,6 +62,12 @@ export class World {
   /** Devices that a swarm, which places by itself, has in all. */
   swarmGpus = Infinity;
   readonly loads = new Map<string, LoadReport>();
+  /** What the metrics of replicas show, by their id. */
+  readonly progress = new Map<string, string>();
+  /** Ids of replicas that answer no canary. */
+  readonly silent = new Set<string>();
+  /** Replicas that got a canary, one item for each. */
+  readonly canaries: string[] = [];
   readonly everStarted: string[] = [];
   /** What was said, as engine and text. */
   readonly said: string[] = [];
@@ -79,7 +85,7 @@ export class World {
     this.hosts = hosts;
     this.policy = { ...defaultPolicy, ...policy };
     for (let index = 0; index < gateways; index += 1) {
-      const fresh = { seen: null, deaf: false, waiting: [], leases: [], lastUseMs: new Map() };
+      const fresh = { seen: null, deaf: false, waiting: [], leases: [], lastUseMs: new Map(), longPrompts: {} };
       this.gateways.push({ id: `g${index}`, ...fresh });
     }
   }
@@ -156,6 +162,7 @@ export class World {
       jobs,
       health: this.#health(),
       loads: this.loads,
+      progress: this.progress,
       newReplicaId: (engineId: string) => `${engineId}#${(this.#ids += 1)}`,
       closing: false,
     };
@@ -225,6 +232,10 @@ export class World {
       });
       return { state: 'done', cause: null, uses };
     }
+    if (action.type === 'canary') {
+      this.canaries.push(action.replicaId);
+      return { state: 'done', cause: this.silent.has(action.replicaId) ? failureCause('wedged') : null, uses: null };
+    }
     const container = this.containers.get(action.replicaId);
     const isBad = container === undefined || this.bad.has(container.spec.hash);
     if (action.type === 'check')
@@ -266,8 +277,8 @@ export class World {
         action.type === 'probe_gpus' ? undefined : engine?.replicas.find(({ id }) => id === action.replicaId);
       const phases: Record<string, string> = { check: 'checking', wake: 'waking', sleep: 'draining' };
       const isNoted =
-        action.type === 'start'
-          ? replica === undefined || replica.observed
+        action.type === 'start' || action.type === 'canary'
+          ? replica === undefined || (action.type === 'start' ? replica.observed : !replica.canaryRuns)
           : action.type in phases
             ? replica?.phase !== phases[action.type]
             : isOld;
@@ -361,7 +372,7 @@ export class World {
           leases[lease.replicaId] = (leases[lease.replicaId] ?? 0) + 1;
         const isUsed = waiting > 0 || Object.keys(leases).length > 0;
         const idleMs = isUsed ? null : this.nowMs - (gateway.lastUseMs.get(engineId) ?? 0);
-        return [engineId, { waiting, idleMs, leases }];
+        return [engineId, { waiting, idleMs, leases, longPrompts: gateway.longPrompts }];
       }),
     );
     return { gatewayId: gateway.id, seenVersion: gateway.seen?.version ?? 0n, engines };
