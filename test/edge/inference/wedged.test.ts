@@ -126,7 +126,7 @@ describe('a slow engine', () => {
     ['slow', 'reads a long prompt in pieces', 'a b '.repeat(100), { ttft_ms: 5000 }],
     ['whole', 'reads a long prompt at once', 'a b '.repeat(3500), { ttft_ms: 5000 }],
     ['slow', 'makes a token now and then', 'Hello', { tpot_ms: 600 }],
-  ])('%s is left alone when it %s', async (model, _, content, standin) => {
+  ])('%s keeps running when it %s', async (model, _, content, standin) => {
     await warm(model);
     const [before] = runningOf(model);
     const answer = await bench.chat({ model, messages: [{ role: 'user', content }], standin });

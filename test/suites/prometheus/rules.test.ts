@@ -49,7 +49,7 @@ tests:
             exp_annotations:
               summary: Replica stuck of chat has requests but has produced no token for 10 minutes
               runbook: compose/runbooks.md#headgateenginestuck
-              description: The replica answers its probes, so the gateway does not restart it.
+              description: The replica answers its probes. The gateway restarts it unless its file has wedged_seconds 0.
 `;
 
 /** The first gateway stays, the second one stops after 30 minutes, and the third one takes its place after 35. */

@@ -85,7 +85,7 @@ const publicTexts: Record<FailureKind, string> = {
   weights_not_found: 'The weights of this model were not found.',
 };
 
-/** What an operator can do, in one sentence. The engine's own message does not say it. */
+/** Cures for operators, one sentence each. Messages of engines rarely contain them. */
 const cures: Partial<Record<FailureKind, string>> = {
   disk_full: 'Free space on the disk of the host, or move the cache of the weights to a larger one.',
   driver_mismatch:

@@ -24,7 +24,7 @@ type Sign = readonly [FailureKind, RegExp];
 
 /** Messages of the Docker engine and of engines alike; more reliable than the code of a failed start. */
 const hostSigns: readonly Sign[] = [
-  // NCCL and PyTorch name the folder or the limit: the text about the device alone is also that of a full disk.
+  // NCCL and PyTorch name the folder or the limit: the text about the device without them is that of a full disk.
   [
     'shm_too_small',
     /creating shared memory segment \S*nccl|failed to extend \/dev\/shm|No space left on device: '?\/dev\/shm|insufficient shared memory \(shm\)|exceeds memory available in \/dev\/shm/,

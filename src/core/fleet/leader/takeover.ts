@@ -55,9 +55,7 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     lastGood: goodSpecOf(from, published.replicas, spec),
     held: phase === 'held',
     failure: hadFailed ? { cause, retryAtMs: retry } : null,
-    crashes: hadFailed ? (published.failures ?? 0) : 0,
-    failedStarts: published.failedStarts,
-    wedges: published.wedges ?? 0,
+    ...countsOf(published, hadFailed),
     recovering: isSame && phase === 'starting' && replicas.length === 0 && hadFailed,
     target: replicas.filter(isAlive).length,
     startTimesMs: published.startTimesMs,
@@ -67,6 +65,11 @@ function engineOf(from: Inheritance, published: PublishedEngine, spec: EngineSpe
     phase,
     sinceMs: published.sinceMs + offsetMs,
   };
+}
+
+/** Leaders of older versions do not publish every count. */
+function countsOf({ failures = 0, failedStarts, wedges = 0 }: PublishedEngine, hadFailed: boolean) {
+  return { crashes: hadFailed ? failures : 0, failedStarts, wedges };
 }
 
 function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpec): ReplicaState | null {

@@ -72,7 +72,7 @@ export interface ReplicaState {
   noRoomSinceMs?: number | null;
 }
 
-/** What is known of the progress of a ready replica. */
+/** The progress of a ready replica, as far as it is known. */
 export interface Silence {
   readonly progress: string;
   /** Time with requests and without progress. */

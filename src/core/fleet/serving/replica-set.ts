@@ -206,7 +206,7 @@ class Slots implements ReplicaSet {
     return Object.fromEntries(longest.filter(([, tokens]) => tokens >= longPromptTokens));
   }
 
-  /** Tells the requests on a wedged replica once. An external replica may generate again, and become wedged again. */
+  /** Notifies the requests on a wedged replica once. An external replica may generate again, and become wedged again. */
   #noteWedge(slot: OwnSlot): void {
     const isWedged = this.#published.get(slot.replica.id)?.wedged === true;
     const isNew = isWedged && !slot.wedged;
