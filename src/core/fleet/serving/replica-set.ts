@@ -1,3 +1,4 @@
+import { createSlotList, type SlotList, type Slotted } from '#base/queues/queues.ts';
 import type { ObservedReplica, Replica } from '#core/fleet/drivers/drivers.ts';
 import type { PublishedReplica } from '#core/fleet/store/store.ts';
 import type { Lease } from './lease.ts';
@@ -54,13 +55,13 @@ export interface ReplicaSet {
 }
 
 /** The request that uses a lease, as `Lease.describe` describes it. */
-interface Holder {
+interface Holder extends Slotted {
   promptTokens: number;
   onWedged: (() => void) | null;
 }
 
 type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] } & {
-  readonly holders: Set<Holder>;
+  readonly holders: SlotList<Holder>;
   /** True once the replica was published as wedged. */
   wedged: boolean;
 };
@@ -167,7 +168,7 @@ class Slots implements ReplicaSet {
   lease(replicaId: string, cold: boolean): Lease | null {
     const slot = this.#slots.get(replicaId);
     if (slot === undefined || !slot.routable) return null;
-    const holder: Holder = { promptTokens: 0, onWedged: null };
+    const holder: Holder = { slot: -1, promptTokens: 0, onWedged: null };
     slot.holders.add(holder);
     this.#change(slot, 1);
     return {
@@ -184,7 +185,9 @@ class Slots implements ReplicaSet {
         if (slot.wedged) onWedged?.();
       },
       release: () => {
-        if (slot.holders.delete(holder)) this.#change(slot, -1);
+        if (holder.slot === -1) return;
+        slot.holders.remove(holder);
+        this.#change(slot, -1);
       },
     };
   }
@@ -200,7 +203,10 @@ class Slots implements ReplicaSet {
 
   longPrompts(): Readonly<Record<string, number>> {
     const longest = [...this.#slots.values()].map(({ replica, holders }) => {
-      const tokens = [...holders].reduce((most, { promptTokens }) => Math.max(most, promptTokens), 0);
+      let tokens = 0;
+      holders.forEach(({ promptTokens }) => {
+        tokens = Math.max(tokens, promptTokens);
+      });
       return [replica.id, tokens] as const;
     });
     return Object.fromEntries(longest.filter(([, tokens]) => tokens >= longPromptTokens));
@@ -211,7 +217,7 @@ class Slots implements ReplicaSet {
     const isWedged = this.#published.get(slot.replica.id)?.wedged === true;
     const isNew = isWedged && !slot.wedged;
     slot.wedged = isWedged;
-    if (isNew) for (const { onWedged } of slot.holders) onWedged?.();
+    if (isNew) slot.holders.forEach(({ onWedged }) => onWedged?.());
   }
 
   #refresh(): void {
@@ -261,7 +267,7 @@ function newSlot(observed: ObservedReplica): OwnSlot {
     healthy: null,
     refusal: null,
     clearedAtMs: null,
-    holders: new Set(),
+    holders: createSlotList(),
     wedged: false,
   };
 }
