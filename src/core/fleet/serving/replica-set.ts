@@ -54,14 +54,8 @@ export interface ReplicaSet {
   longPrompts(): Readonly<Record<string, number>>;
 }
 
-/** The request that uses a lease, as `Lease.describe` describes it. */
-interface Holder extends Slotted {
-  promptTokens: number;
-  onWedged: (() => void) | null;
-}
-
 type OwnSlot = { -readonly [Field in keyof ReplicaSlot]: ReplicaSlot[Field] } & {
-  readonly holders: SlotList<Holder>;
+  readonly holders: SlotList<OwnLease>;
   /** True once the replica was published as wedged. */
   wedged: boolean;
 };
@@ -78,6 +72,46 @@ export interface ReplicaSetListeners {
 
 export function createReplicaSet(listeners: ReplicaSetListeners): ReplicaSet {
   return new Slots(listeners);
+}
+
+/**
+ * A class, because V8 gives every literal with a getter a shape of its own, which keeps the object in memory until a full
+ * collection.
+ */
+class OwnLease implements Lease, Slotted {
+  slot = -1;
+  promptTokens = 0;
+  onWedged: (() => void) | null = null;
+  readonly replica: Replica;
+  readonly cold: boolean;
+  readonly readySinceMs: number | null;
+  readonly #on: OwnSlot;
+  readonly #onReleased: () => void;
+
+  constructor(on: OwnSlot, cold: boolean, readySinceMs: number | null, onReleased: () => void) {
+    this.replica = on.replica;
+    this.cold = cold;
+    this.readySinceMs = readySinceMs;
+    this.#on = on;
+    this.#onReleased = onReleased;
+  }
+
+  get isWedged(): boolean {
+    return this.#on.wedged;
+  }
+
+  describe(promptTokens: number, onWedged?: () => void): void {
+    this.promptTokens = promptTokens;
+    this.onWedged = onWedged ?? this.onWedged;
+    // The wedge was found between the lease and its use.
+    if (this.isWedged) onWedged?.();
+  }
+
+  release(): void {
+    if (this.slot === -1) return;
+    this.#on.holders.remove(this);
+    this.#onReleased();
+  }
 }
 
 class Slots implements ReplicaSet {
@@ -168,28 +202,12 @@ class Slots implements ReplicaSet {
   lease(replicaId: string, cold: boolean): Lease | null {
     const slot = this.#slots.get(replicaId);
     if (slot === undefined || !slot.routable) return null;
-    const holder: Holder = { slot: -1, promptTokens: 0, onWedged: null };
-    slot.holders.add(holder);
+    const lease = new OwnLease(slot, cold, this.#published.get(slot.replica.id)?.sinceMs ?? null, () =>
+      this.#change(slot, -1),
+    );
+    slot.holders.add(lease);
     this.#change(slot, 1);
-    return {
-      replica: slot.replica,
-      cold,
-      readySinceMs: this.#published.get(slot.replica.id)?.sinceMs ?? null,
-      get isWedged() {
-        return slot.wedged;
-      },
-      describe: (promptTokens, onWedged) => {
-        holder.promptTokens = promptTokens;
-        holder.onWedged = onWedged ?? holder.onWedged;
-        // The wedge was found between the lease and its use.
-        if (slot.wedged) onWedged?.();
-      },
-      release: () => {
-        if (holder.slot === -1) return;
-        slot.holders.remove(holder);
-        this.#change(slot, -1);
-      },
-    };
+    return lease;
   }
 
   leases(): number {
