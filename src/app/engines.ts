@@ -5,6 +5,7 @@ import type { Db } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
 import {
+  type Catalog,
   type DockerHostSettings,
   type EngineDefinition,
   formatEngineFileProblem,
@@ -74,6 +75,7 @@ export interface EnginesParts extends EnginesPlace {
   readonly workingDirectory: string;
   readonly engineClient: Pick<EngineClient, 'giveUp'>;
   readonly engineRequests: EngineRequests;
+  readonly catalog: Pick<Catalog, 'setKind'>;
 }
 
 /**
@@ -116,6 +118,7 @@ export function createEngines(parts: EnginesParts): Fleet {
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
     },
     sharing,
+    onKind: (engineId, kind) => parts.catalog.setKind(engineId, kind),
     onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
     stores: {
       shared: storeOf('containers'),

@@ -211,7 +211,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
   const engineRequests = createEngineRequests({ db, clock, log });
-  const fleet = createEngines({ ...options, ...settings, gateways, engineClient, engineRequests });
+  const fleet = createEngines({ ...options, ...settings, catalog, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
   const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
   const retention = createRetention({ ...kept, ...common, metering, history: past.history });

@@ -19,11 +19,12 @@ import {
   wrong,
 } from './doctor-checks.ts';
 import { checkDocker } from './doctor-docker.ts';
+import { checkVersions } from './doctor-engines.ts';
 import { checkAgreement, checkGateway } from './doctor-gateways.ts';
 
 interface Check {
   readonly name: string;
-  readonly check: (config: Config) => Promise<readonly Finding[]>;
+  readonly check: (config: Config, context: CommandContext) => Promise<readonly Finding[]>;
 }
 
 type RunCheck = (config: Config) => Finding | readonly Finding[] | Promise<Finding | readonly Finding[]>;
@@ -48,6 +49,7 @@ const checks: readonly Check[] = [
   toCheck('platform key', checkPlatformKey),
   toCheck('gateway', checkGateway),
   toCheck('gateways', checkAgreement),
+  { name: 'engines', check: (config, context) => checkVersions(context, config) },
 ];
 
 /** Reports for `headgate doctor` what a gateway of this environment lacks, and how to fix it. */
@@ -79,7 +81,7 @@ export async function runDoctor(context: CommandContext): Promise<number> {
   report('configuration', place.finding);
   for (const { name, check } of checks) {
     const progress = terminal.progress(name);
-    const finding = await settled(name, place.config === null ? null : check(place.config));
+    const finding = await settled(name, place.config === null ? null : check(place.config, context));
     progress.end();
     for (const one of finding) report(name, one);
   }

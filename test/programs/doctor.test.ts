@@ -1,5 +1,6 @@
 import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
@@ -7,6 +8,7 @@ import { createLog } from '#base/log.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
 import { withServer } from '#test/database.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
+import { externalFile } from '#test/inference/inference-gateway.ts';
 import { engineFile, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
@@ -213,6 +215,41 @@ describe('headgate doctor', () => {
       next: expect.stringContaining('keep the older key'),
     });
     await db.close();
+  });
+
+  it('reports the versions of external engines, and files that contradict them', async () => {
+    const server = createServer((request, response) => {
+      if (request.url === '/version') response.end('{"version":"0.99.0"}');
+      else if (request.url === '/metrics') response.end('vllm:num_requests_running{engine="0"} 0.0\n');
+      else response.writeHead(404).end();
+    }).listen(0, '127.0.0.1');
+    await new Promise((resolve) => server.once('listening', resolve));
+    const { port } = server.address() as AddressInfo;
+    const enginesDir = folders();
+    const url = `http://127.0.0.1:${port}`;
+    const files = {
+      far: externalFile('far', url),
+      odd: externalFile('odd', url, { lines: ['kind: openai'] }),
+      off: externalFile('off', 'http://127.0.0.1:1'),
+    };
+    for (const [id, text] of Object.entries(files)) writeFileSync(join(enginesDir, `${id}.yaml`), text);
+    const { checks } = await examine({ HEADGATE_DATA_DIR: folders(), HEADGATE_ENGINES_DIR: enginesDir });
+    server.close();
+    expect(checks.filter(({ name }) => name === 'engines')).toEqual([
+      {
+        name: 'engines',
+        state: 'note',
+        message: 'far: vLLM 0.99.0, which this version of Headgate was not tried with',
+      },
+      { name: 'engines', state: 'note', message: expect.stringContaining('odd: vLLM 0.99.0') },
+      {
+        name: 'engines',
+        state: 'note',
+        message: expect.stringContaining('odd: It is vLLM, but its file does not say kind: vllm'),
+        next: expect.stringContaining('headgate engines reload'),
+      },
+      { name: 'engines', state: 'note', message: 'off: does not answer' },
+    ]);
   });
 
   it('runs the other checks when a setting is invalid', async () => {

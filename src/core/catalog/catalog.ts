@@ -4,12 +4,14 @@ import { formatDecimal, MICRO_DIGITS } from '#base/money.ts';
 import {
   encodeDefinition,
   type EngineDefinition,
+  type EngineKind,
   type EnginePricing,
   type ServiceTier,
   type TaskType,
 } from '#core/catalog/files/files.ts';
 import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
 import type { Model, PriceVersion } from './model.ts';
+import { createModelList } from './model-list.ts';
 import {
   type Priced,
   pricedModels,
@@ -79,6 +81,7 @@ export {
   type EngineReloadResult,
 } from './engine-reload.ts';
 export type { Model, PriceVersion } from './model.ts';
+export { isTriedVllm } from './vllm-versions.ts';
 export type { PriceChange } from './sync.ts';
 
 /** Text forms of files' contents, which gateways compare with each other. */
@@ -147,6 +150,10 @@ export interface Catalog {
   pending(): readonly string[];
   /** Returns the prices and bases of the files by model, as text that gateways compare and operators read. */
   offers(): Readonly<Record<string, string>>;
+  /**
+   * Sets the kind that an external engine shows. Does nothing for an engine whose file names its kind.
+   */
+  setKind(engineId: string, kind: EngineKind): void;
   /** Finds a model by catalog id, display name, alias or Hugging Face id, ignoring case; disabled models too. */
   find(name: string): Model | undefined;
   /** Returns every model of the files, including disabled ones, ordered by id. */
@@ -198,8 +205,7 @@ function createKnownVersions() {
 export function createCatalog(options: CatalogOptions): Catalog {
   const { db, clock, readContested = () => Promise.resolve(() => false) } = options;
   const startedAt = Math.floor(clock.now() / 1000);
-  let models: readonly Model[] = [];
-  let byName: ReadonlyMap<string, Model> = new Map();
+  const models = createModelList();
   let priced: ReadonlyMap<string, Priced> = new Map();
   const versions = createKnownVersions();
   let pending: readonly string[] = [];
@@ -207,8 +213,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
   take(options.engines, () => startedAt);
 
   function take(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): void {
-    models = toModels(engines, createdAtOf);
-    byName = indexByName(models);
+    models.take(engines, createdAtOf);
     priced = new Map(pricedModels(engines).map((model) => [model.id, model]));
   }
 
@@ -253,9 +258,10 @@ export function createCatalog(options: CatalogOptions): Catalog {
     },
     pending: () => pending,
     offers: () => Object.fromEntries([...priced.values()].map((model) => [model.id, offerText(model)])),
-    find: (name) => byName.get(name.toLowerCase()),
-    list: () => models,
-    byTask: (taskType) => models.filter((model) => model.enabled && model.taskType === taskType),
+    setKind: (engineId, kind) => models.setKind(engineId, kind),
+    find: (name) => models.find(name),
+    list: () => models.list(),
+    byTask: (taskType) => models.list().filter((model) => model.enabled && model.taskType === taskType),
     bases: () => versions.now().bases,
     price(modelId, tier = 'default') {
       const model = priced.get(modelId);
@@ -264,30 +270,4 @@ export function createCatalog(options: CatalogOptions): Catalog {
     },
     priceVersion: (id) => readPriceVersion(db, id),
   };
-}
-
-/** Returns the models of engines and their adapters, ordered by id. */
-function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): Model[] {
-  const models = engines.flatMap((engine) => {
-    const { taskType, contextLength, enabled } = engine;
-    const shared = { taskType, contextLength, enabled, engine };
-    return [null, ...engine.lora].map((adapter): Model => {
-      const { id, name, aliases, huggingFaceId, ownedBy, fallbacks } = adapter ?? engine;
-      return { id, name, aliases, huggingFaceId, ownedBy, createdAt: createdAtOf(id), ...shared, adapter, fallbacks };
-    });
-  });
-  return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));
-}
-
-/**
- * Indexes models by lower-case name. A repository's name resolves only if one model has it; ids, names and aliases are
- * unique.
- */
-function indexByName(models: readonly Model[]): ReadonlyMap<string, Model> {
-  const named = models.flatMap((model) => [model.id, model.name, ...model.aliases].map((name) => ({ name, model })));
-  const repositories = Map.groupBy(models, ({ huggingFaceId, id }) => (huggingFaceId ?? id).toLowerCase());
-  const sole = [...repositories].flatMap(([name, [model, ...others]]) =>
-    model === undefined || others.length > 0 ? [] : [{ name, model }],
-  );
-  return new Map([...sole, ...named].map(({ name, model }) => [name.toLowerCase(), model]));
 }

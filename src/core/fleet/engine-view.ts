@@ -1,7 +1,9 @@
 import type { Clock } from '#base/clock.ts';
+import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
 import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import { warningsOf } from './engine-warnings.ts';
 
 /** An engine for pages and the operations API. */
 export interface EngineView {
@@ -35,6 +37,10 @@ export interface EngineView {
   /** Requests that wait at this gateway. */
   readonly waiting: number;
   readonly replicaIds: readonly string[];
+  /** Kind in effect: of the file, or as found. */
+  readonly kind: EngineKind;
+  /** Sentences for operators about a running engine, such as a file that does not fit it; empty if there are none. */
+  readonly warnings: readonly string[];
   /** As published by the leader, with this gateway's leases. */
   readonly replicas: readonly ReplicaView[];
   /** Counts replicas that answered their probes and generated nothing. */
@@ -43,10 +49,19 @@ export interface EngineView {
   readonly rollout: PublishedEngine['rollout'];
 }
 
+export interface ReplicaVersion {
+  /** Such as `0.32.0`; null if the engine does not report it. */
+  readonly name: string | null;
+  /** True if this version of Headgate was tried with that minor release. */
+  readonly isTried: boolean;
+}
+
 export interface ReplicaView extends PublishedReplica {
   readonly leases: number;
   /** Result of this gateway's own probes; null before the first. */
   readonly healthy: boolean | null;
+  /** Version of vLLM; null for other engines, and before the replica was asked. */
+  readonly version: ReplicaVersion | null;
 }
 
 const nothingPublished = {
@@ -77,6 +92,12 @@ function adviceFor(status: number): string {
   return status === 404 ? ': check upstream_model and the path in url' : '';
 }
 
+function versionOf({ kind }: Engine, { identity }: ReplicaSlot): ReplicaVersion | null {
+  if (kind !== 'vllm' || identity === undefined) return null;
+  const name = identity?.version ?? null;
+  return { name, isTried: name !== null && isTriedVllm(name) };
+}
+
 /** Returns this gateway's view of an engine, with its published state. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
@@ -101,10 +122,17 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     startTimesMs,
     leases: replicas.leases(),
     waiting: engine.waiting(),
+    kind: engine.kind,
+    warnings: warningsOf(engine),
     replicaIds: replicas.all().map(({ replica }) => replica.id),
     replicas: published.replicas.map((replica) => {
       const slot = replicas.get(replica.id);
-      return { ...replica, leases: slot?.leases ?? 0, healthy: slot?.healthy ?? null };
+      return {
+        ...replica,
+        leases: slot?.leases ?? 0,
+        healthy: slot?.healthy ?? null,
+        version: slot === undefined ? null : versionOf(engine, slot),
+      };
     }),
     rollout,
   };

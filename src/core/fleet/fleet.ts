@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { EngineDefinition, EngineKind } from '#core/catalog/catalog.ts';
 import {
   createExternalDriver,
   createProcessDriver,
@@ -82,6 +82,7 @@ export {
   type EngineCommand,
 } from '#core/fleet/store/store.ts';
 export type { EngineView, ReplicaView } from './engine-view.ts';
+export { type ExternalFinding, inspectExternal } from './inspect-external.ts';
 export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
 export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
@@ -196,15 +197,22 @@ export interface FleetOptions {
   readonly engineMemoryBytes?: number | null;
   /** Called when a replica that was running and healthy no longer is: unsent requests do not go to it any more. */
   readonly onLost?: (replica: Replica) => void;
+  /** Called with the kind that an external engine shows, if its file names none, and again when that changes. */
+  readonly onKind?: (engineId: string, kind: EngineKind) => void;
 }
 
 /** Creates the engines of the gateway. Nothing runs and nothing is routed before `start`. */
 export function createFleet(options: FleetOptions): Fleet {
   const { dataDir, workingDirectory, env, log, clock, queueMax = 1000, stopGraceMs = 10_000 } = options;
-  const { sharing = 'sole', onLost = () => undefined, engineMemoryBytes: memoryBytes = null } = options;
+  const {
+    sharing = 'sole',
+    onLost = () => undefined,
+    onKind = () => undefined,
+    engineMemoryBytes: memoryBytes = null,
+  } = options;
   const policy = { ...defaultPolicy, ...options.policy };
   const outlives = sharing !== 'sole';
-  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost };
+  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost, onKind };
   const machine = new Map<DriverType, EngineDriver>([
     ['process', createProcessDriver({ dataDir, workingDirectory, env, log, sharing, memoryBytes })],
     ['external', createExternalDriver(env)],

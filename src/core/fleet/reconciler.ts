@@ -1,6 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
+import type { EngineKind } from '#core/catalog/catalog.ts';
 import {
   type DriverType,
   type EngineDriver,
@@ -14,11 +15,12 @@ import {
 } from '#core/fleet/drivers/drivers.ts';
 import { Leader } from '#core/fleet/leader/leader.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
-import { createProber, Engine, type PlacedReplica, type Prober } from '#core/fleet/serving/serving.ts';
+import { createProber, Engine, type PlacedReplica, type Prober, type Recognizer } from '#core/fleet/serving/serving.ts';
 import { carriedOut, type CoordinationStore, type EngineCommand, type Published } from '#core/fleet/store/store.ts';
 import { devicesHeld, heldHere, orphansHold } from './device-holders.ts';
 import { type Exits, type FleetObservation, newExits, observeAll } from './observe-all.ts';
 import type { FleetPolicy } from './policy.ts';
+import { createRecognition } from './recognition.ts';
 import { createReconcileLoop, type ReconcileLoop } from './reconcile-loop.ts';
 
 export interface ReconcilerOptions {
@@ -39,6 +41,8 @@ export interface ReconcilerOptions {
   readonly outlives: boolean;
   /** Called when a replica that was running and healthy no longer is. */
   readonly onLost: (replica: Replica) => void;
+  /** Called when the kind of an external engine was found out. */
+  readonly onKind: (engineId: string, kind: EngineKind) => void;
   /** Devices that engines of this gateway's other reconcilers use. */
   readonly elsewhere: () => readonly Holding[];
 }
@@ -57,6 +61,7 @@ export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #leader: Leader;
   readonly #prober: Prober;
+  readonly #recognizer: Recognizer;
   readonly #loop: ReconcileLoop;
   readonly #exits: Exits = newExits();
   #specs: ReadonlyMap<string, EngineSpec> = new Map();
@@ -84,6 +89,7 @@ export class Reconciler {
       onHealth: ({ replica }, healthy) => this.#onHealth(replica.engineId, replica.id, healthy),
       onCleared: ({ replica }) => this.engines.get(replica.engineId)?.takeCleared(replica.id),
     });
+    this.#recognizer = createRecognition({ ...options, engines: this.engines });
     this.#observation = { observed: new Map(), blind: new Set(), hosts: new Map(), orphans: [] };
   }
 
@@ -214,6 +220,7 @@ export class Reconciler {
     if (this.#begun) {
       await this.#loop.close(() => this.#isSettled());
       this.#prober.close();
+      this.#recognizer.close();
       await this.#leader.settled();
       await store.close();
     }
@@ -306,6 +313,7 @@ export class Reconciler {
     }
     for (const engine of this.engines.values()) engine.serve();
     this.#prober.kick();
+    this.#recognizer.kick();
     if (this.#retired.size > 0) this.#forgetRetired();
     return dueAtMs;
   }
@@ -340,6 +348,7 @@ export class Reconciler {
     const byId = new Map(published.engines.map((engine) => [engine.engineId, engine]));
     for (const [engineId, engine] of this.engines) engine.takePublished(byId.get(engineId) ?? null);
     this.#prober.kick();
+    this.#recognizer.kick();
   }
 
   #health(): ReadonlyMap<string, boolean> {

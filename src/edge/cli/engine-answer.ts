@@ -26,7 +26,22 @@ export function remark(one: Engine): string {
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
   if (silent.length > 0)
     return `no answer to health checks: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
-  return replicas.map((replica) => replica.progress ?? null).find((text) => text !== null) ?? '';
+  return progressText(one);
+}
+
+/** Returns the progress of a start; the warnings of an engine that does not start. */
+function progressText({ replicas, warnings }: Engine): string {
+  const progress = replicas.map((replica) => replica.progress ?? null).find((text) => text !== null);
+  return progress ?? (warnings ?? []).join(' ');
+}
+
+/** Returns the versions of the running replicas, such as "0.32.0" or "0.99.0 (untried)"; "-" for another kind. */
+export function versionsText({ replicas }: Engine): string {
+  const texts = replicas.flatMap(({ version }) => {
+    if (version === null || version === undefined) return [];
+    return [version.name === null ? 'unknown' : `${version.name}${version.tried ? '' : ' (untried)'}`];
+  });
+  return [...new Set(texts)].join(', ') || '-';
 }
 
 function sentences(...parts: readonly string[]): string {

@@ -14,7 +14,16 @@ import {
   timeText,
   UsageError,
 } from '#edge/cli/shell/shell.ts';
-import { commandText, type Engine, engine, enginePath, enginesPath, readyCount, remark } from './engine-answer.ts';
+import {
+  commandText,
+  type Engine,
+  engine,
+  enginePath,
+  enginesPath,
+  readyCount,
+  remark,
+  versionsText,
+} from './engine-answer.ts';
 import { operatorCommand } from './engine-operator.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
@@ -30,6 +39,7 @@ function row(one: Engine): string[] {
   return [
     one.id,
     one.state,
+    versionsText(one),
     `${readyCount(one)}/${one.replicas_max}`,
     String(running),
     String(waiting),
@@ -38,7 +48,7 @@ function row(one: Engine): string[] {
   ];
 }
 
-const headings = ['ENGINE', 'STATE', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
+const headings = ['ENGINE', 'STATE', 'VERSION', 'READY', 'RUNNING', 'WAITING', 'HOST', ''];
 
 async function list({ api, json, out, err, terminal }: CommandContext): Promise<number> {
   const answer = await api.call('GET', enginesPath);
@@ -179,7 +189,7 @@ export const engineCommands: readonly Command[] = [
   {
     name: 'engines ls',
     usage: '',
-    summary: 'List the engines: state, replicas, hosts, waiting requests, last failure.',
+    summary: 'List the engines: state, version of vLLM, replicas, hosts, waiting requests, last failure.',
     words: { min: 0, max: 0 },
     options: {},
     run: list,

@@ -27,6 +27,13 @@ const replicaSchema = z
       .boolean()
       .nullable()
       .meta({ description: 'Result of the last probe by this gateway; null before the first one' }),
+    version: z
+      .object({
+        name: z.string().nullable().meta({ example: '0.32.0', description: 'null if the engine does not report it' }),
+        tried: z.boolean().meta({ description: 'true if this version of Headgate was tried with that minor release' }),
+      })
+      .nullable()
+      .meta({ description: 'Version of vLLM; null for other engines, and before the replica was asked' }),
   })
   .meta({ id: 'EngineReplica' });
 
@@ -39,6 +46,12 @@ export const engineSchema = z
     driver: z
       .enum(['process', 'docker', 'swarm', 'external'])
       .meta({ description: '`external`: Headgate does not start or stop the engine' }),
+    kind: z.enum(['vllm', 'openai']).meta({
+      description: 'Kind of engine: of its file, or as an external engine shows if its file names none',
+    }),
+    warnings: z.array(z.string()).meta({
+      description: 'Sentences about the running engine, such as a file that does not fit it',
+    }),
     file: z.string().meta({ example: 'engines/llama.yaml', description: 'Path of the engine file' }),
     adapters: z.array(z.string()).meta({ description: 'Ids of LoRA adapters on the same replicas' }),
     state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).meta({

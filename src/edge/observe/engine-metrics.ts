@@ -110,6 +110,21 @@ function addGauges(metrics: Metrics, fleet: Pick<Fleet, 'list' | 'leads'>): void
   );
   metrics.gauge(
     {
+      name: 'headgate_engine_version',
+      help: 'Replicas that run a version of vLLM; tried is "true" for versions that this version of Headgate was tried with',
+      labelNames: ['engine', 'version', 'tried'],
+    },
+    (set) => {
+      for (const { engineId, replicas } of fleet.list()) {
+        const versions = replicas.flatMap(({ version }) => version ?? []);
+        for (const [name, alike] of Map.groupBy(versions, (version) => version.name ?? 'unknown')) {
+          set(alike.length, engineId, name, String(alike[0]?.isTried ?? false));
+        }
+      }
+    },
+  );
+  metrics.gauge(
+    {
       name: 'headgate_fleet_leader',
       help: '1 on the gateway that starts and stops engines, by scope: process engines of its machine, or containers shared by all gateways',
       labelNames: ['scope'],

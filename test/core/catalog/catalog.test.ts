@@ -56,7 +56,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     lora: [],
     lorasMax: null,
     loraRankMax: null,
-    driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null },
+    driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null, findsKind: true },
     ...over,
   };
 }

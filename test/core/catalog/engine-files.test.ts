@@ -316,7 +316,13 @@ describe('valid engine files', () => {
     });
     expect(far).toMatchObject({
       pricing: null,
-      driver: { type: 'external', urls: ['https://engine.example/base'], upstreamModel: null, apiKeyEnv: null },
+      driver: {
+        type: 'external',
+        urls: ['https://engine.example/base'],
+        upstreamModel: null,
+        apiKeyEnv: null,
+        findsKind: true,
+      },
     });
   });
 

@@ -180,7 +180,7 @@ describe('a replica', () => {
     expect(again.replica.id).toBe(first.replica.id);
     expect(again.cold).toBe(true);
     const control = machines.asked
-      .filter((line) => !/health|\/v1\/|metrics/.test(line))
+      .filter((line) => !/health|\/v1\/|metrics|version/.test(line))
       .map((line) => line.split(' ')[1]);
     expect(control).toEqual([
       '/sleep?level=2',

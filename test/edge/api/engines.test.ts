@@ -86,6 +86,8 @@ function engine(engineId: string, over: Partial<OperatedEngine> = {}): OperatedE
     causeDetail: null,
     retryAtMs: null,
     failures: 0,
+    kind: 'vllm',
+    warnings: [],
     replicas: [],
     leases: 0,
     waiting: 0,
@@ -104,6 +106,7 @@ const replica = {
   sinceMs: 1_790_000_001_000,
   leases: 3,
   healthy: true,
+  version: { name: '0.32.0', isTried: true },
 };
 
 const routes = [
@@ -172,6 +175,8 @@ describe('an engine', () => {
       object: 'engine',
       name: 'Plain',
       driver: 'process',
+      kind: 'vllm',
+      warnings: [],
       file: 'engines/plain.yaml',
       adapters: [],
       state: 'ready',
@@ -194,6 +199,7 @@ describe('an engine', () => {
           progress: null,
           running: 3,
           healthy: true,
+          version: { name: '0.32.0', tried: true },
         },
         expect.objectContaining({ id: 'r2', state: 'creating', progress: 'pulling 43 %' }),
       ],

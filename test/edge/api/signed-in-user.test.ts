@@ -31,6 +31,8 @@ const operations: ScriptedOperations = {
       causeDetail: null,
       retryAtMs: null,
       failures: 0,
+      kind: 'openai',
+      warnings: [],
       replicas: [],
       leases: 0,
       waiting: 0,

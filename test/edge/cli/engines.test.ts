@@ -15,6 +15,7 @@ class ScriptedFleet implements ScriptedOperations {
   script: Partial<OperatedEngine>[] = [];
   reloaded: EngineReloadResult = { ok: true, added: ['a'], changed: [], removed: ['b'] };
   lines: LogLine[] = [];
+  warnings: string[] = [];
 
   definitions() {
     return [
@@ -37,8 +38,18 @@ class ScriptedFleet implements ScriptedOperations {
   list(): OperatedEngine[] {
     const scripted = this.ordered.length === 0 ? undefined : this.script[0];
     if (this.ordered.length > 0 && this.script.length > 1) this.script.shift();
-    const common = { sinceMs: 0, causeDetail: null, retryAtMs: null, failures: 0, startTimesMs: [], rollout: null };
-    const replica = { gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
+    const common = {
+      sinceMs: 0,
+      causeDetail: null,
+      retryAtMs: null,
+      failures: 0,
+      startTimesMs: [],
+      rollout: null,
+      kind: 'vllm' as const,
+      warnings: this.warnings,
+    };
+    const version = { name: '0.99.0', isTried: false };
+    const replica = { version, gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
     return [
       {
         ...common,
@@ -143,14 +154,22 @@ describe('headgate engines', () => {
     const table = await headgate(['engines', 'ls']);
     expect(table).toMatchObject({ code: 0, stderr: '' });
     const lines = table.stdout.split('\n');
-    expect(lines[0]).toMatch(/^ENGINE +STATE +READY +RUNNING +WAITING +HOST$/);
-    expect(lines[1]).toMatch(/^acme\/chat:7b +ready +1\/1 +2 +0 +gpu-1$/);
+    expect(lines[0]).toMatch(/^ENGINE +STATE +VERSION +READY +RUNNING +WAITING +HOST$/);
+    expect(lines[1]).toMatch(/^acme\/chat:7b +ready +0\.99\.0 \(untried\) +1\/1 +2 +0 +gpu-1$/);
     expect(lines[2]).toMatch(
-      /^plain +failed +0\/1 +0 +4 +- +no \[2Jsuch model; once it is fixed: headgate engines reset plain$/,
+      /^plain +failed +- +0\/1 +0 +4 +- +no \[2Jsuch model; once it is fixed: headgate engines reset plain$/,
     );
     const json = await headgate(['engines', 'ls', '--json']);
     const { body } = await api().ask('/v1/admin/engines');
     expect(JSON.parse(json.stdout)).toEqual(body);
+  });
+
+  it('lists warnings of engines that serve', async () => {
+    fleet.warnings = ['It is vLLM, but its file does not say so.'];
+    const table = await headgate(['engines', 'ls']);
+    fleet.warnings = [];
+    const line = table.stdout.split('\n').find((one) => one.startsWith('acme/chat:7b'));
+    expect(line).toMatch(/gpu-1 +It is vLLM, but its file does not say so\.$/);
   });
 
   it.each<[string, Partial<OperatedEngine>, string]>([
@@ -231,7 +250,16 @@ describe('headgate engines', () => {
     expect(await headgate(['engines', 'reload'])).toMatchObject({ code: 0, stdout: 'added a\nremoved b\n' });
   });
 
-  const started = { id: 'r1', host: 'gpu-1', gpuIds: [], progress: null, sinceMs: 0, healthy: true, leases: 0 };
+  const started = {
+    id: 'r1',
+    host: 'gpu-1',
+    gpuIds: [],
+    progress: null,
+    sinceMs: 0,
+    healthy: true,
+    leases: 0,
+    version: null,
+  };
   const loading = { ...started, state: 'creating', progress: 'pulling acme/chat:1 43 %' } as const;
   const ready = { ...started, state: 'ready' } as const;
   const fresh = { ...ready, id: 'r2' };

@@ -109,6 +109,8 @@ export interface ExternalDriverSettings {
   readonly upstreamModel: string | null;
   /** Name of the gateway's environment variable with the engine's key; the key itself is never stored here. */
   readonly apiKeyEnv: string | null;
+  /** True if the file names no kind: the gateway asks the engine, and `kind` of the definition holds until it answers. */
+  readonly findsKind: boolean;
 }
 
 /** A directory or named volume of the host, as in `docker run --volume`. */

@@ -110,7 +110,7 @@ const common = {
     .enum(['vllm', 'openai'])
     .optional()
     .describe(
-      'vllm: Headgate passes vLLM arguments and uses its abort route. Default: vllm if the program or image is named vllm…',
+      'vllm: Headgate passes vLLM arguments and uses its abort route. Default: vllm if the program or image is named vllm…; external engines are asked.',
     ),
   allow: z
     .array(z.enum(allowableFields))

@@ -65,6 +65,7 @@ const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
   urls: texts,
   upstreamModel: z.string().nullable(),
   apiKeyEnv: z.string().nullable(),
+  findsKind: z.boolean().default(false),
 });
 
 const canary: z.ZodType<Canary, unknown> = z.object({

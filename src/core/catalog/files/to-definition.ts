@@ -93,6 +93,7 @@ function toDriver(engine: EngineFile, folder: string | null): EngineDefinition['
       urls: addressesOf(engine),
       upstreamModel: engine.upstream_model ?? null,
       apiKeyEnv: engine.api_key_env ?? null,
+      findsKind: engine.kind === undefined,
     };
   }
   if (engine.driver === 'process') {

@@ -52,6 +52,11 @@ export interface ObservedReplica {
    * `probe`: ready once GET /health succeeds.
    */
   readonly health: 'watched' | 'probe';
+  /**
+   * True for an external engine whose file names no kind. It gets requests once it was asked, so that the requests of
+   * organizations are kept apart from the first one on.
+   */
+  readonly findsKind?: boolean;
   /** Set in state `exited`. The leader observes such a replica once, then cleans it up. */
   readonly exit: ReplicaExit | null;
 }

@@ -64,7 +64,8 @@ function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefin
     const { host } = new URL(url);
     const placement = { host: isOne ? replica.endpoint.host : host, gpuIds: [] };
     const always = { state: 'running', progress: null, health: 'watched', exit: null } as const;
-    return { replica, specHash: spec.hash, placement, epoch: null, ...always };
+    const { findsKind } = driver;
+    return { replica, specHash: spec.hash, placement, epoch: null, findsKind, ...always };
   });
 }
 

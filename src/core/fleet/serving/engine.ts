@@ -1,4 +1,5 @@
 import type { Clock } from '#base/clock.ts';
+import type { EngineKind } from '#core/catalog/catalog.ts';
 import {
   type EngineSpec,
   type FailureCause,
@@ -9,6 +10,7 @@ import {
 } from '#core/fleet/drivers/drivers.ts';
 import { settingsOf } from '#core/fleet/policy.ts';
 import type { EngineDemand, PublishedEngine } from '#core/fleet/store/store.ts';
+import { kindOf } from './engine-identity.ts';
 import type { AcquireRefusal, AcquireResult, Lease } from './lease.ts';
 import { createReplicaSet, type ReplicaSet, type ReplicaSlot } from './replica-set.ts';
 import { abortError, createWaitQueue, type Fairness, type Tried, type Waiter, type WaitQueue } from './wait-queue.ts';
@@ -84,6 +86,17 @@ export class Engine {
     if (published === null || published.specHash === this.spec.hash) return published;
     const phase = published.phase === 'failed' ? 'stopped' : published.phase;
     return { ...published, phase, cause: null, retryAtMs: null, rollout: null };
+  }
+
+  /**
+   * Returns the kind of the file, or for an external engine whose file names none the kind that its servers show. A
+   * server that is no vLLM may reject what vLLM needs, so all of them must be vLLM.
+   */
+  get kind(): EngineKind {
+    const { driver, kind } = this.spec.definition;
+    if (driver.type !== 'external' || !driver.findsKind) return kind;
+    const found = this.replicas.all().flatMap(({ identity }) => (identity ? [kindOf(identity)] : []));
+    return found.length > 0 && found.every((one) => one === 'vllm') ? 'vllm' : kind;
   }
 
   /** True for an external engine none of whose addresses answers this gateway's probes. */

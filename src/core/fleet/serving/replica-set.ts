@@ -1,6 +1,7 @@
 import { createSlotList, type SlotList, type Slotted } from '#base/queues/queues.ts';
 import type { ObservedReplica, Replica } from '#core/fleet/drivers/drivers.ts';
 import type { PublishedReplica } from '#core/fleet/store/store.ts';
+import { type EngineIdentity, kindOf } from './engine-identity.ts';
 import type { Lease } from './lease.ts';
 
 /**
@@ -17,6 +18,8 @@ export interface ReplicaSlot {
   readonly healthy: boolean | null;
   /** How an external server rejected the last finished request; null if it answered. */
   readonly refusal: EngineRefusal | null;
+  /** The engine's own report; undefined before it was asked, null if it did not answer. */
+  readonly identity: EngineIdentity | null | undefined;
   /** When the replica was last suspected and then found healthy, in monotonic milliseconds; null if never. */
   readonly clearedAtMs: number | null;
 }
@@ -37,6 +40,8 @@ export interface ReplicaSet {
   setCleared(replicaId: string, nowMs: number): void;
   /** Records how the last request ended: rejected, or answered (null). */
   setRefusal(replicaId: string, refusal: EngineRefusal | null): void;
+  /** Records the engine's own report. An answer stays in effect while the engine does not answer again. */
+  setIdentity(replicaId: string, identity: EngineIdentity | null): void;
   /** Resets the health of external servers to unknown until the next probe. */
   forgetHealth(): void;
   get(replicaId: string): ReplicaSlot | undefined;
@@ -139,10 +144,10 @@ class Slots implements ReplicaSet {
       const former = [...this.#ended].find((slot) => slot.replica.id === replica.id);
       const slot = this.#slots.get(replica.id) ?? former ?? newSlot(found);
       if (former !== undefined) this.#ended.delete(former);
-      // The refusal applied to another address, name or key.
-      if (slot.observed.specHash !== found.specHash) slot.refusal = null;
+      // Both applied to another address, name or key.
+      if (slot.observed.specHash !== found.specHash) Object.assign(slot, { refusal: null, identity: undefined });
       slot.observed = found;
-      slot.replica = replica;
+      slot.replica = withKind(slot);
       this.#slots.set(replica.id, slot);
     }
     for (const [id, slot] of this.#slots) {
@@ -176,6 +181,14 @@ class Slots implements ReplicaSet {
   setRefusal(replicaId: string, refusal: EngineRefusal | null): void {
     const slot = this.#slots.get(replicaId);
     if (slot !== undefined) slot.refusal = refusal;
+  }
+
+  setIdentity(replicaId: string, identity: EngineIdentity | null): void {
+    const slot = this.#slots.get(replicaId);
+    if (slot === undefined) return;
+    slot.identity = identity ?? slot.identity ?? null;
+    slot.replica = withKind(slot);
+    this.#refresh();
   }
 
   forgetHealth(): void {
@@ -244,7 +257,7 @@ class Slots implements ReplicaSet {
     for (const slot of this.#slots.values()) {
       slot.published = this.#published.get(slot.replica.id)?.state ?? null;
       if (isWell(slot, isAnyWell) && slot.observed.state === 'running') sound.add(slot);
-      slot.routable = slot.published === 'ready' && sound.has(slot);
+      slot.routable = slot.published === 'ready' && sound.has(slot) && !awaitsKind(slot);
     }
     this.#routable = [...this.#slots.values()].filter(({ routable }) => routable);
     const former = this.#sound;
@@ -266,6 +279,17 @@ function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean
   return healthy !== false || !isAnyWell;
 }
 
+/** Returns the replica with the kind that its engine shows, if the file names none. */
+function withKind({ observed, identity }: ReplicaSlot): Replica {
+  const { replica, findsKind } = observed;
+  return findsKind === true && identity ? { ...replica, kind: kindOf(identity) } : replica;
+}
+
+/** True for an external engine of unknown kind that was not asked yet: the kind decides what its requests contain. */
+function awaitsKind({ observed, identity }: ReplicaSlot): boolean {
+  return observed.findsKind === true && identity === undefined;
+}
+
 function fewest(slots: readonly OwnSlot[], exclude: ReadonlySet<string> | undefined): OwnSlot | undefined {
   let best: OwnSlot | undefined;
   for (const slot of slots) {
@@ -284,6 +308,7 @@ function newSlot(observed: ObservedReplica): OwnSlot {
     published: null,
     healthy: null,
     refusal: null,
+    identity: undefined,
     clearedAtMs: null,
     holders: createSlotList(),
     wedged: false,

@@ -9,8 +9,10 @@ export {
   readLoad,
   sumLoads,
 } from './engine-load.ts';
+export { type EngineIdentity, identifyEngine, kindOf } from './engine-identity.ts';
 export { type PlacedReplica, readReplicaMetrics, type ReplicaMetrics } from './engine-metrics.ts';
 export { type AcquireOptions, Engine, type EngineStatus } from './engine.ts';
 export { type AcquireRefusal, type AcquireResult, type Lease, takenAway } from './lease.ts';
 export { createProber, type Prober } from './prober.ts';
+export { createRecognizer, type Recognizer } from './recognizer.ts';
 export type { EngineRefusal, ReplicaSlot } from './replica-set.ts';

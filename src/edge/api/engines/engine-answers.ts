@@ -5,7 +5,9 @@ import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } fr
 
 function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
   const { id, state, sinceMs, host, gpuIds, progress, leases, healthy } = replica;
-  return { id, state, since: toUnixSeconds(sinceMs), host, gpus: [...gpuIds], progress, running: leases, healthy };
+  const version = replica.version === null ? null : { name: replica.version.name, tried: replica.version.isTried };
+  const since = toUnixSeconds(sinceMs);
+  return { id, state, since, host, gpus: [...gpuIds], progress, running: leases, healthy, version };
 }
 
 function toFailure({ cause, causeDetail, retryAtMs, failures }: OperatedEngine): EngineAnswer['last_failure'] {
@@ -67,6 +69,8 @@ export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEng
     object: 'engine',
     name: definition.name,
     driver: definition.driver.type,
+    kind: engine?.kind ?? definition.kind,
+    warnings: [...(engine?.warnings ?? [])],
     file: definition.file,
     adapters: definition.lora.map((adapter) => adapter.id),
     ...(engine === null ? disabled : toCondition(engine)),

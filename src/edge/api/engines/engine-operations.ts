@@ -27,6 +27,8 @@ export interface OperatedReplica {
   readonly leases: number;
   /** Result of this gateway's last probe; null before the first. */
   readonly healthy: boolean | null;
+  /** Version of vLLM; null for other engines, and before the replica was asked. */
+  readonly version: { readonly name: string | null; readonly isTried: boolean } | null;
 }
 
 export interface OperatedEngine {
@@ -45,6 +47,8 @@ export interface OperatedEngine {
   readonly retryAtMs: number | null;
   /** Consecutive failures. */
   readonly failures: number;
+  readonly kind: EngineDefinition['kind'];
+  readonly warnings: readonly string[];
   readonly replicas: readonly OperatedReplica[];
   /** Running and waiting requests at this gateway. */
   readonly leases: number;

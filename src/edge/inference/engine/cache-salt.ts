@@ -1,4 +1,5 @@
 import type { Model } from '#core/catalog/catalog.ts';
+import type { Replica } from '#core/fleet/fleet.ts';
 import type { CacheSalts } from '#core/routing/routing.ts';
 import type { InferenceRequest } from '#edge/inference/call/call.ts';
 import { parseMember } from '#edge/inference/json-member.ts';
@@ -8,9 +9,13 @@ export function keepsApart({ engine }: Model): boolean {
   return engine.kind === 'vllm' && !engine.shareCache;
 }
 
-/** Returns the `cache_salt` for the engine; null leaves the client's own. */
-export function cacheSaltOf(salts: CacheSalts, { caller, fields, model }: InferenceRequest): string | null {
-  if (!keepsApart(model)) return null;
+/** Returns the `cache_salt` for a replica; null leaves the client's own. */
+export function cacheSaltOf(
+  salts: CacheSalts,
+  { caller, fields, model }: InferenceRequest,
+  { kind }: Replica,
+): string | null {
+  if (kind !== 'vllm' || model.engine.shareCache) return null;
   const member = fields.members.get('cache_salt');
   const own = member === undefined ? null : parseMember(fields.text, member);
   return salts.of(caller.key.organizationId, typeof own === 'string' ? own : null);

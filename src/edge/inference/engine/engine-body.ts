@@ -1,5 +1,4 @@
 import { type BodyText, LargeText, type Splice, spliceText } from '#base/json/json.ts';
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/engine-client/engine-client.ts';
 import { isNull, parseMember, valueText } from '#edge/inference/json-member.ts';
@@ -45,7 +44,6 @@ function isBelow({ text, members }: RequestFields, key: string, tokens: number):
 export interface EngineBodyOptions {
   readonly endpoint: Endpoint;
   readonly requestId: string;
-  readonly engine: EngineDefinition;
   readonly replica: Replica;
   /** Name of the model at the engine. */
   readonly upstreamModel: string;
@@ -59,7 +57,7 @@ export interface EngineBodyOptions {
 
 /** Builds the body for the engine, a string as latin1: the client's bytes, except for the required changes. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
-  const { endpoint, requestId, engine, replica, upstreamModel, outputTokensMax, cacheSalt, part } = options;
+  const { endpoint, requestId, replica, upstreamModel, outputTokensMax, cacheSalt, part } = options;
   const splices: Splice[] = [];
   if (fields.model !== upstreamModel) splices.push(setMember(fields, 'model', latin1Json(upstreamModel)));
   const { streamOptionsKey, storeKey, idMember, nullMembers } = endpoint;
@@ -70,7 +68,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   // Engines default to true, and only requests that name true explicitly were accepted.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
   splices.push(...setNulls(fields, nullMembers));
-  if (idMember !== null && engine.kind === 'vllm') {
+  if (idMember !== null && replica.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }
   if (cacheSalt !== null && endpoint.fields['cache_salt'] !== undefined)

@@ -108,11 +108,10 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
     body: engineBody(fields, {
       endpoint,
       requestId,
-      engine: model.engine,
       replica,
       upstreamModel: upstreamModelOf(model, replica),
       outputTokensMax: grant.outputTokensMax,
-      cacheSalt: cacheSaltOf(parts.cacheSalts, request),
+      cacheSalt: cacheSaltOf(parts.cacheSalts, request, replica),
       part: part === null ? null : part.input,
     }),
     headerLines: engineHeaders(requestId, trace + priorityLine(model, fields) + replica.headerLines),

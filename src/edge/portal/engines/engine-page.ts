@@ -104,7 +104,7 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
       hx-headers='{"X-Poll":"1"}'
     >
       <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
-      ${failure(visit, engine)} ${rollout(visit, engine)} ${numbers(seen)}
+      ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(seen)}
       ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
     </div>
     ${section('log', 'Log', logOf(engine, seen.log))} ${section('money', 'Margin', marginOf(seen))}
@@ -180,6 +180,9 @@ function rollout(visit: Visit, { rollout: change, file, id }: EngineAnswer): May
   );
 }
 
+const warnings = ({ warnings: texts }: EngineAnswer): MaybeHtml =>
+  texts.map((text) => notice('bad', html`<p>${text}</p>`));
+
 function numbers({ engine, price }: Seen): Html {
   const start = expectedStartMs(engine);
   const amounts =
@@ -227,15 +230,17 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
     columns: [
       { title: 'Replica' },
       { title: 'State' },
+      { title: 'vLLM' },
       { title: 'Time in state' },
       { title: 'Host' },
       { title: 'GPUs' },
       { title: 'Running', isNumber: true },
       { title: 'Probes' },
     ],
-    rows: replicas.map(({ id, state, since, host, gpus, progress, running, healthy }) => [
+    rows: replicas.map(({ id, state, since, host, gpus, progress, running, healthy, version }) => [
       html`<code>${id}</code>`,
       html`${badge(state === 'ready' ? 'good' : 'busy', state)}${progress === null ? null : html`<br /><span class="wrap quiet">${progress}</span>`}`,
+      versionOf(version),
       duration(nowMs - since * 1000),
       host,
       gpus.length === 0 ? html`<span class="quiet">none</span>` : gpus.join(', '),
@@ -243,6 +248,12 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
       healthy === null ? html`<span class="quiet">none yet</span>` : healthy ? 'healthy' : badge('bad', 'unhealthy'),
     ]),
   });
+}
+
+function versionOf(version: EngineAnswer['replicas'][number]['version']): MaybeHtml {
+  if (version === null) return html`<span class="quiet">–</span>`;
+  if (version.name === null) return html`<span class="quiet">unknown</span>`;
+  return version.tried ? version.name : html`${version.name} ${badge('plain', 'untried')}`;
 }
 
 function logOf({ id }: EngineAnswer, text: string): Html {

@@ -138,11 +138,12 @@ function totals(engines: readonly EngineAnswer[], hosts: readonly HostAnswer[]):
 }
 
 /** Summarizes an engine in one line; problems come first. */
-function remark({ last_failure: failure, rollout, replicas }: EngineAnswer): MaybeHtml {
+function remark({ last_failure: failure, rollout, replicas, warnings }: EngineAnswer): MaybeHtml {
   if (failure !== null) return html`<span class="wrap">${failureText(failure)}</span>`;
   if (rollout !== null) return html`<span class="wrap">${rollout.message}</span>`;
   const busy = replicas.find(({ progress }) => progress !== null);
-  return busy === undefined ? html`<span class="quiet">–</span>` : html`<span class="wrap">${busy.progress}</span>`;
+  const text = busy === undefined ? warnings.join(' ') : busy.progress;
+  return text === '' ? html`<span class="quiet">–</span>` : html`<span class="wrap">${text}</span>`;
 }
 
 function engineTable(engines: readonly EngineAnswer[]): Html {

@@ -182,7 +182,7 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('sorter')).toMatchObject({ taskType: 'rerank', contextLength: 4096 });
     expect(engines.get('far/acme/one')).toMatchObject({
       huggingFaceId: 'acme/one',
-      driver: { type: 'external', urls: ['https://far.example/api'], upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY' },
+      driver: { urls: ['https://far.example/api'], upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY', findsKind: true },
     });
     expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
   });

@@ -346,7 +346,9 @@ describe('an external engine', () => {
   const external = (url: string): EngineDefinition =>
     engineDefinition(
       {},
-      { driver: { type: 'external', urls: [url], upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY' } },
+      {
+        driver: { type: 'external', urls: [url], upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY', findsKind: false },
+      },
     );
 
   it('is ready at once even when unreachable, with its API key and upstream model name', async () => {
