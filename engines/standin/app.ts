@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders, Server } from 'node:http';
-import type { Options } from './args.ts';
+import { type Options, VERSION } from './args.ts';
 import { answerChat } from './chat.ts';
 import { answerCompletion } from './completions.ts';
 import { answerEmbedding } from './embeddings.ts';
@@ -66,7 +66,7 @@ function routesOf(options: Options): Map<string, Route> {
     routes.set('/v1/completions', { postBody: answerCompletion, inference: true });
   }
   if (!options.devMode) return routes;
-  routes.set('/abort_requests', { postBody: operations.answerAbort });
+  if (options.abortFault !== 'missing') routes.set('/abort_requests', { postBody: operations.answerAbort });
   routes.set('/server_info', { get: operations.answerServerInfo, post: operations.answerServerInfo });
   routes.set('/is_sleeping', { get: operations.answerSleeping });
   routes.set('/sleep', { post: operations.answerSleep });
@@ -185,7 +185,7 @@ export function createApp(options: Options, log: (line: string) => void): App {
       onToken: options.journal === null ? null : openJournal(options.journal),
     }),
     cache: createPrefixCache({ blockSize: options.blockSize, blocksMax: CACHE_BLOCKS_MAX }),
-    fingerprint: `vllm-0.29.0-${hashText(options.servedNames.join(' ')).toString(16).padStart(8, '0')}`,
+    fingerprint: `vllm-${VERSION}-${hashText(options.servedNames.join(' ')).toString(16).padStart(8, '0')}`,
     runs: new Set(),
     now,
     asleep: new Set(),

@@ -1,6 +1,11 @@
 import { KNOB_NAMES, knobFromText, type Knobs } from './knobs.ts';
 
+/** The release of vLLM that the stand-in imitates. */
+export const VERSION = '0.29.0';
+
 export type StartFailure = 'oom' | 'bad-model' | 'error';
+
+export type AbortFault = 'deaf' | 'miscount' | 'missing';
 
 /** What the command line and the environment ask for. */
 export interface Options {
@@ -46,6 +51,9 @@ export interface Options {
   ignoreSigterm: boolean;
   /** A long prompt is read in pieces, between which others make tokens. */
   chunkedPrefill: boolean;
+  /** What GET /version reports. */
+  version: string;
+  abortFault: AbortFault | null;
   knobs: Knobs;
 }
 
@@ -109,6 +117,12 @@ const WITH_VALUE: Record<string, Setter> = {
   },
   '--exit-after-ms': numberSetter((o, v) => (o.exitAfterMs = v)),
   '--exit-code': numberSetter((o, v) => (o.exitCode = v)),
+  '--report-version': textSetter((o, v) => (o.version = v)),
+  '--abort-fault': (o, v) => {
+    if (v !== 'deaf' && v !== 'miscount' && v !== 'missing') return false;
+    o.abortFault = v;
+    return true;
+  },
 };
 
 const SWITCHES: Record<string, (options: Options) => void> = {
@@ -174,6 +188,8 @@ options of its own:
   --exit-after-ms N         exits that long after it was ready, with --exit-code N (1)
   --hide-adapters           knows no adapter, whatever a --lora-modules behind it says
   --ignore-sigterm          hangs on SIGTERM
+  --report-version VERSION  what GET /version answers
+  --abort-fault KIND        deaf | miscount | missing: /abort_requests ends nothing, counts one token too many, or is not there
 knobs, as flags for all requests or in a request body's "standin" object (there with underscores):
   ${KNOB_NAMES.map((name) => `--${name.replaceAll('_', '-')}`).join(' ')}
 `;
@@ -219,6 +235,8 @@ function defaults(env: Record<string, string | undefined>): Options {
     exitCode: 1,
     ignoreSigterm: false,
     chunkedPrefill: true,
+    version: VERSION,
+    abortFault: null,
     knobs: {},
   };
 }
@@ -291,7 +309,7 @@ export function parseArgs(argv: readonly string[], env: Record<string, string | 
   while (words.length > 0) {
     const word = words.shift() ?? '';
     if (word === '--help' || word === '-h') return { kind: 'print', text: HELP };
-    if (word === '--version') return { kind: 'print', text: '0.29.0 (stand-in engine, not a model)\n' };
+    if (word === '--version') return { kind: 'print', text: `${VERSION} (stand-in engine, not a model)\n` };
     if (!word.startsWith('-')) return refuse(`unrecognized arguments: ${word}`);
     const equals = word.indexOf('=');
     const flag = (equals < 0 ? word : word.slice(0, equals)).replaceAll('_', '-');

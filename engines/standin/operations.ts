@@ -48,8 +48,8 @@ export function answerHealth(_engine: Engine, exchange: Exchange): void {
   exchange.send(200, null, '');
 }
 
-export function answerVersion(_engine: Engine, exchange: Exchange): void {
-  exchange.json(200, '{"version":"0.29.0"}');
+export function answerVersion(engine: Engine, exchange: Exchange): void {
+  exchange.json(200, JSON.stringify({ version: engine.options.version }));
 }
 
 export function answerLoad(engine: Engine, exchange: Exchange): void {
@@ -103,7 +103,9 @@ export function answerAbort(engine: Engine, exchange: Exchange, body: Body): voi
     exchange.json(refused.status, refused.body);
     return;
   }
-  engine.scheduler.abort(ids);
+  const { abortFault } = engine.options;
+  if (abortFault !== 'deaf') engine.scheduler.abort(ids);
+  if (abortFault === 'miscount') engine.metrics.generationTokens += 1;
   exchange.json(200, `{"status":"aborted","aborted":${ids.length}}`);
 }
 

@@ -2,7 +2,7 @@ import { existsSync, renameSync, rmSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { createServer as createSocketServer, type Server } from 'node:net';
 import { createApp, type App } from './app.ts';
-import { parseArgs, type Options, type StartFailure } from './args.ts';
+import { parseArgs, type Options, type StartFailure, VERSION } from './args.ts';
 
 /**
  * The stand-in engine's process. It starts, logs, stops and dies as `vllm serve` does, with the recordings of vLLM
@@ -88,7 +88,7 @@ function listen(server: Server, options: Options, ready: (url: string) => void):
 }
 
 function announce(options: Options): void {
-  info('utils.py:299', 'vLLM server version 0.29.0 (STAND-IN ENGINE: no model is loaded, every text is made up)');
+  info('utils.py:299', `vLLM server version ${VERSION} (STAND-IN ENGINE: no model is loaded, every text is made up)`);
   info(
     'utils.py:233',
     `non-default args: ${JSON.stringify({ name: options.name, model: options.model, served_model_name: options.servedNames, uds: options.uds, port: options.port })}`,

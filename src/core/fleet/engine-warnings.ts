@@ -7,10 +7,14 @@ const unmarked =
 const mismarked =
   'Its file says kind: vllm, but it has neither GET /version nor metrics of vLLM. If it is another server, set kind: openai.';
 
+const unreliable =
+  'Aborts by id failed their check, so requests that end early are billed by what the gateway saw of them.';
+
 /** Returns what an operator should know about an engine that serves: where its file and what it shows differ. */
 export function warningsOf(engine: Engine): readonly string[] {
   const found = engine.replicas.all().flatMap(({ identity }) => identity ?? []);
-  return differencesOf(engine.spec.definition, found);
+  const faults = new Set(engine.replicas.all().flatMap(({ replica }) => replica.abortFault ?? []));
+  return [...differencesOf(engine.spec.definition, found), ...[...faults].map((fault) => `${unreliable} ${fault}`)];
 }
 
 /** Returns where the file of an engine and what its replicas show differ, in sentences. */

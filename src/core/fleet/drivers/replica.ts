@@ -15,6 +15,8 @@ export interface Replica {
   /** True if the engine was started so that every frame carries usage, whatever the client asked. */
   readonly forcedUsage: boolean;
   readonly kind: EngineKind;
+  /** Why aborts by id cannot be relied on, in a sentence; null or absent: the gateway uses them. */
+  readonly abortFault?: string | null;
 }
 
 export const replicaIdLength = 15;

@@ -27,7 +27,7 @@ import {
 import { settingsOf } from '#core/fleet/policy.ts';
 import type { EngineRequests, ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { askEngine, noAnswerText } from '#core/fleet/serving/serving.ts';
-import { checkAwake, checkProgress, checkReplica } from './checks.ts';
+import { checkAwake, checkProgress, checkReplica, type CheckResult } from './checks.ts';
 
 /** vLLM's sleep mode: an idle engine frees its GPU memory and keeps its process. */
 
@@ -90,14 +90,13 @@ interface Job {
   endedAtMs: number;
 }
 
-interface JobResult {
-  readonly cause: FailureCause | null;
+interface JobResult extends CheckResult {
   readonly uses: readonly GpuUse[] | null;
 }
 
 /** Delay before a stop or forget without effect is repeated. */
 const repeatAfterMs = 1000;
-const fine: JobResult = { cause: null, uses: null };
+const fine: JobResult = { cause: null, abortFault: null, uses: null };
 
 export function createJobs(options: JobsOptions): Jobs {
   const { clock, log, wake } = options;
@@ -194,32 +193,41 @@ async function run(
       await driver.forget(action.replicaId, fence);
       return fine;
     case 'probe_gpus':
-      return { cause: null, uses: await driver.probeGpus(action.placement) };
+      return { ...fine, uses: await driver.probeGpus(action.placement) };
     default:
-      return { cause: await tryOut(options, action.type, engine, found), uses: null };
+      return { ...fine, ...(await tryOut(options, action.type, engine, found)) };
   }
 }
 
+const unreliableAborts =
+  'an engine of an untried version failed the check of aborts by id: it serves, and the gateway closes the connections of requests that end early';
+const aboutOf = ({ engineId, id }: Replica): object => ({ engine: engineId, replica: id });
+
 /** Runs the requests to the engine itself: checks, sleep and wake-up. */
 async function tryOut(
-  { engineRequests, clock }: JobsOptions,
+  { engineRequests, clock, log }: JobsOptions,
   type: 'check' | 'canary' | 'sleep' | 'wake',
   engine: EngineState,
   found: ObservedReplica | undefined,
-): Promise<FailureCause | null> {
-  if (found === undefined) return failureCause('vanished');
+): Promise<Partial<CheckResult>> {
+  if (found === undefined) return { cause: failureCause('vanished') };
   const { replica } = found;
   // A replica started after a newer file was refused must not be checked with that file's canaries.
   const spec = specOf(engine, found.specHash);
   const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
   // The first answers may take minutes while kernels are compiled. One bound covers the whole start.
   const checked = { replica, definition: spec.definition, timeoutMs, engineRequests, clock };
-  if (type === 'check') return checkReplica(checked);
+  if (type === 'check') {
+    const result = await checkReplica(checked);
+    if (result.abortFault !== null) log.warn({ ...aboutOf(replica), detail: result.abortFault }, unreliableAborts);
+    return result;
+  }
   if (type === 'canary') {
     const { wedgedMs } = engine.spec.definition;
-    return checkProgress({ ...checked, timeoutMs: Math.min(wedgedMs ?? canaryTimeoutMsMax, canaryTimeoutMsMax) });
+    const ownMs = Math.min(wedgedMs ?? canaryTimeoutMsMax, canaryTimeoutMsMax);
+    return { cause: await checkProgress({ ...checked, timeoutMs: ownMs }) };
   }
   const level = sleepLevel === 2 ? 2 : 1;
-  if (type === 'sleep') return putToSleep(replica, level);
-  return (await wakeUp(replica, level)) ?? (await checkAwake(checked));
+  if (type === 'sleep') return { cause: await putToSleep(replica, level) };
+  return { cause: (await wakeUp(replica, level)) ?? (await checkAwake(checked)) };
 }

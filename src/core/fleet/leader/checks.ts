@@ -1,69 +1,44 @@
 import { z } from 'zod';
-import type { Clock } from '#base/clock.ts';
-import type { Canary, EngineDefinition, TaskType } from '#core/catalog/catalog.ts';
-import { type FailureCause, failureCause, type Replica } from '#core/fleet/drivers/drivers.ts';
-import type { EngineRequest, EngineRequestKind, EngineRequests } from '#core/fleet/runs/runs.ts';
-import { askEngine, type EngineAnswer, type NoAnswer, noAnswerText, readEngine } from '#core/fleet/serving/serving.ts';
-
-type Counted = Pick<EngineRequest, 'promptTokens' | 'completionTokens' | 'uncounted'>;
-
-/** Matches usage objects. The last match applies: with continuous usage every frame of a stream has one. */
-const usages = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
-
-/**
- * Returns the tokens that an engine counted for one of the gateway's own requests, by its answer, streamed or not.
- * @returns null if the engine counted nothing: it was unreachable or rejected the request
- */
-function countedIn(answer: EngineAnswer | NoAnswer, body: unknown): Counted | null {
-  if (answer === 'refused' || (typeof answer !== 'string' && answer.status >= 400 && answer.status < 500)) return null;
-  const unknown = { promptTokens: 0, completionTokens: 0, uncounted: true };
-  if (typeof answer === 'string') return unknown;
-  const last = [...answer.text.matchAll(usages)].at(-1)?.[1];
-  if (last === undefined) return unknown;
-  try {
-    const usage = JSON.parse(last) as Record<string, unknown>;
-    // `input_tokens` is the field name of /v1/responses and /v1/messages.
-    const promptTokens =
-      countOf(usage['prompt_tokens']) || countOf(usage['input_tokens']) || countOf(usage['total_tokens']);
-    // An engine counts the prompt for each of its choices.
-    return {
-      promptTokens: promptTokens * choicesOf(body),
-      completionTokens: countOf(usage['completion_tokens']) || countOf(usage['output_tokens']),
-      uncounted: answer.status !== 200,
-    };
-  } catch {
-    return unknown;
-  }
-}
-
-function countOf(value: unknown): number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
-}
-
-function choicesOf(body: unknown): number {
-  const n: unknown = typeof body === 'object' && body !== null && 'n' in body ? body.n : 1;
-  return typeof n === 'number' && Number.isInteger(n) && n > 1 ? n : 1;
-}
+import { type Canary, type EngineDefinition, isTriedVllm, type TaskType } from '#core/catalog/catalog.ts';
+import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
+import {
+  askEngine,
+  type EngineAnswer,
+  identifyEngine,
+  noAnswerText,
+  readEngine,
+} from '#core/fleet/serving/serving.ts';
+import { canAbort, checkAbort } from './abort-check.ts';
+import { type CheckedReplica, hello, type ProbeRoute, send, usageBody } from './own-requests.ts';
 
 /**
  * Checks a replica before users' requests reach it. These requests are not billed and appear in nobody's usage: they
  * bypass the gateway's request path. They are noted, so that the engine's own counters can be explained.
  */
 
-export interface CheckedReplica {
-  readonly replica: Replica;
-  readonly definition: EngineDefinition;
-  /** Limit for each request. */
-  readonly timeoutMs: number;
-  readonly engineRequests: EngineRequests | null;
-  readonly clock: Clock;
+export interface CheckResult {
+  /** Null if all checks passed. */
+  readonly cause: FailureCause | null;
+  /** Why aborts by id cannot be relied on, although the replica serves; null if there is no such reason. */
+  readonly abortFault: string | null;
 }
 
-/** Runs the usage check, the check of adapters, then the canaries. @returns null if all passed */
-export async function checkReplica(checked: CheckedReplica): Promise<FailureCause | null> {
+/**
+ * Runs the usage check, the check of adapters, the canaries, and for versions of vLLM that were not tried one abort by
+ * id.
+ */
+export async function checkReplica(checked: CheckedReplica): Promise<CheckResult> {
   const { replica, definition } = checked;
   const probe = replica.kind === 'vllm' ? await probeUsage(checked) : null;
-  return probe ?? (await findAdapters(checked)) ?? (await replayCanaries(checked, canariesOf(definition)));
+  const cause = probe ?? (await findAdapters(checked)) ?? (await replayCanaries(checked, canariesOf(definition)));
+  return { cause, abortFault: cause === null && replica.kind === 'vllm' ? await findAbortFault(checked) : null };
+}
+
+async function findAbortFault(checked: CheckedReplica): Promise<string | null> {
+  const route = routes[checked.definition.taskType];
+  if (!canAbort(route)) return null;
+  const version = (await identifyEngine(checked.replica))?.version ?? null;
+  return version !== null && isTriedVllm(version) ? null : checkAbort(checked, route);
 }
 
 /** Checks that the engine lists all adapters. Otherwise every request for a missing adapter would get "not found". */
@@ -111,10 +86,6 @@ export async function checkProgress(checked: CheckedReplica): Promise<FailureCau
   return failureCause('wedged', `${found} It made no progress within ${timeoutMs / 1000} s.`);
 }
 
-const hello = [{ role: 'user', content: 'Hi' }];
-
-type ProbeRoute = 'chat/completions' | 'completions' | 'embeddings' | 'rerank';
-
 const routes: Record<TaskType, ProbeRoute> = {
   chat: 'chat/completions',
   vision: 'chat/completions',
@@ -141,19 +112,6 @@ async function probeUsage(checked: CheckedReplica): Promise<FailureCause | null>
     return judgeUsage(await send(checked, 'probe', 'completions', completion), true);
   }
   return judgeUsage(answer, streams);
-}
-
-function usageBody(route: ProbeRoute): Record<string, unknown> {
-  switch (route) {
-    case 'chat/completions':
-      return { messages: hello, max_tokens: 1, stream: true };
-    case 'completions':
-      return { prompt: 'Hi', max_tokens: 1, stream: true };
-    case 'embeddings':
-      return { input: 'Hi' };
-    case 'rerank':
-      return { query: 'Hi', documents: ['Hello'] };
-  }
 }
 
 function judgeUsage(answer: EngineAnswer | string, streams: boolean): FailureCause | null {
@@ -216,22 +174,4 @@ const wellFormed: Readonly<Record<Canary['route'], RegExp>> = {
 function isWellFormed(route: Canary['route'], text: string): boolean {
   if (/"error"\s*:\s*\{/.test(text)) return false;
   return wellFormed[route].test(text);
-}
-
-/** @returns the answer, or a message that says why there is none */
-async function send(
-  checked: CheckedReplica,
-  kind: EngineRequestKind,
-  route: Canary['route'],
-  body: unknown,
-): Promise<EngineAnswer | string> {
-  const { replica, definition, timeoutMs } = checked;
-  const model = replica.upstreamModel ?? definition.id;
-  const named = { model, ...(typeof body === 'object' ? body : {}) };
-  const startedMs = checked.clock.now();
-  const answer = await askEngine(replica, { method: 'POST', path: `/v1/${route}`, body: named, timeoutMs });
-  const about = { kind, model: definition.id, replicaId: replica.id, startedMs };
-  const counted = countedIn(answer, body);
-  if (counted !== null) checked.engineRequests?.note({ ...about, ...counted, uncountedMax: null });
-  return typeof answer === 'string' ? noAnswerText[answer] : answer;
 }

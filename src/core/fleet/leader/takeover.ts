@@ -103,6 +103,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
     silence: null,
     canaryRuns: false,
     wedged: null,
+    abortFault: replica.abortFault ?? null,
   };
 }
 
@@ -146,7 +147,7 @@ function retryAt({ failure }: EngineState, offsetMs: number): number | null {
 }
 
 function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedReplica {
-  const { id, specHash, placement, phase, progress, sinceMs, wedged } = replica;
+  const { id, specHash, placement, phase, progress, sinceMs, wedged, abortFault = null } = replica;
   return {
     id,
     specHash,
@@ -157,5 +158,6 @@ function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedRep
     progress,
     sinceMs: Math.round(sinceMs - offsetMs),
     ...(wedged !== null && { wedged: true as const }),
+    ...(abortFault !== null && { abortFault }),
   };
 }

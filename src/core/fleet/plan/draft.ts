@@ -49,7 +49,13 @@ export type JobReport =
   | { readonly state: 'pending' }
   /** The action changed nothing: this gateway could not verify that it still leads. */
   | { readonly state: 'called_off' }
-  | { readonly state: 'done'; readonly cause: FailureCause | null; readonly uses: readonly GpuUse[] | null };
+  | {
+      readonly state: 'done';
+      readonly cause: FailureCause | null;
+      readonly uses: readonly GpuUse[] | null;
+      /** Why aborts by id cannot be relied on although the check passed; null or absent if there is no such reason. */
+      readonly abortFault?: string | null;
+    };
 
 export type LeaderAction =
   | {

@@ -58,8 +58,11 @@ function advanceCheck(draft: Draft, engine: EngineState, replica: ReplicaState):
   const report = job(draft, type, replica.id);
   if (report === undefined) act(draft, type, engine, replica.id);
   if (report?.state !== 'done') lateOrDue(draft, engine, replica);
-  else if (report.cause === null) becomeReady(draft, engine, replica);
-  else fail(draft, engine, replica, report.cause);
+  else if (report.cause === null) {
+    // A wake-up does not repeat the check of aborts.
+    if (type === 'check') replica.abortFault = report.abortFault ?? null;
+    becomeReady(draft, engine, replica);
+  } else fail(draft, engine, replica, report.cause);
 }
 
 function lateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): void {

@@ -68,6 +68,8 @@ export interface ReplicaState {
   canaryRuns: boolean;
   /** Set while the replica generates nothing and is out of routing. */
   wedged: Wedge | null;
+  /** Why aborts by id cannot be relied on, as the check found; null or absent if there is no such reason. */
+  abortFault?: string | null;
   /** Start of the time in which no place was found for the replica while nothing was ending that could leave one. */
   noRoomSinceMs?: number | null;
 }

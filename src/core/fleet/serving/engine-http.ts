@@ -11,6 +11,12 @@ export interface EngineAsk {
   /** Sent as JSON; no body is sent if absent. */
   readonly body?: unknown;
   readonly timeoutMs: number;
+  /** Further headers. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Called with each part of the answer's body as it arrives. */
+  readonly onText?: (text: string) => void;
+  /** Closes the connection when it aborts. */
+  readonly signal?: AbortSignal;
 }
 
 export interface EngineAnswer {
@@ -38,13 +44,14 @@ export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<E
     const request = endpoint.tls ? httpsRequest : httpRequest;
     const { socketPath, host, port, basePath } = endpoint;
     const where = socketPath === null ? { host, port } : { socketPath };
-    const headers = { ...parseHeaderLines(headerLines), ...(body !== '' && bodyHeaders(body)) };
+    const headers = { ...ask.headers, ...parseHeaderLines(headerLines), ...(body !== '' && bodyHeaders(body)) };
     const options = { ...where, method: ask.method, path: `${basePath}${ask.path}`, headers, agent: false };
     const asked = request(options, (answer) => {
       let text = '';
       answer.setEncoding('utf8');
       answer.on('data', (chunk: string) => {
         text += chunk;
+        ask.onText?.(chunk);
         if (text.length > answerCharsMax) asked.destroy();
       });
       answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
@@ -62,6 +69,7 @@ export function askEngine(target: Replica | Endpoint, ask: EngineAsk): Promise<E
     // Refused, reset and broken connections all count as no answer.
     asked.on('error', () => settle('refused'));
     asked.on('close', () => clearTimeout(timer));
+    ask.signal?.addEventListener('abort', () => asked.destroy());
     asked.end(body);
   });
 }

@@ -147,7 +147,6 @@ class Slots implements ReplicaSet {
       // Both applied to another address, name or key.
       if (slot.observed.specHash !== found.specHash) Object.assign(slot, { refusal: null, identity: undefined });
       slot.observed = found;
-      slot.replica = withKind(slot);
       this.#slots.set(replica.id, slot);
     }
     for (const [id, slot] of this.#slots) {
@@ -187,7 +186,6 @@ class Slots implements ReplicaSet {
     const slot = this.#slots.get(replicaId);
     if (slot === undefined) return;
     slot.identity = identity ?? slot.identity ?? null;
-    slot.replica = withKind(slot);
     this.#refresh();
   }
 
@@ -255,7 +253,9 @@ class Slots implements ReplicaSet {
     const sound = new Set<OwnSlot>();
     const isAnyWell = [...this.#slots.values()].some(({ healthy }) => healthy !== false);
     for (const slot of this.#slots.values()) {
-      slot.published = this.#published.get(slot.replica.id)?.state ?? null;
+      const published = this.#published.get(slot.replica.id);
+      slot.published = published?.state ?? null;
+      slot.replica = asFound(slot, published?.abortFault ?? null);
       if (isWell(slot, isAnyWell) && slot.observed.state === 'running') sound.add(slot);
       slot.routable = slot.published === 'ready' && sound.has(slot) && !awaitsKind(slot);
     }
@@ -279,10 +279,11 @@ function isWell({ observed, healthy }: ReplicaSlot, isAnyWell: boolean): boolean
   return healthy !== false || !isAnyWell;
 }
 
-/** Returns the replica with the kind that its engine shows, if the file names none. */
-function withKind({ observed, identity }: ReplicaSlot): Replica {
+/** Returns the replica with what was found out about its engine: its kind, if the file names none, and its aborts. */
+function asFound({ observed, identity }: ReplicaSlot, abortFault: string | null): Replica {
   const { replica, findsKind } = observed;
-  return findsKind === true && identity ? { ...replica, kind: kindOf(identity) } : replica;
+  const kind = findsKind === true && identity ? kindOf(identity) : replica.kind;
+  return kind === replica.kind && abortFault === null ? replica : { ...replica, kind, abortFault };
 }
 
 /** True for an external engine of unknown kind that was not asked yet: the kind decides what its requests contain. */

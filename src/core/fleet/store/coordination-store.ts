@@ -76,6 +76,8 @@ export interface PublishedReplica {
   readonly sinceMs: number;
   /** True if the replica generates nothing: requests that have no part of an answer are sent elsewhere. */
   readonly wedged?: true;
+  /** Why aborts by id cannot be relied on; null or absent if there is no such reason. */
+  readonly abortFault?: string | null;
 }
 
 export interface Published {

@@ -46,7 +46,7 @@ const patientWaitMs = 7000;
 const patientTries = 12;
 
 export interface AbortedRequest extends EngineRequestName {
-  readonly replica: Pick<Replica, 'endpoint' | 'headerLines'>;
+  readonly replica: Pick<Replica, 'endpoint' | 'headerLines' | 'abortFault'>;
 }
 
 export interface AbortOptions {
@@ -60,11 +60,13 @@ export interface AbortOptions {
 }
 
 /**
- * Resolves when the answer has ended, when the engine did not end it within the tries, or when it rejects the abort.
+ * Resolves when the answer has ended, when the engine did not end it within the tries, or when it rejects the abort. Sends
+ * no abort to an engine that failed the check of aborts.
  */
 export async function abortAtEngine(aborter: Aborter, request: AbortedRequest, options: AbortOptions): Promise<void> {
   const { over, isOver, isPatient, isMade } = options;
   if (isMade) await Promise.race([over, wait(patientWaitMs)]);
+  if ((request.replica.abortFault ?? null) !== null) return;
   const [waitMs, triesMax] = isPatient ? [patientWaitMs, patientTries] : [abortWaitMs, abortTries];
   // The engine may not know the id yet when the first try arrives, hence the repeats.
   for (let tries = 0; tries < triesMax && !isOver(); tries += 1) {

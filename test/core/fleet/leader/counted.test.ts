@@ -37,7 +37,7 @@ function checked(noted: EngineRequest[]) {
 
 it('the replica checks record the usage check and every canary with the tokens that the engine counted', async () => {
   const noted: EngineRequest[] = [];
-  expect(await checkReplica(checked(noted))).toBeNull();
+  expect(await checkReplica(checked(noted))).toEqual({ cause: null, abortFault: null });
   expect(noted.map(({ kind }) => kind)).toEqual(['probe', 'canary', 'canary', 'canary', 'canary']);
   expect(noted.every(({ uncounted, replicaId }) => !uncounted && replicaId === 'r1')).toBe(true);
   expect(await checkAwake(checked(noted))).toBeNull();
