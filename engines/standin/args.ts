@@ -1,7 +1,7 @@
 import { KNOB_NAMES, knobFromText, type Knobs } from './knobs.ts';
 
 /** The release of vLLM that the stand-in imitates. */
-export const VERSION = '0.29.0';
+export const VERSION = '0.32.0';
 
 export type StartFailure = 'oom' | 'bad-model' | 'error';
 

@@ -41,17 +41,34 @@ export interface Finding {
   ctx?: Record<string, string | number>;
 }
 
+const inputCharsMax = 200;
+
+/** What vLLM shows of a value since 0.32, which is bounded in size. */
+function summaryOf(input: unknown): string {
+  if (Array.isArray(input)) return `<list of ${input.length} items>`;
+  if (typeof input === 'object' && input !== null) return `<dict of ${Object.keys(input).length} items>`;
+  const text = typeof input === 'string' ? input : repr(input);
+  return text.length > inputCharsMax ? `${text.slice(0, inputCharsMax)}...[truncated]` : text;
+}
+
 function printFinding(finding: Finding): string {
-  const loc = finding.loc.map(repr).join(', ') + (finding.loc.length === 1 ? ',' : '');
   const ctx = finding.ctx === undefined ? '' : `, 'ctx': ${repr(finding.ctx)}`;
   const { type, msg, input } = finding;
-  return `{'type': ${repr(type)}, 'loc': (${loc}), 'msg': ${repr(msg)}, 'input': ${repr(input)}${ctx}}`;
+  // Since 0.32 the names of pydantic's own wrappers are left out.
+  const loc = finding.loc.filter((step) => !/[[\](){}]/.test(String(step))).join('.');
+  return `{'type': ${repr(type)}, 'loc': ${repr(loc)}, 'msg': ${repr(msg)}, 'input': ${repr(summaryOf(input))}${ctx}}`;
 }
+
+/** Most findings that vLLM lists since 0.32. */
+const findingsMax = 10;
 
 /** The 400 that FastAPI's body validation gives; `param` is the first finding's place. */
 export function invalidBody(findings: readonly Finding[], param?: string): Refused {
   const count = `${findings.length} validation error${findings.length === 1 ? '' : 's'}`;
-  const message = `${count}:\n${findings.map((finding) => `  ${printFinding(finding)}`).join('\n')}`;
+  const lines = findings.slice(0, findingsMax).map((finding) => `  ${printFinding(finding)}`);
+  const more = findings.length - lines.length;
+  if (more > 0) lines.push(`  ...and ${more} more errors`);
+  const message = `${count}:\n${lines.join('\n')}`;
   return refusal(400, 'Bad Request', message, param ?? findings[0]?.loc.join('.') ?? null);
 }
 

@@ -119,17 +119,19 @@ export function answerSleep(engine: Engine, exchange: Exchange): void {
   engine.asleep = new Set(['weights', 'kv_cache']);
   engine.scheduler.pause(true);
   if (mode === 'abort') engine.scheduler.abortAll();
-  exchange.send(200, null, '');
+  const level = Number(new URLSearchParams(exchange.query).get('level') ?? '1');
+  exchange.json(200, JSON.stringify({ status: 'sleeping', level }));
 }
 
 /** Without tags all of it wakes; requests run on only when nothing sleeps any more. A tag that is not asleep does nothing. */
 export function answerWakeUp(engine: Engine, exchange: Exchange): void {
-  const tags = new URLSearchParams(exchange.query).getAll('tags');
-  if (tags.every((tag) => engine.asleep.has(tag))) {
-    for (const tag of tags.length > 0 ? tags : [...engine.asleep]) engine.asleep.delete(tag);
+  const given = new URLSearchParams(exchange.query).getAll('tags');
+  const tags = given.length === 0 ? null : given;
+  if ((tags ?? []).every((tag) => engine.asleep.has(tag))) {
+    for (const tag of tags ?? [...engine.asleep]) engine.asleep.delete(tag);
   }
   if (engine.asleep.size === 0) engine.scheduler.pause(engine.paused);
-  exchange.send(200, null, '');
+  exchange.json(200, JSON.stringify({ status: engine.asleep.size === 0 ? 'awake' : 'sleeping', tags }));
 }
 
 /** A pause keeps or ends what runs, as a sleep does, and says so by itself. */

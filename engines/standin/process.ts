@@ -6,7 +6,7 @@ import { parseArgs, type Options, type StartFailure, VERSION } from './args.ts';
 
 /**
  * The stand-in engine's process. It starts, logs, stops and dies as `vllm serve` does, with the recordings of vLLM
- * 0.29.0 as the measure; it holds no model.
+ * 0.32.0 as the measure; it holds no model.
  */
 
 /** A connection that will not close keeps the process no longer than this. */
@@ -93,7 +93,7 @@ function announce(options: Options): void {
     'utils.py:233',
     `non-default args: ${JSON.stringify({ name: options.name, model: options.model, served_model_name: options.servedNames, uds: options.uds, port: options.port })}`,
   );
-  info('core.py:109', 'Initializing a V1 LLM engine (v0.29.0)', 'EngineCore');
+  info('core.py:109', `Initializing a V1 LLM engine (v${VERSION})`, 'EngineCore');
   info('model_runner.py:2214', `Starting to load model ${options.model}...`, 'EngineCore');
 }
 

@@ -74,7 +74,7 @@ const dockerOptions = pickOf<readonly string[]>(
   ],
 );
 const images = mostly(
-  pick('vllm/vllm-openai:v0.29.0', 'ghcr.io/a/b:1', 'localhost:5000/x:1', `a@sha256:${'0'.repeat(64)}`),
+  pick('vllm/vllm-openai:v0.32.0', 'ghcr.io/a/b:1', 'localhost:5000/x:1', `a@sha256:${'0'.repeat(64)}`),
   pickOf(
     ['vllm/vllm-openai', 'vllm/vllm-openai:latest', '', ':', 'A/B:1', 'x:', 'a/../b:1', '-x:1', 'a b:1'],
     [`${'a'.repeat(600)}:1`, '--privileged:1', 'a:1\n'],

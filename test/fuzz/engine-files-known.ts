@@ -11,7 +11,7 @@ const good = [
   'task_type: chat',
   'context_length: 1',
   'driver: docker',
-  'image: vllm/vllm-openai:v0.29.0',
+  'image: vllm/vllm-openai:v0.32.0',
   'args: [acme/chat]',
   '',
 ].join('\n');

@@ -61,7 +61,7 @@ describe('headgate doctor', () => {
     const process = engineFile('a').replace(/command: .*/, 'command: ["no-such-vllm", "--uds", "{socket}"]');
     writeFileSync(join(enginesDir, 'a.yaml'), process);
     const container = engineFile('b')
-      .replace('driver: process', 'driver: docker\nimage: vllm/vllm-openai:v0.29.0')
+      .replace('driver: process', 'driver: docker\nimage: vllm/vllm-openai:v0.32.0')
       .replace(/command: .*/, 'args: ["--model", "x"]');
     writeFileSync(join(enginesDir, 'b.yaml'), container);
     const env = { HEADGATE_ENGINES_DIR: enginesDir, DOCKER_HOST: 'unix:///nonexistent/docker.sock' };
@@ -81,7 +81,7 @@ describe('headgate doctor', () => {
     }).listen(socket);
     await new Promise((resolve) => docker.once('listening', resolve));
     const container = engineFile('big')
-      .replace('driver: process', 'driver: docker\nimage: vllm/vllm-openai:v0.29.0\ngpus:\n  count: 1')
+      .replace('driver: process', 'driver: docker\nimage: vllm/vllm-openai:v0.32.0\ngpus:\n  count: 1')
       .replace(/command: .*/, 'args: ["--model", "x"]');
     writeFileSync(join(enginesDir, 'big.yaml'), container);
     const env = { HEADGATE_ENGINES_DIR: enginesDir, DOCKER_HOST: `unix://${socket}` };

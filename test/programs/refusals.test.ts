@@ -48,7 +48,7 @@ const swarmEngine = JSON.stringify({
   context_length: 8192,
   pricing: { input_per_million: 0.1, cached_input_per_million: 0.05, output_per_million: 0.4 },
   driver: 'swarm',
-  image: 'vllm/vllm-openai:v0.29.0',
+  image: 'vllm/vllm-openai:v0.32.0',
   args: ['acme/chat', '--max-model-len', '8192'],
 });
 

@@ -36,7 +36,7 @@ for (const id of ids) console.log(id + ', ' + rows[query.split('=')[1]]);
  */
 export async function loadStandinImage(
   docker: TestDocker,
-  name = 'headgate-test/vllm-standin:v0.29.0',
+  name = 'headgate-test/vllm-standin:v0.32.0',
 ): Promise<string> {
   const variables = ['PATH=/usr/bin', ...Object.entries(compiled('/app')).map(([key, value]) => `${key}=${value}`)];
   const entrypoint = 'ENTRYPOINT ["/usr/bin/node","/app/standin/main.ts","serve"]';

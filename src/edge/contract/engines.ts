@@ -19,7 +19,7 @@ const replicaSchema = z
     host: z.string().meta({ description: 'Name of the host' }),
     gpus: z.array(z.string()).meta({ description: 'Ids of the GPUs of the replica' }),
     progress: z.string().nullable().meta({
-      example: 'pulling vllm/vllm-openai:v0.29.0 43 %',
+      example: 'pulling vllm/vllm-openai:v0.32.0 43 %',
       description: 'Progress of the start; null if there is none to report',
     }),
     running: z.int().meta({ description: 'Number of running requests of this gateway' }),

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { checkEngineText } from '#core/catalog/catalog.ts';
 
 const drivers = {
-  docker: 'driver: docker\nimage: vllm/vllm-openai:v0.29.0\nargs: [Acme/Chat]\n',
-  swarm: 'driver: swarm\nimage: vllm/vllm-openai:v0.29.0\nargs: [Acme/Chat]\n',
+  docker: 'driver: docker\nimage: vllm/vllm-openai:v0.32.0\nargs: [Acme/Chat]\n',
+  swarm: 'driver: swarm\nimage: vllm/vllm-openai:v0.32.0\nargs: [Acme/Chat]\n',
   external: 'driver: external\nurl: http://10.0.0.5:8000\n',
   process: 'driver: process\ncommand: [vllm, serve, Acme/Chat, --uds, "{socket}"]\n',
 };

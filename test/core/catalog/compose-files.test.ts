@@ -291,7 +291,7 @@ describe('the compose files', () => {
     });
     for (const [given, used] of [
       ['registry.example:5000/own/engine:v1', 'registry.example:5000/own/engine:v1'],
-      ['', 'vllm/vllm-openai:v0.29.0'],
+      ['', 'vllm/vllm-openai:v0.32.0'],
     ] as const) {
       const loaded = load(given);
       expect(loaded.ok && loaded.engines).toMatchObject([{ kind: 'vllm', driver: { image: used } }]);

@@ -21,7 +21,7 @@ hugging_face_id: Acme/Chat
 task_type: chat
 context_length: 4096
 `;
-const image = 'image: vllm/vllm-openai:v0.29.0\n';
+const image = 'image: vllm/vllm-openai:v0.32.0\n';
 
 function load(text: string) {
   writeFileSync(join(folder, 'chat.yaml'), head + text);
@@ -307,7 +307,7 @@ describe('valid container engine files', () => {
   it('get the default settings', () => {
     expect(settings('')).toEqual({
       type: 'docker',
-      image: 'vllm/vllm-openai:v0.29.0',
+      image: 'vllm/vllm-openai:v0.32.0',
       args: ['Acme/Chat'],
       entrypoint: null,
       env: {},
@@ -383,7 +383,7 @@ canaries:
 
   it('get kind vllm from the image name in any registry', () => {
     for (const [name, kind] of [
-      ['vllm/vllm-openai-cpu:v0.29.0', 'vllm'],
+      ['vllm/vllm-openai-cpu:v0.32.0', 'vllm'],
       [`registry.example:5000/mirror/vllm-openai@sha256:${'a'.repeat(64)}`, 'vllm'],
       [`vllm/vllm-openai:latest@sha256:${'a'.repeat(64)}`, 'vllm'],
       ['ghcr.io/ggml-org/llama.cpp:server-b4719', 'openai'],

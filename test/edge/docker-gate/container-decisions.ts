@@ -19,7 +19,7 @@ export const policy: Policy = {
   runNetworks: [],
 };
 
-export const image = 'vllm/vllm-openai:v0.29.0';
+export const image = 'vllm/vllm-openai:v0.32.0';
 /** Of a replica, or of the network of an engine. */
 export const ownName = 'headgate-chat-0123456789';
 

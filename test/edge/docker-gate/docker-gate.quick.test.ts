@@ -169,9 +169,9 @@ describe('the Docker gate: images', () => {
   it('forwards the listed images', () => {
     const ofList = [image, `vllm/a@${digest}`, 'vllm/deep/er:v1', 'nvidia/cuda:12.4.1', policy.images[2] ?? ''];
     for (const right of ofList) expect(create({ ...base, Image: right }), right).not.toHaveProperty('refusal');
-    expect(ask('POST', '/images/create?fromImage=vllm/vllm-openai&tag=v0.29.0')).toMatchObject({ body: null });
+    expect(ask('POST', '/images/create?fromImage=vllm/vllm-openai&tag=v0.32.0')).toMatchObject({ body: null });
     expect(ask('POST', `/images/create?fromImage=vllm/a&tag=${digest}`)).toMatchObject({ passesRegistryAuth: true });
-    expect(ask('GET', '/images/vllm/vllm-openai:v0.29.0/json')).toMatchObject({ method: 'GET' });
+    expect(ask('GET', '/images/vllm/vllm-openai:v0.32.0/json')).toMatchObject({ method: 'GET' });
   });
 });
 

@@ -40,10 +40,6 @@ describe('regex and grammar', () => {
     ['structured_outputs.regex', { structured_outputs: { regex: '(a{0,300}){0,300}' } }, 'regex'],
     ['structured_outputs.whitespace_pattern', { structured_outputs: { json: {}, whitespace_pattern: ' *' } }, 'regex'],
     ['structured_outputs.grammar', { structured_outputs: { grammar: 'root ::= "a"' } }, 'grammar'],
-    ['guided_regex', { guided_regex: 'a' }, 'regex'],
-    ['guided_whitespace_pattern', { guided_whitespace_pattern: 'a' }, 'regex'],
-    ['guided_grammar', { guided_grammar: 'root ::= "a"' }, 'grammar'],
-    ['guided_decoding_backend', { guided_decoding_backend: 'outlines' }, 'grammar'],
     [
       'response_format',
       { response_format: { type: 'structural_tag', format: { type: 'regex', pattern: 'a' } } },
@@ -64,7 +60,6 @@ describe('regex and grammar', () => {
       { structured_outputs: { structural_tag: '{"format":{"type":"regex","pattern":"a"}}' } },
       'regex',
     ],
-    ['structural_tag', { structural_tag: '{"format":{"type":"gr\\u0061mmar","grammar":"a"}}' }, 'grammar'],
   ];
   it.each(ways)('return 400 unless the engine file allows them: %s', async (param, fields, word) => {
     const error = await refusal(fields);
@@ -93,11 +88,27 @@ describe('regex and grammar', () => {
   });
 });
 
+describe('a field that vLLM has renamed', () => {
+  it.each([
+    ['guided_json', {}, 'structured_outputs.json'],
+    ['guided_choice', ['a'], 'structured_outputs.choice'],
+    ['guided_regex', 'a', 'structured_outputs.regex'],
+    ['guided_grammar', 'root ::= "a"', 'structured_outputs.grammar'],
+    ['guided_whitespace_pattern', ' ', 'structured_outputs.whitespace_pattern'],
+    ['guided_decoding_backend', 'outlines', 'Omit it'],
+    ['structural_tag', '{}', 'structured_outputs.structural_tag'],
+  ])('returns 400 with its new name, since engines ignore it: %s', async (field, value, name) => {
+    const error = await refusal({ [field]: value });
+    expect(error).toMatchObject({ ...refused, param: field });
+    expect(error.message).toContain(name);
+    expect((await ask({ [field]: null })).status).toBe(200);
+  });
+});
+
 describe('choices', () => {
   const many = (count: number): string[] => Array.from({ length: count }, (_, at) => `choice ${at}`);
   const ways: [string, string, (list: unknown) => object][] = [
     ['structured_outputs', 'structured_outputs.choice', (choice) => ({ structured_outputs: { choice } })],
-    ['guided_choice', 'guided_choice', (list) => ({ guided_choice: list })],
     ['an enum', 'response_format.json_schema.schema', (list) => schemaFormat({ enum: list })],
   ];
   it.each(ways)('are limited to 1000 by default: %s', async (_, param, fields) => {
@@ -133,7 +144,6 @@ describe('a schema', () => {
       'structured_outputs.json',
       (json) => ({ structured_outputs: { json: JSON.stringify(json) } }),
     ],
-    ['guided_json', 'guided_json', (json) => ({ guided_json: json })],
     [
       'a structural tag',
       'response_format',

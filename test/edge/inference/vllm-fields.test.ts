@@ -93,13 +93,6 @@ const samples: Readonly<Record<string, readonly [beyond: unknown, within: unknow
     [{ type: 'function', function: { name: 'f', strict: true, parameters: { pattern: '(a{0,99}){0,99}' } } }],
     [{ type: 'function', function: { name: 'f', parameters: {} } }],
   ],
-  guided_json: [{ pattern: '(a{0,99}){0,99}' }, {}],
-  guided_choice: [list(1001), ['a']],
-  guided_regex: ['a', null],
-  guided_whitespace_pattern: ['a', null],
-  guided_grammar: ['a', null],
-  guided_decoding_backend: ['outlines', null],
-  structural_tag: ['{"format":{"type":"grammar","grammar":"a"}}', '{"format":{"type":"const_string","value":"a"}}'],
 };
 /** Where a field has another form than on the other routes. */
 const responsesSamples: typeof samples = {
@@ -191,6 +184,22 @@ describe.each(endpoints)('a field of $path', ({ path, fields }) => {
     for (const odd of [odds, [odds], [[odds]]]) expect((await post(path, { [field]: odd })).status).toBeLessThan(500);
   });
 });
+
+it.each(['/v1/messages', '/v1/messages/count_tokens'] as const)(
+  'returns 400 for a tool that a message of %s defines, and passes references',
+  async (path) => {
+    const definition = { name: 'f', strict: true, input_schema: { pattern: '(a{0,99}){0,99}' } };
+    const changing = (tool: object): object => ({
+      messages: [{ role: 'system', content: [{ type: 'tool_addition', tool }] }],
+    });
+    const defined = changing({ type: 'tool_definition', definition });
+    const refused = { status: 400, code: 'unsupported_parameter', param: 'messages' };
+    expect(await errorOf(await post(path, defined))).toMatchObject(refused);
+    const escaped = JSON.stringify({ model: models[path], ...defined }).replace('tool_def', 'tool\\u005fdef');
+    expect(await errorOf(await bench.post(path, escaped))).toMatchObject(refused);
+    expect((await post(path, changing({ type: 'tool_reference', name: 'f' }))).status).toBe(200);
+  },
+);
 
 it('returns 400 for beam search, and for echo without logprobs, only when they are requested', async () => {
   expect((await post('/v1/chat/completions', { use_beam_search: false })).status).toBe(200);

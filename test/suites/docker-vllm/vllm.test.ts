@@ -12,7 +12,7 @@ import { createFloor, dockerFile } from '#test/docker/docker-gateways.ts';
  * are its volumes.
  */
 const { VLLM_BIN: program = '', VLLM_MODEL: model = '' } = process.env;
-const image = 'headgate-test/vllm-cpu:v0.29.0';
+const image = 'headgate-test/vllm-cpu:v0.32.0';
 const idleSeconds = 5;
 const floor = createFloor();
 

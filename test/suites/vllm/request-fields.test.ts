@@ -1,16 +1,10 @@
 import { execFile } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { endpoints } from '#edge/inference/request/endpoints.ts';
-import { nestedFields } from '#edge/inference/request/vllm-fields.ts';
-
-/** The Python that this vLLM runs in: of its virtual environment, or what its own first line names. */
-function pythonOf(program: string): string {
-  const beside = [join(dirname(program), 'venv/bin/python'), join(dirname(program), 'python')].find(existsSync);
-  return beside ?? /^#!(\S+)/.exec(readFileSync(program, 'utf8'))?.[1] ?? 'python3';
-}
+import { nestedFields } from '#edge/inference/request/nested-fields.ts';
+import { vllmVersions } from '#core/catalog/vllm-versions.ts';
+import { type Description, describeVllm, fieldList } from '../../vllm/description.ts';
 
 /** Conversations and what is compared have the same parts, alone or in lists. */
 function placeOf(place: string): string {
@@ -21,15 +15,31 @@ function placeOf(place: string): string {
 }
 
 /** Each field with its place. */
-function flat(table: Readonly<Record<string, readonly string[]>>): string[] {
-  const all = Object.entries(table).flatMap(([place, fields]) => fields.map((field) => `${placeOf(place)} ${field}`));
-  return [...new Set(all)].toSorted();
+function flat(fields: Readonly<Record<string, readonly string[]>>): string[] {
+  const places = Object.entries(fields).map(([place, names]): [string, readonly string[]] => [placeOf(place), names]);
+  return [...new Set(places.flatMap(([place, names]) => fieldList({ fields: { [place]: names } })))].toSorted();
 }
 
-it('lists exactly the request fields of the installed vLLM', async () => {
-  const script = new URL('request-fields.py', import.meta.url).pathname;
-  const { stdout } = await promisify(execFile)(pythonOf(process.env['VLLM_BIN'] ?? ''), [script]);
-  const found = flat(JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, string[]>);
+let installed: Description;
+beforeAll(async () => {
+  installed = await describeVllm(process.env['VLLM_BIN'] ?? '');
+});
+
+/** The row of the table for the installed version, and the rows after it. */
+async function rows() {
+  const { stdout } = await promisify(execFile)(process.env['VLLM_BIN'] ?? '', ['--version']);
+  const version = stdout.trim().split('\n').at(-1) ?? '';
+  const at = vllmVersions.findIndex(({ minor }) => version.startsWith(`${minor}.`));
+  expect(at, `${version} in src/core/catalog/vllm-versions.ts`).toBeGreaterThanOrEqual(0);
+  return { until: vllmVersions.slice(0, at + 1), later: vllmVersions.slice(at + 1) };
+}
+
+const named = (changes: readonly ({ readonly [name: string]: string } | undefined)[]): string[] =>
+  changes.flatMap((change) => Object.keys(change ?? {}));
+
+it('decides exactly the request fields of the tried versions', async () => {
+  const { until, later } = await rows();
+  const found = flat(installed.fields);
   expect(found.length).toBeGreaterThan(200);
   const tables: [string, object][] = [
     ...endpoints.map(({ path, fields }): [string, object] => [path, fields]),
@@ -38,8 +48,22 @@ it('lists exactly the request fields of the installed vLLM', async () => {
   const decided = flat(Object.fromEntries(tables.map(([place, fields]) => [place, Object.keys(fields)])));
   const missing = found.filter((field) => !decided.includes(field));
   expect(missing, 'fields that src/edge/inference/request/vllm-fields.ts has to decide').toEqual([]);
+  const others = [
+    ...named(until.map(({ differs }) => differs.fields.gone)),
+    ...named(later.map(({ differs }) => differs.fields.added)),
+  ];
   expect(
     decided.filter((field) => !found.includes(field)),
-    'fields that this vLLM has no more',
-  ).toEqual([]);
+    'fields that this version does not have',
+  ).toEqual(others.toSorted());
+});
+
+it('has the routes, metrics and arguments that the table names for it', async () => {
+  const { until, later } = await rows();
+  for (const part of ['routes', 'metrics', 'flags'] as const) {
+    const has: readonly string[] = installed[part];
+    expect(has).toEqual(expect.arrayContaining(named(until.map(({ differs }) => differs[part].added))));
+    for (const name of named(later.map(({ differs }) => differs[part].added))) expect(has).not.toContain(name);
+    for (const name of named(until.map(({ differs }) => differs[part].gone))) expect(has).not.toContain(name);
+  }
 });

@@ -40,6 +40,8 @@ const weatherTool = {
   function: {
     name: 'get_weather',
     description: 'Weather of a city',
+    // Since 0.32, vLLM holds only to the schemas of strict tools.
+    strict: true,
     parameters: {
       type: 'object',
       properties: { city: { type: 'string', enum: ['Paris', 'Rome'] }, unit: { type: 'string', enum: ['c', 'f'] } },

@@ -32,7 +32,7 @@ export function planned(driver: Partial<ContainerDriverSettings> = {}, over: Par
     isNamed: false,
     gates: null,
   } as const;
-  const definition = containerEngine({ type: 'swarm', image: 'vllm/vllm-openai:v0.29.0', ...driver });
+  const definition = containerEngine({ type: 'swarm', image: 'vllm/vllm-openai:v0.32.0', ...driver });
   const made = planService({
     request: {
       replicaId: 'r1',

@@ -16,7 +16,7 @@ import { labelFilter, removeLabelled, useDocker } from '#test/shared-docker.ts';
 /** Far beyond what anything takes, so that a busy machine fails nothing. */
 const waitMs = 180_000;
 
-export const image = 'headgate-test/vllm-standin:v0.29.0';
+export const image = 'headgate-test/vllm-standin:v0.32.0';
 
 export function containerEngine(
   driver: Partial<ContainerDriverSettings> = {},

@@ -25,11 +25,11 @@ export function parseImage(image: string): { repository: string; tag: string | n
 /** Returns the problem of an image name, or null. Tags that move would make two replicas of one file differ. */
 function imageProblem(image: string): string | null {
   const parsed = parseImage(image);
-  if (parsed === null) return 'expected an image such as vllm/vllm-openai:v0.29.0';
+  if (parsed === null) return 'expected an image such as vllm/vllm-openai:v0.32.0';
   if (parsed.digest !== null) return null;
   if (parsed.tag === null) return `the version is missing: write ${parsed.repository}:v…, or a digest`;
   if (/^(latest|nightly)(-|$)/.test(parsed.tag)) {
-    return `the tag "${parsed.tag}" can change: use a version such as v0.29.0, or a digest`;
+    return `the tag "${parsed.tag}" can change: use a version such as v0.32.0, or a digest`;
   }
   return null;
 }
@@ -78,7 +78,7 @@ const canary = z.strictObject({
 const containerFields = {
   image: z
     .string()
-    .describe('Image with a fixed version tag or a digest, such as vllm/vllm-openai:v0.29.0.')
+    .describe('Image with a fixed version tag or a digest, such as vllm/vllm-openai:v0.32.0.')
     .superRefine((text, context) => {
       const message = imageProblem(text);
       if (message !== null) context.addIssue({ code: 'custom', message });

@@ -43,7 +43,7 @@ export interface ObservedReplica {
    * `creating` while there is nothing to probe yet: image, container, network. The endpoint is not valid in this state.
    */
   readonly state: 'creating' | 'running' | 'stopping' | 'exited';
-  /** Progress while `creating`, for operators: `pulling vllm/vllm-openai:v0.29.0 43 %`. */
+  /** Progress while `creating`, for operators: `pulling vllm/vllm-openai:v0.32.0 43 %`. */
   readonly progress: string | null;
   /** Set while `creating`: the external scheduler finds no place with enough free devices. The fleet may make room. */
   readonly noRoom?: boolean;

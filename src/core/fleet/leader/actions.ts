@@ -60,6 +60,10 @@ async function control(replica: Replica, paths: readonly string[], timeoutMs: nu
     const answer = await askEngine(replica, { method: 'POST', path, timeoutMs, ...body });
     const status = typeof answer === 'string' ? noAnswerText[answer] : `status ${answer.status}`;
     if (typeof answer === 'string' || answer.status !== 200) return failureCause('probe_failed', `${path}: ${status}`);
+    // vLLM reports this since 0.32. The weights are the first half of a wake-up.
+    const isAsleep = path.startsWith('/wake_up') && /"status"\s*:\s*"sleeping"/.test(answer.text);
+    if (isAsleep && !path.endsWith('=weights'))
+      return failureCause('probe_failed', `${path}: the engine is still asleep`);
   }
   return null;
 }

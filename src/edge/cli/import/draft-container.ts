@@ -14,7 +14,7 @@ export interface ContainerOptions {
 }
 
 /** The version that replaces a moving tag; these examples and tests were made with it. */
-const vllmVersion = 'v0.29.0';
+const vllmVersion = 'v0.32.0';
 
 /** Options without effect here, since Headgate names, connects, restarts and removes containers itself. */
 const doneItself = new Set(

@@ -152,15 +152,7 @@ export class SentRequest {
 
 /** Kinds in vLLM's `structured_outputs`, in the order in which vLLM checks them. */
 const constraintKinds = ['json', 'regex', 'choice', 'grammar', 'json_object', 'structural_tag'];
-const grammarMembers = [
-  'response_format',
-  'guided_json',
-  'guided_regex',
-  'guided_choice',
-  'guided_grammar',
-  'structural_tag',
-  'tools',
-];
+const grammarMembers = ['response_format', 'tools'];
 
 function isEmpty(value: unknown): boolean {
   return value === '' || (Array.isArray(value) && value.every(isEmpty));

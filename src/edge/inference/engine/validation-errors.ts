@@ -22,8 +22,10 @@ interface Entry {
   readonly path: readonly string[];
 }
 
-const entryPattern =
-  /\{'type': '(\w{1,64})', 'loc': \('body'((?:, (?:'[^'\n]{0,4000}'|"[^"\n]{0,4000}"|\d{1,9})){0,24}),?\), 'msg': (?:'((?:[^'\\\n]|\\.){0,400})'|"((?:[^"\\\n]|\\.){0,400})")/g;
+/** The path of a mistake: a tuple until vLLM 0.31, and since then a text such as `body.messages.0.role`. */
+const locPattern = String.raw`(?:\('body'((?:, (?:'[^'\n]{0,4000}'|"[^"\n]{0,4000}"|\d{1,9})){0,24}),?\)|'body((?:\.[^'\n.]{1,1000}){0,24})')`;
+const msgPattern = String.raw`(?:'((?:[^'\\\n]|\\.){0,400})'|"((?:[^"\\\n]|\\.){0,400})")`;
+const entryPattern = new RegExp(String.raw`\{'type': '(\w{1,64})', 'loc': ${locPattern}, 'msg': ${msgPattern}`, 'g');
 const stepPattern = /, (?:'([^']*)'|"([^"]*)"|(\d+))/g;
 /**
  * Matches a mistake as Pydantic prints it for a list that is read item by item. The first index is one of that list.
@@ -38,9 +40,9 @@ const fieldPattern = /^(?:[a-z_][a-z0-9_]{0,63}|\d{1,9})$/;
 function readEntries(message: string): readonly Entry[] {
   const listed = [...message.matchAll(entryPattern)]
     .slice(0, entriesMax)
-    .map(([, type = '', loc = '', plain, quoted]) => {
-      const steps = [...loc.matchAll(stepPattern)].map(([, name, other, index]) => name ?? other ?? index ?? '');
-      return entryOf(type, plain ?? quoted ?? '', steps);
+    .map(([, type = '', tuple = '', dotted, plain, quoted]) => {
+      const inTuple = [...tuple.matchAll(stepPattern)].map(([, name, other, index]) => name ?? other ?? index ?? '');
+      return entryOf(type, plain ?? quoted ?? '', dotted === undefined ? inTuple : dotted.split('.').slice(1));
     });
   if (listed.length > 0) return listed;
   const printed = [...message.matchAll(printedPattern)].slice(0, entriesMax);

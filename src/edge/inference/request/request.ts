@@ -9,4 +9,4 @@ export type { RequestForm } from './request-form.ts';
 export { capError, maxCostHeader, readSpendingOptions } from './spending.ts';
 export { findItems, type InputPart, type SplitInput } from './split-input.ts';
 export { shareVocabulary, usesTokenIds } from './token-ids.ts';
-export { type FieldDecision, olderVllmFields } from './vllm-fields.ts';
+export { type FieldDecision, olderVllmFields, renamedFields } from './vllm-fields.ts';

@@ -12,7 +12,7 @@ export interface Unread {
 }
 
 /** Members that give the answer its form. Engines build a grammar of them, and they are in no prompt. */
-const formMembers = ['response_format', 'structured_outputs', 'text', 'output_config', 'guided_json', 'guided_choice'];
+const formMembers = ['response_format', 'structured_outputs', 'text', 'output_config'];
 
 export function readUnread({ text, members }: BodyReader, inputs: InputForm, media: Media): Unread {
   const forms = formMembers.flatMap((key) => members.get(key) ?? []);

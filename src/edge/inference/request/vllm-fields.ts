@@ -1,7 +1,7 @@
 /**
- * Every field of vLLM 0.29's requests, with a decision: by what the field costs beyond its bill, and by what it reaches
- * beyond its own request. A test compares this list with the installed vLLM; a field of a newer version must be decided
- * here. Fields that vLLM does not have pass.
+ * Every field of the requests of the vLLM versions that were tried, with a decision: by what the field costs beyond its
+ * bill, and by what it reaches beyond its own request. A test compares this list with the installed vLLM, so a field of a
+ * newer version must be decided here. Fields that vLLM does not have pass.
  *
  * - `passed`: reaches the engine as sent. It costs what it bills, and vLLM checks it where nothing is lost.
  * - `bounded`: as sent, up to a bound in refused-fields.ts, media-rules.ts or structured-outputs.ts.
@@ -25,6 +25,9 @@ const common = {
   truncation_side: 'passed',
   user: 'passed',
 } as const;
+
+/** Fields since 0.32, without an effect on routes that are served here, or in engines that were not started for them. */
+const inert = { mm_payload: 'passed', return_mm_kwargs: 'passed', watermarking: 'passed' } as const;
 
 /** Fields of requests that generate text. */
 const generating = {
@@ -87,9 +90,10 @@ const generating = {
   return_tokens_as_token_ids: 'passed',
   // Returns the prompt's ids too, some bytes per token.
   return_token_ids: 'passed',
-  // Has no effect, except on routes that are not served here and in engines that were started for it.
+  // Have no effect, except on routes that are not served here and in engines that were started for it.
   return_token_offsets: 'passed',
   routed_experts_prompt_start: 'passed',
+  ...inert,
 } as const;
 
 /** Fields that make a prompt of a conversation. */
@@ -155,6 +159,7 @@ const responses = {
   // Cuts text after it was tokenized.
   truncation: 'bounded',
   stop: 'bounded',
+  stop_token_ids: 'bounded',
   logit_bias: 'bounded',
   // Text of the prompt, and billed as such.
   instructions: 'passed',
@@ -180,6 +185,8 @@ const responses = {
   temperature: 'passed',
   top_p: 'passed',
   top_k: 'bounded',
+  min_p: 'passed',
+  ...inert,
   presence_penalty: 'passed',
   frequency_penalty: 'passed',
   repetition_penalty: 'passed',
@@ -187,7 +194,7 @@ const responses = {
   enable_response_messages: 'passed',
 } as const;
 
-/** A conversation in Anthropic's form. vLLM ignores unknown fields, and `thinking` as well. */
+/** A conversation in Anthropic's form. vLLM ignores unknown fields. */
 const counted = {
   model: 'rewritten',
   messages: 'bounded',
@@ -195,10 +202,13 @@ const counted = {
   chat_template_kwargs: 'bounded',
   system: 'passed',
   tool_choice: 'passed',
+  // Since 0.32. Thoughts are output tokens, within max_tokens.
+  thinking: 'passed',
 } as const;
 
 const messages = {
   ...counted,
+  ...inert,
   cache_salt: 'rewritten',
   max_tokens: 'rewritten',
   // Its format is a grammar.
@@ -282,7 +292,8 @@ export const requestFields = {
   completion,
   responses,
   messages,
-  countTokens: counted,
+  // No grammar is built to count tokens.
+  countTokens: { ...counted, output_config: 'passed' },
   tokenize,
   detokenize: { model: 'rewritten', tokens: 'passed' },
   embedding,
@@ -290,111 +301,23 @@ export const requestFields = {
   score: { ...scoring, ...compared },
 } as const satisfies Record<string, FieldDecisions>;
 
-/** Decisions for the members of objects inside a body, by their path; `[]` stands for each element of a list. */
-export const nestedFields = {
-  stream_options: { include_usage: 'rewritten', continuous_usage_stats: 'rewritten' },
-  repetition_detection: { max_pattern_size: 'bounded', min_pattern_size: 'bounded', min_count: 'bounded' },
-  structured_outputs: {
-    json: 'bounded',
-    // A regex of 19 characters took minutes.
-    regex: 'refused',
-    choice: 'bounded',
-    grammar: 'refused',
-    json_object: 'passed',
-    structural_tag: 'bounded',
-    whitespace_pattern: 'refused',
-    disable_any_whitespace: 'passed',
-    disable_additional_properties: 'passed',
-  },
-  response_format: {
-    type: 'passed',
-    json_schema: 'bounded',
-    format: 'bounded',
-    structures: 'bounded',
-    triggers: 'bounded',
-  },
-  'response_format.json_schema': { name: 'passed', description: 'passed', schema: 'bounded', strict: 'passed' },
-  'response_format.structures[]': { begin: 'bounded', schema: 'bounded', end: 'bounded' },
-  'tools[]': { type: 'passed', function: 'bounded', defer_loading: 'passed' },
-  'tools[].function': {
-    name: 'passed',
-    description: 'passed',
-    parameters: 'bounded',
-    strict: 'passed',
-    defer_loading: 'passed',
-  },
-  tool_choice: { type: 'passed', function: 'passed' },
-  'tool_choice.function': { name: 'passed' },
-  // Messages of a conversation, and compared inputs, which may have a content as well.
-  'messages[]': {
-    role: 'passed',
-    content: 'bounded',
-    name: 'passed',
-    reasoning: 'passed',
-    refusal: 'passed',
-    tool_calls: 'passed',
-    tool_call_id: 'passed',
-    function_call: 'passed',
-    // The template reads them; no grammar is built from them.
-    tools: 'passed',
-    task: 'passed',
-    audio: 'passed',
-    // Fields of OpenAI's Harmony format.
-    author: 'passed',
-    recipient: 'passed',
-    channel: 'passed',
-    content_type: 'passed',
-  },
-  'messages[].audio': { id: 'passed' },
-  'messages[].author': { role: 'passed', name: 'passed' },
-  'messages[].function_call': { name: 'passed', arguments: 'passed' },
-  'messages[].tool_calls[]': { id: 'passed', type: 'passed', function: 'passed', custom: 'passed' },
-  'messages[].tool_calls[].function': { name: 'passed', arguments: 'passed' },
-  'messages[].tool_calls[].custom': { name: 'passed', input: 'passed' },
-  'messages[].tools[]': { type: 'passed', function: 'passed' },
-  'messages[].tools[].function': { name: 'passed', description: 'passed', parameters: 'passed', strict: 'passed' },
-  'messages[].content[]': {
-    type: 'passed',
-    text: 'passed',
-    thinking: 'passed',
-    closed: 'passed',
-    refusal: 'passed',
-    name: 'passed',
-    prompt_cache_breakpoint: 'passed',
-    // Bounded in number, and accepted only from data: URLs and from hosts that the engine's file names.
-    image_url: 'bounded',
-    audio_url: 'bounded',
-    video_url: 'bounded',
-    input_audio: 'bounded',
-    file: 'bounded',
-    // Name in vLLM's cache, which anybody can use who sends the same name.
-    uuid: 'refused',
-    // Tensors, which torch reads; `data` belongs to prompt_embeds.
-    image_embeds: 'refused',
-    audio_embeds: 'refused',
-    video_embeds: 'refused',
-    data: 'refused',
-    image_pil: 'refused',
-  },
-  'messages[].content[].image_url': { url: 'bounded', detail: 'passed' },
-  'messages[].content[].audio_url': { url: 'bounded' },
-  'messages[].content[].video_url': { url: 'bounded' },
-  'messages[].content[].input_audio': { data: 'passed', format: 'passed' },
-  'messages[].content[].file': { file_data: 'passed', file_id: 'passed', filename: 'passed' },
-  'messages[].content[].image_pil': { image_pil: 'refused' },
-  'messages[].content[].prompt_cache_breakpoint': { mode: 'passed', ttl: 'passed' },
-} as const satisfies Record<string, FieldDecisions>;
-
-/** Fields of older versions, on any route: `best_of` and `logits_processors` until 0.10, the others until 0.12. */
+/** Fields of versions until 0.10, on any route. */
 export const olderVllmFields = {
   best_of: 'refused',
   // Names code of the engine to be run.
   logits_processors: 'refused',
-  guided_json: 'bounded',
-  guided_choice: 'bounded',
-  guided_regex: 'bounded',
-  guided_whitespace_pattern: 'bounded',
-  guided_grammar: 'bounded',
-  guided_decoding_backend: 'bounded',
-  structural_tag: 'bounded',
 } as const satisfies FieldDecisions;
+
+/**
+ * Fields of versions until 0.12, on any route, with their names since then. vLLM ignores the old names and answers 200:
+ * clients would pay for text without the form that they asked for.
+ */
+export const renamedFields: Readonly<Record<string, string | null>> = {
+  guided_json: 'structured_outputs.json',
+  guided_choice: 'structured_outputs.choice',
+  guided_regex: 'structured_outputs.regex',
+  guided_whitespace_pattern: 'structured_outputs.whitespace_pattern',
+  guided_grammar: 'structured_outputs.grammar',
+  guided_decoding_backend: null,
+  structural_tag: 'structured_outputs.structural_tag',
+};

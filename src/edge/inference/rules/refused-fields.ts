@@ -8,6 +8,7 @@ import {
   type FieldDecision,
   type Media,
   olderVllmFields,
+  renamedFields,
   type RequestFields,
 } from '#edge/inference/request/request.ts';
 import {
@@ -29,14 +30,10 @@ import {
   unlessAllowedOr,
 } from './field-bounds.ts';
 import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
+import { refuseDefinedTools } from './tool-changes.ts';
 import {
-  checkGrammar,
-  checkGuidedChoice,
-  checkGuidedJson,
   checkOutputConfig,
-  checkRegex,
   checkResponseFormat,
-  checkStructuralTag,
   checkStructuredOutputs,
   checkTextFormat,
   checkTools,
@@ -92,7 +89,7 @@ function checkUrl(url: string, param: string, domains: readonly string[]): void 
 /** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts bounds it, or the code that counts inputs. */
 const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   n: 'elsewhere',
-  messages: 'elsewhere',
+  messages: refuseDefinedTools,
   prompt: 'elsewhere',
   input: checkItems,
   ...Object.fromEntries(comparedKeys.map((key) => [key, 'elsewhere' as const])),
@@ -118,13 +115,6 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   tools: checkTools,
   text: checkTextFormat,
   truncation: checkTruncation,
-  guided_json: checkGuidedJson,
-  guided_choice: checkGuidedChoice,
-  guided_regex: checkRegex,
-  guided_whitespace_pattern: checkRegex,
-  guided_grammar: checkGrammar,
-  guided_decoding_backend: checkGrammar,
-  structural_tag: checkStructuralTag,
 };
 
 /** Rules for refused fields that accept a value with which the field asks for nothing. */
@@ -160,14 +150,24 @@ const refusedAnywhere = endpoints.flatMap(({ fields }: Endpoint) =>
   Object.entries(fields).filter(([, decision]) => decision === 'refused'),
 );
 
+/** Rejects a field that newer engines ignore, and names the field that they read. */
+const renamed =
+  (name: string | null): FieldRule =>
+  (_, { key }) => {
+    const instead = name === null ? 'Omit it' : `Use "${name}"`;
+    throw refuse(key, `Engines ignore "${key}" since vLLM 0.12. ${instead}.`);
+  };
+
 function rulesOf({ fields }: Endpoint): ReadonlyMap<string, FieldRule> {
   const decided = [...refusedAnywhere, ...Object.entries(olderVllmFields), ...Object.entries(fields)];
-  return new Map(
-    decided.flatMap(([field, decision]): [string, FieldRule][] => {
+  const old = Object.entries(renamedFields).map(([field, name]): [string, FieldRule] => [field, renamed(name)]);
+  return new Map([
+    ...old,
+    ...decided.flatMap(([field, decision]): [string, FieldRule][] => {
       const rule = ruleOf(field, decision);
       return rule === null ? [] : [[field, rule]];
     }),
-  );
+  ]);
 }
 
 const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(endpoint)]));

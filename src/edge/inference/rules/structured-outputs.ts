@@ -115,20 +115,8 @@ export function checkOutputConfig(request: RuleRequest, member: JsonMember): voi
   checkSchema(request, value['format']['schema'], `${member.key}.format.schema`);
 }
 
-export const checkGuidedJson = (request: RuleRequest, member: JsonMember): void =>
-  checkSchema(request, readShort(request, member), member.key);
-
-export const checkGuidedChoice = (request: RuleRequest, member: JsonMember): void =>
-  checkChoices(request, readShort(request, member), member.key);
-
-export const checkStructuralTag = (request: RuleRequest, member: JsonMember): void =>
-  checkSchema(request, readShort(request, member), member.key, tagDepth);
-
-export const checkRegex = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'regex', key);
-export const checkGrammar = (request: RuleRequest, { key }: JsonMember): void => refuseWord(request, 'grammar', key);
-
 /** Fields that give an answer a form, so that tools beside them may be built into the same grammar. */
-const formFields = ['response_format', 'text', 'structured_outputs', 'guided_json', 'guided_choice', 'structural_tag'];
+const formFields = ['response_format', 'text', 'structured_outputs'];
 
 /** True if the answer has a required form. Agents send `output_config` with each request, only for the effort. */
 function hasForm({ text, members }: RuleRequest['fields']): boolean {

@@ -76,7 +76,7 @@ function replicaOf(id: string, over: Partial<FollowedReplica['found']> = {}): Fo
       ...over,
     },
     driver: 'docker',
-    image: 'vllm/vllm-openai:v0.29.0',
+    image: 'vllm/vllm-openai:v0.32.0',
     isReady: true,
     leaves: null,
   };
@@ -120,7 +120,7 @@ describe('the run of a replica started here', () => {
       driver: 'docker',
       host: 'here',
       gpus: ['GPU-1'],
-      image: 'vllm/vllm-openai:v0.29.0',
+      image: 'vllm/vllm-openai:v0.32.0',
       ended_at: null,
       process_started_at: '100.5',
     });

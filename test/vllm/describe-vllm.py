@@ -1,11 +1,18 @@
 """
-Prints, as JSON, every field that this vLLM's own models of requests have, by the place in a request at which it stands:
+Prints, as JSON, the interface of the installed vLLM: {"fields": …, "routes": […], "metrics": […], "environment": […],
+"flags": […]}. `fields` has every field of its own models of requests, by the place in a request at which it stands:
 {"/v1/chat/completions": ["messages", …], "messages[].content[]": ["image_url", …], …}.
 """
 
+import argparse
+import ast
 import dataclasses
 import json
+import pathlib
+import re
 import typing
+
+import vllm
 
 from pydantic import BaseModel
 from vllm.entrypoints.anthropic.protocol import AnthropicCountTokensRequest, AnthropicMessagesRequest
@@ -60,4 +67,56 @@ found["/v1/detokenize"] = set(fields_of(DetokenizeRequest) or {})
 visit(EmbeddingRequest, "", "/v1/embeddings", ())
 visit(RerankRequest, "", "/v1/rerank", ())
 visit(ScoreRequest, "", "/v1/score", ())
-print(json.dumps({place: sorted(fields) for place, fields in sorted(found.items())}))
+
+
+def trees() -> typing.Iterator[ast.AST]:
+    for path in pathlib.Path(vllm.__file__).parent.rglob("*.py"):
+        yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+VERBS = ("get", "post", "put", "patch", "delete", "head")
+
+
+def routes_of(call: ast.Call) -> typing.Iterator[str]:
+    """The routes that a call adds: `router.post("/path")`, or `router.add_api_route("/path", f, methods=["POST"])`."""
+    first = call.args[0] if call.args else None
+    if not isinstance(call.func, ast.Attribute) or not isinstance(first, ast.Constant):
+        return
+    owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
+    if not isinstance(first.value, str) or not first.value.startswith("/") or not re.search("router|app", owner):
+        return
+    if call.func.attr in VERBS:
+        yield f"{call.func.attr.upper()} {first.value}"
+    if call.func.attr == "add_api_route":
+        methods = [keyword.value for keyword in call.keywords if keyword.arg == "methods"]
+        for method in ast.literal_eval(methods[0]) if methods else ["GET"]:
+            yield f"{method} {first.value}"
+
+
+routes: set[str] = set()
+metrics: set[str] = set()
+for tree in trees():
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            routes.update(routes_of(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            metrics.update(re.findall(r"^vllm:[a-z0-9_]+$", node.value))
+
+
+def flags() -> set[str]:
+    """The arguments of `vllm serve`."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser: argparse.ArgumentParser = make_arg_parser(FlexibleArgumentParser())
+    return {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
+
+
+description = {
+    "fields": {place: sorted(fields) for place, fields in sorted(found.items())},
+    "routes": sorted(routes),
+    "metrics": sorted(metrics),
+    "environment": sorted(vllm.envs.environment_variables),
+    "flags": sorted(flags()),
+}
+print(json.dumps(description))
