@@ -38,6 +38,11 @@ function project(name: string, options: ProjectOptions): TestProjectInlineConfig
   return { root, test: { name, ...common, ...options } };
 }
 
+/** The same tests with another release of vLLM. */
+const environments: Readonly<Record<string, Record<string, string>>> = {
+  'vllm-older': { VLLM_BIN: process.env['VLLM_OLDER_BIN'] ?? '' },
+};
+
 /** Tests of a suite that lie beside what they run. */
 const besides: Readonly<Record<string, string>> = { redis: 'test/chaos/*.test.ts' };
 
@@ -66,8 +71,13 @@ export default defineConfig({
       }),
       ...plan.run.map((name) => {
         const include = [`test/suites/${name}/**/*.test.ts`, besides[name] ?? []].flat();
-        const setupFiles = name.endsWith('vllm') ? ['test/support/patient-fetch.ts'] : [];
-        const options = { include, setupFiles, globalSetup: setups[name] ?? globalSetup };
+        const setupFiles = name.includes('vllm') ? ['test/support/patient-fetch.ts'] : [];
+        const options = {
+          include,
+          setupFiles,
+          globalSetup: setups[name] ?? globalSetup,
+          env: environments[name] ?? {},
+        };
         return waiting(name, options);
       }),
     ],

@@ -22,6 +22,15 @@ describe('the plan of the suites', () => {
     );
   });
 
+  it('names an older vLLM that is left out, and runs it beside the newer one', () => {
+    expect(planSuites(vllm, everySuite).notes).toContain(
+      'left out: vllm-older (VLLM_OLDER_BIN is not set: only one version of vLLM is tried)',
+    );
+    expect(planSuites({ ...vllm, VLLM_OLDER_BIN: process.execPath }, everySuite).run).toEqual(
+      expect.arrayContaining(['vllm', 'vllm-older']),
+    );
+  });
+
   it('fails for a required suite that is left out', () => {
     expect(planSuites({ TEST_REQUIRE: 'vllm' }, everySuite).problems).toEqual([
       'required suite cannot run: vllm (VLLM_BIN and VLLM_MODEL are not set)',

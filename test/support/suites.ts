@@ -28,6 +28,7 @@ const probes: Readonly<Record<string, Probe>> = {
     findValkeyServer(environment) === null
       ? 'VALKEY_BIN names no program, and there is no valkey-server on PATH'
       : null,
+  'vllm-older': probeOlderVllm,
   shells: (environment) => {
     const missing = ['zsh', 'fish'].find((name) => findProgram(name, environment) === null);
     return missing === undefined ? null : `there is no ${missing} on PATH`;
@@ -100,6 +101,13 @@ function probeVllm({ VLLM_BIN: program, VLLM_MODEL: model }: Environment): strin
   if (program === undefined || !isProgram(program)) return `VLLM_BIN names no program: ${program}`;
   if (model?.startsWith('/') === true && !existsSync(model)) return `VLLM_MODEL names no folder: ${model}`;
   return null;
+}
+
+/** An older release beside the one of VLLM_BIN: operators run both. */
+function probeOlderVllm({ VLLM_OLDER_BIN: program = '', VLLM_MODEL: model }: Environment): string | null {
+  if (program === '') return 'VLLM_OLDER_BIN is not set: only one version of vLLM is tried';
+  if (!isProgram(program)) return `VLLM_OLDER_BIN names no program: ${program}`;
+  return probeVllm({ VLLM_BIN: program, VLLM_MODEL: model });
 }
 
 function isProgram(path: string): boolean {

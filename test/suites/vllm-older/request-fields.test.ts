@@ -1,0 +1,1 @@
+import '../vllm/request-fields.test.ts';

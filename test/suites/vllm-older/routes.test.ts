@@ -1,0 +1,1 @@
+import '../vllm/routes.test.ts';
