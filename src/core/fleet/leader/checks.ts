@@ -1,13 +1,7 @@
 import { z } from 'zod';
 import { type Canary, type EngineDefinition, isTriedVllm, type TaskType } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
-import {
-  askEngine,
-  type EngineAnswer,
-  identifyEngine,
-  noAnswerText,
-  readEngine,
-} from '#core/fleet/serving/serving.ts';
+import { askEngine, type EngineAnswer, identifyEngine, noAnswerText, readEngine } from '#core/fleet/serving/serving.ts';
 import { canAbort, checkAbort } from './abort-check.ts';
 import { type CheckedReplica, hello, type ProbeRoute, send, usageBody } from './own-requests.ts';
 
