@@ -296,7 +296,7 @@ describe('a gateway after backup.sh restore', { tags: 'postgresql' }, () => {
 
     expect(await script.run(database, 'restore', '--replace', dump)).toMatchObject({ code: 0 });
     const verify = () => runCli(['verify-books', '--expect', heads], { env: { DATABASE_URL: direct } });
-    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('restored, noted') });
+    expect(await verify()).toMatchObject({ code: 3, stdout: expect.stringContaining('restored, noticed') });
     const next = processes.run({ home, databaseUrl: direct, env });
     const again = clientOf(await next.url());
     expect(await again.recordOf(spooled)).toMatchObject({ status: 200 });
