@@ -18,8 +18,9 @@ import { noteRetried } from './unbilled.ts';
 
 /**
  * Sends the request to its replica. While no part of an answer is sent, another replica is tried once; if the only
- * replica was unreachable or generates nothing, the retry waits for its replacement. When two replicas fail, the cause is the request or
- * something that the replicas share: neither is reported as failed, or one caller could take replicas from all others.
+ * replica was unreachable or generates nothing, the retry waits for its replacement. When two replicas fail, the cause
+ * is the request or something that the replicas share: neither is reported as failed, or one caller could take replicas
+ * from all others.
  */
 export async function relay(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   const { held, stop } = call;
@@ -68,7 +69,8 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
   stop.throwIfStopped();
   return new Promise((resolve) => {
     const sentMs = parts.clock.monotonicMs();
-    const proxied = startRelay(parts, relayJob(parts, call, request, { grant, lease }), (outcome) => {
+    const job = relayJob(parts, call, request, { grant, lease });
+    const proxied = startRelay(parts, job, (outcome) => {
       stop.listen(null);
       if (!isOurs(request.model)) noteRefusal(parts, call, lease, outcome);
       timings.engineMs = (timings.engineMs ?? 0) + parts.clock.monotonicMs() - sentMs;
@@ -76,7 +78,7 @@ function attempt(parts: PathParts, call: Call, request: InferenceRequest, grant:
       resolve({ lease, outcome, replicaOutcome: replicaOutcome(outcome) });
     });
     stop.listen((reason) => (reason === clientLeft ? proxied.clientGone() : proxied.stop(reason)));
-    lease.describe(countTermsOf(call, grant).promptTokens, () => proxied.replicaWedged());
+    lease.describe(job.countTerms.promptTokens, () => proxied.replicaWedged());
   });
 }
 
