@@ -1,5 +1,5 @@
 import type { InferenceKey } from './api.ts';
-import type { Random } from './random.ts';
+import type { Random } from '#test/random.ts';
 
 /** One request of an ordinary day: any route, JSON or a stream. Some clients leave before the end. */
 export interface DayRequest {

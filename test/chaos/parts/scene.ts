@@ -8,7 +8,7 @@ import type { Where } from './client.ts';
 import { type ChaosEngine, type Counted, engineFlags, readJournal, startEngine } from './engine.ts';
 import { type ChaosGateway, createGateway } from './gateway.ts';
 import { type ChaosPostgres, type PostgresTemplate, startPostgres } from './postgres.ts';
-import { randomOf } from './random.ts';
+import { randomOf } from '#test/random.ts';
 import { type ChaosRedis, startChaosRedis } from './redis.ts';
 import { mountSmallDisk } from './small-disk.ts';
 import type { Tidy } from './tidy.ts';

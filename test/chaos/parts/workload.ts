@@ -1,6 +1,6 @@
 import type { InferenceKey } from './api.ts';
 import { type Ask, askOnce, type Seen, type Where } from './client.ts';
-import { type Random, randomOf } from './random.ts';
+import { type Random, randomOf } from '#test/random.ts';
 import { sleep } from './wait.ts';
 
 /** Clients that ask on and on, each by choices that the seed alone decides, and remember what they saw. */

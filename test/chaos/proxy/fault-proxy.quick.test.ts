@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { randomOf } from '../parts/random.ts';
+import { randomOf } from '#test/random.ts';
 import { FaultProxy } from './fault-proxy.ts';
 
 /** A server that answers every piece with itself, and a proxy before it. */

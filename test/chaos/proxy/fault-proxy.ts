@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import type { Random } from '../parts/random.ts';
+import type { Random } from '#test/random.ts';
 
 /** A TCP proxy that does to a service what networks and servers do: all faults are set by command, per direction. */
 

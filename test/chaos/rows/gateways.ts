@@ -1,7 +1,7 @@
 import { callApi } from '../parts/api.ts';
 import { askOnce, type Seen, type Where } from '../parts/client.ts';
 import { freePort } from '#test/free-port.ts';
-import { randomOf } from '../parts/random.ts';
+import { randomOf } from '#test/random.ts';
 import type { Scene } from '../parts/scene.ts';
 import { secondsSince, sleep, within } from '../parts/wait.ts';
 import type { Row, Stage } from '../row.ts';

@@ -5,7 +5,7 @@ import type { Books } from '../parts/books.ts';
 import { checkBooks } from '../parts/checker.ts';
 import { type DayAnswer, drawRequest, sendRequest } from '../parts/day-client.ts';
 import { type ChaosEngine, startEngine } from '../parts/engine.ts';
-import { randomOf } from '../parts/random.ts';
+import { randomOf } from '#test/random.ts';
 import type { Scene } from '../parts/scene.ts';
 import { within } from '../parts/wait.ts';
 import type { Row, Stage } from '../row.ts';

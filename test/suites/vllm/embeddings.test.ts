@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 import { askEngine, type Body, errorOf, readMetric, useInference } from '#test/inference/inference-gateway.ts';
-import { vllmFile } from './vllm-file.ts';
+import { vllmFile } from '#test/inference/vllm-file.ts';
 
 const flags = ['--runner', 'pooling', '--convert', 'embed'];
 const file = { id: 'embed', taskType: 'embedding', maxSequences: 64, flags } as const;

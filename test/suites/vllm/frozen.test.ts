@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { listProcesses } from '#test/process-tree.ts';
 import { askEngine, eventually, useInference } from '#test/inference/inference-gateway.ts';
-import { vllmFile } from './vllm-file.ts';
+import { vllmFile } from '#test/inference/vllm-file.ts';
 
 /** A real vLLM whose engine core is frozen. Its API server stays alive, as with a dead GPU (vllm 39863). */
 const bench = useInference(() => ({ engines: { chat: vllmFile({ lines: ['wedged_seconds: 5'] }) } }));

@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
 import { type Body, eventually, readMetric, useInference } from '#test/inference/inference-gateway.ts';
-import { vllmFile } from './vllm-file.ts';
+import { vllmFile } from '#test/inference/vllm-file.ts';
 
 /** A gateway with one real vLLM, for all who ask it by another route. */
 export const bench = useInference(() => ({ engines: { chat: vllmFile() } }));

@@ -2,10 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { reconcileAtRest, sendMix } from '#test/reconcile/mixed-traffic.ts';
+import { reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 import { runCli } from '#test/cli/run-cli.ts';
 import { type Body, eventually, externalFile, framesOf, useInference } from '#test/inference/inference-gateway.ts';
-import { vllmFile } from './vllm-file.ts';
+import { chatEngine, readEngineCounters } from '../../campaign/engines.ts';
+import { runCampaign } from '../../campaign/run.ts';
 import { writeAdapter } from './write-adapter.ts';
 
 const adapterFolder = mkdtempSync(join(tmpdir(), 'hg-lora-'));
@@ -27,7 +28,23 @@ function fileWithAdapter(): string {
     'max_lora_rank: 8',
     'idle_seconds: 8',
   ];
-  return vllmFile({ lines });
+  return chatEngine(lines);
+}
+
+/** The short form of `npm run campaign`. */
+async function sendCampaign(): Promise<void> {
+  expect((await bench.chat({})).status).toBe(200);
+  const { url, key, dataDir } = bench.gateway;
+  const findings = await runCampaign({
+    url,
+    key,
+    models: { chat: 'chat', embedding: null },
+    readCounters: () => readEngineCounters(dataDir, ['chat']),
+    requests: 120,
+    seed: Date.now(),
+    clients: 12,
+  });
+  expect(findings.problems, JSON.stringify(findings.figures)).toEqual([]);
 }
 
 /** What a span of two hours says of the vLLM, however the hour may have changed meanwhile. */
@@ -86,7 +103,7 @@ async function answerForOther(): Promise<void> {
 
 describe('a real vLLM', () => {
   it("reconciles to the token for mixed requests, an adapter, a fallback and Headgate's probe", async () => {
-    await sendMix(bench);
+    await sendCampaign();
     await sayOtherwise();
     await answerForOther();
     const found = await reconcileAtRest(bench);

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { reconcileAtRest } from '#test/reconcile/mixed-traffic.ts';
 import { type Body, readMetric, useInference } from '#test/inference/inference-gateway.ts';
-import { vllmFile } from './vllm-file.ts';
+import { vllmFile } from '#test/inference/vllm-file.ts';
 
 /** A real vLLM that judges pairs: what two words of a chat model's vocabulary are worth behind them. */
 const head = {

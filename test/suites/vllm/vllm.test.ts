@@ -12,7 +12,7 @@ import {
   useInference,
 } from '#test/inference/inference-gateway.ts';
 import { engineRecords, isAlive, onlyEngine, readFrames } from '#test/programs/gateway-process.ts';
-import { vllmFile } from './vllm-file.ts';
+import { vllmFile } from '#test/inference/vllm-file.ts';
 
 /**
  * A real vLLM through the process driver. It takes most of a minute to start, so that one serves all of these tests,

@@ -18,8 +18,8 @@ export function vllmFile(options: VllmFileOptions = {}): string {
   return [
     'version: 1',
     `id: ${id}`,
-    'name: SmolLM2 135M Instruct',
-    'hugging_face_id: HuggingFaceTB/SmolLM2-135M-Instruct',
+    `name: SmolLM2 135M for ${id}`,
+    `hugging_face_id: test/${id}`,
     `task_type: ${taskType}`,
     'context_length: 2048',
     `pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: ${taskType === 'chat' ? '0.40' : '0'} }`,
