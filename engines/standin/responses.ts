@@ -11,7 +11,7 @@ import type { Engine } from './run.ts';
 interface ChatUsage {
   prompt_tokens: number;
   completion_tokens?: number | null;
-  prompt_tokens_details?: { cached_tokens?: number | null } | null;
+  prompt_tokens_details?: { cached_tokens?: number | null; created_cache_tokens?: number | null } | null;
   completion_tokens_details?: { reasoning_tokens?: number | null } | null;
 }
 
@@ -55,7 +55,11 @@ function usageOf(usage: ChatUsage): object {
   const output = made ?? 0;
   return {
     input_tokens: input,
-    input_tokens_details: { cached_tokens: read?.cached_tokens ?? 0, input_tokens_per_turn: [] },
+    input_tokens_details: {
+      cache_write_tokens: read?.created_cache_tokens ?? 0,
+      cached_tokens: read?.cached_tokens ?? 0,
+      input_tokens_per_turn: [],
+    },
     output_tokens: output,
     output_tokens_details: {
       reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0,

@@ -79,7 +79,7 @@ export const vllmVersions: readonly VllmVersion[] = [
       usage: {
         added: {
           'input_tokens_details.cache_write_tokens':
-            'shown to the client; part of input_tokens, and billed only as such',
+            'shown to the client and in the record; part of input_tokens, and billed only as such',
         },
       },
       metrics: { added: { 'vllm:admission_rejections': 'passed on to monitoring' } },

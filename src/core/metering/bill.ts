@@ -74,9 +74,11 @@ function believed(usage: Usage, ceiling: TokenCeiling | null): Usage {
   if (ceiling === null) return usage;
   const inputTokens = Math.min(usage.inputTokens, Number(ceiling.promptTokens));
   const outputTokens = Math.min(usage.outputTokens, Number(ceiling.outputTokens));
+  const cachedTokens = Math.min(usage.cachedTokens, inputTokens);
   return {
     inputTokens,
-    cachedTokens: Math.min(usage.cachedTokens, inputTokens),
+    cachedTokens,
+    cacheWriteTokens: Math.min(usage.cacheWriteTokens, inputTokens - cachedTokens),
     outputTokens,
     reasoningTokens: Math.min(usage.reasoningTokens, outputTokens),
   };

@@ -92,6 +92,8 @@ export const usageRequests = pgTable(
      */
     promptTokensMax: bigint('prompt_tokens_max', { mode: 'number' }),
     completionTokensMax: bigint('completion_tokens_max', { mode: 'number' }),
+    /** Null for 0, and for older requests. */
+    inputCacheWriteTokens: integer('input_cache_write_tokens'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),

@@ -40,6 +40,9 @@ export const usageRequestSchema = z
     cache_hit: z.boolean().meta({ description: 'true if the response cache answered; nothing was charged' }),
     input_tokens: tokens,
     input_cached_tokens: tokens.meta({ description: 'Part of `input_tokens` that the engine had cached' }),
+    input_cache_write_tokens: tokens.meta({
+      description: 'Part of `input_tokens` that the engine added to its cache; priced as the rest of the input',
+    }),
     output_tokens: tokens,
     output_reasoning_tokens: tokens.meta({ description: 'Part of `output_tokens` that was reasoning' }),
     usage_source: z.enum(['engine', 'last_seen', 'none', 'counted']).meta({

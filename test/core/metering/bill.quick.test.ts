@@ -12,7 +12,7 @@ const price: Served['price'] = {
   currency: 'USD',
   effectiveFrom: new Date(0),
 };
-const usage = { inputTokens: 100, cachedTokens: 40, outputTokens: 7, reasoningTokens: 2 };
+const usage = { inputTokens: 100, cachedTokens: 40, cacheWriteTokens: 0, outputTokens: 7, reasoningTokens: 2 };
 const full = costOf(usage, price);
 
 /** A stream that is complete, and paid for. */
@@ -63,7 +63,11 @@ describe('the bill of a request', () => {
   it.each<[string, NonNullable<Served['ceiling']>, object]>([
     ['output', { promptTokens: 1000n, outputTokens: 3n }, { outputTokens: 3 }],
     ['prompt', { promptTokens: 70n, outputTokens: 1000n }, { inputTokens: 70 }],
-    ['cached prompt', { promptTokens: 30n, outputTokens: 1000n }, { inputTokens: 30, cachedTokens: 30 }],
+    [
+      'cached prompt',
+      { promptTokens: 30n, outputTokens: 1000n },
+      { inputTokens: 30, cachedTokens: 30, cacheWriteTokens: 0 },
+    ],
   ])('ignores a count of the %s beyond the ceiling', (_, ceiling, believed) => {
     const possible = { ...usage, ...believed };
     expect(billOf({ ...complete, ceiling })).toMatchObject({
@@ -115,7 +119,13 @@ describe('the bill of a request', () => {
     });
     fc.assert(
       fc.property(served, ({ usage: { inputTokens, outputTokens }, ...rest }) => {
-        const counted = { inputTokens, cachedTokens: inputTokens >> 1, outputTokens, reasoningTokens: 0 };
+        const counted = {
+          inputTokens,
+          cachedTokens: inputTokens >> 1,
+          cacheWriteTokens: 0,
+          outputTokens,
+          reasoningTokens: 0,
+        };
         const bill = billOf({ ...rest, usage: counted, price });
         expect(bill.costPicoUsd).toBeGreaterThanOrEqual(0n);
         expect(bill.costPicoUsd).toBeLessThanOrEqual(rest.chargeMaxPicoUsd);

@@ -48,7 +48,7 @@ function recordOf(organizationId: string, more: Partial<UsageRecord> = {}): Usag
     reason: null,
     cacheHit: false,
     serviceTier: 'default',
-    usage: { inputTokens: 1, cachedTokens: 0, outputTokens: 1, reasoningTokens: 0 },
+    usage: { inputTokens: 1, cachedTokens: 0, cacheWriteTokens: 0, outputTokens: 1, reasoningTokens: 0 },
     usageSource: 'engine',
     costPicoUsd: 10n,
     writtenOffPicoUsd: 0n,

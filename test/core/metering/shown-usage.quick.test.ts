@@ -34,7 +34,7 @@ const answers = ['forced-usage', 'usage-on-request', 'aborted-by-id', 'embedding
 const streams = answers.filter(({ text }) => /\[DONE\]|message_stop/.test(text));
 const jsons = answers.filter(({ text }) => text.startsWith('{'));
 
-const bill = { inputTokens: 1000, cachedTokens: 900, outputTokens: 5, reasoningTokens: 0 };
+const bill = { inputTokens: 1000, cachedTokens: 900, cacheWriteTokens: 0, outputTokens: 5, reasoningTokens: 0 };
 
 describe('the usage shown for a bill', () => {
   it('has the cached tokens that are billed, also when an earlier count had them', () => {

@@ -283,7 +283,7 @@ describe('the stream meter', () => {
     expect(meter).toMatchObject({ done: true, failure: null, outputTokens: 1 });
     expect(knownUsage(meter)).toEqual({
       source: 'counted',
-      usage: { inputTokens: 3, cachedTokens: 0, outputTokens: 1, reasoningTokens: 0 },
+      usage: { inputTokens: 3, cachedTokens: 0, cacheWriteTokens: 0, outputTokens: 1, reasoningTokens: 0 },
     });
     const json = `{"choices":[],"usage":${usage}}`;
     const metered = meterJson(json, { rename: null });

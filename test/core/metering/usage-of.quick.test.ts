@@ -6,6 +6,7 @@ type Count = Exclude<Seen['last'], null>;
 const count = (inputTokens: number | null, outputTokens: number | null, cachedTokens = 0): Count => ({
   inputTokens,
   cachedTokens,
+  cacheWriteTokens: 0,
   outputTokens,
   reasoningTokens: 0,
 });

@@ -31,7 +31,13 @@ interface Used {
 
 async function use(...all: readonly Used[]): Promise<void> {
   for (const { from, seconds, input, output, more } of all) {
-    const usage = { inputTokens: input, cachedTokens: 0, outputTokens: output, reasoningTokens: 0 };
+    const usage = {
+      inputTokens: input,
+      cachedTokens: 0,
+      cacheWriteTokens: 0,
+      outputTokens: output,
+      reasoningTokens: 0,
+    };
     await bench.metering.settle(
       recordOf(organization, at(from), { model, usage, totalMs: seconds * 1000, costPicoUsd: 7n, ...more }),
     );

@@ -76,6 +76,7 @@ describe('GET /v1/usage/requests', () => {
       cache_hit: false,
       input_tokens: 10,
       input_cached_tokens: 4,
+      input_cache_write_tokens: 0,
       output_tokens: 5,
       output_reasoning_tokens: 2,
       usage_source: 'last_seen',

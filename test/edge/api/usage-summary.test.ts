@@ -193,7 +193,13 @@ describe('GET /v1/usage/summary', () => {
         outcome: outcomes[Math.floor(random() * 4)] ?? 'completed',
         model: random() < 0.5 ? 'small' : 'big',
         costPicoUsd: BigInt(Math.floor(random() * 1e15)),
-        usage: { inputTokens: Math.floor(random() * 1e6), cachedTokens: 0, outputTokens: 1, reasoningTokens: 0 },
+        usage: {
+          inputTokens: Math.floor(random() * 1e6),
+          cachedTokens: 0,
+          cacheWriteTokens: 0,
+          outputTokens: 1,
+          reasoningTokens: 0,
+        },
       }),
     );
     await Promise.all(records.map((record) => bench.metering.settle(record)));

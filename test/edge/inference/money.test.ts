@@ -37,6 +37,32 @@ async function expectNothingHeld(key: string): Promise<Body> {
   });
 }
 
+describe('a long prompt that the engine adds to its cache', () => {
+  const text = 'a river under an old bridge, '.repeat(40);
+  it.each([
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: `chat ${text}` }], max_tokens: 4 }],
+    ['/v1/responses', { input: `responses ${text}`, max_output_tokens: 4 }],
+    ['/v1/messages', { messages: [{ role: 'user', content: `messages ${text}` }], max_tokens: 4 }],
+  ])('is counted in the record and priced as input: %s', async (path, body) => {
+    for (const stream of [false, true]) {
+      const again = { model: 'chat', ...body, stream, cache_salt: `salt ${stream}` };
+      const first = await bench.recordOf(await consumed(path, again));
+      const second = await bench.recordOf(await consumed(path, again));
+      expect(first.input_cache_write_tokens).toBeGreaterThan(100);
+      expect(first.input_cache_write_tokens + first.input_cached_tokens).toBeLessThanOrEqual(first.input_tokens);
+      expect(second).toMatchObject({ input_tokens: first.input_tokens, input_cache_write_tokens: 0 });
+      for (const record of [first, second]) expect(Number(record.cost)).toBeCloseTo(usd(record), 12);
+    }
+  });
+
+  async function consumed(path: string, body: object): Promise<Response> {
+    const answer = await bench.post(path, body);
+    expect(answer.status, await answer.clone().text()).toBe(200);
+    await answer.text();
+    return answer;
+  }
+});
+
 describe('a small wallet', () => {
   it('stays at or above zero under 500 requests at once, with an exact sum', async () => {
     const { key } = await openOrganization(bench.gateway, '0.01');

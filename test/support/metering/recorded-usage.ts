@@ -112,7 +112,7 @@ export function recordOf(
     outcome: 'completed',
     reason: null,
     cacheHit: false,
-    usage: { inputTokens: 10, cachedTokens: 4, outputTokens: 5, reasoningTokens: 2 },
+    usage: { inputTokens: 10, cachedTokens: 4, cacheWriteTokens: 0, outputTokens: 5, reasoningTokens: 2 },
     usageSource: 'engine',
     costPicoUsd: 3_000_000n,
     writtenOffPicoUsd: 0n,

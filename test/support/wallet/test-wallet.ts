@@ -107,7 +107,7 @@ export function chargeOf(organizationId: string, costPicoUsd: bigint, fields: Pa
     outcome: 'completed',
     reason: null,
     cacheHit: false,
-    usage: { inputTokens: 10, cachedTokens: 4, outputTokens: 5, reasoningTokens: 2 },
+    usage: { inputTokens: 10, cachedTokens: 4, cacheWriteTokens: 0, outputTokens: 5, reasoningTokens: 2 },
     usageSource: 'engine',
     costPicoUsd,
     writtenOffPicoUsd: 0n,

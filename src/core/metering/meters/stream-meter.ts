@@ -359,7 +359,7 @@ function sumRunning(counts: readonly (EngineCount | null)[], choices: number): E
     const prompt = Math.floor(index / choices);
     const isFirst = !prompts.has(prompt);
     prompts.add(prompt);
-    sum = plus(sum, isFirst ? count : { ...count, inputTokens: null, cachedTokens: 0 });
+    sum = plus(sum, isFirst ? count : { ...count, inputTokens: null, cachedTokens: 0, cacheWriteTokens: 0 });
   });
   return sum;
 }
@@ -370,6 +370,7 @@ function plus(a: EngineCount | null, b: EngineCount): EngineCount {
   return {
     inputTokens: add(a.inputTokens, b.inputTokens),
     cachedTokens: a.cachedTokens + b.cachedTokens,
+    cacheWriteTokens: a.cacheWriteTokens + b.cacheWriteTokens,
     outputTokens: add(a.outputTokens, b.outputTokens),
     reasoningTokens: a.reasoningTokens + b.reasoningTokens,
   };

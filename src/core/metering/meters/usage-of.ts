@@ -63,11 +63,17 @@ export function usageOf(seen: Seen, terms: CountTerms, isComplete: boolean): Kno
   const isAnswered = outputTokens > 0 || (isComplete && !terms.generates);
   const input = inputOf(seen, terms, { outputTokens, isAnswered });
   const { tokens: inputTokens } = input ?? none;
-  const { cachedTokens, reasoningTokens } = largest(seen.last, seen.running) ?? noUsage;
+  const { cachedTokens, cacheWriteTokens, reasoningTokens } = largest(seen.last, seen.running) ?? noUsage;
   const froms = [input?.from, output?.from];
   const from = orders.findLast((one) => froms.includes(one)) ?? 'none';
   const isNothing = from !== 'engine' && inputTokens + outputTokens === 0;
-  const usage = { inputTokens, cachedTokens, outputTokens, reasoningTokens: Math.min(reasoningTokens, outputTokens) };
+  const usage = {
+    inputTokens,
+    cachedTokens,
+    cacheWriteTokens: Math.min(cacheWriteTokens, inputTokens - cachedTokens),
+    outputTokens,
+    reasoningTokens: Math.min(reasoningTokens, outputTokens),
+  };
   return { usage, usageSource: isNothing ? 'none' : from, countFault: faultOf(seen, terms, isComplete, from) };
 }
 

@@ -5,6 +5,8 @@ export interface Usage {
   readonly inputTokens: number;
   /** Part of inputTokens that the engine had cached. */
   readonly cachedTokens: number;
+  /** Part of inputTokens that the engine added to its cache. Priced as the rest of the input. */
+  readonly cacheWriteTokens: number;
   readonly outputTokens: number;
   /** Part of outputTokens that was reasoning. */
   readonly reasoningTokens: number;
@@ -18,12 +20,19 @@ export interface Usage {
 export const usageSources = ['engine', 'last_seen', 'none', 'counted'] as const;
 export type UsageSource = (typeof usageSources)[number];
 
-export const noUsage: Usage = { inputTokens: 0, cachedTokens: 0, outputTokens: 0, reasoningTokens: 0 };
+export const noUsage: Usage = {
+  inputTokens: 0,
+  cachedTokens: 0,
+  cacheWriteTokens: 0,
+  outputTokens: 0,
+  reasoningTokens: 0,
+};
 
 /** One count as an engine sent it. A figure that is absent or impossible is null. */
 export interface EngineCount {
   readonly inputTokens: number | null;
   readonly cachedTokens: number;
+  readonly cacheWriteTokens: number;
   readonly outputTokens: number | null;
   readonly reasoningTokens: number;
   /** True if `inputTokens` is a total beside which no output was counted: it includes the output of an answer. */
@@ -41,8 +50,9 @@ export function largest(a: EngineCount | null, b: EngineCount | null): EngineCou
     [a.outputTokens, a.reasoningTokens],
     [b.outputTokens, b.reasoningTokens],
   );
+  const cacheWriteTokens = Math.max(a.cacheWriteTokens, b.cacheWriteTokens);
   const isTotal = (a.inputTokens === inputTokens ? a : b).isTotal === true;
-  return { inputTokens, cachedTokens, outputTokens, reasoningTokens, ...(isTotal && { isTotal }) };
+  return { inputTokens, cachedTokens, cacheWriteTokens, outputTokens, reasoningTokens, ...(isTotal && { isTotal }) };
 }
 
 type FigureWithPart = readonly [tokens: number | null, part: number];
@@ -116,6 +126,7 @@ export function parseUsage(json: string): EngineCount | null {
   return {
     ...prompt,
     cachedTokens: Math.min(prompt.inputTokens ?? 0, partOf(member(inputDetails, 'cached_tokens'))),
+    cacheWriteTokens: partOf(either(inputDetails, 'created_cache_tokens', 'cache_write_tokens')),
     outputTokens,
     reasoningTokens: Math.min(outputTokens ?? 0, partOf(member(outputDetails, 'reasoning_tokens'))),
   };
@@ -136,6 +147,7 @@ export function parseMessageUsage(json: string): EngineCount | null {
   return {
     inputTokens,
     cachedTokens: Math.min(inputTokens ?? 0, cachedTokens),
+    cacheWriteTokens: writtenTokens,
     outputTokens: countOf(member(value, 'output_tokens')),
     reasoningTokens: 0,
   };

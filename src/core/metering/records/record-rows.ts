@@ -89,6 +89,7 @@ function toRow(
     fallback_at: record.fallbackFor === undefined ? null : names.of(record.fallbackFor),
     prompt_tokens_max: record.promptTokensMax ?? null,
     completion_tokens_max: record.completionTokensMax ?? null,
+    input_cache_write_tokens: record.usage.cacheWriteTokens === 0 ? null : record.usage.cacheWriteTokens,
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
     ...(record.endUser !== undefined && { end_user: record.endUser }),
   };
@@ -97,7 +98,7 @@ function toRow(
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
         cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices, fallback_for,
-        prompt_tokens_max, completion_tokens_max`;
+        prompt_tokens_max, completion_tokens_max, input_cache_write_tokens`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -159,7 +160,7 @@ const textOf = (users: typeof userParts): string => `${codesText}, given as mate
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
         queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_at integer, prompt_tokens_max bigint,
-        completion_tokens_max bigint, known text, waited_ms double precision,
+        completion_tokens_max bigint, input_cache_write_tokens integer, known text, waited_ms double precision,
         commit_ms double precision, hour timestamptz${users.column})
     ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,

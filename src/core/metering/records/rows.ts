@@ -19,6 +19,7 @@ export interface RecordRow {
   readonly cache_hit: boolean;
   readonly input_tokens: number;
   readonly input_cached_tokens: number;
+  readonly input_cache_write_tokens: number | null;
   readonly output_tokens: number;
   readonly output_reasoning_tokens: number;
   readonly usage_source: UsageSource;
@@ -38,7 +39,7 @@ const idOf = (code: string): string => `(select id::text from usage_ids where co
 /** Select list of a `RecordRow` over a row `r` of usage. */
 const columns = `r.id::text, ${idOf('organization')}, ${idOf('project')}, ${idOf('key')}, ${idOf('price_version')}, ${nameOf('model')},
   ${nameOf('endpoint')}, r.stream, r.service_tier, r.status, r.outcome::text, r.reason, r.cache_hit,
-  r.input_tokens, r.input_cached_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
+  r.input_tokens, r.input_cached_tokens, r.input_cache_write_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
   r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id, r.choices,
   ${nameOf('fallback_for')}`;
 
@@ -67,6 +68,7 @@ export function toRecord(row: RecordRow): UsageRecord {
     usage: {
       inputTokens: row.input_tokens,
       cachedTokens: row.input_cached_tokens,
+      cacheWriteTokens: row.input_cache_write_tokens ?? 0,
       outputTokens: row.output_tokens,
       reasoningTokens: row.output_reasoning_tokens,
     },

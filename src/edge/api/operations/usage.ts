@@ -19,6 +19,7 @@ const request = {
   reason: null,
   cache_hit: false,
   ...tokens,
+  input_cache_write_tokens: 0,
   usage_source: 'engine',
   cost: '0.0000042',
   written_off: '0',

@@ -112,6 +112,7 @@ function toBody(record: UsageRecord): UsageRequestAnswer {
     cache_hit: record.cacheHit,
     input_tokens: record.usage.inputTokens,
     input_cached_tokens: record.usage.cachedTokens,
+    input_cache_write_tokens: record.usage.cacheWriteTokens,
     output_tokens: record.usage.outputTokens,
     output_reasoning_tokens: record.usage.reasoningTokens,
     usage_source: record.usageSource,
@@ -149,6 +150,7 @@ const csvHeading = [
   'total_ms',
   'client_request_id',
   'fallback_for',
+  'input_cache_write_tokens',
 ];
 
 /** Converts a request to a line of CSV. */

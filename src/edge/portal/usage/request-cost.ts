@@ -21,6 +21,7 @@ interface Line {
 
 function linesOf({ price, ...request }: UsageRequestDetailAnswer): readonly Line[] {
   const { input_tokens, input_cached_tokens, output_tokens, output_reasoning_tokens } = request;
+  const { input_cache_write_tokens: written } = request;
   const pico = (decimal: string | undefined): bigint | null =>
     decimal === undefined ? null : parseDecimal(decimal, MICRO_DIGITS);
   const thought = output_reasoning_tokens === 0 ? '' : `${count(output_reasoning_tokens)} reasoning`;
@@ -28,7 +29,7 @@ function linesOf({ price, ...request }: UsageRequestDetailAnswer): readonly Line
     {
       name: 'Input',
       tokens: input_tokens - input_cached_tokens,
-      note: '',
+      note: written === 0 ? '' : `${count(written)} added to the engine's cache`,
       picoPerToken: pico(price?.input_per_million),
     },
     {
