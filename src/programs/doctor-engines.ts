@@ -1,16 +1,18 @@
 import type { Config } from '#base/config/config.ts';
 import { isTriedVllm } from '#core/catalog/catalog.ts';
 import { inspectExternal } from '#core/fleet/fleet.ts';
-import { type CommandContext, FailedError, UsageError } from '#edge/cli/cli.ts';
+import { type ApiClient, type CommandContext, createApiClient, FailedError, UsageError } from '#edge/cli/cli.ts';
 import { type EngineListAnswer, engineListSchema } from '#edge/contract/engines.ts';
 import { type Finding, note, ok, readEngines } from './doctor-checks.ts';
+import { findGateway } from './doctor-gateways.ts';
 
 /**
  * Reports the versions of engines, and where their files do not fit them: of all engines from the running gateway, or
  * without its answer only of external engines, which are asked directly.
  */
-export async function checkVersions({ api }: CommandContext, config: Config): Promise<readonly Finding[]> {
-  const list = await askList(api);
+export async function checkVersions(context: CommandContext, config: Config): Promise<readonly Finding[]> {
+  const gateway = await findGateway(config);
+  const list = await askList(gateway === null ? context.api : clientOf(context, gateway.url));
   if (list !== null) return list.data.flatMap(findingsOf);
   const read = readEngines(config);
   const enabled = (read.ok ? read.engines : []).filter((engine) => engine.enabled);
@@ -23,12 +25,20 @@ export async function checkVersions({ api }: CommandContext, config: Config): Pr
     }),
   );
   if (external.length === enabled.length) return found.flat();
-  const why = 'no gateway answers, or HEADGATE_API_KEY is no management key of a platform administrator';
+  const noKey = `HEADGATE_API_KEY is not a management key of a platform administrator of ${gateway?.url}`;
+  const why = gateway === null ? 'no gateway answers' : noKey;
   return [...found.flat(), note(`the versions of other engines are not checked: ${why}`)];
 }
 
+/** Returns a client for the gateway that was found. The key of a login is only for the gateway of the login. */
+function clientOf({ api, config }: CommandContext, url: string): ApiClient {
+  if (config.url === url) return api;
+  const apiKey = config.keySource === 'environment' ? config.apiKey : null;
+  return createApiClient({ ...config, url, apiKey });
+}
+
 /** @returns null if no gateway answers, or the key may not list engines */
-async function askList(api: CommandContext['api']): Promise<EngineListAnswer | null> {
+async function askList(api: ApiClient): Promise<EngineListAnswer | null> {
   try {
     return engineListSchema.safeParse(await api.call('GET', '/v1/admin/engines')).data ?? null;
   } catch (error) {

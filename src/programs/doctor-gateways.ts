@@ -8,21 +8,39 @@ import { dataDirOf, findDatabaseUrl, type Finding, note, ok, patience, wrong } f
 
 const answerMs = 5000;
 
-/** Asks the gateway at HEADGATE_URL; without it, at the address noted in the data folder, then at HOST and PORT. */
-export async function checkGateway(config: Config): Promise<Finding> {
+/** Addresses of this environment's gateway, in the order in which they are asked. */
+function addressesOf(config: Config): readonly string[] {
   const named = config.environment['HEADGATE_URL'] ?? '';
-  if (named !== '') {
-    const found = await askGateway(named);
-    return found ?? note(`no gateway answers at ${named} (HEADGATE_URL)`);
-  }
+  if (named !== '') return [named];
   const noted = readAddress(dataDirOf(config));
-  const listening = listeningUrl(config);
-  for (const url of new Set([...(noted === null ? [] : [noted]), listening])) {
-    const found = await askGateway(url);
-    if (found !== null) return found;
+  return [...new Set([...(noted === null ? [] : [noted]), listeningUrl(config)])];
+}
+
+interface FoundGateway {
+  readonly url: string;
+  readonly finding: Finding;
+}
+
+/**
+ * Asks the gateway at HEADGATE_URL; without it, at the address noted in the data folder, then at HOST and PORT.
+ * @returns null if none answers
+ */
+export async function findGateway(config: Config): Promise<FoundGateway | null> {
+  for (const url of addressesOf(config)) {
+    const finding = await askGateway(url);
+    if (finding !== null) return { url, finding };
   }
-  const tried =
-    noted === null || noted === listening ? listening : `${noted} (noted in the data folder) or ${listening}`;
+  return null;
+}
+
+export async function checkGateway(config: Config): Promise<Finding> {
+  const found = await findGateway(config);
+  if (found !== null) return found.finding;
+  if ((config.environment['HEADGATE_URL'] ?? '') !== '') {
+    return note(`no gateway answers at ${config.environment['HEADGATE_URL']} (HEADGATE_URL)`);
+  }
+  const [first, second] = addressesOf(config);
+  const tried = second === undefined ? first : `${first} (noted in the data folder) or ${second}`;
   return note(`no gateway answers at ${tried}; "npm start" starts one, HEADGATE_URL sets another address`);
 }
 

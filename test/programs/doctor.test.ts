@@ -9,7 +9,7 @@ import { createSecrets } from '#core/secrets/secrets.ts';
 import { withServer } from '#test/database.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { externalFile } from '#test/inference/inference-gateway.ts';
-import { engineFile, useProcesses } from '#test/programs/gateway-process.ts';
+import { engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
 const processes = useProcesses();
 const folders = useFolders();
@@ -264,10 +264,18 @@ describe('headgate doctor', () => {
     const before = await runCli(['doctor'], { env });
     expect(before).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/\nno problems found\n$/) });
     expect(before.stdout).toContain('does not exist yet; the first start creates it');
-    const gateway = processes.run({ home, databaseUrl: null });
+    const given = { HEADGATE_BOOTSTRAP_KEY: givenKey };
+    const gateway = processes.run({ home, databaseUrl: null, env: given });
     const { port } = new URL(await gateway.url());
-    const { checks, wrong } = await examine({ ...env, PORT: port });
+    const { checks, wrong } = await examine({ ...env, HEADGATE_API_KEY: givenKey });
     expect(wrong).toEqual({});
+    // The engines are those of the gateway that was found, which is not at the default address.
+    const engines = checks.filter(({ name }) => name === 'engines').map(({ message }) => message);
+    expect(engines.join()).not.toContain('not checked');
+    const { checks: withoutKey } = await examine(env);
+    expect(withoutKey.find(({ name }) => name === 'engines')?.message).toContain(
+      `HEADGATE_API_KEY is not a management key of a platform administrator of http://127.0.0.1:${port}`,
+    );
     const said = Object.fromEntries(checks.map(({ name, message }) => [name, message]));
     expect(checks.find(({ name }) => name === 'postgresql')?.message).toMatch(
       /^PostgreSQL 18\S* answers \(built in\)$/,

@@ -49,6 +49,8 @@ import { walletCommands } from './wallet.ts';
 import { webhookCommands } from './webhooks.ts';
 
 export {
+  type ApiClient,
+  createApiClient,
   FailedError,
   UsageError,
   exitCodes,

@@ -4,8 +4,8 @@
  * newer version must be decided here. Fields that vLLM does not have pass.
  *
  * - `passed`: reaches the engine as sent. It costs what it bills, and vLLM checks it where nothing is lost.
- * - `bounded`: as sent, up to a bound in refused-fields.ts, media-rules.ts or structured-outputs.ts.
- * - `refused`: unless the engine's file allows it; by refused-fields.ts, in parts of messages by media-rules.ts.
+ * - `bounded`: as sent, up to a bound in refused-fields.ts or structured-outputs.ts.
+ * - `refused`: unless the engine's file allows it; by refused-fields.ts, also in parts of messages.
  * - `rewritten`: the gateway sets or changes the field.
  */
 export type FieldDecision = 'passed' | 'bounded' | 'refused' | 'rewritten';

@@ -86,7 +86,7 @@ function checkUrl(url: string, param: string, domains: readonly string[]): void 
  * does not have pass.
  */
 
-/** Bounds by the name of a top-level field. `elsewhere`: media-rules.ts bounds it, or the code that counts inputs. */
+/** Bounds by the name of a top-level field. `elsewhere`: `refuseMedia` bounds it, or the code that counts inputs. */
 const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   n: 'elsewhere',
   messages: refuseDefinedTools,
