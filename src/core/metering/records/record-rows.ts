@@ -89,11 +89,14 @@ function toRow(
     fallback_at: record.fallbackFor === undefined ? null : names.of(record.fallbackFor),
     prompt_tokens_max: record.promptTokensMax ?? null,
     completion_tokens_max: record.completionTokensMax ?? null,
-    input_cache_write_tokens: record.usage.cacheWriteTokens === 0 ? null : record.usage.cacheWriteTokens,
+    input_cache_write_tokens: nullIfZero(record.usage.cacheWriteTokens),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
     ...(record.endUser !== undefined && { end_user: record.endUser }),
   };
 }
+
+/** The most common value is stored as null, which takes no room. */
+const nullIfZero = (tokens: number): number | null => (tokens === 0 ? null : tokens);
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
