@@ -38,8 +38,8 @@ export function unsafeDefinition(engine: EngineDefinition): string | null {
   const wrongNumber = numbersOf(engine).find((value) => !Number.isFinite(value) || value < 0);
   if (wrongNumber !== undefined) return `it holds the number ${wrongNumber}`;
   if (driver.type === 'external') {
-    const wrong = driver.urls.find((text) => !isPlainUrl(text));
-    if (driver.urls.length === 0) return 'it has no address';
+    const wrong = driver.deployments.map(({ url }) => url).find((text) => !isPlainUrl(text));
+    if (driver.deployments.length === 0) return 'it has no address';
     return wrong === undefined ? null : `its url is ${JSON.stringify(wrong)}`;
   }
   if (driver.replicas.min > driver.replicas.max) return 'it has more replicas at least than at most';

@@ -1,6 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
-import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts';
+import { type FailureCause, failureCause, type ReplicaDeployment } from '#core/fleet/drivers/drivers.ts';
 import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 import { warningsOf } from './engine-warnings.ts';
@@ -62,6 +62,13 @@ export interface ReplicaView extends PublishedReplica {
   readonly healthy: boolean | null;
   /** Version of vLLM; null for other engines, and before the replica was asked. */
   readonly version: ReplicaVersion | null;
+  /** Deployment of the engine's file that the replica is; null where the file lists none. */
+  readonly deployment: DeploymentView | null;
+}
+
+export interface DeploymentView extends ReplicaDeployment {
+  /** Name of the model at the server. */
+  readonly upstreamModel: string;
 }
 
 const nothingPublished = {
@@ -77,7 +84,10 @@ const nothingPublished = {
 
 /** Returns the failure of an external engine, as this gateway's probes and requests found it. */
 function foreignCause(slots: readonly ReplicaSlot[], isSilent: boolean): FailureCause | null {
-  const addressOf = ({ replica: { endpoint } }: ReplicaSlot): string => `${endpoint.host}:${endpoint.port}`;
+  const addressOf = ({ replica: { endpoint, deployment } }: ReplicaSlot): string => {
+    const address = `${endpoint.host}:${endpoint.port}`;
+    return deployment === undefined ? address : `${deployment.name} (${address})`;
+  };
   if (isSilent) return failureCause('unreachable', `does not answer: ${slots.map(addressOf).join(', ')}`);
   const refusing = slots.find(({ refusal }) => refusal !== null);
   if (refusing?.refusal === null || refusing === undefined) return null;
@@ -96,6 +106,10 @@ function versionOf({ kind }: Engine, { identity }: ReplicaSlot): ReplicaVersion 
   if (kind !== 'vllm' || identity === undefined) return null;
   const name = identity?.version ?? null;
   return { name, isTried: name !== null && isTriedVllm(name) };
+}
+
+function deploymentOf({ replica: { deployment, upstreamModel, engineId } }: ReplicaSlot): DeploymentView | null {
+  return deployment === undefined ? null : { ...deployment, upstreamModel: upstreamModel ?? engineId };
 }
 
 /** Returns this gateway's view of an engine, with its published state. */
@@ -132,6 +146,7 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
         leases: slot?.leases ?? 0,
         healthy: slot?.healthy ?? null,
         version: slot === undefined ? null : versionOf(engine, slot),
+        deployment: slot === undefined ? null : deploymentOf(slot),
       };
     }),
     rollout,

@@ -51,7 +51,8 @@ export function settingsOf({ driver }: EngineDefinition): EngineSettings {
   if (driver.type === 'external') {
     // The gateway never starts or stops an external engine.
     const never = { idleMs: Infinity, startTimeoutMs: 600_000, drainMs: 30_000, upMinMs: 0 };
-    return { ...never, min: driver.urls.length, max: driver.urls.length, pinned: true, sleepLevel: 0 };
+    const { length } = driver.deployments;
+    return { ...never, min: length, max: length, pinned: true, sleepLevel: 0 };
   }
   const { idleMs, startTimeoutMs, drainMs, upMinMs, replicas } = driver;
   const times = { idleMs, startTimeoutMs, drainMs, upMinMs, min: replicas.min, max: Math.max(1, replicas.max) };

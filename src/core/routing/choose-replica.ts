@@ -46,7 +46,7 @@ export interface RouteRequest {
   readonly stickyKey: string | null;
 }
 
-export type RouteReason = 'prefix' | 'sticky' | 'load';
+export type RouteReason = 'prefix' | 'sticky' | 'load' | 'weight';
 
 export interface RouteChoice {
   readonly id: string;
@@ -161,7 +161,7 @@ function stickiest(weighed: readonly Weighed[], key: string): Weighed | null {
 }
 
 /** FNV-1a with the finalizer of MurmurHash3; without it, the last characters hardly affect the high bits. */
-function hashText(text: string): number {
+export function hashText(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);

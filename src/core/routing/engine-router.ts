@@ -1,6 +1,7 @@
 import type { Fleet, Lease, ReplicaCandidate } from '#core/fleet/fleet.ts';
+import { chooseByWeight, differInWeight, type WeightedReplica } from './choose-by-weight.ts';
 import { choose, type RouteChoice, type RouteRequest } from './choose-replica.ts';
-import { LoadWatch, type WatchedReplica } from './load-watch.ts';
+import { LoadWatch } from './load-watch.ts';
 import { Outliers, type OutlierChange, type ReplicaOutcome } from './outliers.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { hashPrompt, type PromptText } from './prompt-blocks.ts';
@@ -37,6 +38,11 @@ const blocksMax = 8192;
 /** Time that the prompts of a missing replica are remembered: the replica may only have missed a health check. */
 const absentMsMax = 60_000;
 
+/** A replica that may get the request. */
+interface OpenReplica extends WeightedReplica {
+  readonly leases: number;
+}
+
 const noBlocks = new Int32Array(0);
 
 /** Chooses among the replicas of one engine, and keeps the state for the choice. */
@@ -72,9 +78,9 @@ export class EngineRouter {
   ): Lease | null {
     const nowMs = this.#options.nowMs();
     this.#loads.use(nowMs);
-    let open: readonly WatchedReplica[] = candidates
+    let open: readonly OpenReplica[] = candidates
       .filter(({ replica }) => exclude?.has(replica.id) !== true)
-      .map(({ replica, leases }) => ({ id: replica.id, leases }));
+      .map(({ replica, leases }) => ({ id: replica.id, leases, weight: replica.deployment?.weight ?? 1 }));
     // A request that has already met one failure is not used to try an ejected replica.
     const trial = exclude === undefined && !this.#outliers.clean ? this.#outliers.due(open, nowMs) : null;
     const prompt = affinity?.prompt() ?? null;
@@ -109,8 +115,9 @@ export class EngineRouter {
     this.#loads.close();
   }
 
-  #choose(open: readonly WatchedReplica[], request: RouteRequest, nowMs: number): RouteChoice | null {
-    const { chain } = request;
+  #choose(open: readonly OpenReplica[], request: RouteRequest, nowMs: number): RouteChoice | null {
+    const { chain, stickyKey } = request;
+    if (differInWeight(open)) return chooseByWeight(open, stickyKey, this.#options.random);
     const weighable = open.map(({ id, leases }) => ({
       id,
       leases,

@@ -24,9 +24,12 @@ export function remark(one: Engine): string {
     return isGivenUp ? sentences(text, `once it is fixed: ${commandText('reset', id)}`) : text;
   }
   const silent = replicas.filter(({ state: itsState, healthy }) => itsState === 'ready' && healthy === false);
-  if (silent.length > 0)
-    return `no answer to health checks: ${silent.map(({ id: name, host }) => host ?? name).join(', ')}`;
+  if (silent.length > 0) return `no answer to health checks: ${silent.map(replicaName).join(', ')}`;
   return progressText(one);
+}
+
+function replicaName({ id, host, deployment }: Engine['replicas'][number]): string {
+  return deployment?.name ?? host ?? id;
 }
 
 /** Returns the progress of a start; the warnings of an engine that does not start. */

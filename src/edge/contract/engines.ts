@@ -34,6 +34,14 @@ const replicaSchema = z
       })
       .nullable()
       .meta({ description: 'Version of vLLM; null for other engines, and before the replica was asked' }),
+    deployment: z
+      .object({
+        name: z.string().meta({ example: 'europe' }),
+        upstream_model: z.string().meta({ description: 'Name of the model at the server' }),
+        weight: z.number().meta({ description: 'Share of the requests, relative to the other deployments' }),
+      })
+      .nullable()
+      .meta({ description: 'Deployment of the engine file that the replica is; null where the file lists none' }),
   })
   .meta({ id: 'EngineReplica' });
 

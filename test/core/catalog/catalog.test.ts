@@ -56,7 +56,11 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     lora: [],
     lorasMax: null,
     loraRankMax: null,
-    driver: { type: 'external', urls: ['http://127.0.0.1:1'], upstreamModel: null, apiKeyEnv: null, findsKind: true },
+    driver: {
+      type: 'external',
+      deployments: [{ name: null, url: 'http://127.0.0.1:1', upstreamModel: null, apiKeyEnv: null, weight: 1 }],
+      findsKind: true,
+    },
     ...over,
   };
 }

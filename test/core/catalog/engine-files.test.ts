@@ -318,9 +318,9 @@ describe('valid engine files', () => {
       pricing: null,
       driver: {
         type: 'external',
-        urls: ['https://engine.example/base'],
-        upstreamModel: null,
-        apiKeyEnv: null,
+        deployments: [
+          { name: null, url: 'https://engine.example/base', upstreamModel: null, apiKeyEnv: null, weight: 1 },
+        ],
         findsKind: true,
       },
     });

@@ -107,6 +107,7 @@ const replica = {
   leases: 3,
   healthy: true,
   version: { name: '0.32.0', isTried: true },
+  deployment: null,
 };
 
 const routes = [
@@ -200,6 +201,7 @@ describe('an engine', () => {
           running: 3,
           healthy: true,
           version: { name: '0.32.0', tried: true },
+          deployment: null,
         },
         expect.objectContaining({ id: 'r2', state: 'creating', progress: 'pulling 43 %' }),
       ],

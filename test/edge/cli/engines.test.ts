@@ -49,7 +49,8 @@ class ScriptedFleet implements ScriptedOperations {
       warnings: this.warnings,
     };
     const version = { name: '0.99.0', isTried: false };
-    const replica = { version, gpuIds: ['GPU-1'], progress: null, sinceMs: 0, healthy: true, leases: 2 };
+    const fresh = { progress: null, sinceMs: 0, deployment: null };
+    const replica = { ...fresh, version, gpuIds: ['GPU-1'], healthy: true, leases: 2 };
     return [
       {
         ...common,
@@ -259,6 +260,7 @@ describe('headgate engines', () => {
     healthy: true,
     leases: 0,
     version: null,
+    deployment: null,
   };
   const loading = { ...started, state: 'creating', progress: 'pulling acme/chat:1 43 %' } as const;
   const ready = { ...started, state: 'ready' } as const;

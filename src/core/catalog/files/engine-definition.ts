@@ -100,15 +100,25 @@ export interface ProcessDriverSettings {
   readonly pinned: boolean;
 }
 
-/** Settings of an external engine; only its addresses are known. */
+/** One server of an external engine, which is one replica. */
+export interface Deployment {
+  /** Name for operators, unique in its file; null for addresses of `url` and `urls`. */
+  readonly name: string | null;
+  /** Address: http or https, without /v1, credentials, query and trailing slash. */
+  readonly url: string;
+  /** Name of the model at the server; null if that is the catalog id. */
+  readonly upstreamModel: string | null;
+  /** Name of the gateway's environment variable with the server's key; the key itself is never stored here. */
+  readonly apiKeyEnv: string | null;
+  /** Share of the requests, relative to the other deployments; more than 0. */
+  readonly weight: number;
+}
+
+/** Settings of an external engine; only its servers are known. */
 export interface ExternalDriverSettings {
   readonly type: 'external';
-  /** Addresses, one replica each: http or https, without /v1, credentials, query and trailing slash; at least one. */
-  readonly urls: readonly string[];
-  /** Name of the model at the engine; null if that is the catalog id. */
-  readonly upstreamModel: string | null;
-  /** Name of the gateway's environment variable with the engine's key; the key itself is never stored here. */
-  readonly apiKeyEnv: string | null;
+  /** At least one. */
+  readonly deployments: readonly Deployment[];
   /** True if the file names no kind: the gateway asks the engine, and `kind` of the definition holds until it answers. */
   readonly findsKind: boolean;
 }

@@ -195,6 +195,26 @@ const address = z
     if (message !== null) context.addIssue({ code: 'custom', message });
   });
 
+const upstreamModel = printable(256).optional();
+const weightMax = 1000;
+
+const deployment = z.strictObject({
+  name: printable(128).optional().describe('Name for operators, unique in this file. Default: the host of url.'),
+  url: address.describe('Address of the API of the server, without /v1. http or https.'),
+  upstream_model: upstreamModel.describe('Name of the model in this server. Default: upstream_model of the file.'),
+  api_key_env: variableName
+    .optional()
+    .describe(
+      "Name of the gateway's environment variable with the key of this server. Default: api_key_env of the file.",
+    ),
+  weight: z
+    .number()
+    .gt(0, 'must be more than 0')
+    .max(weightMax)
+    .default(1)
+    .describe('Share of the requests, relative to the other deployments.'),
+});
+
 const externalFields = {
   driver: z.literal('external').describe('An engine that Headgate does not start or stop.'),
   hugging_face_id: printable(128).optional().describe(repositoryText),
@@ -208,7 +228,13 @@ const externalFields = {
     .max(addressesMax)
     .optional()
     .describe('Instead of url: addresses of several servers that serve the same model in the same way.'),
-  upstream_model: printable(256).optional().describe('Name of the model in the engine. Default: the id.'),
+  deployments: z
+    .array(deployment)
+    .min(1)
+    .max(addressesMax)
+    .optional()
+    .describe('Instead of url: servers of the same model with their own names of the model, keys and weights.'),
+  upstream_model: upstreamModel.describe('Name of the model in the engine. Default: the id.'),
   api_key_env: variableName
     .optional()
     .describe("Name of the gateway's environment variable with the engine's API key."),

@@ -41,7 +41,12 @@ export function fillReferences(text: string, env: Readonly<Record<string, string
 /** Returns every variable of the gateway that the file refers to. */
 export function environmentReferences(engine: EngineFile): EnvironmentReference[] {
   if (engine.driver === 'external') {
-    return engine.api_key_env === undefined ? [] : [{ path: ['api_key_env'], name: engine.api_key_env }];
+    const own = (engine.deployments ?? []).map((one, index) => {
+      return { path: ['deployments', index, 'api_key_env'], name: one.api_key_env };
+    });
+    return [{ path: ['api_key_env'], name: engine.api_key_env }, ...own].flatMap(({ path, name }) =>
+      name === undefined ? [] : [{ path, name }],
+    );
   }
   return Object.entries(engine.env).flatMap(([variable, value]) =>
     [...value.matchAll(referencePattern)].map(([, name = '']) => ({ path: ['env', variable], name })),

@@ -62,9 +62,15 @@ const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
 
 const externalDriver: z.ZodType<ExternalDriverSettings, unknown> = z.object({
   type: z.literal('external'),
-  urls: texts,
-  upstreamModel: z.string().nullable(),
-  apiKeyEnv: z.string().nullable(),
+  deployments: z.array(
+    z.object({
+      name: z.string().nullable(),
+      url: z.string(),
+      upstreamModel: z.string().nullable(),
+      apiKeyEnv: z.string().nullable(),
+      weight: z.number(),
+    }),
+  ),
   findsKind: z.boolean().default(false),
 });
 

@@ -4,7 +4,7 @@ import { withAbsolutePaths } from '#core/catalog/command-paths.ts';
 import { findFlag } from './find-flag.ts';
 import { engineKindOf } from './process-command-checks.ts';
 import { type ContainerFile, givesTensorParallelSize, tensorParallelSize } from './container-checks.ts';
-import { addressesOf } from './external-checks.ts';
+import { deploymentsOf } from './external-checks.ts';
 import { repositoryOf } from './lora-checks.ts';
 import { parseSize, parseVolume } from './container-file-schema.ts';
 import type {
@@ -90,9 +90,7 @@ function toDriver(engine: EngineFile, folder: string | null): EngineDefinition['
   if (engine.driver === 'external') {
     return {
       type: 'external',
-      urls: addressesOf(engine),
-      upstreamModel: engine.upstream_model ?? null,
-      apiKeyEnv: engine.api_key_env ?? null,
+      deployments: deploymentsOf(engine),
       findsKind: engine.kind === undefined,
     };
   }

@@ -45,21 +45,22 @@ function hashOf(definition: EngineDefinition): string {
   return createHash('sha256').update(JSON.stringify(definition.driver)).digest('hex');
 }
 
-/** Returns one replica per address. */
+/** Returns one replica per deployment. */
 function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefined>>): ObservedReplica[] {
   const { driver, id, kind } = spec.definition;
   if (driver.type !== 'external') throw new Error('The external driver was given another driver’s engine.');
-  const headerLines = authorizationLine(driver.apiKeyEnv, env);
-  const isOne = driver.urls.length === 1;
-  return driver.urls.map((url) => {
+  const isOne = driver.deployments.length === 1;
+  return driver.deployments.map((deployment) => {
+    const { name, url, upstreamModel, weight } = deployment;
     const replica = {
-      id: isOne ? `external:${id}` : `external:${id}:${markOf(url)}`,
+      id: isOne ? `external:${id}` : `external:${id}:${markOf(name ?? url)}`,
       engineId: id,
       endpoint: parseEndpoint(url),
-      upstreamModel: driver.upstreamModel,
-      headerLines,
+      upstreamModel,
+      headerLines: authorizationLine(deployment.apiKeyEnv, env),
       forcedUsage: false,
       kind,
+      ...(name !== null && { deployment: { name, weight } }),
     };
     const { host } = new URL(url);
     const placement = { host: isOne ? replica.endpoint.host : host, gpuIds: [] };
@@ -70,11 +71,11 @@ function observe(spec: EngineSpec, env: Readonly<Record<string, string | undefin
 }
 
 /**
- * Identifies an address, also when others come or go. A hash, because tenants see replica ids and must not learn
- * addresses.
+ * Identifies a deployment by its name, and others by their address, also when others come or go. A hash, because
+ * tenants see replica ids and must learn neither.
  */
-function markOf(url: string): string {
-  return createHash('sha256').update(url).digest('hex').slice(0, 8);
+function markOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 8);
 }
 
 function parseEndpoint(address: string): Endpoint {

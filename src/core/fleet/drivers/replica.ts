@@ -15,8 +15,17 @@ export interface Replica {
   /** True if the engine was started so that every frame carries usage, whatever the client asked. */
   readonly forcedUsage: boolean;
   readonly kind: EngineKind;
+  /** Deployment of the engine's file that the replica is; absent where the file lists none. */
+  readonly deployment?: ReplicaDeployment;
   /** Why aborts by id cannot be relied on, in a sentence; null or absent: the gateway uses them. */
   readonly abortFault?: string | null;
+}
+
+export interface ReplicaDeployment {
+  /** Name for operators. */
+  readonly name: string;
+  /** Share of the requests, relative to the engine's other deployments. */
+  readonly weight: number;
 }
 
 export const replicaIdLength = 15;

@@ -5,9 +5,16 @@ import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } fr
 
 function toReplica(replica: OperatedReplica): EngineAnswer['replicas'][number] {
   const { id, state, sinceMs, host, gpuIds, progress, leases, healthy } = replica;
+  const deployment = toDeployment(replica);
   const version = replica.version === null ? null : { name: replica.version.name, tried: replica.version.isTried };
   const since = toUnixSeconds(sinceMs);
-  return { id, state, since, host, gpus: [...gpuIds], progress, running: leases, healthy, version };
+  return { id, state, since, host, gpus: [...gpuIds], progress, running: leases, healthy, version, deployment };
+}
+
+function toDeployment({ deployment }: OperatedReplica): EngineAnswer['replicas'][number]['deployment'] {
+  if (deployment === null) return null;
+  const { name, upstreamModel, weight } = deployment;
+  return { name, upstream_model: upstreamModel, weight };
 }
 
 function toFailure({ cause, causeDetail, retryAtMs, failures }: OperatedEngine): EngineAnswer['last_failure'] {
@@ -23,7 +30,7 @@ const nothingNeeded: Needs = { gpus_needed: null, memory_needed_bytes: null, gro
 
 function toScale({ driver }: EngineDefinition): Scale {
   if (driver.type === 'external') {
-    const { length } = driver.urls;
+    const { length } = driver.deployments;
     return { replicas_min: length, replicas_max: length, pinned: true, ...nothingNeeded };
   }
   const { replicas, gpus, pinned } = driver;

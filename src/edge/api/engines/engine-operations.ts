@@ -29,6 +29,8 @@ export interface OperatedReplica {
   readonly healthy: boolean | null;
   /** Version of vLLM; null for other engines, and before the replica was asked. */
   readonly version: { readonly name: string | null; readonly isTried: boolean } | null;
+  /** Deployment of the engine file that the replica is; null where the file lists none. */
+  readonly deployment: { readonly name: string; readonly upstreamModel: string; readonly weight: number } | null;
 }
 
 export interface OperatedEngine {

@@ -48,7 +48,12 @@ function hasIds(json: string): boolean {
 export const shareVocabulary = (one: EngineDefinition, other: EngineDefinition): boolean =>
   repositoryOf(one) === repositoryOf(other);
 
-/** Returns the repository that an engine serves. An external engine may serve the repository of another file. */
+/**
+ * Returns the repository that an engine serves. An external engine may serve the repository of another file;
+ * deployments with different names of one model do not show which.
+ */
 function repositoryOf({ driver, huggingFaceId, id }: EngineDefinition): string {
-  return (driver.type === 'external' ? driver.upstreamModel : null) ?? huggingFaceId ?? id;
+  const [upstream = null, ...others] =
+    driver.type === 'external' ? new Set(driver.deployments.map(({ upstreamModel }) => upstreamModel)) : [];
+  return (others.length === 0 ? upstream : null) ?? huggingFaceId ?? id;
 }

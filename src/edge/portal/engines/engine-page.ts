@@ -222,6 +222,8 @@ const nextReplica: Readonly<Partial<Record<EngineAnswer['state'], string>>> = {
   disabled: 'The engine file disables this engine.',
 };
 
+type Deployment = NonNullable<EngineAnswer['replicas'][number]['deployment']>;
+
 function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
   if (replicas.length === 0)
     return empty('No replicas running', nextReplica[state] ?? 'The next request starts one, or use the button above.');
@@ -237,8 +239,9 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
       { title: 'Running', isNumber: true },
       { title: 'Probes' },
     ],
-    rows: replicas.map(({ id, state, since, host, gpus, progress, running, healthy, version }) => [
-      html`<code>${id}</code>`,
+    rows: replicas.map(({ id, state, since, host, gpus, progress, running, healthy, version, deployment }) => [
+      html`<code>${id}</code
+        >${deployment === null ? null : html`<br /><span class="wrap quiet">${deploymentText(deployment)}</span>`}`,
       html`${badge(state === 'ready' ? 'good' : 'busy', state)}${progress === null ? null : html`<br /><span class="wrap quiet">${progress}</span>`}`,
       versionOf(version),
       duration(nowMs - since * 1000),
@@ -248,6 +251,10 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
       healthy === null ? html`<span class="quiet">none yet</span>` : healthy ? 'healthy' : badge('bad', 'unhealthy'),
     ]),
   });
+}
+
+function deploymentText({ name, upstream_model, weight }: Deployment): string {
+  return `${name}: ${upstream_model}, weight ${weight}`;
 }
 
 function versionOf(version: EngineAnswer['replicas'][number]['version']): MaybeHtml {

@@ -347,7 +347,11 @@ describe('an external engine', () => {
     engineDefinition(
       {},
       {
-        driver: { type: 'external', urls: [url], upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY', findsKind: false },
+        driver: {
+          type: 'external',
+          deployments: [{ name: null, url, upstreamModel: 'their-name', apiKeyEnv: 'FAR_KEY', weight: 1 }],
+          findsKind: false,
+        },
       },
     );
 
