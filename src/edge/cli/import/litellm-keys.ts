@@ -91,7 +91,7 @@ export const parameterKeys: KeyTable = {
   max_retries: retries,
   num_retries: retries,
   cooldown_time: retries,
-  weight: routing,
+  weight: null,
   order: routing,
   tags: routing,
   tag_regex: routing,

@@ -1,5 +1,4 @@
 import { type Document, isScalar, visit } from 'yaml';
-import { z } from 'zod';
 import { noConfiguration, readConfiguration } from './configuration.ts';
 import { perMillion } from './decimal.ts';
 import {
@@ -11,83 +10,29 @@ import {
   freeNote,
   freePricing,
   type ImportResult,
-  keyVariable,
   type Names,
   type Notes,
 } from './draft.ts';
 import { noteKeys } from './keys.ts';
+import { type Cost, type Entry, type LitellmConfig, litellmConfig } from './litellm-config.ts';
+import { providerOf, serverFields, serversOf } from './litellm-deployments.ts';
 import { withFallbacks } from './litellm-fallbacks.ts';
 import { costKeys, entryKeys, infoKeys, parameterKeys, routerKeys, settingsKeys, topKeys } from './litellm-keys.ts';
 import { repositoryOf } from './program-words.ts';
 
 /** litellm's config.yaml: https://docs.litellm.ai/docs/proxy/configs. Every model becomes an external engine. */
 
-const decimal = z.union([z.string(), z.number()]).nullish();
-const costs = {
-  input_cost_per_token: decimal,
-  output_cost_per_token: decimal,
-  cache_read_input_token_cost: decimal,
-};
-const entry = z.looseObject({
-  model_name: z.string(),
-  litellm_params: z.looseObject({
-    model: z.string(),
-    api_base: z.string().nullish(),
-    base_url: z.string().nullish(),
-    api_key: z.string().nullish(),
-    custom_llm_provider: z.string().nullish(),
-    ...costs,
-  }),
-  model_info: z
-    .looseObject({
-      mode: z.string().nullish(),
-      max_input_tokens: z.number().nullish(),
-      max_tokens: z.number().nullish(),
-      supports_vision: z.boolean().nullish(),
-      ...costs,
-    })
-    .nullish(),
-});
-type Entry = z.output<typeof entry>;
-
-/** `hidden` keeps an alias out of litellm's list of models. */
-const groupAlias = z.union([z.string(), z.looseObject({ model: z.string() })]);
-const config = z.looseObject({
-  model_list: z.array(entry).nullish(),
-  litellm_settings: z.unknown().optional(),
-  router_settings: z.looseObject({ model_group_alias: z.record(z.string(), groupAlias).nullish() }).nullish(),
-});
-type LitellmConfig = z.output<typeof config>;
-
-/** Providers that speak OpenAI's API: their address if the file names none, and the variable that holds their key. */
-const providers: Readonly<Record<string, { readonly url: string | null; readonly keyVariable: string | null }>> = {
-  openai: { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
-  'text-completion-openai': { url: 'https://api.openai.com', keyVariable: 'OPENAI_API_KEY' },
-  hosted_vllm: { url: null, keyVariable: null },
-  openai_like: { url: null, keyVariable: null },
-  litellm_proxy: { url: null, keyVariable: null },
-  lm_studio: { url: null, keyVariable: null },
-  llamafile: { url: null, keyVariable: null },
-  ollama: { url: 'http://localhost:11434', keyVariable: null },
-  ollama_chat: { url: 'http://localhost:11434', keyVariable: null },
-  groq: { url: 'https://api.groq.com/openai', keyVariable: 'GROQ_API_KEY' },
-  openrouter: { url: 'https://openrouter.ai/api', keyVariable: 'OPENROUTER_API_KEY' },
-  together_ai: { url: 'https://api.together.xyz', keyVariable: 'TOGETHERAI_API_KEY' },
-  deepseek: { url: 'https://api.deepseek.com', keyVariable: 'DEEPSEEK_API_KEY' },
-  mistral: { url: 'https://api.mistral.ai', keyVariable: 'MISTRAL_API_KEY' },
-};
-
 /**
  * Creates engine files from litellm's configuration. @param source the text of its YAML, from which prices are read
  * exactly
  */
 export function importLitellm(source: string): ImportResult {
-  const parsed = config.safeParse(readConfiguration(source, keepDecimals));
+  const parsed = litellmConfig.safeParse(readConfiguration(source, keepDecimals));
   if (!parsed.success) throw noConfiguration('litellm', parsed.error);
   const notes = createNotes();
   const names = createNames();
-  const drafts = deploymentsOf(parsed.data.model_list ?? [], notes).flatMap((deployment) => {
-    return draftEntry(deployment, notes, names) ?? [];
+  const drafts = groupsOf(parsed.data.model_list ?? [], notes).flatMap((group) => {
+    return draftGroup(group, notes, names) ?? [];
   });
   noteKeys(parsed.data, topKeys, (text) => notes.add(null, text));
   noteKeys(parsed.data.router_settings, routerKeys, (text) => notes.add(null, `router_settings: ${text}`));
@@ -135,144 +80,94 @@ function keepDecimals(document: Document): void {
   });
 }
 
-/** Entries of one model that differ only in their addresses, in the order of the file. */
-type Deployment = readonly [Entry, ...Entry[]];
+/** Entries of one model, in the order of the file. */
+type Group = readonly [Entry, ...Entry[]];
 
-function deploymentsOf(entries: readonly Entry[], notes: Notes): Deployment[] {
+/** Returns the entries that become one engine: those with one name, except entries of another kind of model. */
+function groupsOf(entries: readonly Entry[], notes: Notes): Group[] {
   const found: [Entry, ...Entry[]][] = [];
   for (const entry of entries) {
     const named = found.filter(([first]) => first.model_name === entry.model_name);
-    const same = named.find(([first]) => isAlike(first, entry));
+    const same = named.find(([first]) => taskOf(first) === taskOf(entry));
     if (same !== undefined) same.push(entry);
     else found.push([entry]);
     if (same !== undefined || named.length === 0) continue;
-    notes.add(
-      entry.model_name,
-      'another entry with this name became a separate engine, because its model, key, mode or prices differ',
-    );
+    notes.add(entry.model_name, 'another entry with this name became a separate engine, because its mode differs');
   }
   return found;
 }
 
-/** True if two entries can share an engine. A setting that only the first entry has applies to both. */
-function isAlike(first: Entry, other: Entry): boolean {
-  const [a, b] = [providerOf(first), providerOf(other)];
-  const [ownParams, params] = [first.litellm_params, other.litellm_params];
-  const [ownInfo, info] = [first.model_info ?? {}, other.model_info ?? {}];
-  const agree = (one: unknown, two: unknown): boolean => (two ?? null) === null || String(one) === String(two);
-  return (
-    a.provider === b.provider &&
-    a.upstream === b.upstream &&
-    (ownParams.api_key ?? null) === (params.api_key ?? null) &&
-    [...costKeys].every((key) => agree(ownParams[key] ?? ownInfo[key], params[key] ?? info[key])) &&
-    (['mode', 'max_input_tokens', 'max_tokens'] as const).every((key) => agree(ownInfo[key], info[key]))
-  );
-}
-
-function draftEntry(entries: Deployment, notes: Notes, names: Names): EngineDraft | null {
-  const [model] = entries;
-  const source = model.model_name;
-  for (const entry of entries) noteTheRest(entry, notes);
-  const { provider, upstream } = providerOf(model);
-  const given = entries.flatMap((entry) => addressOf(entry, provider, notes) ?? []);
-  const [address = null, ...others] = new Set(given);
-  const task = taskOf(model, provider);
-  if (source.includes('*') || upstream.includes('*')) {
-    notes.add(source, 'not imported: its name has a wildcard, and an engine file names exactly one model');
-    return null;
-  }
+function draftGroup(group: Group, notes: Notes, names: Names): EngineDraft | null {
+  const [first] = group;
+  const source = first.model_name;
+  for (const entry of group) noteTheRest(entry, notes);
+  const task = taskOf(first);
   if (task === null)
-    notes.add(source, `not imported: Headgate does not serve models of mode ${model.model_info?.mode}`);
-  if (address === null || task === null) return null;
+    notes.add(source, `not imported: Headgate does not serve models of mode ${first.model_info?.mode}`);
+  const servers = serversOf(group, notes);
+  const [server] = servers;
+  if (server === undefined || task === null) return null;
   const id = names.takeId(source);
   if (id !== source) notes.add(source, `the engine has the id ${id}`);
-  const key = keyOf(model, provider, id, notes);
+  const entries = servers.map(({ entry }) => entry);
   return {
     source,
     fields: {
       version: 1,
       id,
       name: names.takeName(id, [source]),
-      hugging_face_id: names.takeName(id, [repositoryOf(upstream) ?? id]),
+      hugging_face_id: names.takeName(id, [repositoryOf(server.upstream) ?? id]),
       task_type: task,
-      context_length: contextLengthOf(model, notes),
-      pricing: pricingOf(model, notes),
+      context_length: contextLengthOf(source, entries, notes),
+      pricing: pricingOf(source, entries, notes),
       driver: 'external',
-      ...(provider === 'hosted_vllm' && { kind: 'vllm' }),
-      ...(others.length === 0 ? { url: address } : { urls: [address, ...others] }),
-      ...(upstream !== id && { upstream_model: upstream }),
-      ...(key !== null && { api_key_env: key }),
+      ...(servers.every(({ provider }) => provider === 'hosted_vllm') && { kind: 'vllm' }),
+      ...serverFields(servers, id, notes),
     },
   };
 }
 
-/**
- * Returns the provider and the model: the text before the first slash is the provider, unless the entry names its
- * provider; then the whole text is the model.
- */
-function providerOf({ litellm_params: { model, custom_llm_provider: named } }: Entry) {
-  if (typeof named === 'string' && !model.startsWith(`${named}/`)) return { provider: named, upstream: model };
-  const slash = model.indexOf('/');
-  return { provider: slash === -1 ? 'openai' : model.slice(0, slash), upstream: model.slice(slash + 1) };
-}
-
-function addressOf({ model_name: name, litellm_params: params }: Entry, provider: string, notes: Notes): string | null {
-  const known = providers[provider];
-  if (known === undefined) {
-    notes.add(name, `not imported: Headgate knows no OpenAI-compatible API of ${provider}`);
-    return null;
-  }
-  const given = params.api_base ?? params.base_url ?? known.url;
-  if (given === null || given.startsWith('os.environ/')) {
-    notes.add(
-      name,
-      `not imported: its address is ${given === null ? 'missing' : 'in the environment'}; write the address as api_base, and import again`,
-    );
-    return null;
-  }
-  return given.replace(/\/+$/, '').replace(/\/v1$/, '');
-}
-
-function taskOf({ model_info: info }: Entry, provider: string): string | null {
+function taskOf(entry: Entry): string | null {
+  const { model_info: info } = entry;
+  const { provider } = providerOf(entry);
   const mode = info?.mode ?? (provider === 'text-completion-openai' ? 'completion' : 'chat');
   if (mode === 'chat' || mode === 'responses') return info?.supports_vision === true ? 'vision' : 'chat';
   return ['completion', 'embedding', 'rerank'].includes(mode) ? mode : null;
 }
 
-/** Placeholders for keys of servers that need no key. */
-const noKey = /^(none|null|empty|dummy|fake.*|no[-_ ]?key.*|not[-_ ]?needed|anything|x+|n\/?a)$/i;
-
-function keyOf({ model_name: name, litellm_params: params }: Entry, provider: string, id: string, notes: Notes) {
-  const given = params.api_key ?? '';
-  if (given === '') return (params.api_base ?? null) === null ? (providers[provider]?.keyVariable ?? null) : null;
-  const reference = /^os\.environ\/([A-Za-z_][A-Za-z0-9_]*)$/.exec(given)?.[1];
-  if (reference !== undefined) return reference;
-  if (noKey.test(given)) return null;
-  const variable = keyVariable(id);
-  notes.add(name, `its API key was not written to the file: set ${variable} to the key in the gateway's environment`);
-  return variable;
-}
-
-function contextLengthOf({ model_name: name, model_info: info }: Entry, notes: Notes): number {
-  const length = info?.max_input_tokens ?? info?.max_tokens ?? null;
-  if (length !== null && Number.isInteger(length) && length > 0) return length;
-  notes.add(name, contextNote);
+/** Returns the smallest context of the deployments: any of them may get a request. */
+function contextLengthOf(source: string, entries: readonly Entry[], notes: Notes): number {
+  const lengths = entries.flatMap(({ model_info: info }) => {
+    const length = info?.max_input_tokens ?? info?.max_tokens ?? 0;
+    return Number.isInteger(length) && length > 0 ? [length] : [];
+  });
+  if (lengths.length > 0) return Math.min(...lengths);
+  notes.add(source, contextNote);
   return contextLengthUnknown;
 }
 
-function pricingOf({ model_name: name, litellm_params: params, model_info: info }: Entry, notes: Notes): object {
-  const read = (key: keyof typeof costs): string | null => {
-    const given = params[key] ?? info?.[key];
-    if (given === undefined || given === null) return null;
+const costOf = ({ litellm_params: params, model_info: info }: Entry, key: Cost) => params[key] ?? info?.[key] ?? null;
+
+/** Returns the prices of the first deployment that has any: an engine has one price, whoever answers. */
+function pricingOf(source: string, entries: readonly Entry[], notes: Notes): object {
+  const priced = entries.filter((entry) => costKeys.some((key) => costOf(entry, key) !== null));
+  const [first] = priced;
+  const isOther = (entry: Entry, key: Cost): boolean =>
+    first !== undefined && String(costOf(entry, key)) !== String(costOf(first, key));
+  if (priced.some((entry) => costKeys.some((key) => isOther(entry, key))))
+    notes.add(source, 'its deployments have different prices: the engine file has the prices of the first one');
+  const read = (key: Cost): string | null => {
+    const given = first === undefined ? null : costOf(first, key);
+    if (given === null) return null;
     const price = perMillion(String(given));
-    if (price === null) notes.add(name, `${key} is not a decimal: set the price in the engine file`);
-    else if (!price.exact) notes.add(name, `${key} was rounded up to ${price.value} USD per million tokens`);
+    if (price === null) notes.add(source, `${key} is not a decimal: set the price in the engine file`);
+    else if (!price.exact) notes.add(source, `${key} was rounded up to ${price.value} USD per million tokens`);
     return price?.value ?? null;
   };
   const input = read('input_cost_per_token');
   const output = read('output_cost_per_token');
   if (input === null && output === null) {
-    notes.add(name, freeNote);
+    notes.add(source, freeNote);
     return freePricing;
   }
   return {

@@ -182,9 +182,12 @@ describe('headgate import llama-swap', () => {
     expect(engines.get('sorter')).toMatchObject({ taskType: 'rerank', contextLength: 4096 });
     expect(engines.get('far/acme/one')).toMatchObject({
       huggingFaceId: 'acme/one',
-      driver: { urls: ['https://far.example/api'], upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY', findsKind: true },
+      driver: {
+        deployments: [{ url: 'https://far.example/api', upstreamModel: 'acme/one', apiKeyEnv: 'FAR_KEY' }],
+        findsKind: true,
+      },
     });
-    expect(engines.get('near/two')).toMatchObject({ driver: { apiKeyEnv: 'NEAR_API_KEY' } });
+    expect(engines.get('near/two')).toMatchObject({ driver: { deployments: [{ apiKeyEnv: 'NEAR_API_KEY' }] } });
   });
 
   it('imports groups with their rules for running together and stopping each other', async () => {
@@ -231,135 +234,6 @@ describe('headgate import llama-swap', () => {
     }
     expect(engines.get('homely')?.enabled).toBe(false);
     expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain("# docker's option --ulimit: not imported");
-  });
-});
-
-const litellm = `
-model_list:
-  - model_name: house-chat
-    litellm_params:
-      model: hosted_vllm/Acme/Chat
-      api_base: http://gpu-1.example:8000/v1/
-      api_key: os.environ/HOUSE_KEY
-      input_cost_per_token: 0.00000015
-      output_cost_per_token: 6e-07
-      cache_read_input_token_cost: 7.5e-8
-      rpm: 60
-    model_info: {mode: chat, max_input_tokens: 131072}
-  - model_name: house-chat
-    litellm_params: {model: hosted_vllm/Acme/Chat, api_base: "http://gpu-2.example:8000/v1", api_key: EMPTY}
-  - model_name: far
-    litellm_params:
-      model: openai/far-large
-      api_key: ${secret}
-      temperature: 0.2
-      input_cost_per_token: 0.0000001234567
-  - model_name: vectors
-    litellm_params: {model: openai/vec, api_base: "https://vec.example/v1"}
-    model_info: {mode: embedding, max_input_tokens: 512, input_cost_per_token: 1e-8}
-  - model_name: claude
-    litellm_params: {model: anthropic/claude, api_key: os.environ/A}
-  - model_name: "anything/*"
-    litellm_params: {model: "openai/*", api_key: os.environ/A}
-  - model_name: somewhere
-    litellm_params: {model: openai/x, api_base: os.environ/WHERE}
-  - model_name: painter
-    litellm_params: {model: openai/painter, api_base: "https://p.example"}
-    model_info: {mode: image_generation}
-general_settings:
-  master_key: ${secret}
-litellm_settings:
-  fallbacks: [{house-chat: [far, vectors, painter, {model: house-chat}]}, {ghost: [far]}]
-  default_fallbacks: [house-chat]
-  context_window_fallbacks: [{far: [house-chat]}]
-  callbacks: [langfuse]
-environment_variables:
-  SOME_KEY: ${secret}
-router_settings:
-  routing_strategy: least-busy
-  model_group_alias: {gpt-4: house-chat, gpt-4o: {model: house-chat, hidden: true}, FAR: vectors, lost: nowhere}
-`;
-
-describe('headgate import litellm', () => {
-  it('writes external engines with exact prices, without secrets', async () => {
-    const { code, engines, everything, notes } = await importFrom('litellm', litellm);
-    expect(code).toBe(0);
-    expect(everything).not.toContain(secret);
-    expect(engines.get('house-chat')).toMatchObject({
-      aliases: ['gpt-4', 'gpt-4o'],
-      huggingFaceId: 'Acme/Chat',
-      contextLength: 131_072,
-      kind: 'vllm',
-      pricing: {
-        inputPerMTokMicroUsd: 150_000n,
-        cachedInputPerMTokMicroUsd: 75_000n,
-        outputPerMTokMicroUsd: 600_000n,
-      },
-      driver: { urls: ['http://gpu-1.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: 'HOUSE_KEY' },
-    });
-    expect(engines.get('house-chat-2')).toMatchObject({
-      huggingFaceId: 'house-chat-2',
-      driver: { urls: ['http://gpu-2.example:8000'], upstreamModel: 'Acme/Chat', apiKeyEnv: null },
-    });
-    for (const alias of ['FAR', 'lost']) {
-      expect(notes).toContainEqual(expect.stringContaining(`model_group_alias ${alias}: not imported; its model does`));
-    }
-    expect(engines.get('far')).toMatchObject({
-      pricing: { inputPerMTokMicroUsd: 123_457n, cachedInputPerMTokMicroUsd: 123_457n, outputPerMTokMicroUsd: 0n },
-      driver: { urls: ['https://api.openai.com'], upstreamModel: 'far-large', apiKeyEnv: 'FAR_API_KEY' },
-    });
-    expect(engines.get('vectors')).toMatchObject({
-      taskType: 'embedding',
-      contextLength: 512,
-      pricing: { inputPerMTokMicroUsd: 10_000n },
-      driver: { apiKeyEnv: null },
-    });
-    expect([...engines.keys()].toSorted()).toEqual(['far', 'house-chat', 'house-chat-2', 'vectors']);
-    const fallbacks = ['house-chat', 'house-chat-2', 'far', 'vectors'].map((id) => engines.get(id)?.fallbacks);
-    expect(fallbacks).toEqual([['far'], ['far'], ['house-chat', 'house-chat-2'], []]);
-  });
-
-  it('merges equal deployments of one model into one engine with several addresses', async () => {
-    const entry = (address: string, more = '') =>
-      `  - {model_name: chat, litellm_params: {model: hosted_vllm/Acme/Chat, api_base: "${address}", api_key: os.environ/K${more}}}\n`;
-    const all = [
-      entry('http://a.example:8000/v1', ', input_cost_per_token: 1e-7'),
-      entry('http://b.example:8000/v1/'),
-      entry('http://b.example:8000/v1'),
-      entry('http://c.example:8000/v1', ', input_cost_per_token: 2e-7'),
-    ];
-    const { engines, notes } = await importFrom('litellm', `model_list:\n${all.join('')}`);
-    expect([...engines.keys()].toSorted()).toEqual(['chat', 'chat-2']);
-    expect(engines.get('chat')?.driver).toMatchObject({ urls: ['http://a.example:8000', 'http://b.example:8000'] });
-    expect(engines.get('chat-2')?.driver).toMatchObject({ urls: ['http://c.example:8000'] });
-    expect(notes.join('\n')).toContain('chat: another entry with this name became a separate engine');
-  });
-
-  it('lists what it did not import', async () => {
-    const { notes } = await importFrom('litellm', litellm);
-    for (const note of [
-      'house-chat: another entry with this name became a separate engine, because its model, key, mode or prices differ',
-      'house-chat: rpm: not imported; set limits for API keys instead',
-      'house-chat: the engine has the id house-chat-2',
-      'house-chat: its price is unknown',
-      "far: its API key was not written to the file: set FAR_API_KEY to the key in the gateway's environment",
-      'far: input_cost_per_token was rounded up to 0.123457 USD per million tokens',
-      'far: not imported, because Headgate has no such setting: temperature',
-      'claude: not imported: Headgate knows no OpenAI-compatible API of anthropic',
-      'anything/*: not imported: its name has a wildcard',
-      'somewhere: not imported: its address is in the environment',
-      'painter: not imported: Headgate does not serve models of mode image_generation',
-      '-: litellm_settings: context_window_fallbacks (far): not imported; a request that the engine rejects goes to no',
-      '-: litellm_settings: not imported, because Headgate has no such setting: callbacks',
-      '-: fallbacks: imported; they answer only requests with the header x-headgate-allow-fallback: true',
-      '-: fallbacks: the model ghost does not exist',
-      'house-chat: fallbacks: not imported; the model vectors has a different task',
-      'house-chat: fallbacks: not imported; the model painter does not exist',
-      'vectors: fallbacks: not imported; the model house-chat has a different task',
-      '-: general_settings (master_key): not imported; create keys with',
-    ]) {
-      expect(notes, note).toContainEqual(expect.stringContaining(note));
-    }
   });
 });
 

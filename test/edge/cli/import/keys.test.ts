@@ -203,7 +203,7 @@ describe('headgate import litellm', () => {
   /** Of those that litellm documents for a deployment. */
   const otherParameters = words(`
     base_url tpm rpm itpm otpm max_parallel_requests max_budget budget_duration timeout stream_timeout
-    max_retries num_retries cooldown_time weight order tags tag_regex organization extra_headers
+    max_retries num_retries cooldown_time order tags tag_regex organization extra_headers
     litellm_credential_name api_version drop_params region_name configurable_clientside_auth_params
     default_api_key_tpm_limit default_api_key_rpm_limit input_cost_per_second
     input_cost_per_token_batches cache_creation_input_token_cost mock_response use_in_pass_through
@@ -234,7 +234,7 @@ describe('headgate import litellm', () => {
       contextLength: 9000,
       kind: 'vllm',
       pricing: { inputPerMTokMicroUsd: 1_000_000n, cachedInputPerMTokMicroUsd: 500_000n },
-      driver: { urls: ['http://gpu.example:8000'], upstreamModel: 'acme/chat', apiKeyEnv: 'HOUSE_KEY' },
+      driver: { deployments: [{ url: 'http://gpu.example:8000', upstreamModel: 'acme/chat', apiKeyEnv: 'HOUSE_KEY' }] },
     });
   });
 
@@ -287,7 +287,7 @@ describe('headgate import litellm', () => {
       '      model: openai/a',
     ].join('\n');
     const { engines, notes } = await importInto(folders(), 'litellm', text);
-    expect(engines.get('a')).toMatchObject({ driver: { urls: ['http://gpu.example'] } });
+    expect(engines.get('a')).toMatchObject({ driver: { deployments: [{ url: 'http://gpu.example' }] } });
     expect(notes).toContain('a: rpm: not imported; set limits for API keys instead (headgate keys edit)');
     expect(isNamed(notes, '-', 'x-common')).toBe(true);
   });
