@@ -6,6 +6,7 @@ import {
   type EngineDefinition,
   type EngineKind,
   type EnginePricing,
+  type RequestChanges,
   type ServiceTier,
   type TaskType,
 } from '#core/catalog/files/files.ts';
@@ -37,6 +38,7 @@ export {
   findFlag,
   formatEngineFileProblem,
   givesParallelSize,
+  isRequestOverride,
   loadDockerHosts,
   loadEngineFileList,
   loadEngineFiles,
@@ -66,6 +68,7 @@ export {
   type GpuNeed,
   type LoraAdapter,
   type ProcessDriverSettings,
+  type RequestChanges,
   type ServiceTier,
   type StructuredOutputBounds,
   type SwarmSettings,
@@ -156,6 +159,8 @@ export interface Catalog {
   setKind(engineId: string, kind: EngineKind): void;
   /** Finds a model by catalog id, display name, alias or Hugging Face id, ignoring case; disabled models too. */
   find(name: string): Model | undefined;
+  /** Returns the changes of requests that engine files demand, by lower-case name of the model. */
+  requestChanges(): ReadonlyMap<string, RequestChanges>;
   /** Returns every model of the files, including disabled ones, ordered by id. */
   list(): readonly Model[];
   /** Returns the enabled models of one task type, ordered by id. */
@@ -260,6 +265,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
     offers: () => Object.fromEntries([...priced.values()].map((model) => [model.id, offerText(model)])),
     setKind: (engineId, kind) => models.setKind(engineId, kind),
     find: (name) => models.find(name),
+    requestChanges: () => models.requestChanges(),
     list: () => models.list(),
     byTask: (taskType) => models.list().filter((model) => model.enabled && model.taskType === taskType),
     bases: () => versions.now().bases,

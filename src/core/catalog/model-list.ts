@@ -1,4 +1,4 @@
-import type { EngineDefinition, EngineKind } from '#core/catalog/files/files.ts';
+import type { EngineDefinition, EngineKind, RequestChanges } from '#core/catalog/files/files.ts';
 import type { Model } from './model.ts';
 
 /** The models of the files in effect, with the kinds that external engines show. */
@@ -8,6 +8,8 @@ export interface ModelList {
   /** See `setKind` of the catalog. */
   setKind(engineId: string, kind: EngineKind): void;
   find(name: string): Model | undefined;
+  /** Returns the changes that engine files demand, by lower-case name; models without changes are left out. */
+  requestChanges(): ReadonlyMap<string, RequestChanges>;
   /** Returns all models, ordered by id. */
   list(): readonly Model[];
 }
@@ -16,10 +18,12 @@ export function createModelList(): ModelList {
   const kinds = new Map<string, EngineKind>();
   let models: readonly Model[] = [];
   let byName: ReadonlyMap<string, Model> = new Map();
+  let changes: ReadonlyMap<string, RequestChanges> = new Map();
 
   function replace(next: readonly Model[]): void {
     models = next.map((model) => ({ ...model, engine: ofKind(model.engine, kinds.get(model.engine.id)) }));
     byName = indexByName(models);
+    changes = new Map([...byName].flatMap(([name, { engine }]) => changesOf(name, engine)));
   }
 
   return {
@@ -30,6 +34,7 @@ export function createModelList(): ModelList {
       replace(models);
     },
     find: (name) => byName.get(name.toLowerCase()),
+    requestChanges: () => changes,
     list: () => models,
   };
 }
@@ -38,6 +43,11 @@ export function createModelList(): ModelList {
 function ofKind(engine: EngineDefinition, kind: EngineKind | undefined): EngineDefinition {
   const { driver } = engine;
   return kind === undefined || driver.type !== 'external' || !driver.findsKind ? engine : { ...engine, kind };
+}
+
+function changesOf(name: string, { requestChanges }: EngineDefinition): [string, RequestChanges][] {
+  const { defaults, overrides } = requestChanges;
+  return Object.keys({ ...defaults, ...overrides }).length === 0 ? [] : [[name, requestChanges]];
 }
 
 /** Returns the models of engines and their adapters, ordered by id. */

@@ -92,7 +92,7 @@ const drainEndMs = 5_000;
 export function createInference(parts: InferenceParts): Inference {
   const running = createRunning();
   const largeBodies = createLargeBodies(parts.log);
-  const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, largeBodies });
+  const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, catalog: parts.catalog, largeBodies });
   const answerRoom = createAnswerRoom({ bytesMax: parts.limits.bodiesBytesMax });
   const overheads = createPromptOverheads();
   const pathParts: PathParts = { ...parts, running, receiver, answerRoom, overheads, countFaults: new Set() };

@@ -43,6 +43,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     flexPricing: null,
     fallbacks: [],
     concurrencyMax: null,
+    requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
     kind: 'openai',
     allow: [],

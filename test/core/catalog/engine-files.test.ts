@@ -326,6 +326,23 @@ describe('valid engine files', () => {
     });
   });
 
+  it('set defaults and overrides of the request fields that they may set', () => {
+    write('chat.yaml', `${chat}defaults: { temperature: 0.2 }\noverrides: { top_p: null, max_tokens: 100 }\n`);
+    const requestChanges = { defaults: { temperature: 0.2 }, overrides: { top_p: null, max_tokens: 100 } };
+    expect(load()[0]).toMatchObject({ requestChanges });
+    for (const [line, said] of [
+      ['defaults: { model: x }', /defaults\.model: unknown field/],
+      ['overrides: { stream: true }', /overrides\.stream: unknown field/],
+      ['overrides: { n: 2 }', /overrides\.n: unknown field/],
+      ['defaults: { temperature: null }', /defaults\.temperature: expected number/],
+      ['overrides: { max_tokens: 0 }', /overrides\.max_tokens: must be at least 1/],
+      ['overrides: { temperature: "0.2" }', /overrides\.temperature: expected number/],
+    ] as const) {
+      write('chat.yaml', `${chat}${line}\n`);
+      expect(problems(), line).toEqual([expect.stringMatching(said)]);
+    }
+  });
+
   it('set structured_outputs, max_media, share_cache and allow', () => {
     const lines = 'structured_outputs: { max_choices: 5, max_repetitions: 9 }\nmax_media: 2\nshare_cache: true\n';
     write('chat.yaml', `${chat}${lines}allow: [regex, grammar, uuid, use_beam_search]\n`);

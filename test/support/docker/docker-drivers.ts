@@ -36,6 +36,7 @@ export function containerEngine(
     flexPricing: null,
     fallbacks: [],
     concurrencyMax: null,
+    requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
     kind: 'vllm',
     allow: [],

@@ -33,6 +33,7 @@ export function engineDefinition(
     flexPricing: null,
     fallbacks: [],
     concurrencyMax: null,
+    requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
     kind: 'openai',
     allow: [],

@@ -223,6 +223,14 @@ export interface LoraAdapter {
   readonly fallbacks: readonly string[];
 }
 
+/** Values of request fields that an engine file sets; see request-changes.ts for the fields. */
+export interface RequestChanges {
+  /** Set where the client sent no value. */
+  readonly defaults: Readonly<Record<string, unknown>>;
+  /** Set whatever the client sent; null removes the field. */
+  readonly overrides: Readonly<Record<string, unknown>>;
+}
+
 /** One checked file of the engines folder. Contains no secret: references to the environment stay references. */
 export interface EngineDefinition {
   /** File name for messages to operators: `engines/name.yaml`. */
@@ -250,6 +258,7 @@ export interface EngineDefinition {
   readonly wedgedMs: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
+  readonly requestChanges: RequestChanges;
   /** Hosts from which the engine may fetch images and other media; none if empty. */
   readonly mediaDomains: readonly string[];
   /** Largest `n` of a request; null uses the gateway's setting. */

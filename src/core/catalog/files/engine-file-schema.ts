@@ -11,6 +11,7 @@ import {
   printable,
 } from './model-fields.ts';
 import { resourceFields } from './process-resource-fields.ts';
+import { requestChangeFields } from './request-changes.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
 
 /** Fields of LoRA adapters in an engine file: models of their own, served by the engine's replicas beside its model. */
@@ -117,6 +118,7 @@ const common = {
     .max(allowableFields.length)
     .default([])
     .describe('Request fields that Headgate rejects unless they are listed here.'),
+  ...requestChangeFields,
   media_domains: z
     .array(z.string().regex(hostPattern, 'expected a host name'))
     .max(1000)

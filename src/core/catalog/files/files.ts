@@ -20,6 +20,7 @@ export {
   type GpuNeed,
   type LoraAdapter,
   type ProcessDriverSettings,
+  type RequestChanges,
   type ServiceTier,
   serviceTiers,
   type StructuredOutputBounds,
@@ -41,6 +42,7 @@ export { answersFor } from './fallback-checks.ts';
 export { findFlag } from './find-flag.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export { fillReferences } from './process-command-checks.ts';
+export { isRequestOverride } from './request-changes.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
 export { parseLength } from './vllm-flag-checks.ts';

@@ -131,6 +131,9 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   wedgedMs: z.number().nullable().default(60_000),
   kind: z.enum(['vllm', 'openai']),
   allow: z.array(z.enum(allowableFields)),
+  requestChanges: z
+    .object({ defaults: z.record(z.string(), z.unknown()), overrides: z.record(z.string(), z.unknown()) })
+    .default({ defaults: {}, overrides: {} }),
   mediaDomains: texts,
   nMax: z.number().nullable(),
   // Absent in definitions stored by versions before these fields.

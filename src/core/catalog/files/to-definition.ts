@@ -45,6 +45,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     wedgedMs: engine.wedged_seconds === 0 ? null : engine.wedged_seconds * 1000,
     kind: engineKindOf(engine),
     allow: engine.allow,
+    requestChanges: { defaults: engine.defaults, overrides: engine.overrides },
     mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
     nMax: engine.max_n ?? null,
     mediaMax: engine.max_media,

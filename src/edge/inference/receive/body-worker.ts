@@ -25,16 +25,24 @@ export interface BodyResult {
 }
 
 function answer({ parts, ...job }: BodyTask): BodyResult {
-  const bytes = joined(parts);
+  const given = joined(parts);
   try {
-    const fields = readRequest(Buffer.from(bytes), job);
+    const fields = readRequest(Buffer.from(given), job);
+    const { text, isChanged } = fields;
     fields.text = '';
+    const bytes = isChanged && typeof text === 'string' ? latin1Bytes(text) : given;
     return { bytes, fields, refusal: null };
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     const { code, message, param } = error;
     return { bytes: null, fields: null, refusal: { code, message, param } };
   }
+}
+
+function latin1Bytes(text: string): ArrayBuffer {
+  const bytes = new Uint8Array(text.length);
+  Buffer.from(bytes.buffer).write(text, 'latin1');
+  return bytes.buffer;
 }
 
 function joined(parts: readonly ArrayBuffer[]): ArrayBuffer {

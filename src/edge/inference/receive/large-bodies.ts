@@ -115,6 +115,7 @@ class BodyThread implements LargeBodies {
 /** Copies only the form. It may be a row of endpoints with functions, which no message can carry. */
 function plainForm({
   path,
+  fields,
   generates,
   inputs,
   choicesKey,
@@ -122,7 +123,7 @@ function plainForm({
   streamOptionsKey,
   itemsKey,
 }: RequestForm): RequestForm {
-  return { path, generates, inputs, choicesKey, limitKeys, streamOptionsKey, itemsKey };
+  return { path, fields, generates, inputs, choicesKey, limitKeys, streamOptionsKey, itemsKey };
 }
 
 /** Returns memory that contains only these bytes and can be transferred. */

@@ -1,4 +1,5 @@
 import { AppError } from '#base/errors.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
 import {
   AtOnce,
   type BodyHold,
@@ -25,6 +26,7 @@ export { createLargeBodies } from './large-bodies.ts';
 export interface ReceiveParts {
   readonly limits: BodyLimits & InputBounds;
   readonly shares: BodyShares;
+  readonly catalog: Pick<Catalog, 'requestChanges'>;
   readonly largeBodies: LargeBodies;
 }
 
@@ -128,6 +130,7 @@ class BodyReceiver implements Receiver {
     return {
       form: endpoint,
       bounds: this.#parts.limits,
+      changes: this.#parts.catalog.requestChanges(),
       meaningWithout: key.cacheResponses ? endpoint.formFields : null,
       wantsHash: hasIdempotencyKey(incoming),
       allowsFallback: readAllowsFallback(incoming),

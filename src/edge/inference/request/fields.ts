@@ -55,6 +55,8 @@ export interface RequestFields extends Unread {
   readonly media: Media;
   /** Describes the first input item of /v1/responses that vLLM would fail on; null without one. */
   readonly oddItem: string | null;
+  /** True if the engine's file changed fields of the body, so that `text` is not what the client sent. */
+  isChanged: boolean;
   /**
    * Digest of the request's meaning, hexadecimal; null if the response cache is off for the key, or the body is not
    * JSON.
@@ -220,6 +222,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     media,
     ...readUnread(reader, form.inputs, media),
     oddItem: readOddItem(reader, form.itemsKey),
+    isChanged: false,
     meaning: null,
     hash: null,
   };

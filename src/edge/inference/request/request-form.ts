@@ -28,6 +28,8 @@ export interface TextsForm {
 /** Rules for reading the body of a request. Plain data: the thread that reads large bodies gets it by message. */
 export interface RequestForm {
   readonly path: string;
+  /** Fields that the route has, by name. */
+  readonly fields: Readonly<Record<string, unknown>>;
   /** True if text is generated token by token, and may be streamed; false if the input is only read. */
   readonly generates: boolean;
   readonly inputs: InputForm;
