@@ -10,7 +10,7 @@ const sideBySide =
 const ownName = 'each request must name its model';
 const byName = 'the model list has ids only, but requests may also use an alias, the name or the hugging_face_id';
 const log = 'Headgate logs JSON lines to standard output; LOG_LEVEL sets the level';
-const asSent = 'Headgate does not change requests';
+const asSent = 'set overrides in the engine files of the peer instead';
 const silence =
   'the gateway settings HEADGATE_UPSTREAM_CONNECT_SECONDS, _FIRST_BYTE_SECONDS and _IDLE_SECONDS set timeouts for all engines';
 const ending = 'set drain_seconds in the engine file: the time that running requests get when the engine stops';
@@ -71,7 +71,7 @@ export const modelKeys: KeyTable = {
   concurrencyLimit: 'set limits for API keys instead (headgate keys edit)',
   useModelName: null,
   unlisted: 'Headgate lists every enabled model',
-  filters: asSent,
+  filters: null,
   cmdStop: 'Headgate stops its engines itself',
   description: 'the model list of Headgate has no descriptions',
   metadata: 'the model list of Headgate has no fields of your own',
@@ -80,6 +80,13 @@ export const modelKeys: KeyTable = {
   healthCheckTimeout: 'llama-swap uses it only at the top level of its file',
   sendLoadingState: loading,
   compat: 'Headgate sends requests to engines unchanged',
+};
+
+export const filterKeys: KeyTable = {
+  stripParams: null,
+  strip_params: null,
+  setParams: null,
+  setParamsByID: 'the overrides of an engine file apply to all names of its model',
 };
 
 export const capabilityKeys: KeyTable = {

@@ -26,6 +26,7 @@ import {
   type LlamaSwapModel,
   resolveMacros,
 } from './llama-swap-config.ts';
+import { overridesOf } from './llama-swap-filters.ts';
 import {
   capabilityKeys,
   groupKeys,
@@ -234,6 +235,7 @@ function describe({ id, model, notes, names }: ModelJob, { words, served }: Runs
     task_type: taskFor(model, words),
     context_length: length ?? contextLengthUnknown,
     pricing: freePricing,
+    ...overridesOf(model.filters, (text) => notes.add(id, text)),
   };
 }
 

@@ -149,6 +149,7 @@ describe('headgate import llama-swap', () => {
       },
     });
     expect(engines.get('Big-Model')).toMatchObject({
+      requestChanges: { defaults: {}, overrides: { temperature: null } },
       name: 'Big',
       huggingFaceId: 'acme/Big',
       contextLength: 32_000,
@@ -217,7 +218,6 @@ describe('headgate import llama-swap', () => {
       'Big Model: the engine has the id Big-Model',
       'Big Model: --api-key: not imported',
       "Big Model: the value of HF_TOKEN may be a secret and was not written to the file: set HF_TOKEN in the gateway's environment",
-      'Big Model: filters (stripParams): not imported; Headgate does not change requests',
       'coder: devices 2,3: not imported; Headgate chooses free GPUs',
       "coder: docker's option --ulimit: not imported",
       'coder: the volume ~/models:/models: not imported',

@@ -42,7 +42,12 @@ describe('headgate import llama-swap', () => {
     sendLoadingState: true,
     healthCheckTimeout: 60,
     metadata: { team: secret },
-    filters: { stripParams: 'top_k', strip_params: 'top_k', setParams: { seed: 1 }, setParamsByID: { also: { n: 1 } } },
+    filters: {
+      stripParams: 'top_k',
+      strip_params: 'top_k',
+      setParams: { seed: 1, n: 2 },
+      setParamsByID: { also: { n: 1 } },
+    },
     timeouts: { connect: 1, keepalive: 2, responseHeader: 3, tlsHandshake: 4, expectContinue: 5, idleConn: 6 },
     compat: { ignoreWebsockets: true },
     capabilities: { in: ['text', 'image', 'audio'], out: ['text'], tools: true, reranker: false, context: 4096 },
@@ -91,11 +96,11 @@ describe('headgate import llama-swap', () => {
     expect(notes).toContain(
       'a: it is in 2 groups, and an engine file can have only one: the file has the first, first',
     );
-    const kept = ['cmd', 'aliases', 'macros', 'name', 'env', 'ttl', 'capabilities'];
+    const kept = ['cmd', 'aliases', 'macros', 'name', 'env', 'ttl', 'capabilities', 'filters'];
     for (const key of Object.keys(model).filter((name) => !kept.includes(name))) {
       expect(isNamed(notes, 'a', key), key).toBe(true);
     }
-    for (const inner of ['team', 'strip_params', 'setParams', 'setParamsByID', 'responseHeader', 'idleConn', 'audio']) {
+    for (const inner of ['team', 'also', 'responseHeader', 'idleConn', 'audio']) {
       expect(isNamed(notes, 'a', inner), inner).toBe(true);
     }
     for (const inner of ['capabilities.out', 'capabilities.tools', 'inner', '/ready', '/sub']) {
@@ -106,8 +111,10 @@ describe('headgate import llama-swap', () => {
     }
     for (const key of ['filters', 'timeouts', 'stripParams', 'connect']) expect(isNamed(notes, 'far', key)).toBe(true);
     expect(everything).not.toContain(secret);
+    expect(notes).toContain('a: filters: n: not imported; overrides of an engine file cannot set it to this value');
     expect(engines.get('a')).toMatchObject({
       name: 'Shown',
+      requestChanges: { defaults: {}, overrides: { top_k: null, seed: 1 } },
       taskType: 'vision',
       contextLength: 4096,
       driver: {
