@@ -63,6 +63,11 @@ export const detailSchema = z.object({
 });
 export type ContainerDetail = z.output<typeof detailSchema>;
 
+/** Absent while a container does not run, and for containers without a network of their own. */
+export const statsSchema = z.object({
+  networks: z.record(z.string(), z.object({ rx_bytes: z.number() })).nullish(),
+});
+
 export const networkSchema = z.object({
   Id: z.string(),
   Labels: z.record(z.string(), z.string()).nullish(),

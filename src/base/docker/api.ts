@@ -8,6 +8,7 @@ import {
   type NetworkDetail,
   networkSchema,
   networksSchema,
+  statsSchema,
   type NetworkSummary,
   summariesSchema,
   versionSchema,
@@ -56,6 +57,8 @@ export interface DockerApi {
   /** Streams the output in Docker's frames; may be called before the start. */
   attach(container: string, signal: AbortSignal): Promise<Readable>;
   logTail(container: string, lines: number): Promise<Buffer>;
+  /** Returns the bytes that a container has received over its networks; null if they are not counted. */
+  receivedBytes(container: string): Promise<number | null>;
   /** @param lines number of lines before the end to begin with; null: all lines */
   followLog(container: string, lines: number | null, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
@@ -94,6 +97,7 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
     },
     info: async () => read('info', infoSchema, await call('info', callTimeoutMs, (api, o) => api.info(o))),
     ...containerCalls(call),
+    ...statsCalls(call),
     ...fileCalls(call),
     ...streamCalls(open),
     ...networkCalls(call),
@@ -155,6 +159,21 @@ function containerCalls(call: Call) {
         api.getContainer(container).logs({ ...options, ...o }),
       );
       return Buffer.isBuffer(found) ? found : Buffer.alloc(0);
+    },
+  };
+}
+
+/** Readings of running containers. */
+function statsCalls(call: Call) {
+  return {
+    async receivedBytes(container: string) {
+      const options = { stream: false as const, 'one-shot': true };
+      const found = await call('stats', callTimeoutMs, (api, o) =>
+        api.getContainer(container).stats({ ...options, ...o }),
+      );
+      const { networks } = read('stats', statsSchema, found);
+      if (!networks) return null;
+      return Object.values(networks).reduce((sum, { rx_bytes: bytes }) => sum + bytes, 0);
     },
   };
 }

@@ -18,6 +18,7 @@ declare module 'dockerode' {
     logs(options: CallOptions & { follow: true }): Promise<Readable>;
     logs(options: CallOptions & { follow: false }): Promise<unknown>;
     kill(options: CallOptions): Promise<unknown>;
+    stats(options: CallOptions & { readonly stream: false }): Promise<unknown>;
     getArchive(options: CallOptions & { readonly path: string }): Promise<Readable>;
     putArchive(archive: Buffer, options: CallOptions & { readonly path: string }): Promise<unknown>;
   }

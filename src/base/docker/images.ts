@@ -9,7 +9,7 @@ export interface PullOptions {
   /** Login of the image's registry. */
   readonly login: RegistryLogin | null;
   readonly signal: AbortSignal;
-  /** Called with the loaded percentage, 0 to 100, which never falls. */
+  /** Called for each line of the engine with the loaded percentage, 0 to 100, which never falls. */
   readonly onProgress: (percent: number) => void;
 }
 

@@ -3,6 +3,7 @@ import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type ReplicaDeployment } from '#core/fleet/drivers/drivers.ts';
 import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import { downloadText } from './download-text.ts';
 import { warningsOf } from './engine-warnings.ts';
 
 /** An engine for pages and the operations API. */
@@ -41,6 +42,8 @@ export interface EngineView {
   readonly kind: EngineKind;
   /** Sentences for operators about a running engine, such as a file that does not fit it; empty if there are none. */
   readonly warnings: readonly string[];
+  /** Describes the download of weights that requests wait for; names nothing. null if there is none. */
+  readonly download: string | null;
   /** As published by the leader, with this gateway's leases. */
   readonly replicas: readonly ReplicaView[];
   /** Counts replicas that answered their probes and generated nothing. */
@@ -112,6 +115,9 @@ function deploymentOf({ replica: { deployment, upstreamModel, engineId } }: Repl
   return deployment === undefined ? null : { ...deployment, upstreamModel: upstreamModel ?? engineId };
 }
 
+const textOf = ({ download }: PublishedReplica): string | null =>
+  download === undefined ? null : downloadText(download);
+
 /** Returns this gateway's view of an engine, with its published state. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
@@ -139,10 +145,12 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     kind: engine.kind,
     warnings: warningsOf(engine),
     replicaIds: replicas.all().map(({ replica }) => replica.id),
+    download: published.replicas.map(textOf).find((text) => text !== null) ?? null,
     replicas: published.replicas.map((replica) => {
       const slot = replicas.get(replica.id);
       return {
         ...replica,
+        progress: replica.progress ?? textOf(replica),
         leases: slot?.leases ?? 0,
         healthy: slot?.healthy ?? null,
         version: slot === undefined ? null : versionOf(engine, slot),

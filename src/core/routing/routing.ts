@@ -71,6 +71,8 @@ export interface Routing {
   flex(model: Model, request: FlexRequest): Promise<FlexResult>;
   /** Estimated milliseconds that a request would wait for the model to start; null if the model is warm. */
   coldStartMs(model: Model): number | null;
+  /** Describes the download of weights for which requests of the model wait; null if there is none. */
+  downloadText(model: Model): string | null;
   /** Reports the outcome of the request that a replica was leased for; once per lease. */
   report(lease: Lease, outcome: ReplicaOutcome): void;
   /** Reports how an external server rejected a valid request; null if the server answered one. */
@@ -112,6 +114,7 @@ export function createRouting({ fleet, clock, log, flexQueueMax }: RoutingOption
     },
     flex: (model, request) => flexQueueOf(model).join(request),
     coldStartMs: (model) => coldStartMs(fleet, model),
+    downloadText: ({ engine }) => fleet.list().find(({ engineId }) => engineId === engine.id)?.download ?? null,
     report(lease, outcome) {
       choice.report(lease, outcome);
       if (outcome === 'unreachable') fleet.reportUnreachable(lease.replica.id);

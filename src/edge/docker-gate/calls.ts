@@ -84,6 +84,13 @@ const rules: readonly Rule[] = [
     targets: container(managedLabel),
   },
   {
+    method: 'GET',
+    path: new RegExp(`^/containers/${id}/stats$`),
+    query: { stream: /^(?:false|0)$/, 'one-shot': flag },
+    check: (_policy, _name, query) => (query.has('stream') ? null : 'The query parameter "stream" is missing.'),
+    targets: container(managedLabel),
+  },
+  {
     method: 'POST',
     path: /^\/containers\/create$/,
     query: { name: /^.{1,255}$/ },

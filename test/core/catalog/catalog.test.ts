@@ -45,6 +45,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
+    stalledMs: 600_000,
     kind: 'openai',
     allow: [],
     mediaDomains: [],

@@ -64,6 +64,8 @@ describe('the Docker gate: calls', () => {
     ['a parameter that everything has', 'GET', '/containers/json?constructor=1'],
     ['a parameter of another value', 'GET', '/containers/json?all=maybe'],
     ['a second query', 'GET', '/containers/json?all=1?size=1'],
+    ['readings without an end', 'GET', '/containers/abc/stats'],
+    ['a stream of readings', 'GET', '/containers/abc/stats?stream=true'],
     ['another signal', 'POST', '/containers/abc/stop?signal=SIGUSR1'],
     ['keys that end a stream', 'POST', '/containers/abc/start?detachKeys=1'],
     ['what a container reads', 'POST', '/containers/abc/attach?stream=1&stdin=1'],

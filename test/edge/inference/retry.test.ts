@@ -39,6 +39,7 @@ vi.mock(import('#core/routing/routing.ts'), async (importOriginal) => ({
     wait: () => Promise.reject(new Error('no replica has to be waited for')),
     flex: () => Promise.reject(new Error('nobody asks for flex here')),
     coldStartMs: () => null,
+    downloadText: () => null,
     reportRefusal: () => undefined,
     report: ({ replica }, outcome) => void fake.reported.push(`${replica.id} ${outcome}`),
     close: () => {},

@@ -32,6 +32,7 @@ it("passes a replica's whole life through the Docker gate", async () => {
   const options = { tailLines: 10, follow: false, signal: new AbortController().signal };
   expect(await collect(test.driver.logs(id, options))).not.toEqual([]);
   expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['GPU-bbbb'] })).toMatchObject([{ gpuId: 'GPU-bbbb' }]);
+  expect((await test.driver.activity(id))?.downloadedBytes).toBeGreaterThan(0);
   await test.stop(id);
   expect((await test.untilIs(id, 'exited')).exit).toMatchObject({ stopRequested: true });
   await test.driver.forget(id, holding);

@@ -38,6 +38,7 @@ export function containerEngine(
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
+    stalledMs: 600_000,
     kind: 'vllm',
     allow: [],
     mediaDomains: [],

@@ -35,6 +35,7 @@ export function engineDefinition(
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
     wedgedMs: 60_000,
+    stalledMs: 600_000,
     kind: 'openai',
     allow: [],
     mediaDomains: [],

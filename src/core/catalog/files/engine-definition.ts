@@ -256,6 +256,8 @@ export interface EngineDefinition {
   readonly concurrencyMax: number | null;
   /** Milliseconds without a token, while requests run, after which a replica is tried with a canary; null for never. */
   readonly wedgedMs: number | null;
+  /** Milliseconds without output and without a byte of a download after which a start is repeated; null for never. */
+  readonly stalledMs: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
   readonly requestChanges: RequestChanges;

@@ -139,6 +139,15 @@ const common = {
       'Time without a token, while requests run, after which Headgate sends a canary and replaces a replica that does not ' +
         'answer. Longer while a long prompt is read. For engines with the metrics of vLLM. 0: never.',
     ),
+  stalled_seconds: z
+    .int()
+    .min(0)
+    .max(86_400)
+    .default(600)
+    .describe(
+      'Time without a log line and without a byte of a download after which Headgate ends a start once and repeats it. ' +
+        'Not for external and Swarm engines. 0: never.',
+    ),
   max_n: z.int().min(1).max(1024).optional().describe('Maximum n in a request.'),
   max_media: bound(10_000, 32, 'Maximum number of images, audio clips and videos in a request.'),
   structured_outputs: structuredOutputs,

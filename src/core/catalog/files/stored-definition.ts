@@ -129,6 +129,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   fallbacks: texts.default([]),
   concurrencyMax: z.number().nullable(),
   wedgedMs: z.number().nullable().default(60_000),
+  stalledMs: z.number().nullable().default(600_000),
   kind: z.enum(['vllm', 'openai']),
   allow: z.array(z.enum(allowableFields)),
   requestChanges: z

@@ -43,6 +43,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     fallbacks: engine.fallbacks,
     concurrencyMax: engine.max_concurrent ?? null,
     wedgedMs: engine.wedged_seconds === 0 ? null : engine.wedged_seconds * 1000,
+    stalledMs: engine.stalled_seconds === 0 ? null : engine.stalled_seconds * 1000,
     kind: engineKindOf(engine),
     allow: engine.allow,
     requestChanges: { defaults: engine.defaults, overrides: engine.overrides },

@@ -119,6 +119,14 @@ export interface GpuUse {
   readonly processes: readonly string[];
 }
 
+/** What a replica has written since its start, to see if the start makes progress. */
+export interface StartActivity {
+  /** Changes with each line of output, and with each report of an image pull. */
+  readonly output: string;
+  /** Bytes of the weights in the cache, or bytes received over the network; null if they are not counted. */
+  readonly downloadedBytes: number | null;
+}
+
 export interface LogOptions {
   readonly tailLines: number;
   readonly follow: boolean;
@@ -160,6 +168,8 @@ export interface EngineDriver {
   forget(replicaId: string, fence: Fence): Promise<void>;
   /** Returns the memory use of devices; null if they cannot be read. */
   probeGpus(placement: Placement): Promise<readonly GpuUse[] | null>;
+  /** Returns what a starting replica has written; null if that cannot be read. */
+  activity(replicaId: string): Promise<StartActivity | null>;
   /** Yields lines of a replica's output, oldest first. The replica runs, or has exited and is not forgotten yet. */
   logs(replicaId: string, options: LogOptions): AsyncIterable<string>;
   /** Calls the listener soon after any change; regular observation is still needed. */

@@ -19,6 +19,7 @@ export {
   type ObservedReplica,
   type Orphan,
   type Placement,
+  type StartActivity,
 } from './driver.ts';
 export { createExternalDriver } from './external.ts';
 export { type FailureCause, failureCause, type FailureKind, isLasting, needsOperator } from './failure-cause.ts';

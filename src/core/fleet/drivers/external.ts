@@ -29,6 +29,7 @@ export function createExternalDriver(env: Readonly<Record<string, string | undef
     start: () => Promise.reject(new Error('Headgate does not start external engines.')),
     stop: () => Promise.resolve(),
     forget: () => Promise.resolve(),
+    activity: () => Promise.resolve(null),
     probeGpus: () => Promise.resolve(null),
     async *logs() {
       // External engines keep their own logs.

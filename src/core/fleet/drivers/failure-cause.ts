@@ -37,6 +37,7 @@ export type FailureKind =
   | 'program_not_found'
   | 'shm_too_small'
   | 'spawn_failed'
+  | 'stalled'
   | 'timeout'
   | 'token'
   | 'unknown_argument'
@@ -76,6 +77,7 @@ const publicTexts: Record<FailureKind, string> = {
   program_not_found: 'The program that runs this model is not installed.',
   shm_too_small: 'The shared memory of this model is too small.',
   spawn_failed: 'The program that runs this model could not be started.',
+  stalled: 'The start of this model made no progress.',
   timeout: 'The engine of this model did not become ready in time.',
   token: 'The weights of this model require a token that is missing or has no access.',
   unknown_argument: 'The engine of this model rejected its settings.',
@@ -95,6 +97,8 @@ const cures: Partial<Record<FailureKind, string>> = {
   nccl_timeout:
     'Check the GPUs and their links with "nvidia-smi topo -m" and the kernel log of the host, or set NCCL_P2P_DISABLE: "1" under env.',
   shm_too_small: 'Raise shm_size, such as shm_size: 16gb.',
+  stalled:
+    'Check the network of the host and the log of the engine, or raise stalled_seconds if the engine is only slow.',
   token: 'Accept the terms of the model on its page, and set HF_TOKEN under env to a token of that account.',
   unknown_argument: 'Remove the argument, or use a version of the engine that has it.',
 };

@@ -15,6 +15,7 @@ import type { CoordinationStore, PendingCommand, Published } from '#core/fleet/s
 import { createJobs, type Jobs } from './actions.ts';
 import { createGoodSpecKeeper, type GoodSpecKeeper, recallGoodSpecs } from './last-known-good.ts';
 import { Readings } from './readings.ts';
+import { StartReadings } from './start-readings.ts';
 import { inherit, publishable, withVersion } from './takeover.ts';
 
 export interface LeaderOptions {
@@ -36,7 +37,7 @@ export interface LeaderOptions {
 /** The findings of one reconciliation, without what the leader adds itself. */
 export interface ReconcileFacts extends Omit<
   LeaderFacts,
-  'nowMs' | 'demands' | 'commands' | 'loads' | 'progress' | 'newReplicaId'
+  'nowMs' | 'demands' | 'commands' | 'loads' | 'progress' | 'starts' | 'newReplicaId'
 > {
   /** Specs of deleted files, by engine id: their replicas must end. */
   readonly retired: ReadonlyMap<string, EngineSpec>;
@@ -66,6 +67,7 @@ interface Term {
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #readings: Readings;
+  readonly #starts: StartReadings;
   #term: Term | null = null;
   /** Commands read from the store and not carried out yet. */
   #commands: PendingCommand[] = [];
@@ -73,6 +75,7 @@ export class Leader {
   constructor(options: LeaderOptions) {
     this.#options = options;
     this.#readings = new Readings(options);
+    this.#starts = new StartReadings(options);
   }
 
   /** Returns the reports of running actions. Read them before the replicas are observed. */
@@ -106,10 +109,12 @@ export class Leader {
     this.#commands.push(...(await store.takeCommands(fence)));
     const demands = await store.demands();
     this.#readings.renew(term.state, found.observed, demands);
+    this.#starts.renew(term.state);
+    const starts = this.#starts.readings();
     const { loads, progress } = this.#readings;
     const nowMs = clock.monotonicMs();
     const commands = this.#commands;
-    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads, progress, newReplicaId };
+    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads, progress, starts, newReplicaId };
     const { state, actions, events, dueAtMs } = plan(term.state, facts, policy);
     const isNew = await this.#publish(fence, term, state);
     this.#commands = [];

@@ -147,7 +147,7 @@ function retryAt({ failure }: EngineState, offsetMs: number): number | null {
 }
 
 function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedReplica {
-  const { id, specHash, placement, phase, progress, sinceMs, wedged, abortFault = null } = replica;
+  const { id, specHash, placement, phase, progress, download, sinceMs, wedged, abortFault = null } = replica;
   return {
     id,
     specHash,
@@ -156,6 +156,7 @@ function publishedReplica(replica: ReplicaState, offsetMs: number): PublishedRep
     host: placement.host,
     gpuIds: placement.gpuIds,
     progress,
+    ...(download && phase !== 'stopping' && { download }),
     sinceMs: Math.round(sinceMs - offsetMs),
     ...(wedged !== null && { wedged: true as const }),
     ...(abortFault !== null && { abortFault }),

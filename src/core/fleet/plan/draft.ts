@@ -10,7 +10,7 @@ import type {
 } from '#core/fleet/drivers/drivers.ts';
 import { type EngineSettings, type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/serving.ts';
-import type { Demand, PendingCommand } from '#core/fleet/store/store.ts';
+import type { Demand, Download, PendingCommand } from '#core/fleet/store/store.ts';
 import type { Occupant } from './placement.ts';
 import type { End, EngineState, GpuMemory, LeaderState, ReplicaState } from './state.ts';
 
@@ -39,9 +39,19 @@ export interface LeaderFacts {
   readonly loads: ReadonlyMap<string, LoadReport>;
   /** Last progress that ready replicas reported, by replica id; absent for engines without such metrics. */
   readonly progress: ReadonlyMap<string, string>;
+  /** What replicas that are being created or started write, by replica id; absent where that is unknown. */
+  readonly starts: ReadonlyMap<string, StartReading>;
   readonly newReplicaId: (engineId: string) => string;
   /** True while this gateway shuts down: replicas that cannot outlive the gateway must end. */
   readonly closing: boolean;
+}
+
+/** What the last readings of a start have shown. */
+export interface StartReading {
+  /** Changes with each line of output and each byte of a download. */
+  readonly activity: string;
+  /** The download that is in progress; null if there is none. */
+  readonly download: Download | null;
 }
 
 /** The report of an action that takes time and runs beside the reconciliations. */

@@ -79,6 +79,7 @@ function present(draft: Draft, engine: EngineState, replica: ReplicaState, found
   // A host may have been renamed in hosts.yaml, or another entry may reach the same Docker engine.
   replica.placement = found.placement;
   replica.progress = found.progress;
+  replica.download = draft.facts.starts.get(replica.id)?.download ?? null;
   if (found.state === 'stopping' && replica.phase !== 'stopping') enter(replica, 'stopping', nowMs);
   if (replica.phase === 'lost' && !isHostUnreachable(draft, engine, replica)) {
     noteEvent(draft, engine, 'the host of a replica is reachable again', { replicaId: replica.id });

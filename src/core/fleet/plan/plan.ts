@@ -8,9 +8,18 @@ import { advanceReplicas } from './replica.ts';
 import { reduceAndRenew } from './rollout.ts';
 import { makeRoomElsewhere } from './eviction.ts';
 import { setTarget } from './scale.ts';
+import { hasStalled } from './stall.ts';
 import { type EngineState, isAlive, isArriving, isRefused, type LeaderState, newEngine } from './state.ts';
 
-export { driverType, jobKey, type JobReport, type LeaderAction, type LeaderEvent, type LeaderFacts } from './draft.ts';
+export {
+  driverType,
+  jobKey,
+  type JobReport,
+  type LeaderAction,
+  type LeaderEvent,
+  type LeaderFacts,
+  type StartReading,
+} from './draft.ts';
 export {
   type EngineState,
   isAlive,
@@ -112,7 +121,8 @@ function phaseOf(engine: EngineState): PublishedEngine['phase'] {
   if (
     replicas.some((replica) => isArriving(replica) && replica.wedged === null) ||
     engine.claim !== null ||
-    engine.recovering
+    engine.recovering ||
+    (hasStalled(engine) && engine.target > 0)
   )
     return 'starting';
   if (engine.failure !== null) return 'failed';

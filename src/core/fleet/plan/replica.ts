@@ -2,6 +2,7 @@ import { type FailureCause, failureCause } from '#core/fleet/drivers/drivers.ts'
 import { act, type Draft, driverType, due, isHostUnreachable, job, leasesOn, noteEvent, settings } from './draft.ts';
 import { noteFailure } from './failure.ts';
 import { type Drain, type DrainReason, type EngineState, enter, isLeaving, type ReplicaState } from './state.ts';
+import { watchStart } from './stall.ts';
 import { watchExternal, watchProgress } from './wedge.ts';
 
 /** Number of start times kept: enough for a median that soon follows a changed file. */
@@ -20,7 +21,7 @@ function advance(draft: Draft, engine: EngineState, replica: ReplicaState): void
   switch (replica.phase) {
     case 'creating':
       // A replica has no deadline until its start request has ended.
-      if (replica.observed) lateOrDue(draft, engine, replica);
+      if (replica.observed) stalledLateOrDue(draft, engine, replica);
       break;
     case 'starting':
       advanceStarting(draft, engine, replica);
@@ -50,7 +51,22 @@ function advanceStarting(draft: Draft, engine: EngineState, replica: ReplicaStat
     enter(replica, 'checking', nowMs);
     act(draft, 'check', engine, replica.id);
     due(draft, replica.deadlineMs);
-  } else lateOrDue(draft, engine, replica);
+  } else stalledLateOrDue(draft, engine, replica);
+}
+
+/** Ends a start that makes no progress. It is repeated, and waiting requests keep waiting. */
+function stalledLateOrDue(draft: Draft, engine: EngineState, replica: ReplicaState): void {
+  const cause = watchStart(draft, engine, replica);
+  if (cause === null) {
+    lateOrDue(draft, engine, replica);
+    return;
+  }
+  noteEvent(draft, engine, 'a start makes no progress; the gateway ends and repeats it', {
+    replicaId: replica.id,
+    cause,
+  });
+  stopNow(draft, engine, replica);
+  engine.failure = { cause, retryAtMs: draft.facts.nowMs + draft.policy.backoffFirstMs };
 }
 
 function advanceCheck(draft: Draft, engine: EngineState, replica: ReplicaState): void {
@@ -83,6 +99,7 @@ function becomeReady(draft: Draft, engine: EngineState, replica: ReplicaState): 
   enter(replica, 'ready', nowMs);
   replica.readyAtMs ??= nowMs;
   replica.unhealthySinceMs = null;
+  replica.silence = null;
   engine.failure = null;
   engine.blocked = null;
   engine.recovering = false;

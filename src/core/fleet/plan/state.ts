@@ -1,5 +1,5 @@
 import type { EngineSpec, FailureCause, Placement } from '#core/fleet/drivers/drivers.ts';
-import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
+import type { Download, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
 /**
  * The leader's knowledge of each engine and replica, kept between two reconciliations. All times are monotonic
@@ -61,6 +61,8 @@ export interface ReplicaState {
   /** True if the replica must be replaced although its spec has not changed. */
   stale: boolean;
   progress: string | null;
+  /** The download of weights that is in progress; null or absent if there is none. */
+  download?: Download | null;
   unhealthySinceMs: number | null;
   /** null before the first reading of the progress; see wedge.ts. */
   silence: Silence | null;

@@ -65,6 +65,14 @@ export interface PublishedEngine {
   readonly lastCommand?: string | null;
 }
 
+/** A download of weights. */
+export interface Download {
+  /** Bytes so far, with those of earlier starts. */
+  readonly bytes: number;
+  /** Between the last two readings. */
+  readonly bytesPerSecond: number;
+}
+
 export interface PublishedReplica {
   readonly id: string;
   readonly specHash: string;
@@ -73,6 +81,8 @@ export interface PublishedReplica {
   readonly host: string;
   readonly gpuIds: readonly string[];
   readonly progress: string | null;
+  /** The download of weights that is in progress; absent if there is none. */
+  readonly download?: Download;
   readonly sinceMs: number;
   /** True if the replica generates nothing: requests that have no part of an answer are sent elsewhere. */
   readonly wedged?: true;

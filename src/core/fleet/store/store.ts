@@ -5,6 +5,7 @@ export { carriedOut } from './await-command.ts';
 export type {
   CoordinationStore,
   Demand,
+  Download,
   EngineCommand,
   EngineDemand,
   GoodSpec,

@@ -19,8 +19,11 @@ export interface Answer {
   /** Sets a header of the answer. Has no effect after the head is sent. */
   setHeader(name: string, value: string): void;
   dropHeader(name: string): void;
-  /** Sends comments after 5 s, and every 10 s, until the first frame. */
-  keepAlive(): void;
+  /**
+   * Sends comments after 5 s, and every 10 s, until the first frame.
+   * @param describeWait called for each comment; null if there is nothing to describe
+   */
+  keepAlive(describeWait?: () => string | null): void;
   /** Sets a comment to send before the first frame if it is too late for a header by then; '' for none. */
   setRemark(text: string): void;
   /** Sends frames as latin1. Returns false if the client reads more slowly than they come; then `onDrain` follows. */
@@ -47,7 +50,7 @@ export interface Answer {
 const firstCommentMs = 5_000;
 const commentEveryMs = 10_000;
 /** One line break: some SDKs (openai-go 3.42) read every empty line as an event, and find none before it. */
-const comment = ': waiting for the model\n';
+const comment = ': waiting for the model';
 const streamHeaders = {
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache',
@@ -65,6 +68,7 @@ class ResponseAnswer implements Answer {
   readonly #format: AnswerFormat;
   readonly #headers: Record<string, string | number> = {};
   #comments: NodeJS.Timeout | null = null;
+  #describeWait: () => string | null = () => null;
   #remark = '';
   #goneListener: (() => void) | null = null;
   #drainListener: (() => void) | null = null;
@@ -93,7 +97,8 @@ class ResponseAnswer implements Answer {
     delete this.#headers[name];
   }
 
-  keepAlive(): void {
+  keepAlive(describeWait?: () => string | null): void {
+    this.#describeWait = describeWait ?? this.#describeWait;
     if (this.clientLeft || this.#outgoing.writableEnded) return;
     this.#comments ??= setTimeout(() => this.#comment(), firstCommentMs);
   }
@@ -213,7 +218,8 @@ class ResponseAnswer implements Answer {
 
   #comment(): void {
     this.#sendHead();
-    this.#outgoing.write(comment, 'latin1');
+    const wait = this.#describeWait();
+    this.#outgoing.write(wait === null ? `${comment}\n` : `${comment}: ${wait}\n`, 'latin1');
     this.#comments = setTimeout(() => this.#comment(), commentEveryMs);
   }
 

@@ -24,7 +24,7 @@ export interface LeaseParts {
  */
 export function route(parts: LeaseParts, call: Call, request: InferenceRequest): void | Promise<void> {
   const { fields, model } = request;
-  if (fields.stream) call.answer.keepAlive();
+  if (fields.stream) call.answer.keepAlive(() => parts.routing.downloadText(model));
   const isFlex = fields.serviceTier === 'flex';
   const warm = isFlex ? null : parts.routing.now(model, { affinity: affinityOf(call, request) });
   if (warm !== null) keepLease(call, warm);

@@ -10,7 +10,7 @@ import type {
 import { failureCause } from '#core/fleet/drivers/failure-cause.ts';
 import { type ReplicaExit, replicaExit } from '#core/fleet/drivers/replica-exit.ts';
 import { inherit, publishable, withVersion } from '#core/fleet/leader/takeover.ts';
-import { jobKey, type JobReport, type LeaderAction } from '#core/fleet/plan/draft.ts';
+import { jobKey, type JobReport, type LeaderAction, type StartReading } from '#core/fleet/plan/draft.ts';
 import { plan } from '#core/fleet/plan/plan.ts';
 import type { LeaderState } from '#core/fleet/plan/state.ts';
 import { defaultPolicy, type FleetPolicy } from '#core/fleet/policy.ts';
@@ -26,7 +26,7 @@ import { lacksRoom } from './simulated-swarm.ts';
  * run, gateways whose requests wait, run and end, and that hear of what is published late if they are told to.
  */
 
-interface Container {
+export interface Container {
   readonly id: string;
   readonly engineId: string;
   readonly spec: EngineSpec;
@@ -64,6 +64,8 @@ export class World {
   readonly loads = new Map<string, LoadReport>();
   /** What the metrics of replicas show, by their id. */
   readonly progress = new Map<string, string>();
+  /** What starting containers write. */
+  readonly starts = new Map<string, StartReading>();
   /** Ids of replicas that answer no canary. */
   readonly silent = new Set<string>();
   /** Replicas that got a canary, one item for each. */
@@ -163,6 +165,7 @@ export class World {
       health: this.#health(),
       loads: this.loads,
       progress: this.progress,
+      starts: this.starts,
       newReplicaId: (engineId: string) => `${engineId}#${(this.#ids += 1)}`,
       closing: false,
     };

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
@@ -12,6 +13,7 @@ import type {
   Observation,
   ObservedReplica,
   Placement,
+  StartActivity,
   StartRequest,
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
@@ -47,6 +49,8 @@ export interface DockerDriverOptions {
 
 const progressIntervalMs = 1000;
 const openWaitMs = 15_000;
+/** Lines at the end of a log that show whether the log has grown. */
+const activityLines = 20;
 
 /**
  * Creates the driver that runs engines as containers, on one or several Docker engines. They do not depend on this
@@ -147,6 +151,7 @@ class DockerDriver implements EngineDriver {
       request,
       cancel: new AbortController(),
       progress: 'checking the image',
+      reports: 0,
       exit: null,
       done: Promise.resolve(),
     };
@@ -262,6 +267,20 @@ class DockerDriver implements EngineDriver {
       );
       return null;
     }
+  }
+
+  async activity(replicaId: string): Promise<StartActivity | null> {
+    const launching = this.#launches.get(replicaId);
+    if (launching !== undefined) return { output: String(launching.reports), downloadedBytes: null };
+    const found = await this.#locate(replicaId);
+    if (found === null) return null;
+    const { api } = found.host;
+    const { Id: id } = found.container;
+    const [lines, downloadedBytes] = await Promise.all([
+      api.logTail(id, activityLines),
+      api.receivedBytes(id).catch(() => null),
+    ]);
+    return { output: createHash('sha256').update(lines).digest('base64url'), downloadedBytes };
   }
 
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {

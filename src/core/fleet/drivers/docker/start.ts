@@ -20,6 +20,8 @@ import { concernsLogin, refusedStart, startErrorCode } from './start-error-code.
 export interface Launch extends PendingStart {
   readonly cancel: AbortController;
   progress: string;
+  /** Counts reports of the image pull. */
+  reports: number;
   exit: ReplicaExit | null;
   /** Resolves once the container runs or the start has failed; never rejects. */
   done: Promise<void>;
@@ -82,6 +84,7 @@ async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOp
   if (await api.hasImage(image)) return null;
   const { login, remark, isUnusable } = await logins.find(image);
   const progressed = (percent: number): void => {
+    started.reports += 1;
     const progress = `pulling ${image} ${percent} %`;
     if (progress === started.progress) return;
     started.progress = progress;

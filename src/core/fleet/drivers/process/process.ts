@@ -21,6 +21,7 @@ import {
   removeRecord,
   removeStaleSockets,
 } from './files.ts';
+import { activityOf } from './start-activity.ts';
 import { createLocalGpus, type FoundGpus } from './local-gpus.ts';
 import { followLog } from './follow-log.ts';
 import { type CountOomKills, createOomKills } from './oom-kills.ts';
@@ -121,6 +122,7 @@ export function createProcessDriver({ dataDir, sharing = 'sole', ...options }: P
       return Promise.resolve();
     },
     probeGpus: ({ gpuIds }) => localGpus.uses(gpuIds),
+    activity: (replicaId) => activityOf(processes, replicaId, specs),
     logs: (replicaId, logOptions) => readLog(processes, replicaId, logOptions),
     onChange(listener) {
       processes.onChange = listener;

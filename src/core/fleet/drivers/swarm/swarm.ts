@@ -304,6 +304,11 @@ class SwarmDriver implements EngineDriver {
     return null;
   }
 
+  /** The manager sees neither the disk nor the network of a task's node. */
+  async activity(): Promise<null> {
+    return null;
+  }
+
   async *logs(replicaId: string, options: LogOptions): AsyncGenerator<string> {
     const service = await this.#locate(replicaId);
     if (service === null || isStopRequested(service)) {
