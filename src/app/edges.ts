@@ -5,7 +5,7 @@ import { type Config, type HttpConfig, readSigner } from '#base/config/config.ts
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
-import { createOperatorCommands, readReplicaGpus } from '#core/fleet/fleet.ts';
+import { createOperatorCommands, createUnusedStorage, readReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/engine-client/engine-client.ts';
@@ -231,12 +231,19 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
   const { audit } = foundation;
   const commands = createOperatorCommands({ db, audit, fleet: gateway.fleet, reload: () => operations.reload() });
+  const storage = createUnusedStorage({
+    db,
+    audit,
+    ...gateway,
+    env: config.environment,
+    definitions: () => operations.definitions(),
+  });
   const keyFile = config.storage.statementKeyFile;
   const signer = keyFile === null ? null : readSigner(keyFile, 'HEADGATE_STATEMENT_KEY_FILE');
   const { announceAddresses } = platform;
   const { spending } = gateway.metering;
   const spentOf: ApiOptions['spentOf'] = (organizationId, spans) => spending.spentOf(organizationId, spans);
-  const own = { announceAddresses, spentOf, engines: { operations, commands } };
+  const own = { announceAddresses, spentOf, engines: { operations, commands, storage } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),

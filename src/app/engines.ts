@@ -16,6 +16,7 @@ import type { EngineClient } from '#core/engine-client/engine-client.ts';
 import {
   createDbStore,
   createDockerDriver,
+  type ImageStore,
   createFleet,
   createGoodSpecTable,
   createLocalStore,
@@ -82,7 +83,7 @@ export interface EnginesParts extends EnginesPlace {
  * Creates the fleet of this gateway: processes of its own or of the workers of its gateway folder, and containers that
  * all gateways of the database share. Where several gateways share replicas, one of them starts and stops them.
  */
-export function createEngines(parts: EnginesParts): Fleet {
+export function createEngines(parts: EnginesParts): { readonly fleet: Fleet; readonly images: ImageStore } {
   const {
     settings,
     environment: env,
@@ -102,7 +103,8 @@ export function createEngines(parts: EnginesParts): Fleet {
   const machine = `machine:${readGatewayDirId(gatewayDir)}`;
   const storeOf = (scope: string) => createDbStore({ db, scope, gatewayId: gateways.id, liveGateways, clock, log });
   const runsOf = (scope: string) => createReplicaRuns({ db, scope, clock, log });
-  return createFleet({
+  const docker = createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log });
+  const fleet = createFleet({
     runs: { shared: runsOf('containers'), machine: runsOf(machine) },
     engineRequests: parts.engineRequests,
     engines,
@@ -114,7 +116,7 @@ export function createEngines(parts: EnginesParts): Fleet {
     queueMax: settings.startQueueMax,
     engineMemoryBytes: settings.memoryBytes,
     drivers: {
-      docker: createDockerDriver({ hosts: hosts.hosts, ...identity, env, logins, log }),
+      docker,
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
     },
     sharing,
@@ -128,4 +130,5 @@ export function createEngines(parts: EnginesParts): Fleet {
           : storeOf(machine),
     },
   });
+  return { fleet, images: docker };
 }

@@ -15,7 +15,13 @@ import {
   type EngineReload,
 } from '#core/catalog/catalog.ts';
 import { createFiles, type Files } from '#core/files/files.ts';
-import { createEngineRequests, type EngineRequests, type Fleet, type FleetIdentity } from '#core/fleet/fleet.ts';
+import {
+  createEngineRequests,
+  type EngineRequests,
+  type Fleet,
+  type FleetIdentity,
+  type ImageStore,
+} from '#core/fleet/fleet.ts';
 import { keyOwnersSql } from '#core/keys/keys.ts';
 import {
   createHistory,
@@ -116,6 +122,7 @@ export interface Gateway extends RetentionRooms {
   readonly admission: Admission;
   readonly catalog: Catalog;
   readonly fleet: Fleet;
+  readonly images: ImageStore;
   /** True if engines were adopted and can be started. */
   readonly fleetRuns: () => boolean;
   readonly engineFiles: EngineReload;
@@ -211,7 +218,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const settings = { settings: config.engines, docker: config.docker, environment: config.environment };
   const engineRequests = createEngineRequests({ db, clock, log });
-  const fleet = createEngines({ ...options, ...settings, catalog, gateways, engineClient, engineRequests });
+  const { fleet, images } = createEngines({ ...options, ...settings, catalog, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
   const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
   const retention = createRetention({ ...kept, ...common, metering, history: past.history });
@@ -232,6 +239,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     holds: holds.holds,
     catalog,
     fleet,
+    images,
     fleetRuns: enginesLife.runs,
     engineRequests,
     reconciler: openReconciler({ ...options, engineRequests, metering, fleet, gateways }, catalog),

@@ -68,6 +68,8 @@ export const statsSchema = z.object({
   networks: z.record(z.string(), z.object({ rx_bytes: z.number() })).nullish(),
 });
 
+export const imageSchema = z.object({ Size: z.int() });
+
 export const networkSchema = z.object({
   Id: z.string(),
   Labels: z.record(z.string(), z.string()).nullish(),

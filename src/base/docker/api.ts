@@ -3,6 +3,7 @@ import {
   type ContainerDetail,
   type ContainerSummary,
   detailSchema,
+  imageSchema,
   type DockerInfo,
   infoSchema,
   type NetworkDetail,
@@ -63,6 +64,10 @@ export interface DockerApi {
   followLog(container: string, lines: number | null, signal: AbortSignal): Promise<Readable>;
   events(labels: readonly string[], signal: AbortSignal): Promise<Readable>;
   hasImage(reference: string): Promise<boolean>;
+  /** Returns the size of an image with all its layers; null if there is no such image. */
+  imageBytes(reference: string): Promise<number | null>;
+  /** Removes a name of an image, and with its last name the image. Fails with 409 if a container uses the image. */
+  removeImage(reference: string): Promise<void>;
   /** @param login of the image's registry */
   pull(reference: string, login: RegistryLogin | null, signal: AbortSignal): Promise<Readable>;
   createNetwork(name: string, labels: Readonly<Record<string, string>>): Promise<void>;
@@ -102,10 +107,25 @@ export function createDockerApi(connection: DockerConnection): DockerApi {
     ...streamCalls(open),
     ...networkCalls(call),
     swarm: swarmCalls(call, open),
-    hasImage: async (reference) =>
-      (await orNull(
-        call('inspect image', callTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).inspect(o)),
-      )) !== null,
+    ...imageCalls(call),
+  };
+}
+
+function imageCalls(call: Call) {
+  const inspect = (reference: string) =>
+    orNull(call('inspect image', callTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).inspect(o)));
+  return {
+    hasImage: async (reference: string) => (await inspect(reference)) !== null,
+    async imageBytes(reference: string) {
+      const found = await inspect(reference);
+      return found === null ? null : read('inspect image', imageSchema, found).Size;
+    },
+    async removeImage(reference: string) {
+      await unless(
+        [404],
+        call('remove image', changeTimeoutMs, (api, o) => api.getImage(encodeURI(reference)).remove(o)),
+      );
+    },
   };
 }
 

@@ -32,6 +32,7 @@ declare module 'dockerode' {
 
   interface Image {
     inspect(options: CallOptions): Promise<unknown>;
+    remove(options: CallOptions): Promise<unknown>;
   }
 
   interface Service {

@@ -42,6 +42,7 @@ export {
   createDockerDriver,
   createSwarmDriver,
   endProcesses,
+  type ImageStore,
   type HostReport,
   type LogOptions,
   type Orphan,
@@ -85,6 +86,7 @@ export type { EngineView, ReplicaView } from './engine-view.ts';
 export { type ExternalFinding, inspectExternal } from './inspect-external.ts';
 export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';
+export { createUnusedStorage, type UnusedItem, type UnusedStorage } from './unused-storage.ts';
 export { type CommandAuthor, createOperatorCommands, type OperatorCommands } from './operator-commands.ts';
 
 /** A replica that may get requests now. */

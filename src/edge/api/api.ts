@@ -11,7 +11,7 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Files } from '#core/files/files.ts';
-import type { OperatorCommands } from '#core/fleet/fleet.ts';
+import type { OperatorCommands, UnusedStorage } from '#core/fleet/fleet.ts';
 import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
@@ -106,7 +106,11 @@ export interface ApiOptions {
   readonly rateLimits: OrganizationRateLimitParts['rateLimits'];
   readonly admission: BudgetRoutesParts['admission'];
   /** Engines and the commands for operators. Without this option the routes do not exist. */
-  readonly engines?: { readonly operations: EngineOperations; readonly commands: OperatorCommands };
+  readonly engines?: {
+    readonly operations: EngineOperations;
+    readonly commands: OperatorCommands;
+    readonly storage: UnusedStorage;
+  };
   readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
   /** Compares ledger, usage and engines. Without this option the route does not exist. */
   readonly reconciler?: Reconciler;

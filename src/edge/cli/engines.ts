@@ -24,6 +24,7 @@ import {
   remark,
   versionsText,
 } from './engine-answer.ts';
+import { pruneCommand } from './engine-prune.ts';
 import { operatorCommand } from './engine-operator.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
@@ -234,6 +235,7 @@ export const engineCommands: readonly Command[] = [
     options: {},
     run: reload,
   },
+  pruneCommand,
   {
     name: 'hosts ls',
     usage: '',

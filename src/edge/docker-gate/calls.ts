@@ -147,6 +147,8 @@ const rules: readonly Rule[] = [
     targets: container(managedLabel),
   },
   { method: 'GET', path: new RegExp(`^/images/${imageName}/json$`), check: imageCheck },
+  // Without force: the Docker engine keeps an image that a container uses.
+  { method: 'DELETE', path: new RegExp(`^/images/${imageName}$`), check: deletedImageCheck },
   {
     method: 'POST',
     path: /^\/images\/create$/,
@@ -197,6 +199,11 @@ function networkProblem(_query: URLSearchParams, body: unknown): string | null {
 function imageCheck({ images, runImages, ...policy }: Policy, name: string): string | null {
   const all = { ...policy, runImages, images: [...images, ...runImages] };
   return isAllowedImage(all, name) ? null : `The image ${name} is not allowed. Add it to ${settingNames.images}.`;
+}
+
+/** Images of runs are not deleted: only those of engines. */
+function deletedImageCheck(policy: Policy, name: string): string | null {
+  return imageCheck({ ...policy, runImages: [] }, name);
 }
 
 function pullCheck(policy: Policy, _name: string, query: URLSearchParams): string | null {

@@ -383,6 +383,8 @@ export const roleRows: readonly RoleRow[] = [
   missing('POST /v1/admin/engines/{id}/reset', 'platform', 'none'),
   row('POST /v1/admin/engines/reload', 'platform', 200),
   row('GET /v1/admin/hosts', 'platform', 200),
+  row('GET /v1/admin/unused-storage', 'platform', 200),
+  missing('DELETE /v1/admin/unused-storage/{name}', 'platform', 'none'),
   ...clusters,
   ...stacks,
   ...runs,

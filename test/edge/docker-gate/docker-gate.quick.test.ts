@@ -23,6 +23,7 @@ describe('the Docker gate: calls', () => {
     'POST /containers/{id}/stop',
     'DELETE /containers/{id}',
     'GET /images/{name}/json',
+    'DELETE /images/{name}',
     'POST /images/create',
     'GET /networks',
     'GET /networks/{id}',
@@ -66,6 +67,9 @@ describe('the Docker gate: calls', () => {
     ['a second query', 'GET', '/containers/json?all=1?size=1'],
     ['readings without an end', 'GET', '/containers/abc/stats'],
     ['a stream of readings', 'GET', '/containers/abc/stats?stream=true'],
+    ['the end of an image that is not on the list', 'DELETE', '/images/shop/old:v1'],
+    ['the end of an image by its id', 'DELETE', `/images/sha256:${'a'.repeat(64)}`],
+    ['the end of an image that containers use', 'DELETE', '/images/vllm/a:v1?force=true'],
     ['another signal', 'POST', '/containers/abc/stop?signal=SIGUSR1'],
     ['keys that end a stream', 'POST', '/containers/abc/start?detachKeys=1'],
     ['what a container reads', 'POST', '/containers/abc/attach?stream=1&stdin=1'],
@@ -174,6 +178,7 @@ describe('the Docker gate: images', () => {
     expect(ask('POST', '/images/create?fromImage=vllm/vllm-openai&tag=v0.32.0')).toMatchObject({ body: null });
     expect(ask('POST', `/images/create?fromImage=vllm/a&tag=${digest}`)).toMatchObject({ passesRegistryAuth: true });
     expect(ask('GET', '/images/vllm/vllm-openai:v0.32.0/json')).toMatchObject({ method: 'GET' });
+    expect(ask('DELETE', '/images/vllm/vllm-openai:v0.32.0')).toMatchObject({ method: 'DELETE', body: null });
   });
 });
 

@@ -20,6 +20,7 @@ import { type Costs } from '#core/costs/costs.ts';
 import {} from '#core/fleet/fleet.ts';
 import { type Alerts } from '#core/alerts/alerts.ts';
 import {} from '#core/admission/admission.ts';
+import { createUnusedStorage } from '#core/fleet/unused-storage.ts';
 import { createOperatorCommands } from '#core/fleet/operator-commands.ts';
 import { type Keys } from '#core/keys/keys.ts';
 import { type Contents } from '#core/stored-requests/stored-requests.ts';
@@ -185,7 +186,10 @@ function modelOf(id: string): Model {
 
 function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {
   const commands = createOperatorCommands({ db, audit, fleet: operations, reload: () => operations.reload() });
-  return { operations, commands };
+  const images = { storedImages: () => Promise.resolve([]), removeImage: () => Promise.resolve() };
+  const definitions = () => operations.definitions();
+  const storage = createUnusedStorage({ db, audit, images, env: {}, definitions, fleet: operations });
+  return { operations, commands, storage };
 }
 
 function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {

@@ -1,5 +1,5 @@
 /** Runs engines somewhere: the interface of a driver, the four drivers, and what they share. */
-export { createDockerDriver } from '#core/fleet/drivers/docker/docker.ts';
+export { createDockerDriver, type ImageStore } from '#core/fleet/drivers/docker/docker.ts';
 export {
   createProcessDriver,
   endProcesses,
@@ -28,3 +28,4 @@ export { lastLogLines } from './log-without-probes.ts';
 export { failedStart, startErrors } from './replica-exit.ts';
 export { newReplicaId, type Replica, type ReplicaDeployment } from './replica.ts';
 export { explainExit } from './start-failure.ts';
+export { cachedBytes, cacheFolders, repositoryOfFolder, wordsOf } from './weights-cache.ts';

@@ -34,8 +34,15 @@ export function cacheFolders(env: Readonly<Record<string, string | undefined>>, 
 }
 
 /** Returns the name of a repository's folder in the cache. */
-export function folderOf(repository: string): string {
+function folderOf(repository: string): string {
   return `models--${repository.replace('/', '--')}`;
+}
+
+/** Returns the repository whose folder this is; null for any other name. */
+export function repositoryOfFolder(name: string): string | null {
+  const [, owner, own] = /^models--(.+?)--(.+)$/.exec(name) ?? [];
+  const repository = `${owner}/${own}`;
+  return owner !== undefined && repositoryPattern.test(repository) && folderOf(repository) === name ? repository : null;
 }
 
 /** Returns the bytes that the cache has of these repositories, with those of unfinished downloads. */

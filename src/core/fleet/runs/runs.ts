@@ -13,4 +13,5 @@ export {
   type ReplicaRun,
 } from './engine-history.ts';
 export { type GpuRun, type GpuRunsWanted, readGpuRuns, readReplicaGpus, type ReplicaGpus } from './gpu-runs.ts';
+export { readRunImages } from './run-images.ts';
 export { createReplicaRuns, type FollowedReplica, type ReplicaRuns } from './replica-runs.ts';

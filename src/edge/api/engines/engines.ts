@@ -6,7 +6,7 @@ import {
   type EngineFilesState,
   formatEngineFileProblem,
 } from '#core/catalog/catalog.ts';
-import type { CommandAuthor, LogLine, OperatorCommands } from '#core/fleet/fleet.ts';
+import type { CommandAuthor, LogLine, OperatorCommands, UnusedStorage } from '#core/fleet/fleet.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, toUnixSeconds } from '#edge/api/shared/shared.ts';
 import {
   type EngineAnswer,
@@ -19,6 +19,7 @@ import {
 } from '#edge/contract/engines.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
+import { registerUnusedStorage } from './unused-storage.ts';
 import { toEngineAnswer, toHostAnswer } from './engine-answers.ts';
 
 export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
@@ -74,6 +75,7 @@ export interface EngineRoutesParts {
   readonly guards: Guards;
   readonly operations: EngineOperations;
   readonly commands: OperatorCommands;
+  readonly storage: UnusedStorage;
 }
 
 const engineCommands = ['start', 'stop', 'restart', 'reset'] as const;
@@ -113,6 +115,7 @@ export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): voi
   for (const kind of engineCommands) registerCommand(app, parts, kind);
   registerLogs(app, parts);
   registerHosts(app, parts);
+  registerUnusedStorage(app, parts);
 }
 
 interface Found {

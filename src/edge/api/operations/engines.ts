@@ -58,6 +58,8 @@ const host = {
   strangers: [],
 };
 
+const unused = { object: 'unused_item', type: 'weights', name: 'acme/chat', host: 'local', bytes: 16_060_522_496 };
+
 const operators = 'Requires a management key of a platform administrator.';
 const command = `Returns when all gateways apply the command, or after five seconds. ${operators}`;
 
@@ -129,6 +131,22 @@ export const engines: Tag = {
         'Returns the last lines of the replicas of an engine, oldest first (200 by default, at most 10,000). With ' +
         `\`follow=1\` it streams server-sent events. ${operators}`,
       answer: { object: 'list', data: [{ replica: 'r1', line: 'INFO: Application startup complete.' }] },
+    },
+    'GET /v1/admin/unused-storage': {
+      operationId: 'listUnusedStorage',
+      summary: 'List unused images and weights',
+      description:
+        'Returns images that Headgate ran engines from and weights in the cache of this machine that no engine file ' +
+        `names. ${operators}`,
+      answer: { object: 'list', data: [unused] },
+    },
+    'DELETE /v1/admin/unused-storage/{name}': {
+      operationId: 'deleteUnusedStorage',
+      summary: 'Delete an unused image or weights',
+      description:
+        'Deletes the unused image of this name on all hosts, or the unused weights on this machine. An image that a ' +
+        `container uses returns 409. ${operators}`,
+      answer: { object: 'list', data: [unused] },
     },
     'GET /v1/admin/hosts': {
       operationId: 'listHosts',

@@ -112,6 +112,8 @@ export const pathsOfAll: readonly string[] = [
   '/v1/admin/quarantine/{id}/discard',
   '/v1/admin/quarantine/{id}/retry',
   '/v1/admin/reconcile',
+  '/v1/admin/unused-storage',
+  '/v1/admin/unused-storage/{name}',
   '/v1/billing/conversion-rates',
   '/v1/billing/conversion-rates/{id}/end',
   '/v1/billing/costs',

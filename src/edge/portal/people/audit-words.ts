@@ -66,6 +66,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'engine.restart_ordered': 'restarted the engine',
   'engine.reset_ordered': 'cleared the failures of the engine',
   'engines.reloaded': 'reloaded the engine files',
+  'storage.deleted': 'deleted from a disk:',
   'price.changed': 'changed the engine-file price of the model',
   'cluster.created': 'created the cluster',
   'cluster.changed': 'changed the cluster',

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { type ContainerSummary, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
+import { type ContainerSummary, DockerError, findOwnContainer, type RegistryLogins } from '#base/docker/docker.ts';
+import { AppError } from '#base/errors.ts';
 import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import { createSerial } from '#base/queues/queues.ts';
@@ -47,6 +48,20 @@ export interface DockerDriverOptions {
   readonly selfContainer?: string | null;
 }
 
+export interface StoredImage {
+  readonly name: string;
+  readonly host: string;
+  readonly bytes: number;
+}
+
+/** The images on the hosts of the driver. */
+export interface ImageStore {
+  /** Returns which of these images the hosts have that answer, except those that hosts.yaml names. */
+  storedImages(names: readonly string[]): Promise<readonly StoredImage[]>;
+  /** @throws AppError conflict if a container uses the image, or the host rejects the deletion */
+  removeImage(host: string, name: string): Promise<void>;
+}
+
 const progressIntervalMs = 1000;
 const openWaitMs = 15_000;
 /** Lines at the end of a log that show whether the log has grown. */
@@ -56,11 +71,11 @@ const activityLines = 20;
  * Creates the driver that runs engines as containers, on one or several Docker engines. They do not depend on this
  * process.
  */
-export function createDockerDriver(options: DockerDriverOptions): EngineDriver {
+export function createDockerDriver(options: DockerDriverOptions): EngineDriver & ImageStore {
   return new DockerDriver(options);
 }
 
-class DockerDriver implements EngineDriver {
+class DockerDriver implements EngineDriver, ImageStore {
   readonly #options: DockerDriverOptions;
   readonly #hosts = new Map<string, ObservedHost>();
   /** Starts by replica id. */
@@ -295,6 +310,29 @@ class DockerDriver implements EngineDriver {
       follow: (lines) => host.api.followLog(container.Id, lines, options.signal),
     };
     yield* containerLogLines(log, options);
+  }
+
+  async storedImages(names: readonly string[]): Promise<readonly StoredImage[]> {
+    const searches = [...this.#hosts.values()].flatMap((host) =>
+      host.refusal() !== null
+        ? []
+        : names
+            .filter((name) => name !== host.settings.probeImage)
+            .map(async (name) => {
+              const bytes = await host.api.imageBytes(name).catch(() => null);
+              return bytes === null ? [] : [{ name, host: host.settings.name, bytes }];
+            }),
+    );
+    return (await Promise.all(searches)).flat();
+  }
+
+  async removeImage(host: string, name: string): Promise<void> {
+    try {
+      await this.#hosts.get(host)?.api.removeImage(name);
+    } catch (error) {
+      if (!(error instanceof DockerError)) throw error;
+      throw new AppError('conflict', { message: `The image ${name} could not be deleted on ${host}: ${error.reason}` });
+    }
   }
 
   onChange(listener: () => void): void {
