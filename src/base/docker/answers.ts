@@ -16,6 +16,8 @@ export const infoSchema = z.object({
   ID: z.string().nullish(),
   /** Host name of its machine. */
   Name: z.string().nullish(),
+  /** Folder of images and containers. */
+  DockerRootDir: z.string().nullish(),
   Runtimes: z.record(z.string(), z.unknown()).nullish(),
   GenericResources: z
     .array(

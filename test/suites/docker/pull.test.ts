@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { containerEngine, createLab, holding } from '#test/docker/docker-drivers.ts';
+import { explainExit } from '#core/fleet/drivers/start-failure.ts';
+import { containerEngine, createLab, holding, localHost, openDriver } from '#test/docker/docker-drivers.ts';
 import { startRegistry } from './registry.ts';
 
 const lab = createLab();
@@ -11,6 +12,23 @@ describe('a missing image', () => {
     const test = await lab.open(undefined, [engine]);
     const { exit } = await test.untilIs(await test.start(engine), 'exited');
     expect(exit).toMatchObject({ stopRequested: false, startErrorCode: 'IMAGE_NOT_FOUND' });
+    registry.close();
+  });
+
+  it('is not pulled to a disk without space', async () => {
+    const registry = await startRegistry();
+    const engine = containerEngine({ image: registry.image });
+    const asked: string[] = [];
+    const readFreeBytes = (folder: string): Promise<number> => {
+      asked.push(folder);
+      return Promise.resolve(2 ** 28);
+    };
+    const test = await openDriver([localHost(lab.docker())], [engine], { readFreeBytes });
+    const { exit } = await test.untilIs(await test.start(engine), 'exited');
+    expect(exit === null ? null : explainExit(exit)).toMatchObject({ kind: 'disk_full' });
+    expect(asked).toEqual([expect.stringContaining(lab.docker().dir)]);
+    expect(registry.sending()).toBe(0);
+    await test.driver.close();
     registry.close();
   });
 

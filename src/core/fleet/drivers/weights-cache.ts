@@ -15,9 +15,30 @@ export function wordsOf({ driver }: EngineDefinition): readonly string[] {
 /** Returns all repositories that an engine's file names, also in its arguments, such as a draft model. */
 export function repositoriesOf(engine: EngineDefinition): ReadonlySet<string> {
   const { huggingFaceId, lora } = engine;
-  const words = wordsOf(engine).flatMap((word) => word.split(/[\s"',:=@[\]{}]+/));
-  const named = [huggingFaceId, ...lora.map((adapter) => adapter.huggingFaceId), ...words];
+  const named = [huggingFaceId, ...lora.map((adapter) => adapter.huggingFaceId), ...argumentRepositories(engine)];
   return new Set(named.filter((text) => text !== null).filter((text) => repositoryPattern.test(text)));
+}
+
+/** Returns the words of the command that may be repositories: those that the engine downloads. */
+function argumentRepositories(engine: EngineDefinition): string[] {
+  const words = wordsOf(engine).flatMap((word) => word.split(/[\s"',:=@[\]{}]+/));
+  return words.filter((word) => repositoryPattern.test(word));
+}
+
+/** Returns the folder to which an engine will download a repository of its command; null if it has them all. */
+export async function downloadFolder(engine: EngineDefinition, folders: readonly string[]): Promise<string | null> {
+  for (const repository of argumentRepositories(engine)) {
+    const states = await Promise.all(folders.map((folder) => isComplete(join(folder, folderOf(repository)))));
+    if (!states.includes(true)) return folders.at(-1) ?? null;
+  }
+  return null;
+}
+
+async function isComplete(folder: string): Promise<boolean> {
+  const [snapshots, blobs] = await Promise.all(
+    ['snapshots', 'blobs'].map((part) => readdir(join(folder, part)).catch((): string[] => [])),
+  );
+  return (snapshots?.length ?? 0) > 0 && blobs?.every((name) => !name.endsWith('.incomplete')) === true;
 }
 
 /**

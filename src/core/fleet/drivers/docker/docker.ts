@@ -19,6 +19,7 @@ import type {
   StopRequest,
 } from '#core/fleet/drivers/driver.ts';
 import { type Fence, FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import type { ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
@@ -46,6 +47,8 @@ export interface DockerDriverOptions {
   readonly log: Log;
   /** Id of the container that this gateway runs in; null if none. Detected if absent. */
   readonly selfContainer?: string | null;
+  /** Reads the disks of this machine if absent. */
+  readonly readFreeBytes?: ReadFreeBytes;
 }
 
 export interface StoredImage {
@@ -178,13 +181,14 @@ class DockerDriver implements EngineDriver, ImageStore {
 
   async #launch(started: Launch, host: ObservedHost): Promise<void> {
     const { request } = started;
-    const { fleetId, fleetSecret, env, logins, log } = this.#options;
+    const { fleetId, fleetSecret, env, logins, log, readFreeBytes } = this.#options;
     const exit = await launch(started, {
       host,
       fleetId,
       fleetSecret,
       env,
       logins,
+      readFreeBytes,
       exclusively: (engineId, work) => this.#serial(`${host.settings.name}\n${engineId}`, work),
       onProgress: () => this.#notifyProgress(),
     });

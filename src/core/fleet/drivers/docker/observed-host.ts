@@ -69,6 +69,8 @@ export interface ObservedHost {
   /** Why the host must not be used although it may answer; null if there is no such reason. */
   refusal(): string | null;
   gpuAccess(): GpuAccess;
+  /** Folder of the Docker engine's images, if it is on this machine and visible to this process; else null. */
+  imagesFolder(): string | null;
   /** Image in which `nvidia-smi` runs; null if the host has none. */
   probeImage(): Promise<string | null>;
   /** Observes the host; if it does not answer soon, returns the last view. Never throws. */
@@ -86,6 +88,7 @@ const inventoryRetryMs = 60_000;
 
 interface HostState {
   engineId: string | null;
+  imagesFolder: string | null;
   reachable: boolean;
   /** True if the API version is negotiated and the GPUs are known. */
   ready: boolean;
@@ -116,6 +119,7 @@ export function createObservedHost(options: HostOptions): ObservedHost {
   const { api } = connection;
   const state: HostState = {
     engineId: null,
+    imagesFolder: null,
     reachable: false,
     ready: false,
     access: settings.gpuAccess ?? 'nvidia',
@@ -147,6 +151,7 @@ export function createObservedHost(options: HostOptions): ObservedHost {
     engineId: () => state.engineId,
     refusal: () => refusalOf(context),
     gpuAccess: () => state.access,
+    imagesFolder: () => state.imagesFolder,
     probeImage: () => findProbeImage(context),
     view,
     touch,
@@ -231,10 +236,13 @@ function noteTrouble({ state, log, settings }: Context, trouble: string, level: 
   log[level]({ host: settings.name, trouble }, text);
 }
 
-async function agree({ state, connection: { api }, settings }: Context): Promise<void> {
+async function agree({ state, connection: { api }, settings, selfContainer }: Context): Promise<void> {
   await api.negotiate();
   const info = await api.info();
   state.engineId = info.ID || null;
+  // A gateway in a container sees its own disk at this path, or none.
+  const isHere = settings.docker.type === 'unix' && selfContainer === null;
+  state.imagesFolder = isHere ? info.DockerRootDir || null : null;
   const found = gpusOfInfo(info, settings.gpuAccess);
   state.access = found.access;
   state.isElsewhere = false;

@@ -2,6 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { DockerError, pullImage, type RegistryLogins } from '#base/docker/docker.ts';
 import { containerSettings } from '#core/fleet/drivers/container-command.ts';
 import { FenceLostError, requireFence } from '#core/fleet/drivers/fence.ts';
+import { describeFullDisk, type ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import type { PendingStart } from '#core/fleet/drivers/pending-start.ts';
 import {
   calledOffStart,
@@ -36,6 +37,7 @@ export interface LaunchOptions {
   /** Serializes work on the same engine's network. */
   readonly exclusively: <T>(engineId: string, work: () => Promise<T>) => Promise<T>;
   readonly onProgress: () => void;
+  readonly readFreeBytes?: ReadFreeBytes | undefined;
 }
 
 /** All attempts together last longer than Docker needs to create a container. */
@@ -77,11 +79,17 @@ export async function launch(started: Launch, options: LaunchOptions): Promise<R
 }
 
 /** @returns the failure, or null once the image exists */
-async function loadImage(started: Launch, { host, logins, onProgress }: LaunchOptions): Promise<ReplicaExit | null> {
+async function loadImage(
+  started: Launch,
+  { host, logins, onProgress, readFreeBytes }: LaunchOptions,
+): Promise<ReplicaExit | null> {
   const { api } = host;
   const { signal } = started.cancel;
   const { image } = containerSettings(started.request.spec.definition);
   if (await api.hasImage(image)) return null;
+  const folder = host.imagesFolder();
+  const fullDisk = folder === null ? null : await describeFullDisk(folder, readFreeBytes);
+  if (fullDisk !== null) return failedStart('ENOSPC', fullDisk);
   const { login, remark, isUnusable } = await logins.find(image);
   const progressed = (percent: number): void => {
     started.reports += 1;

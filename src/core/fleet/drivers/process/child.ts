@@ -12,7 +12,9 @@ import {
   replicaExit,
   startErrors,
 } from '#core/fleet/drivers/replica-exit.ts';
+import { describeFullDisk, type ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import type { Replica } from '#core/fleet/drivers/replica.ts';
+import { cacheFolders, downloadFolder } from '#core/fleet/drivers/weights-cache.ts';
 import {
   type Environment,
   forcesUsage,
@@ -65,6 +67,7 @@ export interface ChildProcesses {
   readonly env: Environment;
   readonly log: Log;
   readonly oomKills: OomKills;
+  readonly readFreeBytes?: ReadFreeBytes | undefined;
   /** True while this gateway starts and stops children. */
   leads: boolean;
   /** Called after a child ended. */
@@ -92,6 +95,11 @@ export async function launchChild(processes: ChildProcesses, request: StartReque
     endChild(processes, addChild(processes, { ...begin(0), record: null }), exit);
   if (!environment.ok) {
     fail(missingVariable(environment.missing));
+    return;
+  }
+  const fullDisk = await findFullDisk(processes, definition, environment.env);
+  if (fullDisk !== null) {
+    fail(failedStart('ENOSPC', fullDisk));
     return;
   }
   try {
@@ -138,6 +146,16 @@ function spawnChild(
     endChild(processes, child, { exitCode, signal, oomKilled });
   });
   log.info({ engine: engineId, replica: replicaId, pid }, 'started an engine');
+}
+
+/** @returns a sentence if the engine would download its model to a disk without space */
+async function findFullDisk(
+  { readFreeBytes }: ChildProcesses,
+  definition: EngineDefinition,
+  env: Environment,
+): Promise<string | null> {
+  const folder = await downloadFolder(definition, cacheFolders(env, processSettings(definition).command));
+  return folder === null ? null : describeFullDisk(folder, readFreeBytes);
 }
 
 /** Writes the record, or kills the child: a child without a record would be lost with this gateway. */

@@ -9,6 +9,7 @@ import {
   type ObservedReplica,
   type Orphan,
 } from '#core/fleet/drivers/driver.ts';
+import type { ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import { requireFence } from '#core/fleet/drivers/fence.ts';
 import { adoptChild, type Child, endChild, keepsLog, launchChild, type ChildProcesses, stopChild } from './child.ts';
 import { type Environment, ownerVariable, processSpecHash } from './command.ts';
@@ -41,6 +42,8 @@ export interface ProcessDriverOptions {
   readonly memoryBytes?: number | null;
   /** Reads the kernel's count if absent. */
   readonly countOomKills?: CountOomKills;
+  /** Reads the disks of this machine if absent. */
+  readonly readFreeBytes?: ReadFreeBytes;
 }
 
 /**
