@@ -118,6 +118,22 @@ function deploymentOf({ replica: { deployment, upstreamModel, engineId } }: Repl
 const textOf = ({ download }: PublishedReplica): string | null =>
   download === undefined ? null : downloadText(download);
 
+function firstDownload(replicas: readonly PublishedReplica[]): string | null {
+  return replicas.map(textOf).find((text) => text !== null) ?? null;
+}
+
+function replicaView(engine: Engine, replica: PublishedReplica): ReplicaView {
+  const slot = engine.replicas.get(replica.id);
+  return {
+    ...replica,
+    progress: replica.progress ?? textOf(replica),
+    leases: slot?.leases ?? 0,
+    healthy: slot?.healthy ?? null,
+    version: slot === undefined ? null : versionOf(engine, slot),
+    deployment: slot === undefined ? null : deploymentOf(slot),
+  };
+}
+
 /** Returns this gateway's view of an engine, with its published state. */
 export function viewOf(engine: Engine, clock: Clock): EngineView {
   const { replicas } = engine;
@@ -145,18 +161,8 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     kind: engine.kind,
     warnings: warningsOf(engine),
     replicaIds: replicas.all().map(({ replica }) => replica.id),
-    download: published.replicas.map(textOf).find((text) => text !== null) ?? null,
-    replicas: published.replicas.map((replica) => {
-      const slot = replicas.get(replica.id);
-      return {
-        ...replica,
-        progress: replica.progress ?? textOf(replica),
-        leases: slot?.leases ?? 0,
-        healthy: slot?.healthy ?? null,
-        version: slot === undefined ? null : versionOf(engine, slot),
-        deployment: slot === undefined ? null : deploymentOf(slot),
-      };
-    }),
+    download: firstDownload(published.replicas),
+    replicas: published.replicas.map((replica) => replicaView(engine, replica)),
     rollout,
   };
 }

@@ -25,7 +25,7 @@ export interface UnusedItem {
   readonly bytes: number;
 }
 
-/** What engines have left on disks. */
+/** Images and weights that engines have left on disks. */
 export interface UnusedStorage {
   /**
    * Lists images that Headgate ran engines from, on the hosts of the docker driver that answer, and repositories in the
@@ -104,8 +104,9 @@ function cachesOf({ env }: UnusedStorageOptions, definitions: readonly EngineDef
   for (const definition of definitions) {
     const { driver } = definition;
     if (driver.type !== 'process') continue;
-    const own = Object.entries(driver.env).map(([name, text]) => [name, fillReferences(text, env) ?? undefined]);
-    folders.push(...cacheFolders({ ...env, ...Object.fromEntries(own) }, wordsOf(definition)));
+    const filled: Record<string, string | undefined> = { ...env };
+    for (const [name, text] of Object.entries(driver.env)) filled[name] = fillReferences(text, env) ?? undefined;
+    folders.push(...cacheFolders(filled, wordsOf(definition)));
   }
   return new Set(folders);
 }
@@ -128,7 +129,7 @@ async function findWeights(caches: ReadonlySet<string>, isNamed: (text: string) 
 
 async function isRepository(folder: string): Promise<boolean> {
   try {
-    // A link leads to a folder of somebody else.
+    // A link leads to a folder outside the cache.
     if (!(await lstat(folder)).isDirectory()) return false;
     const names = await readdir(folder);
     return names.includes('blobs') && names.every((name) => partNames.has(name));

@@ -139,7 +139,7 @@ describe('a start that writes no line and no byte', () => {
   });
 });
 
-it('leaves a start alone that writes a line now and then', async () => {
+it('does not end a start that writes a line now and then', async () => {
   expect((await bench.chat({ model: 'chatty' })).status).toBe(200);
   expect(startsOf('chatty')).toBe(1);
 });

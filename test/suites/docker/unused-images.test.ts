@@ -10,17 +10,19 @@ import { createRegistryLogins } from '#base/docker/docker.ts';
 const lab = createLab();
 
 it('finds and removes images through the Docker gate, except those that containers use', async () => {
-  const [repository = ''] = image.split(':');
-  const old = `${repository}:v0.29.0`;
-  const foreign = 'headgate-test/foreign:v1';
-  const tag = (reference: string): Promise<unknown> => {
-    const [repo = '', name = ''] = reference.split(':');
-    return lab.docker().call('POST', `/images/${image}/tag?repo=${repo}&tag=${name}`);
-  };
-  await tag(old);
-  await tag(foreign);
+  const test = await lab.open([localHost(lab.docker())]);
+  const first = await test.start(containerEngine());
+  await test.untilIs(first, 'running');
+  const [container] = await lab.containersOf(test.fleetId);
+  const name = newId();
+  const [own, foreign] = [`headgate-test/${name}:v1`, `headgate-test/${name}-run:v1`];
+  // Images of this test only: the Docker engine serves other tests too.
+  for (const repo of [own, foreign]) {
+    const query = `container=${container?.Id ?? ''}&repo=${repo.split(':')[0] ?? ''}&tag=v1`;
+    await lab.docker().call('POST', `/commit?${query}`, {});
+  }
   const none = { binds: [], volumes: [], allowsPorts: false, allowsSwarm: false, runNetworks: [] };
-  const policy = { ...none, images: [image, old], runImages: [foreign] };
+  const policy = { ...none, images: [image, own], runImages: [foreign] };
   const place = { host: '127.0.0.1', port: 0, socketPath: lab.docker().socketPath };
   const gate = await startDockerGate({ ...place, policy, log: pino({ level: 'warn' }, new PassThrough()) });
   const host = localHost(lab.docker(), { docker: { type: 'tcp', host: '127.0.0.1', port: gate.port, tls: null } });
@@ -30,23 +32,22 @@ it('finds and removes images through the Docker gate, except those that containe
   const driver = createDockerDriver({ hosts: [host], ...fleet });
   await driver.open([]);
 
-  expect(await driver.storedImages([old, image, foreign, `${repository}:v0.1.0`])).toMatchObject([
-    { name: old, host: 'local', bytes: expect.any(Number) },
-    { name: image },
+  const missing = `headgate-test/${name}:v0`;
+  expect(await driver.storedImages([own, foreign, missing])).toMatchObject([
+    { name: own, host: 'local', bytes: expect.any(Number) },
     { name: foreign },
   ]);
-  const test = await lab.open([localHost(lab.docker())]);
-  const id = await test.start(containerEngine({ image: old }));
+  const id = await test.start(containerEngine({ image: own }));
   await test.untilIs(id, 'running');
-  await driver.removeImage('local', old);
-  expect(await driver.storedImages([old, image])).toMatchObject([{ name: image }]);
+  await expect(driver.removeImage('local', own)).rejects.toThrow(/could not be deleted on local: .*container/);
   await expect(driver.removeImage('local', foreign)).rejects.toThrow(/is not allowed/);
-  await lab.docker().call('DELETE', `/images/${foreign}`);
-  // The last name of an image that a container uses.
-  await expect(driver.removeImage('local', image)).rejects.toThrow(/could not be deleted on local: .*container/);
-  await test.stop(id);
-  await test.untilIs(id, 'exited');
-  await test.driver.forget(id, holding);
+  for (const replica of [first, id]) {
+    await test.stop(replica);
+    await test.untilIs(replica, 'exited');
+    await test.driver.forget(replica, holding);
+  }
+  await driver.removeImage('local', own);
+  expect(await driver.storedImages([own, foreign])).toMatchObject([{ name: foreign }]);
   await driver.close();
   await gate.close();
 });

@@ -119,7 +119,7 @@ export interface GpuUse {
   readonly processes: readonly string[];
 }
 
-/** What a replica has written since its start, to see if the start makes progress. */
+/** Output and download of a replica since its start, which show if the start makes progress. */
 export interface StartActivity {
   /** Changes with each line of output, and with each report of an image pull. */
   readonly output: string;

@@ -65,7 +65,7 @@ export class StartReadings {
       else
         this.#readings.set(replicaId, compare(this.#readings.get(replicaId), found, this.#options.clock.monotonicMs()));
     } catch {
-      // What cannot be read is not known to stand still.
+      // A start that cannot be read may make progress.
       this.#readings.delete(replicaId);
     } finally {
       this.#running.delete(replicaId);

@@ -39,14 +39,14 @@ export interface LeaderFacts {
   readonly loads: ReadonlyMap<string, LoadReport>;
   /** Last progress that ready replicas reported, by replica id; absent for engines without such metrics. */
   readonly progress: ReadonlyMap<string, string>;
-  /** What replicas that are being created or started write, by replica id; absent where that is unknown. */
+  /** Output and downloads of replicas that are being created or started, by replica id; absent if unknown. */
   readonly starts: ReadonlyMap<string, StartReading>;
   readonly newReplicaId: (engineId: string) => string;
   /** True while this gateway shuts down: replicas that cannot outlive the gateway must end. */
   readonly closing: boolean;
 }
 
-/** What the last readings of a start have shown. */
+/** Output and download of a start, by its last readings. */
 export interface StartReading {
   /** Changes with each line of output and each byte of a download. */
   readonly activity: string;
