@@ -1,6 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
 import { type FailureCause, failureCause, type ReplicaDeployment } from '#core/fleet/drivers/drivers.ts';
+import { type ReplicaBounds, replicaBoundsAt } from './policy.ts';
 import type { Engine, EngineStatus, ReplicaSlot } from '#core/fleet/serving/serving.ts';
 import type { PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 import { downloadText } from './download-text.ts';
@@ -48,6 +49,8 @@ export interface EngineView {
   readonly replicas: readonly ReplicaView[];
   /** Counts replicas that answered their probes and generated nothing. */
   readonly wedges: number;
+  /** Numbers of replicas that the file and its schedule allow now. */
+  readonly bounds: ReplicaBounds;
   /** A changed file that is being checked, or was refused, with the reason. */
   readonly rollout: PublishedEngine['rollout'];
 }
@@ -163,6 +166,7 @@ export function viewOf(engine: Engine, clock: Clock): EngineView {
     replicaIds: replicas.all().map(({ replica }) => replica.id),
     download: firstDownload(published.replicas),
     replicas: published.replicas.map((replica) => replicaView(engine, replica)),
+    bounds: replicaBoundsAt(engine.spec.definition, clock.now()),
     rollout,
   };
 }

@@ -83,6 +83,7 @@ export {
   type EngineCommand,
 } from '#core/fleet/store/store.ts';
 export type { EngineView, ReplicaView } from './engine-view.ts';
+export { fileBounds, type ReplicaBounds } from './policy.ts';
 export { type ExternalFinding, inspectExternal } from './inspect-external.ts';
 export { type FleetIdentity, forgetFleetIdentity, readFleetIdentity } from './identity.ts';
 export { type LogLine, type LogSource, readLogs } from './log-follow.ts';

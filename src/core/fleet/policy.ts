@@ -1,4 +1,4 @@
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import { type EngineDefinition, type ScheduleState, scheduleStateAt } from '#core/catalog/catalog.ts';
 
 /** Rules for crashes, devices and load, shared by all engines; milliseconds. */
 export interface FleetPolicy {
@@ -41,8 +41,6 @@ export interface EngineSettings {
   readonly startTimeoutMs: number;
   readonly drainMs: number;
   readonly upMinMs: number;
-  readonly min: number;
-  readonly max: number;
   readonly pinned: boolean;
   readonly sleepLevel: 0 | 1 | 2;
 }
@@ -51,11 +49,36 @@ export function settingsOf({ driver }: EngineDefinition): EngineSettings {
   if (driver.type === 'external') {
     // The gateway never starts or stops an external engine.
     const never = { idleMs: Infinity, startTimeoutMs: 600_000, drainMs: 30_000, upMinMs: 0 };
-    const { length } = driver.deployments;
-    return { ...never, min: length, max: length, pinned: true, sleepLevel: 0 };
+    return { ...never, pinned: true, sleepLevel: 0 };
   }
-  const { idleMs, startTimeoutMs, drainMs, upMinMs, replicas } = driver;
-  const times = { idleMs, startTimeoutMs, drainMs, upMinMs, min: replicas.min, max: Math.max(1, replicas.max) };
-  if (driver.type === 'process') return { ...times, pinned: driver.pinned, sleepLevel: 0 };
-  return { ...times, pinned: driver.pinned, sleepLevel: driver.sleepLevel };
+  const { idleMs, startTimeoutMs, drainMs, upMinMs, pinned } = driver;
+  const sleepLevel = driver.type === 'process' ? 0 : driver.sleepLevel;
+  return { idleMs, startTimeoutMs, drainMs, upMinMs, pinned, sleepLevel };
+}
+
+/** Fewest and most replicas of an engine at a time. */
+export interface ReplicaBounds {
+  readonly min: number;
+  /** 0: the engine is off by its schedule. */
+  readonly max: number;
+  /** null for an engine without a schedule. */
+  readonly schedule: ScheduleState | null;
+}
+
+/** Returns the bounds without the schedule. */
+export function fileBounds({ driver }: EngineDefinition): ReplicaBounds {
+  if (driver.type === 'external') {
+    const { length } = driver.deployments;
+    return { min: length, max: length, schedule: null };
+  }
+  return { ...driver.replicas, schedule: null };
+}
+
+/** @param atMs milliseconds since the Unix epoch */
+export function replicaBoundsAt(definition: EngineDefinition, atMs: number): ReplicaBounds {
+  const { driver } = definition;
+  if (driver.type === 'external' || driver.schedule.length === 0) return fileBounds(definition);
+  const schedule = scheduleStateAt(driver.schedule, atMs);
+  const { min, max } = schedule.entry ?? driver.replicas;
+  return { min, max, schedule };
 }

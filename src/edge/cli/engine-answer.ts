@@ -13,6 +13,7 @@ export const enginePath = (id: string | undefined): string => pathOf(enginesPath
 export function remark(one: Engine): string {
   const { id, state, driver, file, last_failure: failure, rollout, replicas } = one;
   if (state === 'held') return `stopped by a command; to start it: ${commandText('start', id)}`;
+  if (state === 'off') return offText(one);
   if (rollout?.state === 'refused') {
     const fix = `fix ${file ?? 'its file'}, then: ${commandText('reload')}`;
     return sentences(`new version rejected: ${rollout.message ?? ''}`, fix);
@@ -30,6 +31,13 @@ export function remark(one: Engine): string {
 
 function replicaName({ id, host, deployment }: Engine['replicas'][number]): string {
   return deployment?.name ?? host ?? id;
+}
+
+function offText({ schedule }: Engine): string {
+  const at = schedule?.next_at ?? null;
+  return at === null
+    ? 'off by its schedule'
+    : `off by its schedule until ${new Date(at * 1000).toISOString().slice(0, 16)}Z`;
 }
 
 /** Returns the progress of a start; the warnings of an engine that does not start. */

@@ -127,7 +127,7 @@ function judgeEnd({ state, driver, replicas }: Engine, wasStarting: boolean, rea
   if (state === 'ready') return isKnown ? ready : 'on';
   if (hasFailed(state) || state === 'disabled') return 'failed';
   // Another command stopped the engine, or the engine has been idle for as long as its file allows.
-  return wasStarting && (state === 'held' || state === 'stopped') ? 'failed' : 'on';
+  return wasStarting && ['held', 'off', 'stopped'].includes(state) ? 'failed' : 'on';
 }
 
 /** Creates a function that prints progress on standard error: standard output is for the result. */

@@ -45,6 +45,15 @@ const replicaSchema = z
   })
   .meta({ id: 'EngineReplica' });
 
+const scheduleEntry = z
+  .object({
+    cron: z.string().meta({ example: '0 8 * * 1-5', description: 'Times at which the entry takes effect' }),
+    timezone: z.string().meta({ example: 'Europe/Berlin' }),
+    min_replicas: z.int(),
+    max_replicas: z.int().meta({ description: '0: the engine is off' }),
+  })
+  .meta({ id: 'EngineScheduleEntry' });
+
 /** An engine with its replicas. */
 export const engineSchema = z
   .object({
@@ -62,10 +71,10 @@ export const engineSchema = z
     }),
     file: z.string().meta({ example: 'engines/llama.yaml', description: 'Path of the engine file' }),
     adapters: z.array(z.string()).meta({ description: 'Ids of LoRA adapters on the same replicas' }),
-    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held']).meta({
+    state: z.enum(['disabled', 'stopped', 'starting', 'ready', 'draining', 'retrying', 'failed', 'held', 'off']).meta({
       description:
         '`retrying`: the last start failed and the gateway tries again. `failed`: it no longer tries. `held`: ' +
-        'stopped by a command',
+        'stopped by a command. `off`: kept off by the schedule of its file',
     }),
     since: unixSecondsOrNull.meta({ description: 'Start of this state in Unix seconds; null if disabled' }),
     held: z.boolean().meta({ description: 'Stopped by a command until start, restart or reset' }),
@@ -91,8 +100,19 @@ export const engineSchema = z
           'none',
       }),
     replicas: z.array(replicaSchema),
-    replicas_min: z.int().meta({ description: 'Minimum number of replicas' }),
-    replicas_max: z.int().meta({ description: 'Maximum number of replicas' }),
+    replicas_min: z.int().meta({ description: 'Minimum number of replicas at this time' }),
+    replicas_max: z.int().meta({ description: 'Maximum number of replicas at this time' }),
+    schedule: z
+      .object({
+        entry: scheduleEntry.nullable().meta({
+          description: 'Entry in effect; null before the first time of an entry, while `replicas` of the file applies',
+        }),
+        since: unixSecondsOrNull.meta({ description: 'When `entry` took effect, in Unix seconds' }),
+        next: scheduleEntry.nullable().meta({ description: 'Entry that takes effect next; null if none does' }),
+        next_at: unixSecondsOrNull.meta({ description: 'When `next` takes effect, in Unix seconds' }),
+      })
+      .nullable()
+      .meta({ description: 'Schedule of the file; null if the file has none, or the engine is disabled' }),
     pinned: z.boolean().meta({ description: 'true: never stopped to make room for another model' }),
     hosts: z.array(z.string()).meta({ description: 'Hosts of the replicas' }),
     gpus: z.array(z.string()).meta({ description: 'Ids of the GPUs of the replicas' }),

@@ -16,6 +16,7 @@ const phases: Record<EngineView['phase'], true> = {
   retrying: true,
   failed: true,
   held: true,
+  off: true,
 };
 const replicaStates: Record<EngineView['replicas'][number]['state'], true> = {
   creating: true,

@@ -324,6 +324,7 @@ describe('valid container engine files', () => {
       drainMs: 30_000,
       upMinMs: 60_000,
       replicas: { min: 0, max: 1 },
+      schedule: [],
       pinned: false,
       sleepLevel: 0,
       canaries: [],
@@ -374,11 +375,9 @@ canaries:
 
   it('define swarm services with their constraints', () => {
     const start = `driver: swarm\n${image}args: [Acme/Chat]\n`;
-    expect(settings('constraints: ["node.labels.gpu == h100"]\n', start)).toMatchObject({
-      type: 'swarm',
-      hosts: [],
-      constraints: ['node.labels.gpu == h100'],
-    });
+    const constraints = ['node.labels.gpu == h100'];
+    const found = settings('constraints: ["node.labels.gpu == h100"]\n', start);
+    expect(found).toMatchObject({ type: 'swarm', hosts: [], constraints });
   });
 
   it('get kind vllm from the image name in any registry', () => {

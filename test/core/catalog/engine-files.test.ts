@@ -312,6 +312,7 @@ describe('valid engine files', () => {
         startTimeoutMs: 600_000,
         drainMs: 30_000,
         replicas: { min: 0, max: 1 },
+        schedule: [],
       },
     });
     expect(far).toMatchObject({

@@ -93,6 +93,7 @@ function engine(engineId: string, over: Partial<OperatedEngine> = {}): OperatedE
     waiting: 0,
     startTimesMs: [],
     rollout: null,
+    bounds: { min: 0, max: 1, schedule: null },
     ...over,
   };
 }
@@ -207,6 +208,7 @@ describe('an engine', () => {
       ],
       replicas_min: 0,
       replicas_max: 1,
+      schedule: null,
       pinned: false,
       hosts: ['h1'],
       gpus: ['GPU-2', 'GPU-1'],

@@ -38,6 +38,7 @@ const operations: ScriptedOperations = {
       waiting: 0,
       startTimesMs: [],
       rollout: null,
+      bounds: { min: 0, max: 1, schedule: null },
     },
   ],
   async *logs() {},

@@ -45,6 +45,7 @@ class ScriptedFleet implements ScriptedOperations {
       failures: 0,
       startTimesMs: [],
       rollout: null,
+      bounds: { min: 0, max: 1, schedule: null },
       kind: 'vllm' as const,
       warnings: this.warnings,
     };

@@ -31,6 +31,13 @@ beforeAll(async () => {
   writeEngine(held());
   const broken = standinFile('broken').replace('main.ts', 'not-there.ts');
   writeFileSync(join(folder, 'engines', 'broken.yaml'), broken);
+  // Off in all years, except for a minute on 29 February.
+  const times = [
+    '{cron: "1 0 29 2 *", timezone: UTC, min_replicas: 1}',
+    '{cron: "*/2 * * * *", timezone: Europe/Berlin, max_replicas: 0}',
+  ];
+  const lines = [`schedule: [${times.join(', ')}]`, 'fallbacks: [chat]'];
+  writeFileSync(join(folder, 'engines', 'nightly.yaml'), standinFile('nightly', { lines }));
   const PATH = `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}`;
   gateway = await startGateway({ enginesDir: join(folder, 'engines'), env: { PATH } });
   admin = await signInVisitor(gateway);
@@ -86,6 +93,33 @@ describe('a changed engine file', () => {
     const page = await show('/portal/engines/chat');
     expect(page).toContain('reloaded the engine files');
     await ask();
+  });
+});
+
+describe('an engine that its schedule keeps off', () => {
+  it('shows why on its page, with the next change, and no button to start it', async () => {
+    const page = await show('/portal/engines/nightly');
+    expect(page).toContain('off by schedule');
+    expect(page).toMatch(/In effect \*\/2 \* \* \* \* Europe\/Berlin: off, since/);
+    expect(page).toMatch(/Next change 1 0 29 2 \* UTC: 1 to 1 replicas, at/);
+    expect((await admin.get('/portal/engines/nightly')).text).not.toContain('/portal/engines/nightly/start');
+  });
+
+  it('rejects requests as an engine that a command stopped does', async () => {
+    const body = { model: 'nightly', messages: [{ role: 'user', content: 'Hello' }] };
+    const answer = await gateway.request('/v1/chat/completions', { body });
+    expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, null]);
+    const { error } = (await answer.json()) as { error: object };
+    expect(error).toMatchObject({ message: 'The schedule of this model keeps it off at this time.' });
+  });
+
+  it('lets a fallback answer', async () => {
+    const body = { model: 'nightly', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 4 };
+    const answer = await gateway.request('/v1/chat/completions', {
+      body,
+      headers: { 'x-headgate-allow-fallback': 'true' },
+    });
+    expect([answer.status, ((await answer.json()) as { model: string }).model]).toEqual([200, 'chat']);
   });
 });
 

@@ -70,6 +70,7 @@ export function containerEngine(
       drainMs: 1000,
       upMinMs: 0,
       replicas: { min: 0, max: 2 },
+      schedule: [],
       pinned: false,
       sleepLevel: 0,
       canaries: [],

@@ -32,6 +32,7 @@ export function containerDefinition(
         drainMs: 5000,
         upMinMs: 10_000,
         replicas: { min: 0, max: 1 },
+        schedule: [],
         pinned: false,
         sleepLevel: 0,
         canaries: [],

@@ -60,6 +60,7 @@ export function engineDefinition(
       drainMs: 200,
       upMinMs: 0,
       replicas: { min: 0, max: 1 },
+      schedule: [],
       pinned: false,
       ...settings,
     },

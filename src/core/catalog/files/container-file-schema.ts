@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { canaryRoutes } from './engine-definition.ts';
 import { environmentFields, gpusField, pinnedField, replicasField, seconds } from './run-fields.ts';
+import { scheduleField } from './schedule-fields.ts';
 
 /** Fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a Swarm. */
 
@@ -130,6 +131,7 @@ const containerFields = {
     .default(60)
     .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
+  schedule: scheduleField,
   pinned: pinnedField,
   sleep_level: z
     .literal([0, 1, 2])

@@ -76,6 +76,17 @@ export interface EngineGroup {
   readonly persistent: boolean;
 }
 
+/** Numbers of replicas that apply from each time of a cron expression on, until the time of another entry. */
+export interface ScheduleEntry {
+  /** Five fields. */
+  readonly cron: string;
+  /** Name of the IANA database. */
+  readonly timezone: string;
+  readonly min: number;
+  /** 0: the engine is off. */
+  readonly max: number;
+}
+
 /** Settings of an engine that runs as a child process of the gateway on this machine. */
 export interface ProcessDriverSettings {
   readonly type: 'process';
@@ -95,7 +106,9 @@ export interface ProcessDriverSettings {
   readonly drainMs: number;
   /** Milliseconds for which a ready replica is not stopped to make room for another. */
   readonly upMinMs: number;
+  /** Applies before the first time of `schedule`. */
   readonly replicas: { readonly min: number; readonly max: number };
+  readonly schedule: readonly ScheduleEntry[];
   /** True if replicas are never stopped to make room for another. */
   readonly pinned: boolean;
 }
@@ -196,7 +209,9 @@ export interface ContainerDriverSettings {
    * fast.
    */
   readonly upMinMs: number;
+  /** Applies before the first time of `schedule`. */
   readonly replicas: { readonly min: number; readonly max: number };
+  readonly schedule: readonly ScheduleEntry[];
   /** True if replicas are never stopped to make room for another. */
   readonly pinned: boolean;
   /** Sleep level of idle replicas: 1 or 2 puts them to sleep, 0 stops them. */

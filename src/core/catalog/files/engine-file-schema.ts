@@ -13,6 +13,7 @@ import {
 import { resourceFields } from './process-resource-fields.ts';
 import { requestChangeFields } from './request-changes.ts';
 import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
+import { scheduleField } from './schedule-fields.ts';
 
 /** Fields of LoRA adapters in an engine file: models of their own, served by the engine's replicas beside its model. */
 
@@ -193,6 +194,7 @@ const processFields = {
     .default(0)
     .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
+  schedule: scheduleField,
   ...resourceFields,
 };
 

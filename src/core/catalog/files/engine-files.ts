@@ -12,6 +12,7 @@ import { type EngineFile, engineFileSchema } from './engine-file-schema.ts';
 import { machineProblems } from './host-access-checks.ts';
 import { loraProblems } from './lora-checks.ts';
 import { groupProblems, resourceProblems } from './process-resource-checks.ts';
+import { scheduleProblems } from './schedule-fields.ts';
 import { secretProblems } from './secrets.ts';
 import { toDefinition } from './to-definition.ts';
 import { eachItem, keepDecimals, readYaml, type YamlSource } from './yaml-source.ts';
@@ -166,6 +167,7 @@ function readEngineText(text: string, file: string, options: TextOptions): ReadR
     ...containerProblems(parsed.data),
     ...externalProblems(parsed.data),
     ...resourceProblems(parsed.data),
+    ...scheduleProblems(parsed.data),
     ...machineProblems(parsed.data),
     ...loraProblems(parsed.data),
     ...secretProblems(parsed.data),

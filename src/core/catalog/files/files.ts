@@ -21,6 +21,7 @@ export {
   type LoraAdapter,
   type ProcessDriverSettings,
   type RequestChanges,
+  type ScheduleEntry,
   type ServiceTier,
   serviceTiers,
   type StructuredOutputBounds,
@@ -43,6 +44,7 @@ export { findFlag } from './find-flag.ts';
 export { volumeProblem } from './host-access-checks.ts';
 export { fillReferences } from './process-command-checks.ts';
 export { isRequestOverride } from './request-changes.ts';
+export { type ScheduleState, scheduleStateAt } from './replica-schedule.ts';
 export { looksSecret, namesSecret } from './secrets.ts';
 export { decodeDefinition, encodeDefinition } from './stored-definition.ts';
 export { parseLength } from './vllm-flag-checks.ts';

@@ -1,6 +1,6 @@
 import { engineKindOf } from './process-command-checks.ts';
 import { parallelProblem } from './container-checks.ts';
-import type { EngineDefinition, EngineGroup } from './engine-definition.ts';
+import type { EngineDefinition, EngineGroup, ProcessDriverSettings } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import type { FileProblem } from './zod-problems.ts';
 
@@ -34,7 +34,7 @@ export function groupProblems(engines: readonly EngineDefinition[]): GroupProble
   const members = engines.flatMap((engine) => {
     const { driver } = engine;
     if (driver.type !== 'process' || driver.group === null) return [];
-    return [{ engine, group: driver.group, isKept: driver.pinned || driver.replicas.min > 0 }];
+    return [{ engine, group: driver.group, isKept: driver.pinned || alwaysRuns(driver) }];
   });
   return [...Map.groupBy(members, ({ group }) => group.name).values()].flatMap((group) => {
     const [first, ...others] = group;
@@ -53,6 +53,9 @@ export function groupProblems(engines: readonly EngineDefinition[]): GroupProble
     return [{ engine: kept.engine, field: keptBy(kept.engine), message }];
   });
 }
+
+const alwaysRuns = ({ replicas, schedule }: ProcessDriverSettings): boolean =>
+  [replicas, ...schedule].every(({ min }) => min > 0);
 
 const settingNames = ['swap', 'exclusive', 'persistent'] as const satisfies readonly (keyof EngineGroup)[];
 

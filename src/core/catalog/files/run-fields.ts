@@ -23,7 +23,7 @@ export const environmentFields = {
     ),
 };
 
-const replicasMax = 1000;
+export const replicasMax = 1000;
 
 export const replicasField = z
   .strictObject({

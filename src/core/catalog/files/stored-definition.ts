@@ -32,6 +32,9 @@ const pricing: z.ZodType<EnginePricing, unknown> = z.object({
 const texts = z.array(z.string());
 const environment = z.record(z.string(), z.string());
 const replicas = z.object({ min: z.number(), max: z.number() });
+const schedule = z
+  .array(z.object({ cron: z.string(), timezone: z.string(), min: z.number(), max: z.number() }))
+  .default([]);
 const times = { idleMs: z.number(), startTimeoutMs: z.number(), drainMs: z.number(), upMinMs: z.number() };
 
 const gpuNeed = z.object({
@@ -57,6 +60,7 @@ const processDriver: z.ZodType<ProcessDriverSettings, unknown> = z.object({
   group: group.nullable().default(null),
   ...times,
   replicas,
+  schedule,
   pinned: z.boolean().default(false),
 });
 
@@ -96,6 +100,7 @@ const containerDriver: z.ZodType<ContainerDriverSettings, unknown> = z.object({
   constraints: texts,
   ...times,
   replicas,
+  schedule,
   pinned: z.boolean(),
   sleepLevel: z.union([z.literal(0), z.literal(1), z.literal(2)]),
   canaries: z.array(canary),

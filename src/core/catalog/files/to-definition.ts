@@ -16,6 +16,7 @@ import type {
   ProcessDriverSettings,
 } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
+import { toSchedule } from './schedule-fields.ts';
 import { toGroup } from './process-resource-fields.ts';
 
 type ProcessFile = Extract<EngineFile, { driver: 'process' }>;
@@ -105,8 +106,9 @@ function toDriver(engine: EngineFile, folder: string | null): EngineDefinition['
 function toProcess(engine: ProcessFile, folder: string | null): ProcessDriverSettings {
   const { env, gpus, group, replicas, pinned } = engine;
   const command = folder === null ? engine.command : withAbsolutePaths(engine.command, folder);
+  const schedule = toSchedule(engine);
   const room = { memoryBytes: toBytes(engine.memory_gib), gpus: toGpuNeed(gpus), group: toGroup(group) };
-  return { type: 'process', command, env, ...room, ...toTimes(engine), replicas, pinned };
+  return { type: 'process', command, env, ...room, ...toTimes(engine), replicas, schedule, pinned };
 }
 
 function toTimes(engine: ContainerFile | ProcessFile) {
@@ -135,6 +137,7 @@ function toContainer(engine: ContainerFile): ContainerDriverSettings {
     constraints: engine.driver === 'swarm' ? engine.constraints : [],
     ...toTimes(engine),
     replicas: engine.replicas,
+    schedule: toSchedule(engine),
     pinned: engine.pinned,
     sleepLevel: engine.sleep_level,
     canaries: engine.canaries.map(({ route, body, contains }) => ({ route, body, contains: contains ?? null })),

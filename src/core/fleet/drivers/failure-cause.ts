@@ -32,6 +32,7 @@ export type FailureKind =
   | 'no_node'
   | 'no_room'
   | 'not_executable'
+  | 'off'
   | 'port_in_use'
   | 'probe_failed'
   | 'program_not_found'
@@ -72,6 +73,7 @@ const publicTexts: Record<FailureKind, string> = {
   no_node: 'No machine fits the requirements of this model.',
   no_room: 'Other models use the resources that this model needs.',
   not_executable: 'The program that runs this model is not executable by the gateway.',
+  off: 'The schedule of this model keeps it off at this time.',
   port_in_use: "The listen address of this model's engine is already in use.",
   probe_failed: 'The engine of this model does not answer requests as it should.',
   program_not_found: 'The program that runs this model is not installed.',
@@ -142,6 +144,7 @@ const operatorsKinds: ReadonlySet<FailureKind> = new Set([
   'memory',
   'no_accelerator',
   'no_node',
+  'off',
   'weights_not_found',
 ]);
 

@@ -37,7 +37,7 @@ export interface LeaderOptions {
 /** The findings of one reconciliation, without what the leader adds itself. */
 export interface ReconcileFacts extends Omit<
   LeaderFacts,
-  'nowMs' | 'demands' | 'commands' | 'loads' | 'progress' | 'starts' | 'newReplicaId'
+  'nowMs' | 'epochMs' | 'demands' | 'commands' | 'loads' | 'progress' | 'starts' | 'newReplicaId'
 > {
   /** Specs of deleted files, by engine id: their replicas must end. */
   readonly retired: ReadonlyMap<string, EngineSpec>;
@@ -112,9 +112,10 @@ export class Leader {
     this.#starts.renew(term.state);
     const starts = this.#starts.readings();
     const { loads, progress } = this.#readings;
-    const nowMs = clock.monotonicMs();
+    const [nowMs, epochMs] = [clock.monotonicMs(), clock.now()];
     const commands = this.#commands;
-    const facts: LeaderFacts = { ...found, nowMs, demands, commands, loads, progress, starts, newReplicaId };
+    const times = { nowMs, epochMs };
+    const facts: LeaderFacts = { ...found, ...times, demands, commands, loads, progress, starts, newReplicaId };
     const { state, actions, events, dueAtMs } = plan(term.state, facts, policy);
     const isNew = await this.#publish(fence, term, state);
     this.#commands = [];

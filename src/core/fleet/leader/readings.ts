@@ -1,7 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import type { ObservedReplica } from '#core/fleet/drivers/drivers.ts';
 import type { EngineState, LeaderState, ReplicaState } from '#core/fleet/plan/plan.ts';
-import { settingsOf } from '#core/fleet/policy.ts';
 import type { ReplicaRuns } from '#core/fleet/runs/runs.ts';
 import { type LoadReport, readEngine } from '#core/fleet/serving/serving.ts';
 import type { Demand } from '#core/fleet/store/store.ts';
@@ -61,7 +60,7 @@ export class Readings {
   }
 }
 
-const isScaled = ({ spec }: EngineState): boolean => settingsOf(spec.definition).max > 1;
+const isScaled = ({ bounds }: EngineState): boolean => bounds.max > 1;
 
 /** Returns the milliseconds between two readings of a replica; null if nothing depends on them. */
 function intervalOf(engine: EngineState, replica: ReplicaState, demands: readonly Demand[]): number | null {

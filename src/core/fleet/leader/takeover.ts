@@ -107,6 +107,9 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   };
 }
 
+/** Phases of engines that do not run because they need not. */
+const restingPhases: ReadonlySet<PublishedEngine['phase']> = new Set(['held', 'off', 'stopped']);
+
 /** Returns the state in the form that is published to all gateways. */
 export function publishable(state: LeaderState, offsetMs: number): PublishedEngine[] {
   return state.engines.map((engine) => ({
@@ -114,7 +117,7 @@ export function publishable(state: LeaderState, offsetMs: number): PublishedEngi
     specHash: engine.spec.hash,
     phase: engine.phase,
     sinceMs: Math.round(engine.sinceMs - offsetMs),
-    cause: engine.held || engine.phase === 'stopped' ? null : (engine.blocked ?? engine.failure?.cause ?? null),
+    cause: restingPhases.has(engine.phase) ? null : (engine.blocked ?? engine.failure?.cause ?? null),
     retryAtMs: retryAt(engine, offsetMs),
     failures: engine.crashes,
     failedStarts: engine.failedStarts,

@@ -8,7 +8,7 @@ import type {
   ObservedReplica,
   Placement,
 } from '#core/fleet/drivers/drivers.ts';
-import { type EngineSettings, type FleetPolicy, settingsOf } from '#core/fleet/policy.ts';
+import { type EngineSettings, type FleetPolicy, type ReplicaBounds, settingsOf } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/serving.ts';
 import type { Demand, Download, PendingCommand } from '#core/fleet/store/store.ts';
 import type { Occupant } from './placement.ts';
@@ -20,6 +20,8 @@ import type { End, EngineState, GpuMemory, LeaderState, ReplicaState } from './s
  */
 export interface LeaderFacts {
   readonly nowMs: number;
+  /** The same time in milliseconds since the Unix epoch, for schedules. */
+  readonly epochMs: number;
   /** Enabled engines of the files, by engine id. */
   readonly specs: ReadonlyMap<string, EngineSpec>;
   /** Replicas that the drivers report, by replica id. */
@@ -138,8 +140,14 @@ export function due(draft: Draft, atMs: number): void {
   draft.dueAtMs = Math.min(draft.dueAtMs, atMs);
 }
 
-export function settings(engine: EngineState): EngineSettings {
-  return settingsOf(engine.spec.definition);
+export function settings({ spec, bounds }: EngineState): EngineSettings & Pick<ReplicaBounds, 'min' | 'max'> {
+  const { min, max } = bounds;
+  return { ...settingsOf(spec.definition), min, max };
+}
+
+/** True while the schedule of the file keeps the engine off. */
+export function isOff({ bounds }: EngineState): boolean {
+  return bounds.max === 0;
 }
 
 export function driverType(engine: EngineState): DriverType {

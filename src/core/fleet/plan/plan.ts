@@ -1,7 +1,7 @@
 import type { EngineSpec } from '#core/fleet/drivers/drivers.ts';
-import type { FleetPolicy } from '#core/fleet/policy.ts';
+import { type FleetPolicy, replicaBoundsAt } from '#core/fleet/policy.ts';
 import type { PublishedEngine } from '#core/fleet/store/store.ts';
-import { type Draft, draftOf, driverType, type LeaderFacts, noteEvent, type Plan } from './draft.ts';
+import { type Draft, draftOf, driverType, due, isOff, type LeaderFacts, noteEvent, type Plan } from './draft.ts';
 import { foldObservation } from './observe.ts';
 import { placeStarts } from './starts.ts';
 import { advanceReplicas } from './replica.ts';
@@ -37,6 +37,7 @@ export {
 export function plan(state: LeaderState, facts: LeaderFacts, policy: FleetPolicy): Plan {
   const draft = draftOf(state, facts, policy);
   syncSpecs(draft);
+  applySchedules(draft);
   applyCommands(draft);
   const seen = draft.engines.filter((engine) => !facts.blind.has(driverType(engine)));
   for (const engine of seen) {
@@ -79,6 +80,21 @@ function takeSpec(engine: EngineState, spec: EngineSpec): void {
   if (engine.lastGood?.hash === spec.hash) engine.lastGood = spec;
 }
 
+/** Sets the bounds of this time. A schedule that takes effect while this gateway leads is noted. */
+function applySchedules(draft: Draft): void {
+  const { nowMs, epochMs } = draft.facts;
+  for (const engine of draft.engines) {
+    const before = engine.bounds.schedule;
+    engine.bounds = replicaBoundsAt(engine.spec.definition, epochMs);
+    const { min, max, schedule } = engine.bounds;
+    if (schedule === null) continue;
+    if (schedule.untilMs < Infinity) due(draft, nowMs + schedule.untilMs - epochMs);
+    if (before === null || before.untilMs > epochMs) continue;
+    const effect = max === 0 ? 'the engine is off' : `${min} to ${max} replicas`;
+    noteEvent(draft, engine, `an entry of the schedule takes effect: ${effect}`);
+  }
+}
+
 /** Clears failures, because the file or a command has changed something. */
 function forgive(engine: EngineState): void {
   engine.failure = null;
@@ -101,7 +117,7 @@ function applyCommands(draft: Draft): void {
     engine.held = kind === 'stop';
     engine.recovering = false;
     if (kind === 'stop') engine.startRequested = false;
-    if (kind === 'start' || kind === 'restart') engine.startRequested = true;
+    if (kind === 'start' || kind === 'restart') engine.startRequested = !isOff(engine);
     if (kind === 'start') continue;
     if (isRefused(engine)) engine.rollout = null;
     if (kind === 'restart') for (const replica of engine.replicas) replica.stale = isAlive(replica);
@@ -117,6 +133,7 @@ function notePhase(engine: EngineState, nowMs: number): void {
 function phaseOf(engine: EngineState): PublishedEngine['phase'] {
   const { replicas } = engine;
   if (engine.held) return 'held';
+  if (isOff(engine)) return 'off';
   if (replicas.some(({ phase }) => phase === 'ready')) return 'ready';
   if (
     replicas.some((replica) => isArriving(replica) && replica.wedged === null) ||

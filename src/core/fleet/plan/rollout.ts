@@ -1,4 +1,4 @@
-import { act, type Draft, driverType, endsWithGateway, leasesOn, noteEvent, settings } from './draft.ts';
+import { act, type Draft, driverType, endsWithGateway, isOff, leasesOn, noteEvent, settings } from './draft.ts';
 import { drain, stopNow, undrain } from './replica.ts';
 import {
   type DrainReason,
@@ -38,6 +38,7 @@ function takeOutAll(draft: Draft, engine: EngineState): void {
 function reasonToEnd(draft: Draft, engine: EngineState): DrainReason {
   if (endsWithGateway(draft, engine)) return 'closing';
   if (engine.held) return 'held';
+  if (isOff(engine)) return 'off';
   return engine.removed ? 'removed' : 'idle';
 }
 

@@ -1,4 +1,4 @@
-import { type Draft, due, endsWithGateway, leasesOn, type Need, needOf, settings } from './draft.ts';
+import { type Draft, due, endsWithGateway, isOff, leasesOn, type Need, needOf, settings } from './draft.ts';
 import { type EngineState, isAlive, isArriving, noScale, type ReplicaState } from './state.ts';
 
 /** Share of its replicas' capacity from which an engine counts as full. */
@@ -6,7 +6,7 @@ const fullShare = 0.8;
 /** Share of the capacity of one replica fewer below which one replica is too many. */
 const spareShare = 0.5;
 
-/** Sets the number of replicas from need, idle time and load, between the file's bounds. */
+/** Sets the number of replicas from need, idle time and load, between the bounds of this time. */
 export function setTarget(draft: Draft, engine: EngineState): void {
   const need = needOf(draft, engine);
   const alive = engine.replicas.filter(isAlive);
@@ -23,7 +23,7 @@ export function setTarget(draft: Draft, engine: EngineState): void {
 }
 
 function mustEnd(draft: Draft, engine: EngineState): boolean {
-  return engine.held || engine.removed || endsWithGateway(draft, engine);
+  return engine.held || isOff(engine) || engine.removed || endsWithGateway(draft, engine);
 }
 
 function targetFromZero(engine: EngineState, need: Need): void {

@@ -1,4 +1,5 @@
 import type { EngineSpec, FailureCause, Placement } from '#core/fleet/drivers/drivers.ts';
+import type { ReplicaBounds } from '#core/fleet/policy.ts';
 import type { Download, PublishedEngine, PublishedReplica } from '#core/fleet/store/store.ts';
 
 /**
@@ -30,7 +31,7 @@ export interface GpuMemory {
 export type ReplicaPhase = PublishedReplica['state'] | 'lost';
 
 /** Why a replica gets no more requests. `idle`, `scale` and `sleep` are reversed if the replica is needed again. */
-export type DrainReason = 'idle' | 'scale' | 'sleep' | 'room' | 'rollout' | 'held' | 'removed' | 'closing';
+export type DrainReason = 'idle' | 'scale' | 'sleep' | 'room' | 'rollout' | 'held' | 'off' | 'removed' | 'closing';
 
 export interface Drain {
   readonly reason: DrainReason;
@@ -111,6 +112,8 @@ export interface EngineState {
   readonly id: string;
   /** Spec of the file. */
   spec: EngineSpec;
+  /** Bounds of the file and its schedule at the time of the plan. */
+  bounds: ReplicaBounds;
   /** True if no file has the engine any more. */
   removed: boolean;
   /** The newest spec that passed its checks, kept by the store. Started while a newer spec is refused. */
@@ -159,10 +162,14 @@ export interface ScaleState {
 
 export const noScale: ScaleState = { highSinceMs: null, lowSinceMs: null, capacity: null };
 
+/** Bounds of an engine that no plan has seen. */
+const noBounds: ReplicaBounds = { min: 0, max: 0, schedule: null };
+
 export function newEngine(spec: EngineSpec, nowMs: number): EngineState {
   return {
     id: spec.engineId,
     spec,
+    bounds: noBounds,
     removed: false,
     lastGood: null,
     held: false,

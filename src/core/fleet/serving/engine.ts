@@ -117,6 +117,7 @@ export class Engine {
         return 'starting';
       case 'failed':
       case 'held':
+      case 'off':
         return 'failed';
       default:
         return 'cold';
@@ -231,14 +232,14 @@ export class Engine {
   /** Returns the refusal for an engine that cannot start now; null if waiting makes sense. */
   #hopeless(): AcquireResult | null {
     const { current: published } = this;
-    if (published?.phase === 'held') return this.#failure(failureCause('held'), 0);
+    if (isAtRest(published)) return this.#failure(failureCause(published.phase), 0);
     if (published?.phase !== 'failed' || published.cause === null) return null;
     const nextTryMs = this.#nextTryMs(published);
     return nextTryMs > 0 ? this.#failure(published.cause, nextTryMs) : null;
   }
 
   #verdict(published: PublishedEngine, waiter: Waiter): AcquireResult | null {
-    if (published.phase === 'held') return this.#failure(failureCause('held'), 0);
+    if (isAtRest(published)) return this.#failure(failureCause(published.phase), 0);
     if (published.failedStarts < waiter.failedStarts) waiter.failedStarts = published.failedStarts;
     if (published.failedStarts === waiter.failedStarts) return null;
     return this.#failure(published.cause ?? failureCause('crashed'), this.#nextTryMs(published));
@@ -278,6 +279,11 @@ export class Engine {
     const waitMs = (this.startMs() ?? 0) - elapsedMs;
     return { ok: false, refusal: { code, publicText: refusalTexts[code], retryAfterSeconds: wholeSeconds(waitMs) } };
   }
+}
+
+/** True if requests do not start the engine: a command or its schedule keeps it from running. */
+function isAtRest(published: PublishedEngine | null): published is PublishedEngine & { phase: 'held' | 'off' } {
+  return published?.phase === 'held' || published?.phase === 'off';
 }
 
 function wholeSeconds(ms: number): number {

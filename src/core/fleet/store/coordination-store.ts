@@ -41,7 +41,8 @@ export interface PublishedEngine {
   readonly engineId: string;
   /** Hash of the file's spec that the leader uses. */
   readonly specHash: string;
-  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held';
+  /** `held`: stopped by a command. `off`: kept off by the schedule of its file. */
+  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'failed' | 'held' | 'off';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
   /** Why the engine does not run: set in `failed`, and in `starting` if the last start failed. */

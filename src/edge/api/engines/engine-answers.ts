@@ -1,4 +1,5 @@
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
+import type { EngineDefinition, ScheduleEntry } from '#core/catalog/catalog.ts';
+import { fileBounds, type ReplicaBounds } from '#core/fleet/fleet.ts';
 import { toUnixSeconds } from '#edge/api/shared/shared.ts';
 import type { EngineAnswer, HostAnswer } from '#edge/contract/engines.ts';
 import type { OperatedEngine, OperatedHost, OperatedOrphan, OperatedReplica } from './engine-operations.ts';
@@ -24,18 +25,15 @@ function toFailure({ cause, causeDetail, retryAtMs, failures }: OperatedEngine):
 }
 
 type Needs = Pick<EngineAnswer, 'gpus_needed' | 'memory_needed_bytes' | 'group'>;
-type Scale = Pick<EngineAnswer, 'replicas_min' | 'replicas_max' | 'pinned'> & Needs;
+type Scale = Pick<EngineAnswer, 'pinned'> & Needs;
 
 const nothingNeeded: Needs = { gpus_needed: null, memory_needed_bytes: null, group: null };
 
 function toScale({ driver }: EngineDefinition): Scale {
-  if (driver.type === 'external') {
-    const { length } = driver.deployments;
-    return { replicas_min: length, replicas_max: length, pinned: true, ...nothingNeeded };
-  }
-  const { replicas, gpus, pinned } = driver;
+  if (driver.type === 'external') return { pinned: true, ...nothingNeeded };
+  const { gpus, pinned } = driver;
   const needed = gpus === null ? null : { count: gpus.count, memory_bytes: gpus.memoryBytesMin, profile: gpus.profile };
-  const scale = { replicas_min: replicas.min, replicas_max: replicas.max, pinned, ...nothingNeeded };
+  const scale = { pinned, ...nothingNeeded };
   if (driver.type !== 'process') return { ...scale, gpus_needed: needed };
   return { ...scale, gpus_needed: needed, memory_needed_bytes: driver.memoryBytes, group: driver.group };
 }
@@ -68,9 +66,28 @@ function toCondition(engine: OperatedEngine): Condition {
   };
 }
 
+function toSchedule(schedule: ReplicaBounds['schedule']): EngineAnswer['schedule'] {
+  if (schedule === null) return null;
+  const { entry, sinceMs, next, untilMs } = schedule;
+  return {
+    entry: toEntry(entry),
+    since: entry === null ? null : toUnixSeconds(sinceMs),
+    next: toEntry(next),
+    next_at: next === null ? null : toUnixSeconds(untilMs),
+  };
+}
+
+function toEntry(entry: ScheduleEntry | null) {
+  if (entry === null) return null;
+  const { cron, timezone, min, max } = entry;
+  return { cron, timezone, min_replicas: min, max_replicas: max };
+}
+
 /** @param engine null if the engine is disabled */
 export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEngine | null): EngineAnswer {
   const replicas = (engine?.replicas ?? []).map(toReplica);
+  // The schedule of a disabled engine changes nothing.
+  const { min, max, schedule } = engine?.bounds ?? fileBounds(definition);
   return {
     id: definition.id,
     object: 'engine',
@@ -82,6 +99,9 @@ export function toEngineAnswer(definition: EngineDefinition, engine: OperatedEng
     adapters: definition.lora.map((adapter) => adapter.id),
     ...(engine === null ? disabled : toCondition(engine)),
     replicas,
+    replicas_min: min,
+    replicas_max: max,
+    schedule: toSchedule(schedule),
     ...toScale(definition),
     hosts: [...new Set(replicas.map(({ host }) => host))],
     gpus: [...new Set(replicas.flatMap(({ gpus }) => gpus))],

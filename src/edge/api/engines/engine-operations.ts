@@ -1,5 +1,5 @@
 import type { EngineDefinition, EngineFilesState } from '#core/catalog/catalog.ts';
-import type { LogLine, LogOptions } from '#core/fleet/fleet.ts';
+import type { LogLine, LogOptions, ReplicaBounds } from '#core/fleet/fleet.ts';
 
 /** Interface through which the operations API reads fleet and engine files; the composition root provides it. */
 
@@ -35,7 +35,7 @@ export interface OperatedReplica {
 
 export interface OperatedEngine {
   readonly engineId: string;
-  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'retrying' | 'failed' | 'held';
+  readonly phase: 'stopped' | 'starting' | 'ready' | 'draining' | 'retrying' | 'failed' | 'held' | 'off';
   /** Milliseconds since the Unix epoch. */
   readonly sinceMs: number;
   /** Why the engine does not run, in plain words; null if no failure counts. */
@@ -58,6 +58,7 @@ export interface OperatedEngine {
   /** Start times, newest last. */
   readonly startTimesMs: readonly number[];
   readonly rollout: { readonly state: 'checking' | 'refused'; readonly text: string } | null;
+  readonly bounds: ReplicaBounds;
 }
 
 export interface OperatedHost {

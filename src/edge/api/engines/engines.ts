@@ -170,6 +170,14 @@ function registerReading(app: ApiApp, { guards, operations }: EngineRoutesParts)
   app.openapi(get, (context) => context.json(answerOf(operations, context.req.valid('param').id), 200));
 }
 
+function offBySchedule({ file }: EngineDefinition, { bounds: { schedule } }: OperatedEngine): AppError {
+  const isOver = schedule === null || schedule.next === null;
+  const until = isOver ? '' : ` until ${new Date(schedule.untilMs).toISOString().replace('.000Z', 'Z')}`;
+  return new AppError('conflict', {
+    message: `The schedule of the engine keeps it off${until}. Change it in its file, ${file}, and reload the engine files.`,
+  });
+}
+
 /** Returns the caller for the audit log of a command. */
 function commandAuthor(context: HttpContext): CommandAuthor {
   return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
@@ -196,6 +204,7 @@ function registerCommand(
         message: `The engine is disabled in its file, ${definition.file}. Enable it there and reload the engine files.`,
       });
     }
+    if (engine.phase === 'off' && (kind === 'start' || kind === 'restart')) throw offBySchedule(definition, engine);
     if (kind === 'restart' && definition.driver.type === 'external') throw notOursToRestart(id);
     await commands.command(id, kind, commandAuthor(context));
     return context.json(answerOf(operations, id), 202);

@@ -30,6 +30,12 @@ const engine = {
   ],
   replicas_min: 1,
   replicas_max: 2,
+  schedule: {
+    entry: { cron: '0 8 * * 1-5', timezone: 'Europe/Berlin', min_replicas: 1, max_replicas: 2 },
+    since: created,
+    next: { cron: '0 20 * * 1-5', timezone: 'Europe/Berlin', min_replicas: 0, max_replicas: 1 },
+    next_at: created + 43_200,
+  },
   pinned: false,
   hosts: ['gpu-host-1'],
   gpus: ['GPU-8a1b2c3d'],

@@ -105,7 +105,7 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
     >
       <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
       ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(seen)}
-      ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
+      ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))} ${scheduleOf(engine)}
     </div>
     ${section('log', 'Log', logOf(engine, seen.log))} ${section('money', 'Margin', marginOf(seen))}
     ${section('file', 'File and changes', fileOf(seen))}`;
@@ -123,6 +123,7 @@ const isDown = ({ state }: EngineAnswer): boolean => ['stopped', 'retrying', 'fa
 function buttons(visit: Visit, engine: EngineAnswer): MaybeHtml {
   if (engine.state === 'disabled') return null;
   const model = html`<a class="button" href="/portal/models/${encodeURIComponent(engine.id)}">View model</a>`;
+  if (engine.state === 'off') return model;
   // For a failed engine, `start` forgets the failures and tries again.
   if (isDown(engine))
     return html`${order(visit, engine, 'start', engine.state === 'failed' || engine.state === 'retrying' ? 'Retry' : 'Start')}
@@ -219,6 +220,7 @@ const nextReplica: Readonly<Partial<Record<EngineAnswer['state'], string>>> = {
   failed: 'Fix the failure above and retry.',
   retrying: 'The next one starts with the automatic retry, or use the button above.',
   held: 'Start the engine with the button above.',
+  off: 'The schedule below says when replicas run again.',
   disabled: 'The engine file disables this engine.',
 };
 
@@ -256,6 +258,27 @@ function replicaTable({ replicas, state }: EngineAnswer, nowMs: number): Html {
 function deploymentText({ name, upstream_model, weight }: Deployment): string {
   return `${name}: ${upstream_model}, weight ${weight}`;
 }
+
+function scheduleOf({ schedule }: EngineAnswer): MaybeHtml {
+  if (schedule === null) return null;
+  const { entry, since, next, next_at: nextAt } = schedule;
+  const current =
+    entry === null ? 'replicas of the engine file' : html`${entryOf(entry)}, since ${timeOf(since, 'unknown')}`;
+  const change = next === null ? 'none' : html`${entryOf(next)}, at ${timeOf(nextAt, 'unknown')}`;
+  return section(
+    'schedule',
+    'Schedule',
+    facts([
+      ['In effect', current],
+      ['Next change', change],
+    ]),
+  );
+}
+
+type ScheduleEntry = NonNullable<NonNullable<EngineAnswer['schedule']>['entry']>;
+
+const entryOf = ({ cron, timezone, min_replicas: min, max_replicas: max }: ScheduleEntry): Html =>
+  html`<code>${cron}</code> ${timezone}: ${max === 0 ? 'off' : `${min} to ${max} replicas`}`;
 
 function versionOf(version: EngineAnswer['replicas'][number]['version']): MaybeHtml {
   if (version === null) return html`<span class="quiet">–</span>`;

@@ -23,6 +23,11 @@ const states: Readonly<Record<EngineAnswer['state'], readonly ['good' | 'busy' |
     'stopped by command',
     'Somebody stopped this engine. Requests do not start it; it stays stopped until somebody starts it.',
   ],
+  off: [
+    'plain',
+    'off by schedule',
+    'The schedule in the engine file keeps this engine off. Its requests are rejected.',
+  ],
   disabled: ['plain', 'disabled', 'The engine file disables this engine.'],
 };
 

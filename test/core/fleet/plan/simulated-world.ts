@@ -15,7 +15,13 @@ import { plan } from '#core/fleet/plan/plan.ts';
 import type { LeaderState } from '#core/fleet/plan/state.ts';
 import { defaultPolicy, type FleetPolicy } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/engine-load.ts';
-import type { Demand, EngineCommand, PendingCommand, Published } from '#core/fleet/store/coordination-store.ts';
+import type {
+  Demand,
+  EngineCommand,
+  PendingCommand,
+  Published,
+  PublishedEngine,
+} from '#core/fleet/store/coordination-store.ts';
 import { showState } from './show-state.ts';
 import type { Gateway, Waiting } from './simulated-gateway.ts';
 import { checkDevices, checkRoom, lacksMemory, outOfMemory } from './simulated-memory.ts';
@@ -39,12 +45,18 @@ export interface Container {
   exit: ReplicaExit | null;
 }
 
+function isAtRest(engine: PublishedEngine | undefined): engine is PublishedEngine & { phase: 'held' | 'off' } {
+  return engine?.phase === 'held' || engine?.phase === 'off';
+}
+
 const startMs = 2000;
 const stopMs = 500;
 const nothing: LeaderState = { engines: [], gpus: new Map(), ends: [] };
 
 export class World {
   nowMs = 1000;
+  /** Time since the Unix epoch at which this world's time began, for schedules. */
+  epochMs = 0;
   hosts: HostReport[];
   readonly policy: FleetPolicy;
   readonly specs = new Map<string, EngineSpec>();
@@ -154,6 +166,7 @@ export class World {
     const observed = this.#observe();
     const facts = {
       nowMs: this.nowMs,
+      epochMs: this.epochMs + this.nowMs,
       specs: this.specs,
       observed,
       blind: new Set<never>(),
@@ -357,7 +370,7 @@ export class World {
 
   #refusal(engine: ReturnType<World['engine']> | undefined, one: Waiting): string | null {
     const cause = engine?.cause?.kind ?? 'failed';
-    if (engine?.phase === 'held') return 'held';
+    if (isAtRest(engine)) return engine.phase;
     if (engine?.phase === 'failed' && (engine.retryAtMs ?? Infinity) > this.nowMs) return cause;
     const failedStarts = engine?.failedStarts ?? 0;
     one.failedStarts = Math.min(one.failedStarts, failedStarts);

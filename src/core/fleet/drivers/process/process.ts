@@ -207,7 +207,10 @@ function runningOf({ children }: ChildProcesses, engineId: string): Child[] {
 }
 
 function replicasMax({ definition }: EngineSpec): number {
-  return definition.driver.type === 'process' ? definition.driver.replicas.max : 0;
+  if (definition.driver.type !== 'process') return 0;
+  const { replicas, schedule } = definition.driver;
+  // The leader ends the replicas that are too many at this time.
+  return Math.max(...[replicas, ...schedule].map(({ max }) => max));
 }
 
 /** Keeps a child that still runs the spec of its engine's file; stops any other child. */
