@@ -133,6 +133,18 @@ function sabotage(engine: Engine, exchange: Exchange, body: Body): boolean {
   return true;
 }
 
+const QUEUE_FULL = refusal(
+  503,
+  'Service Unavailable',
+  'The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.',
+);
+
+/** True if the choices of a request are more than the queue still takes. */
+function isQueueFull({ options: { maxNumQueuedReqs }, scheduler }: Engine, { n }: Body): boolean {
+  const choices = typeof n === 'number' ? n : 1;
+  return maxNumQueuedReqs !== null && scheduler.running + scheduler.waiting + choices > maxNumQueuedReqs;
+}
+
 function answerBody(engine: Engine, exchange: Exchange, route: Route): void {
   readBody(exchange.req, (text) => {
     const parsed = parseBody(text, exchange.req.headers['content-type']);
@@ -147,6 +159,10 @@ function answerBody(engine: Engine, exchange: Exchange, route: Route): void {
         return;
       }
       if (sabotage(engine, exchange, parsed.body)) return;
+      if (isQueueFull(engine, parsed.body)) {
+        exchange.json(QUEUE_FULL.status, QUEUE_FULL.body);
+        return;
+      }
     }
     route.postBody?.(engine, exchange, parsed.body);
   });

@@ -19,6 +19,8 @@ export interface Options {
   apiKeys: string[];
   maxModelLen: number;
   maxNumSeqs: number;
+  /** Most requests that run and wait; null for no limit. */
+  maxNumQueuedReqs: number | null;
   blockSize: number;
   forceIncludeUsage: boolean;
   promptTokensDetails: boolean;
@@ -94,6 +96,7 @@ const WITH_VALUE: Record<string, Setter> = {
     return o.maxModelLen > 0;
   },
   '--max-num-seqs': numberSetter((o, v) => (o.maxNumSeqs = v)),
+  '--max-num-queued-reqs': numberSetter((o, v) => (o.maxNumQueuedReqs = v)),
   '--block-size': numberSetter((o, v) => (o.blockSize = v)),
   '--reasoning-parser': textSetter((o, v) => (o.reasoningParser = v)),
   '--tool-call-parser': textSetter((o, v) => (o.toolCallParser = v)),
@@ -143,7 +146,7 @@ const SWITCHES: Record<string, (options: Options) => void> = {
 /** Flags of vLLM that change nothing here but must not be refused. */
 const IGNORED_WITH_VALUE = new Set(
   `--dtype --gpu-memory-utilization --tensor-parallel-size -tp --pipeline-parallel-size -pp --data-parallel-size -dp
-  --max-num-batched-tokens --seed --tokenizer --tokenizer-mode --revision --tokenizer-revision --download-dir
+  --max-num-batched-tokens --max-num-queued-tokens --seed --tokenizer --tokenizer-mode --revision --tokenizer-revision --download-dir
   --load-format --quantization -q --kv-cache-dtype --kv-cache-memory --swap-space --chat-template
   --chat-template-content-format --uvicorn-log-level --hf-overrides --hf-token --generation-config
   --override-generation-config --limit-mm-per-prompt --scheduling-policy --response-role --task --device
@@ -171,7 +174,7 @@ Stand-in engine: behaves like vLLM on the wire, but there is NO MODEL behind it.
 
 options of vLLM that it obeys:
   serve MODEL, --model, --served-model-name NAME [NAME ...], --host, --port, --uds, --api-key KEY [KEY ...],
-  --max-model-len, --max-num-seqs, --block-size, --enable-force-include-usage, --enable-prompt-tokens-details,
+  --max-model-len, --max-num-seqs, --max-num-queued-reqs, --block-size, --enable-force-include-usage, --enable-prompt-tokens-details,
   --enable-request-id-headers, --enable-server-load-tracking, --reasoning-parser, --enable-auto-tool-choice,
   --lora-modules NAME=PATH [NAME=PATH ...], --tool-call-parser, --stream-interval, --runner pooling, --convert embed|classify, --root-path,
   --shutdown-timeout, --no-enable-chunked-prefill
@@ -207,6 +210,7 @@ function defaults(env: Record<string, string | undefined>): Options {
     maxModelLen: 32_768,
     // More than vLLM's own default, so that a test of many streams does not queue unawares.
     maxNumSeqs: 4096,
+    maxNumQueuedReqs: null,
     blockSize: 16,
     forceIncludeUsage: false,
     promptTokensDetails: false,

@@ -99,9 +99,6 @@ export const vllmVersions: readonly VllmVersion[] = [
         changed: {
           'validation errors': 'name a field by a text such as messages.0.role, and list at most ten mistakes',
         },
-        added: {
-          '503 The engine is currently busy': 'with --max-num-queued-reqs: the request moves to another replica',
-        },
       },
     },
   },

@@ -44,6 +44,8 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     fallbacks: [],
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
+    queuedRequestsMax: null,
+    queuedTokensMax: null,
     wedgedMs: 60_000,
     stalledMs: 600_000,
     kind: 'openai',

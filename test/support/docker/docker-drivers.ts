@@ -37,6 +37,8 @@ export function containerEngine(
     fallbacks: [],
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
+    queuedRequestsMax: null,
+    queuedTokensMax: null,
     wedgedMs: 60_000,
     stalledMs: 600_000,
     kind: 'vllm',

@@ -34,6 +34,8 @@ export function engineDefinition(
     fallbacks: [],
     concurrencyMax: null,
     requestChanges: { defaults: {}, overrides: {} },
+    queuedRequestsMax: null,
+    queuedTokensMax: null,
     wedgedMs: 60_000,
     stalledMs: 600_000,
     kind: 'openai',

@@ -3,7 +3,13 @@ import { engineKindOf } from './process-command-checks.ts';
 import { parseImage, parseVolume } from './container-file-schema.ts';
 import type { TaskType } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
-import { refusedProblems, unmountedProblems, variableProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
+import {
+  foreignQueueProblems,
+  refusedProblems,
+  unmountedProblems,
+  variableProblems,
+  vllmFlagProblems,
+} from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
 /** Checks of a container's engine file that involve several fields, beyond the shape of each field. */
@@ -41,7 +47,9 @@ const deviceVariables: Readonly<Record<string, string>> = {
 export function containerProblems(engine: EngineFile): FileProblem[] {
   if (engine.driver !== 'docker' && engine.driver !== 'swarm') return [];
   return [
-    ...(engineKindOf(engine) === 'vllm' ? vllmProblems(engine) : openaiProblems(engine)),
+    ...(engineKindOf(engine) === 'vllm'
+      ? vllmProblems(engine)
+      : [...openaiProblems(engine), ...foreignQueueProblems(engine)]),
     ...volumeProblems(engine),
     ...canaryProblems(engine),
   ];

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { canaryRoutes } from './engine-definition.ts';
-import { environmentFields, gpusField, pinnedField, replicasField, seconds } from './run-fields.ts';
+import { environmentFields, gpusField, pinnedField, queueFields, replicasField, seconds } from './run-fields.ts';
 import { scheduleField } from './schedule-fields.ts';
 
 /** Fields of engine files whose driver runs containers: `docker` on hosts, `swarm` as services of a Swarm. */
@@ -132,6 +132,7 @@ const containerFields = {
     .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
   schedule: scheduleField,
+  ...queueFields,
   pinned: pinnedField,
   sleep_level: z
     .literal([0, 1, 2])

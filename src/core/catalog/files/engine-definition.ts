@@ -269,6 +269,9 @@ export interface EngineDefinition {
   readonly fallbacks: readonly string[];
   /** Number of running requests at which the engine is full; null uses what the engine reports. */
   readonly concurrencyMax: number | null;
+  /** Most requests that one vLLM runs and queues, and most prompt tokens that wait there; null for no limit. */
+  readonly queuedRequestsMax: number | null;
+  readonly queuedTokensMax: number | null;
   /** Milliseconds without a token, while requests run, after which a replica is tried with a canary; null for never. */
   readonly wedgedMs: number | null;
   /** Milliseconds without output and without a byte of a download after which a start is repeated; null for never. */

@@ -12,7 +12,7 @@ import {
 } from './model-fields.ts';
 import { resourceFields } from './process-resource-fields.ts';
 import { requestChangeFields } from './request-changes.ts';
-import { environmentFields, replicasField, seconds, variableName } from './run-fields.ts';
+import { environmentFields, queueFields, replicasField, seconds, variableName } from './run-fields.ts';
 import { scheduleField } from './schedule-fields.ts';
 
 /** Fields of LoRA adapters in an engine file: models of their own, served by the engine's replicas beside its model. */
@@ -195,6 +195,7 @@ const processFields = {
     .describe('Time after a replica is ready during which it is not stopped to make room for another model.'),
   replicas: replicasField,
   schedule: scheduleField,
+  ...queueFields,
   ...resourceFields,
 };
 

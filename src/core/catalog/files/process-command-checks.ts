@@ -3,7 +3,7 @@ import { parseImage } from './container-file-schema.ts';
 import type { EngineKind } from './engine-definition.ts';
 import type { EngineFile } from './engine-file-schema.ts';
 import { findFlag } from './find-flag.ts';
-import { vllmFlagProblems } from './vllm-flag-checks.ts';
+import { foreignQueueProblems, vllmFlagProblems } from './vllm-flag-checks.ts';
 import type { FileProblem } from './zod-problems.ts';
 
 /** Checks of the command of an engine file, beyond its shape. */
@@ -61,8 +61,10 @@ export function commandProblems(engine: EngineFile): FileProblem[] {
   const hasPort = engine.command.some((argument) => argument.includes('{port}'));
   if (hasSocket && hasPort) return [{ path: ['command'], message: 'use either {socket} or {port}, not both' }];
   if (engineKindOf(engine) === 'vllm') return vllmProblems(engine);
-  if (hasSocket || hasPort) return [];
+  const foreign = foreignQueueProblems(engine);
+  if (hasSocket || hasPort) return foreign;
   return [
+    ...foreign,
     { path: ['command'], message: 'must contain {socket} or {port}, which Headgate replaces with the listen address' },
   ];
 }

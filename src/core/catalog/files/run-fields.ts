@@ -43,6 +43,24 @@ export const replicasField = z
   .prefault({})
   .describe('Number of replicas that run at once.');
 
+/** Limits of vLLM's own queue, named as vLLM names them. */
+export const queueFields = {
+  max_num_queued_reqs: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .optional()
+    .describe(
+      'Most requests that one replica of vLLM runs and queues; it rejects more, and they go to another replica. A request with n counts n times.',
+    ),
+  max_num_queued_tokens: z
+    .int()
+    .min(1)
+    .max(1_000_000_000)
+    .optional()
+    .describe('Prompt tokens that one replica of vLLM has yet to read at which it rejects further requests.'),
+};
+
 export const gpusField = z
   .strictObject({
     count: z.int().min(1).max(64).describe('GPUs of one replica, all on one host and exclusive to this replica.'),

@@ -133,6 +133,8 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   flexPricing: pricing.nullable(),
   fallbacks: texts.default([]),
   concurrencyMax: z.number().nullable(),
+  queuedRequestsMax: z.number().nullable().default(null),
+  queuedTokensMax: z.number().nullable().default(null),
   wedgedMs: z.number().nullable().default(60_000),
   stalledMs: z.number().nullable().default(600_000),
   kind: z.enum(['vllm', 'openai']),

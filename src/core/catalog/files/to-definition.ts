@@ -43,6 +43,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     flexPricing: engine.pricing === undefined ? null : toFlexPricing(engine.pricing),
     fallbacks: engine.fallbacks,
     concurrencyMax: engine.max_concurrent ?? null,
+    ...toQueueLimits(engine),
     wedgedMs: engine.wedged_seconds === 0 ? null : engine.wedged_seconds * 1000,
     stalledMs: engine.stalled_seconds === 0 ? null : engine.stalled_seconds * 1000,
     kind: engineKindOf(engine),
@@ -66,6 +67,12 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     loraRankMax: engine.max_lora_rank ?? null,
     driver: toDriver(engine, folder),
   };
+}
+
+function toQueueLimits(engine: EngineFile) {
+  if (engine.driver === 'external') return { queuedRequestsMax: null, queuedTokensMax: null };
+  const { max_num_queued_reqs: requests, max_num_queued_tokens: tokens } = engine;
+  return { queuedRequestsMax: requests ?? null, queuedTokensMax: tokens ?? null };
 }
 
 function toAdapter(adapter: EngineFile['lora'][number], engine: EngineFile, folder: string | null): LoraAdapter {

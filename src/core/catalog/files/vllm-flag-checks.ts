@@ -77,6 +77,7 @@ export function vllmFlagProblems(engine: RunFile, words: readonly string[], fiel
     ...joinedArguments(words, field),
     ...lengthProblems(engine, words, field),
     ...adapterFlagProblems(engine, words, field),
+    ...queueFlagProblems(engine, words, field),
   ];
 }
 
@@ -157,6 +158,26 @@ function lengthProblems({ context_length: needed }: RunFile, words: readonly str
       ? `--max-model-len ${found.value} may result in less than context_length`
       : `--max-model-len ${found.value} is below context_length ${needed}: the engine would reject requests that Headgate accepts`;
   return [{ path: [field, found.index], message: `${why}; ${instead}` }];
+}
+
+const queueLimits = ['max_num_queued_reqs', 'max_num_queued_tokens'] as const;
+
+/** Reports limits of vLLM's queue that the file has both as a field and as an option. */
+function queueFlagProblems(engine: RunFile, words: readonly string[], field: string): FileProblem[] {
+  return queueLimits.flatMap((name) => {
+    const flag = `--${name.replaceAll('_', '-')}`;
+    const found = engine[name] === undefined ? null : findFlag(words, flag);
+    return found === null ? [] : [{ path: [field, found.index], message: `${flag}: remove it; ${name} sets it` }];
+  });
+}
+
+/** Reports limits of vLLM's queue in the file of an engine that is no vLLM, and would not get them. */
+export function foreignQueueProblems(engine: RunFile): FileProblem[] {
+  return queueLimits.flatMap((name) =>
+    engine[name] === undefined
+      ? []
+      : [{ path: [name], message: 'supported by vLLM only; set kind: vllm if the engine runs vLLM' }],
+  );
 }
 
 function adapterFlagProblems({ lora }: RunFile, words: readonly string[], field: string): FileProblem[] {

@@ -27,7 +27,15 @@ export function vllmArguments(engine: EngineDefinition): VllmArgument[] {
     ['--enable-force-include-usage', []],
     ['--enable-prompt-tokens-details', []],
     ...(mediaDomains.length === 0 ? [] : [['--allowed-media-domains', mediaDomains] as const]),
+    ...queueArguments(engine),
     ...loraArguments(engine),
+  ];
+}
+
+function queueArguments({ queuedRequestsMax, queuedTokensMax }: EngineDefinition): VllmArgument[] {
+  return [
+    ...(queuedRequestsMax === null ? [] : [['--max-num-queued-reqs', [String(queuedRequestsMax)]] as const]),
+    ...(queuedTokensMax === null ? [] : [['--max-num-queued-tokens', [String(queuedTokensMax)]] as const]),
   ];
 }
 

@@ -73,6 +73,12 @@ describe('LoRA adapters in a container', () => {
     expect(argumentsOf({ args: ['m'] })).not.toContain('lora');
   });
 
+  it("passes the limits of vLLM's queue where the file sets them", () => {
+    const words = argumentsOf({ args: ['m'] }, { queuedRequestsMax: 8, queuedTokensMax: 20_000 });
+    expect(words).toContain('--max-num-queued-reqs 8 --max-num-queued-tokens 20000');
+    expect(argumentsOf({ args: ['m'] })).not.toContain('queued');
+  });
+
   it('replaces the container when adapters change, but not when only their names or owners change', () => {
     const hash = (adapters: readonly LoraAdapter[]) =>
       containerSpecHash(containerEngine({}, { lora: adapters }), {}, 'secret');
