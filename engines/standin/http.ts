@@ -20,6 +20,8 @@ export interface Exchange {
   endStream: () => void;
   /** Keeps frames from now on, to be written in one piece with the stream's end. */
   holdFrames: () => void;
+  /** Sends a comment before each frame from now on. */
+  sendComments: () => void;
   /** Whether the client reads more slowly than frames come. */
   congested: () => boolean;
   /** Drops the connection, optionally after some raw bytes. */
@@ -117,6 +119,7 @@ function createExchange(
   const requestId = typeof header === 'string' && header !== '' ? header : null;
   const head: Head = { res, options, answer: { vary: true }, requestId };
   let held: string[] | null = null;
+  let before = '';
   const send: Exchange['send'] = (status, contentType, body, extra = []) => {
     if (res.headersSent || res.destroyed) return;
     // vLLM streams its binary answers.
@@ -143,8 +146,14 @@ function createExchange(
       res.flushHeaders();
     },
     frame(text) {
-      if (held === null) writeChunk(res, text);
-      else held.push(text);
+      if (held !== null) held.push(before, text);
+      else {
+        if (before !== '') writeChunk(res, before);
+        writeChunk(res, text);
+      }
+    },
+    sendComments() {
+      before = ': keep-alive\n\n';
     },
     holdFrames() {
       held ??= [];

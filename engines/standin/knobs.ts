@@ -50,6 +50,8 @@ export interface Knobs {
   abort_after?: number;
   /** Keep a stream's frames back and write them all at once with its end. */
   one_write?: boolean;
+  /** Send the comment of `--sse-keep-alive-interval` before each frame. */
+  comments?: boolean;
 }
 
 type KnobKind = 'number' | 'string' | 'boolean' | 'boolean-or-string' | 'texts';
@@ -79,6 +81,7 @@ const KINDS: Record<keyof Knobs, KnobKind> = {
   freeze: 'boolean',
   abort_after: 'number',
   one_write: 'boolean',
+  comments: 'boolean',
 };
 
 /** Names of all knobs, as they are written in a request body. */

@@ -179,6 +179,7 @@ class Run implements OpenAnswer {
     engine.runs.add(this);
     exchange.onGone(() => this.#close());
     if (knobs.one_write === true) exchange.holdFrames();
+    if (knobs.comments === true) exchange.sendComments();
     if ((knobs.reset_after === 0 || knobs.die_after === 0) && this.#misbehave()) return;
     if (params.stream && knobs.hang !== 'before_headers') exchange.openStream();
     if (knobs.hang === 'before_headers' || knobs.hang === 'after_headers') return;
