@@ -15,13 +15,7 @@ import { plan } from '#core/fleet/plan/plan.ts';
 import type { LeaderState } from '#core/fleet/plan/state.ts';
 import { defaultPolicy, type FleetPolicy } from '#core/fleet/policy.ts';
 import type { LoadReport } from '#core/fleet/serving/engine-load.ts';
-import type {
-  Demand,
-  EngineCommand,
-  PendingCommand,
-  Published,
-  PublishedEngine,
-} from '#core/fleet/store/coordination-store.ts';
+import type { Demand, EngineCommand, PendingCommand, Published } from '#core/fleet/store/coordination-store.ts';
 import { showState } from './show-state.ts';
 import type { Gateway, Waiting } from './simulated-gateway.ts';
 import { checkDevices, checkRoom, lacksMemory, outOfMemory } from './simulated-memory.ts';
@@ -45,13 +39,12 @@ export interface Container {
   exit: ReplicaExit | null;
 }
 
-function isAtRest(engine: PublishedEngine | undefined): engine is PublishedEngine & { phase: 'held' | 'off' } {
-  return engine?.phase === 'held' || engine?.phase === 'off';
-}
-
 const startMs = 2000;
 const stopMs = 500;
 const nothing: LeaderState = { engines: [], gpus: new Map(), ends: [] };
+
+/** Phases in which an engine is not meant to serve. */
+const atRest = ['held', 'off'] as const;
 
 export class World {
   nowMs = 1000;
@@ -370,7 +363,8 @@ export class World {
 
   #refusal(engine: ReturnType<World['engine']> | undefined, one: Waiting): string | null {
     const cause = engine?.cause?.kind ?? 'failed';
-    if (isAtRest(engine)) return engine.phase;
+    const resting = atRest.find((phase) => phase === engine?.phase);
+    if (resting !== undefined) return resting;
     if (engine?.phase === 'failed' && (engine.retryAtMs ?? Infinity) > this.nowMs) return cause;
     const failedStarts = engine?.failedStarts ?? 0;
     one.failedStarts = Math.min(one.failedStarts, failedStarts);
