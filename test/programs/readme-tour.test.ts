@@ -21,11 +21,12 @@ function blocksOf(from: string, to: string, page = 'README.md'): string[] {
 const placeOfReadme = 'http://127.0.0.1:8080';
 
 describe('the README', () => {
-  it('shows one sentence, one command and one request before everything else', () => {
-    const blocks = blocksOf('# Headgate', '## First steps');
-    expect(blocks).toHaveLength(2);
-    expect(blocks[0]).toBe('npm ci && npm start');
-    expect(blocks[1]).toMatch(/^curl http/);
+  it('shows one sentence, one command, the key and one request before everything else', () => {
+    const [start, set, ask, ...others] = blocksOf('# Headgate', '## First steps');
+    expect(others).toEqual([]);
+    expect(start).toBe('npm ci && npm start');
+    expect(set).toBe('export HEADGATE_API_KEY=sk-hg-...');
+    expect(ask).toMatch(/^curl http/);
   });
 
   it('has first steps of one line each that work when pasted for a new gateway', async () => {
@@ -38,12 +39,11 @@ describe('the README', () => {
       expect(line).toContain(placeOfReadme);
       return (await run('bash', ['-c', line.replace(placeOfReadme, url)], { env })).stdout;
     };
-    const [, ask = ''] = blocksOf('# Headgate', '## First steps');
+    const [, , ask = ''] = blocksOf('# Headgate', '## First steps');
     expect(JSON.parse(await paste(ask))).toMatchObject({ object: 'chat.completion', model: id });
 
-    const [set, second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## What it does');
+    const [second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## What it does');
     expect(others).toEqual([]);
-    expect(set).toBe('export HEADGATE_API_KEY=sk-hg-...');
     for (const line of [second, topUp, bill]) expect(line).not.toContain('\n');
     const made: Body = JSON.parse(await paste(second));
     expect(made).toMatchObject({ object: 'api_key', scope: 'inference', status: 'active' });
