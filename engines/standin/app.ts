@@ -79,7 +79,7 @@ function routesOf(options: Options): Map<string, Route> {
   return routes;
 }
 
-/** vLLM guards these path prefixes alone. */
+/** Path prefixes that vLLM guards; no other path needs a key. */
 function isGuarded(path: string): boolean {
   return /^\/(v1|v2|inference|cohere)/.test(path);
 }

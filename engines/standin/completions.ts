@@ -196,7 +196,7 @@ export function answerCompletion(engine: Engine, exchange: Exchange, body: Body)
   const format = createFormat({ engine, accepted, id, body });
   const choices = choicesOf({ engine, accepted, id, knobs });
   const promptTokens = prompts.reduce((sum, prompt) => sum + prompt.scan.count, 0);
-  // vLLM tells the cached tokens of the last prompt only, and none that were created.
+  // vLLM reports the cached tokens of the last prompt only, and none that were created.
   const cacheUse = { cachedTokens: choices.at(-1)?.sequence.cachedTokens ?? 0, createdTokens: 0 };
   startRun({ engine, exchange, params, knobs, format, choices, promptTokens, cacheUse });
 }

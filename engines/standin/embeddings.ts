@@ -13,7 +13,7 @@ import type { PromptScan } from './tokenizer.ts';
 const PLACE = 'function-wrap[__log_extra_fields__()]';
 const FORMATS = ['float', 'base64', 'bytes', 'bytes_only'];
 
-/** vLLM tries seven request shapes on a body and tells what each of them misses. */
+/** vLLM tries seven request shapes on a body and reports the fields that each of them misses. */
 function missingInput(body: Body): Refused {
   const fields = ['input', 'messages', 'messages', 'messages', 'input', 'messages', 'input'];
   const findings = fields.map((field) => ({
@@ -46,7 +46,7 @@ function wrongFormat(body: Body, input: unknown): Refused {
   return invalidBody(findings, 'body.encoding_format');
 }
 
-/** A unit vector made of the prompt alone: equal texts are equally far from everything. */
+/** A unit vector made only of the prompt: equal texts are equally far from everything. */
 function vectorOf(scan: PromptScan, length: number): Float32Array {
   const random = createRandom(scan.hash);
   const vector = new Float32Array(length);

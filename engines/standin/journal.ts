@@ -4,7 +4,7 @@ import type { Sequence } from './scheduler.ts';
 /**
  * What `/metrics` counts, token by token and in a file: the counters of an engine that is killed are gone with it, the
  * lines stay. Several runs of an engine may write to one file.
- * @returns to be told of every token once it is counted
+ * @returns a function to call for every token once it is counted
  */
 export function openJournal(path: string): (sequence: Sequence) => void {
   const file = openSync(path, 'a', 0o600);

@@ -1,6 +1,6 @@
 /**
  * The knobs that make the stand-in slow, wrong or dead on purpose. Each is a flag of the process (a default for every
- * request, `--ttft-ms 50`) and a member of a request body's `standin` object (that request alone, `{"ttft_ms":50}`).
+ * request, `--ttft-ms 50`) and a member of a request body's `standin` object (that request only, `{"ttft_ms":50}`).
  */
 export interface Knobs {
   /** Milliseconds until the first token. */

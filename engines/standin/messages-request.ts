@@ -73,7 +73,7 @@ function formatOf(config: unknown): Body | null {
   return { type: 'json_schema', json_schema: { name: 'json_schema', schema: format.schema } };
 }
 
-/** The chat request; what stands there for the stand-in alone is taken over. */
+/** The chat request; fields for the stand-in only are copied. */
 export function chatRequest(body: Body): Body {
   const system = systemText(body.system);
   const hasTools = Array.isArray(body.tools);

@@ -6,7 +6,7 @@ import { chatRequest } from './messages-request.ts';
 import { checkModel, type Body } from './params.ts';
 import type { Engine } from './run.ts';
 
-/** Answers `/v1/messages` as vLLM 0.29 does: by a chat request, whose answer is told in Anthropic's form. */
+/** Answers `/v1/messages` as vLLM 0.29 does: by a chat request, whose answer is written in Anthropic's form. */
 
 /** What is read of a chat's answers, which the stand-in has printed itself. */
 interface ChatUsage {
@@ -55,7 +55,7 @@ const stopReasons: Readonly<Record<string, string>> = {
   tool_calls: 'tool_use',
 };
 
-/** The cached part of a prompt is told beside the rest of it, where it is known. */
+/** The cached part of a prompt is reported beside the rest of it, where it is known. */
 function usageOf({
   prompt_tokens: prompt,
   completion_tokens: output,

@@ -41,7 +41,7 @@ function failure(kind: StartFailure, options: Options): void {
       `${core} torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of ` +
         '79.25 GiB of which 1.12 GiB is free.',
     );
-  } else write(`${core} ValueError: the stand-in was told to fail`);
+  } else write(`${core} ValueError: the stand-in was configured to fail`);
   write(`(APIServer pid=${process.pid}) RuntimeError: Engine core initialization failed. See root cause above.`);
 }
 

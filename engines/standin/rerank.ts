@@ -21,7 +21,7 @@ function textsOf(value: unknown): string[] | null {
   return list.every((item) => typeof item === 'string') ? list : null;
 }
 
-/** The share of the document's words that the query has, too: made of the two texts alone. */
+/** The share of the document's words that the query has, too: made only of the two texts. */
 function scoreOf(query: string, document: string): number {
   const words = (text: string): string[] => text.toLowerCase().match(/\p{L}+/gu) ?? [];
   const asked = new Set(words(query));

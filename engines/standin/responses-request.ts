@@ -37,7 +37,7 @@ function formatOf(text: unknown): Body | null {
   return type === 'json_schema' ? { type, json_schema: { name, schema } } : { type: type ?? 'text' };
 }
 
-/** The chat request; what stands there for the stand-in alone is taken over. */
+/** The chat request; fields for the stand-in only are copied. */
 export function chatOfResponses(body: Body): Body {
   const { input, instructions } = body;
   const said = typeof input === 'string' ? [{ role: 'user', content: input }] : listOf(input).flatMap(messagesOf);

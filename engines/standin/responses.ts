@@ -5,7 +5,7 @@ import type { Body } from './params.ts';
 import { chatOfResponses } from './responses-request.ts';
 import type { Engine } from './run.ts';
 
-/** Answers `/v1/responses` as vLLM 0.29 does: by a chat request, whose answer is told in the form of responses. */
+/** Answers `/v1/responses` as vLLM 0.29 does: by a chat request, whose answer is written in the form of responses. */
 
 /** What is read of a chat's answers, which the stand-in has printed itself. */
 interface ChatUsage {

@@ -25,7 +25,7 @@ export interface Engine {
   scheduler: Scheduler;
   cache: ReturnType<typeof createPrefixCache>;
   fingerprint: string;
-  /** Requests that are being answered, to be told when the engine dies. */
+  /** Requests that are being answered, notified when the engine dies. */
   runs: Set<OpenAnswer>;
   now: () => number;
   /** What is not in the GPU's memory: by vLLM's names `weights`, `kv_cache`; it sleeps while there is any. */

@@ -6,7 +6,7 @@ type Channel = 'content' | 'reasoning' | 'silent';
 
 /** What an answer is made of before it is cut to length. */
 export interface Material {
-  /** The next token's text; may be called for ever. */
+  /** The next token's text; may be called indefinitely. */
   next: () => string;
   /** Tokens after which it ends by itself, end marker not counted. */
   naturalTokens: number;

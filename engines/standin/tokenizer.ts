@@ -175,7 +175,7 @@ export function createPromptScanner(blockSize: number): {
 const IDS_KEPT_MAX = 200_000;
 const textOfId = new Map<number, string>();
 
-/** Number of a token: a 24-bit hash of its text; `step` tells the parts of one character apart. */
+/** Number of a token: a 24-bit hash of its text; `step` numbers the parts of one character. */
 export function tokenId(text: string, step = 0): number {
   const id = 256 + (hashText(text, 2_166_136_261 ^ step) >>> 8);
   if (textOfId.size < IDS_KEPT_MAX && !textOfId.has(id)) textOfId.set(id, step === 0 ? text : '');

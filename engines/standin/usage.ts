@@ -1,4 +1,4 @@
-/** When usage is told: never, in a chunk of its own at the end, or with every chunk and at the end. */
+/** When usage is reported: never, in a chunk of its own at the end, or with every chunk and at the end. */
 export type Usage = 'none' | 'final' | 'continuous';
 
 /** Totals of one request, as they are billed. */
@@ -19,7 +19,7 @@ export interface UsageStyle {
   chat: boolean;
 }
 
-/** Usage as it stands in a running chunk; `tokens` are those of this choice alone. */
+/** Usage as it stands in a running chunk; `tokens` are those of this choice only. */
 export function runningUsage(style: UsageStyle, promptTokens: number, tokens: number, reasoning: number): string {
   const counts = `{"prompt_tokens":${promptTokens},"total_tokens":${promptTokens + tokens},"completion_tokens":${tokens}`;
   if (!style.chat) return `${counts}}`;

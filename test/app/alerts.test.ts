@@ -91,7 +91,7 @@ describe('alerts of a gateway', () => {
     for (const { body } of receiver.got) {
       for (const secret of [made['secret'], rotated['secret'], key]) expect(body).not.toContain(secret);
     }
-    // A leaked secret goes by mail where nobody has chosen; a new key does not.
+    // A leaked secret is sent by mail where nobody has chosen; a new key is not.
     expect((await mail.next(tenant.admin)).text).toContain('was reported as leaked');
     expect(mail.letters.filter(({ to }) => to.includes(tenant.admin))).toHaveLength(1);
   });

@@ -56,7 +56,7 @@ const read = ({ id, key }: Tenant): Promise<Record<string, unknown>> =>
 
 const lettersTo = (email: string): readonly ArrivedLetter[] => mail.letters.filter(({ to }) => to.includes(email));
 
-/** Whether it has been noted that its administrators were told. */
+/** Checks whether the notice to its administrators is recorded. */
 const isTold = async (tenant: Tenant): Promise<boolean> => (await read(tenant))['wallet_alerted_at'] !== null;
 const patience = { timeout: 300_000 };
 
@@ -70,7 +70,7 @@ describe('a low balance alert', () => {
     expect(text).toContain('has 10 USD left, less than your alert threshold of 10.5 USD');
     await expect.poll(() => isTold(low), patience).toBe(true);
 
-    // 10 is not below 10. What was told of is passed over by the look that tells of this one.
+    // 10 is not below 10. The poll that notifies of this balance passes over the one already notified.
     await book('adjustments', high, '-0.000000000001');
     expect((await mail.next(high.admin)).text).toContain('9.999999999999 USD left');
     await expect.poll(() => isTold(high), patience).toBe(true);
@@ -82,7 +82,7 @@ describe('a low balance alert', () => {
     expect((await mail.next(low.admin)).text).toContain('has 9 USD left');
     await expect.poll(() => isTold(low), patience).toBe(true);
 
-    // Another amount is told of anew, and null of nothing.
+    // A changed amount sends a new notice, and null sends none.
     expect(await change(low, '9.5')).toMatchObject({ wallet_alerted_at: null });
     expect((await mail.next(low.admin)).text).toContain('less than your alert threshold of 9.5 USD');
     expect(await change(low, null)).toMatchObject({ wallet_alert_below: null, wallet_alerted_at: null });

@@ -14,7 +14,7 @@ const bounds: ConcurrencyBounds = {
   waitMsMax: 60_000,
 };
 
-/** Work that runs until it is told to end, in the order in which it began. */
+/** Work that runs until the test ends it, in the order in which it began. */
 function createWork(options: Partial<ConcurrencyBounds> = {}) {
   const turns = new ConcurrencyLimit({ ...bounds, ...options });
   const began: string[] = [];

@@ -152,7 +152,7 @@ describe('a pool with TLS whose database is unavailable', () => {
   );
 });
 
-/** Carries what is said while a connection is made, and breaks it at the first thing that is asked on it. */
+/** Carries all data while a connection is made, and breaks the connection at its first query. */
 async function startBreakingProxy(databaseUrl: string): Promise<{ readonly url: string; close(): void }> {
   const target = new URL(databaseUrl);
   const server = createServer((client) => {

@@ -105,7 +105,7 @@ describe('a connection without replies', () => {
     const limits = { lockTimeoutMs: null, statementTimeoutMs: 100, idleInTransactionTimeoutMs: 1000 };
     const own = connectDb(proxy.url, { poolMax: 1, limits });
     await own.sql`create table silent (id integer)`;
-    // Never let go: the answer is on its way for ever.
+    // Never let go: the answer stays on its way indefinitely.
     proxy.holdAnswers();
     const failure = await own.sql`insert into silent values (1)`.catch((error: unknown) => error);
     expect(isDatabaseUnavailable(failure)).toBe(true);

@@ -54,7 +54,7 @@ describe('the parser for a JSON object, read in pieces', () => {
         const at = place % (whole.length + 1);
         const text = whole.slice(0, at) + damage + whole.slice(at);
         const found = scan(text);
-        // A key that is no string is told by the scanner of whole texts alone; none that is wanted is one.
+        // Only the scanner of whole texts finds a key that is no string; no wanted key is one.
         fc.pre(found !== null);
         expect(walk(text, lengths)).toEqual(found);
       }),

@@ -17,8 +17,8 @@ import { median } from './statistics.ts';
  * requests durable in groups; `--budgets 2` holds each against so many budgets, `--limits` under limits of its project. The third figure is with a Redis that
  * gets each command in a write of its own. Rounds of all three alternate.
  *
- * With `--silences 20`, instead: Redis is stopped that often in the middle of a second, and the milliseconds are told that
- * the first decision took which was asked for right after it, and the next ones.
+ * With `--silences 20`, instead: Redis is stopped that often in the middle of a second, and the report has the time that
+ * the first decision took which was asked for right after it, and the next ones, in milliseconds.
  */
 
 const { values } = parseArgs({

@@ -5,7 +5,7 @@ import { jsonTokens, promptTokens, streamTokens } from './engine-counts.ts';
 /**
  * The engine of the benchmark: sends what vLLM sends, byte for byte in shape, at next to no cost, and writes the moment
  * of sending into every frame, so that the time a frame spends on its way can be measured. The stand-in engine is too
- * thorough for this: it costs more CPU per request than what is to be measured, on the core that it shares.
+ * thorough for this: it costs more CPU per request than the measured gateway, on the core that it shares.
  *
  * A request's `bench` member says how long its answer is and how fast it comes.
  */

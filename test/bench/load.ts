@@ -2,7 +2,7 @@ import { openConnection, type Connection, type StreamSink } from './load-connect
 import { quantile } from './statistics.ts';
 import type { LoadJob, LoadReport, LoadRequest, Window } from './load-protocol.ts';
 
-/** The process that makes the load. It takes jobs from its parent and tells what it saw. */
+/** The process that makes the load. It takes jobs from its parent and reports its measurements. */
 
 let delays: number[] = [];
 const sink: StreamSink = {

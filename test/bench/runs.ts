@@ -11,7 +11,7 @@ import { median } from './statistics.ts';
  * HEADGATE_URL, for the platform administrator whose management key is in HEADGATE_API_KEY. The smallest stack is
  * applied `--tries` times, each on a cluster of its own; a stack that prints `--lines` lines is applied once; then
  * `--at-once` runs are asked for together, of which the gateway's HEADGATE_RUNS_AT_ONCE go on at a time. The same
- * modules are applied by the program of HEADGATE_TERRAFORM_BIN (`terraform`) alone, on this machine: figures are ratios
+ * modules are applied by HEADGATE_TERRAFORM_BIN (`terraform`) without a gateway, on this machine: figures are ratios
  * to that. What it makes there is deleted.
  */
 

@@ -12,7 +12,7 @@ export interface Stack {
   readonly loader: Loader;
   /** All reach the same engine over TCP. */
   readonly variants: Record<Exclude<VariantName, 'redis'>, Variant>;
-  /** Null where no Redis server is to be had. */
+  /** Null where no Redis server is available. */
   readonly redis: Variant | null;
   /** Processes of a gateway's PostgreSQL, as they are now. */
   postgresPids(variant: Variant): number[];

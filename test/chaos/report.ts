@@ -39,7 +39,7 @@ function errorsOf(seen: readonly Seen[]): string[] {
   return [...counts].map(([name, count]) => `${name} × ${count}`);
 }
 
-/** Beyond what the engine was told to take. */
+/** Time beyond the duration that the engine was given. */
 export function longestWaitSeconds(seen: readonly Seen[]): number {
   const waits = seen.filter(({ hasLeft }) => !hasLeft).map(waitMs);
   return Math.max(0, ...waits) / 1000;

@@ -3,7 +3,7 @@ import { mostly, pick, pickOf } from './pick.ts';
 
 /** Fields of engine files, of hosts.yaml and of other programs' configurations, as somebody may well write them. */
 
-/** In the clear they must be in no message and in no file; by their form they can be told to be secrets. */
+/** Secrets: in the clear they must be in no message and in no file; by their form they can be found to be secrets. */
 export const secrets = { HF_TOKEN: 'hf_FuzzFuzzFuzzFuzzFuzz01', OPENAI_API_KEY: 'sk-FuzzFuzzFuzzFuzzFuzz02' } as const;
 
 const maybe = <T>(arbitrary: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> =>

@@ -95,7 +95,7 @@ function numbersOf(value: unknown): number[] {
 const foreignWords =
   /undefined|\[object|call stack|regular expression|Invalid input|Too big|Too small|Unrecognized key|parseAllDocuments|mapAsMap|TypeError|RangeError|is not a function|node_modules|\bat \S+:\d+:\d+/;
 
-/** What is wrong with how a problem is said; null where an operator can act on it. */
+/** The defect of a problem's message; null where an operator can act on it. */
 export function uselessProblem(problem: EngineFileProblem, lines: (file: string) => number | null): string | null {
   const { file, line, field, message } = problem;
   const said = JSON.stringify(problem);

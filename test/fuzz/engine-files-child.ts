@@ -32,7 +32,7 @@ async function tryCase({ what, files }: EngineFilesCase): Promise<string | null>
     mkdirSync(engines);
     for (const { name, bytes } of files) writeFileSync(join(engines, name), bytes);
     const wrong = what === 'engines' ? checkFolder(engines, files) : await checkImport(what, engines);
-    // A warning is told in a later turn.
+    // A warning is emitted in a later turn.
     await new Promise((resolve) => setImmediate(resolve));
     const [warning] = warnings.splice(0);
     return wrong ?? (warning === undefined ? null : `the process warned: ${warning}`);

@@ -39,7 +39,7 @@ export const knownEngineFiles: readonly EngineFilesCase[] = [
   withBody('!!timestamp 2001-01-01'),
   withBody('!!set {a, b}'),
   withBody('!!binary aGk='),
-  // Were told on the standard error, by the library.
+  // The library reported these on the standard error.
   engine(`${good}? [a, b]\n: c\n`),
   // Were quoted.
   engine(`"\\x"{"id":"chat","entrypoint":["${secrets.HF_TOKEN}"]}`),

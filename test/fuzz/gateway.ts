@@ -85,7 +85,7 @@ export async function startFuzzed({ databaseUrl, engines, env = {}, model }: Fuz
 
 const status = (pid: number): string => readFileSync(`/proc/${pid}/status`, 'utf8');
 
-/** Its own PostgreSQL is ended by itself alone, so that it gets the time for that. */
+/** The gateway's own PostgreSQL ends separately, so that it gets the time for that. */
 async function stop(gateway: GatewayProcess, hasPostgres: boolean): Promise<void> {
   if (hasPostgres) gateway.signal('SIGTERM');
   else gateway.signal('SIGKILL', 'group');

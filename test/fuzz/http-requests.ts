@@ -8,7 +8,7 @@ export interface Connection {
   /** As it is written, in latin1; with names such as sk-INFERENCE for what only the gateway knows. */
   readonly parts: readonly string[];
   /**
-   * What the client does then: waits, closes its side alone, or resets. One that waits has asked for the end of the
+   * The client's next step: waits, closes only its side, or resets. One that waits has asked for the end of the
    * connection with its last request, which the gateway may have taken for something else.
    */
   readonly after: 'wait' | 'half-close' | 'reset';

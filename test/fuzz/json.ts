@@ -37,7 +37,7 @@ const limits = ['max_tokens', 'max_completion_tokens', 'max_output_tokens'];
 const rewritten = ['model', ...limits, 'stream_options', 'cache_salt'];
 const responsesPath = '/v1/responses';
 const messagesPath = '/v1/messages';
-/** The same for responses alone. */
+/** The same for responses only. */
 const rewrittenOfResponses = ['store', 'request_id'];
 
 /** By path. */

@@ -4,7 +4,7 @@ import type { OpenTarget, Target } from './target.ts';
 export interface RunOptions {
   /** Of the first round; each later one has the next. */
   readonly seed: number;
-  /** Of a case that failed, as fast-check tells it: that case alone is tried. */
+  /** Seed and path of a failed case, as fast-check prints them: only that case is tried. */
   readonly path: string | null;
   /** How long: rounds always are the same cases, seconds are as many as the machine makes of them. */
   readonly length: { readonly rounds: number } | { readonly seconds: number };

@@ -293,7 +293,7 @@ describe('headgate backup and restore', () => {
 
     const url = await emptyDatabase();
     const env = { DATABASE_URL: url, HEADGATE_DATA_DIR: home.dataDir };
-    // Who forgets the restore is told where the books are.
+    // An operator who forgets the restore is pointed to the ledger.
     const early = processes.run({ home, databaseUrl: url });
     await early.url();
     expect(early.output.stdout).toContain('without the keys and wallets of the built-in PostgreSQL. To move them, run');

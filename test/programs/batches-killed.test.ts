@@ -76,7 +76,7 @@ async function killBeforeNotes(): Promise<{ readonly id: string; readonly charge
   return { id, charged };
 }
 
-/** An engine that answers each request the same, once it is told to, with more than a client's key would keep. */
+/** An engine that answers each request the same, once the test lets it, with more than a client's key would keep. */
 async function startLargeEngine() {
   const content = randomBytes(9_000_000).toString('hex').repeat(2);
   const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 };

@@ -25,7 +25,7 @@ describe('the packed package', () => {
     for (const name of ['src', 'engines', 'drizzle', 'package.json', 'README.md', '.npmrc']) {
       cpSync(join(repository, name), join(checkout, name), { recursive: true });
     }
-    // Of compose/ what is written alone: secrets of a checkout stay where they are.
+    // Only written files of compose/: secrets of a checkout stay where they are.
     const chapters = chaptersOf(listPages(repository)).filter((path) => !/^(?:test|\.github)\//.test(path));
     for (const path of chapters) cpSync(join(repository, path), join(checkout, path));
     const prefix = folders();

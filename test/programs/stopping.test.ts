@@ -100,7 +100,7 @@ describe('a gateway with HEADGATE_DRAIN_SECONDS', () => {
 describe('a stop signal', () => {
   it.each([
     ['SIGINT to the process group, as a terminal does', 'SIGINT', 'group'],
-    ['SIGTERM to the process alone', 'SIGTERM', 'process'],
+    ['SIGTERM to the process only', 'SIGTERM', 'process'],
   ] as const)('%s: finishes a running stream, then stops engines and PostgreSQL', async (_, name, target) => {
     const home = processes.home();
     const gateway = processes.run({ home, databaseUrl: null, env });

@@ -50,7 +50,7 @@ export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | unde
 export interface DockerOptions {
   /**
    * Of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of its own any
-   * number of them run at once; networks take their addresses from a range of this engine alone.
+   * number of them run at once; networks take their addresses from a range of only this engine.
    */
   readonly options?: readonly string[];
   /** Path of the network namespace that it runs in, as a machine of its own. */
@@ -244,7 +244,7 @@ function removeDir(dir: string): void {
   }
 }
 
-/** Field 22 of /proc/<pid>/stat, by which a number that was given out again is told from the process before. */
+/** Field 22 of /proc/<pid>/stat, which distinguishes a reused process id from the process before. */
 function processStart(pid: number): string {
   const stat = readText(`/proc/${pid}/stat`);
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';

@@ -13,7 +13,7 @@ import { createTestDatabase } from './database.ts';
 /** A whole gateway in this process: a listening port, its own database, its own engines as child processes. */
 export interface TestGateway {
   readonly url: string;
-  /** Where it tells its metrics; null unless HEADGATE_METRICS_PORT is set. */
+  /** The address of its metrics; null unless HEADGATE_METRICS_PORT is set. */
   readonly metricsUrl: string | null;
   /** Secret of a management key of a platform admin, with 10 USD of credit. */
   readonly key: string;
@@ -43,7 +43,7 @@ export interface TestGatewayOptions {
   readonly enginesDir?: string;
   /** Where engine processes run; the repository when absent. */
   readonly workingDirectory?: string;
-  /** An existing database, which is then left alone at the end. */
+  /** An existing database, which is not deleted at the end. */
   readonly databaseUrl?: string;
   readonly redisUrl?: string;
   /** The first key keeps the limits that every new key has; else it has none. */

@@ -36,7 +36,7 @@ export function createReporter(plan: SuitePlan): Reporter {
       ];
       passed = results.passed;
       failed = results.failed + problems.length + errors.length;
-      // Behind all that was said in detail, which a log that is cut loses first.
+      // Behind all the details, which a log that is cut loses first.
       const lost = findFailed(modules);
       for (const line of [...(whole ? plan.notes : []), ...off.leftOut, ...problems]) write(line);
       for (const { path, name, why } of lost) write(`failed: ${path} > ${name}: ${why}`);

@@ -1,5 +1,5 @@
 /**
- * Finds circles in a graph of files. Every file that is in a circle is in one of those that are told, as short as it is.
+ * Finds circles in a graph of files. Every file that is in a circle is in one of the results, as short as it is.
  * @param imports file → the files that it imports
  * @returns each circle as the way around, with the first file again at its end
  */

@@ -98,7 +98,7 @@ export const house = {
     'edge/inference/request': ['edge/inference/answer'],
     'edge/inference/reuse': ['edge/inference/answer', 'edge/inference/call', 'edge/inference/request'],
     'edge/inference/rules': ['edge/inference/request'],
-    // It is what inference tells of its requests, in that room's own words.
+    // It is the report of inference on its requests, in that room's own words.
     'edge/observe': ['edge/http', 'edge/inference'],
     'edge/portal': ['edge/contract', 'edge/http'],
     'edge/portal/engines': ['edge/portal/frame', 'edge/portal/people', 'edge/portal/ui'],

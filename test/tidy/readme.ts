@@ -1,6 +1,6 @@
 import { globSync } from 'node:fs';
 
-/** What is said of a text that names no path at all. */
+/** The result for a text that names no path at all. */
 export const noPath = 'the README names no path, so nothing was checked';
 
 /** Folders whose files the README names; what begins otherwise is a URL, a model or a file of the reader's. */

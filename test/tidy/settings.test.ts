@@ -5,7 +5,7 @@ import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');
-/** Those of a gateway alone. */
+/** Settings of a gateway only. */
 const gatewaySettings = new Set(
   ['sections', 'batches', 'platform', 'runs', 'sign-in', 'alerts'].flatMap((name) =>
     namesIn(read(`src/base/config/${name}.ts`)),

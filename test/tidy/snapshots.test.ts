@@ -7,7 +7,7 @@ interface Journal {
   readonly entries: readonly { readonly tag: string }[];
 }
 
-/** Each is a copy of the whole schema, and `drizzle-kit generate` reads the newest alone: delete the one before it. */
+/** Each is a copy of the whole schema, and `drizzle-kit generate` reads only the newest: delete the one before it. */
 it("keeps only the newest migration's snapshot", () => {
   const { entries }: Journal = JSON.parse(readFileSync(new URL('_journal.json', meta), 'utf8'));
   const newest = entries.at(-1)?.tag.split('_')[0];

@@ -1,4 +1,4 @@
-import { parseSync, Visitor } from 'oxc-parser';
+import { type CallExpression, parseSync, type Program, Visitor } from 'oxc-parser';
 
 /** Odd words of old texts, each with the word of the field that says the same. A key is a source of a regular expression. */
 export const oddWords: Readonly<Record<string, string>> = {
@@ -18,16 +18,27 @@ export const oddWords: Readonly<Record<string, string>> = {
   'thereof|therein|henceforth|wherein': 'the name of the thing',
 };
 
-const pattern = new RegExp(`\\b(?:${Object.keys(oddWords).join('|')})\\b`, 'gi');
+/** One space, or the end of a line of a wrapped text with the mark that begins the next line of a comment. */
+const gap = String.raw`(?:[^\S\n]+|[^\S\n]*\n[^\S\n]*(?:(?:\*|//|#)[^\S\n]+)?)`;
+const pattern = new RegExp(`\\b(?:${Object.keys(oddWords).join('|').replaceAll(' ', gap)})\\b`, 'gi');
 
 export interface OddWord {
   readonly line: number;
   readonly word: string;
 }
 
-/** Finds odd words in a text, Markdown for example; code between backticks is not read. */
+interface Passage {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Finds odd words in a text: Markdown, YAML or a shell script. Code between backticks is not read. */
 export function findOddWords(text: string): OddWord[] {
-  return text.split('\n').flatMap((line, index) => oddWordsOf(line.replace(/`[^`]*`/g, ''), index + 1));
+  const prose = text.replace(/`[^`\n]*`/g, '');
+  return [...prose.matchAll(pattern)].map(({ 0: word, index }) => ({
+    line: lineAt(prose, index),
+    word: word.toLowerCase().replace(/\s+(?:(?:\*|\/\/|#)\s+)?/g, ' '),
+  }));
 }
 
 /**
@@ -35,40 +46,69 @@ export function findOddWords(text: string): OddWord[] {
  * @param path of the file, for its language
  */
 export function findOddWordsOfCode(path: string, text: string): OddWord[] {
-  const { program, comments } = parseSync(path, text);
-  const texts: { start: number; value: string }[] = comments.map(({ start, value }) => ({ start, value }));
+  return [...findOddComments(path, text), ...findIn(text, stringsOf(parseSync(path, text).program))];
+}
+
+/**
+ * Finds odd words in the comments of a program. Comments on lines that follow each other are one text.
+ * @param path of the file, for its language
+ */
+export function findOddComments(path: string, text: string): OddWord[] {
+  const passages: Passage[] = [];
+  for (const { start, end } of parseSync(path, text).comments) {
+    const last = passages.at(-1);
+    const follows = last !== undefined && /^[^\S\n]*\n[^\S\n]*$/.test(text.slice(last.end, start));
+    if (follows) passages.splice(-1, 1, { start: last.start, end });
+    else passages.push({ start, end });
+  }
+  return findIn(text, passages);
+}
+
+/**
+ * Finds odd words in the names of tests: in first arguments of `it`, `test` and `describe`, in rows of their `each`,
+ * and in constants that stand in those places.
+ * @param path of the file, for its language
+ */
+export function findOddTestNames(path: string, text: string): OddWord[] {
+  const { program } = parseSync(path, text);
+  const constants = new Map<string, Passage>();
+  const calls: CallExpression[] = [];
   new Visitor({
-    Literal: ({ start, value }) => {
-      if (typeof value === 'string') texts.push({ start, value });
+    VariableDeclarator: ({ id, init }) => {
+      if (id.type === 'Identifier' && init !== null) constants.set(id.name, init);
     },
-    TemplateElement: ({ start, value }) => {
-      texts.push({ start, value: value.cooked ?? value.raw });
+    CallExpression: (call) => {
+      if (/^(?:it|test|describe)\b/.test(text.slice(call.start, call.end))) calls.push(call);
     },
   }).visit(program);
-  return texts.flatMap(({ start, value }) => {
-    const first = text.slice(0, start).split('\n').length;
-    return findOddWords(value).map(({ line, word }) => ({ line: first + line - 1, word }));
+  const places = calls.flatMap(({ arguments: [name] }) => {
+    if (name === undefined) return [];
+    return [(name.type === 'Identifier' ? constants.get(name.name) : undefined) ?? name];
+  });
+  const isInPlace = ({ start, end }: Passage) => places.some((place) => place.start <= start && end <= place.end);
+  return findIn(text, stringsOf(program).filter(isInPlace));
+}
+
+function stringsOf(program: Program): Passage[] {
+  const strings: Passage[] = [];
+  new Visitor({
+    Literal: (literal) => {
+      if (typeof literal.value === 'string') strings.push(literal);
+    },
+    TemplateElement: (element) => {
+      strings.push(element);
+    },
+  }).visit(program);
+  return strings;
+}
+
+function findIn(text: string, passages: readonly Passage[]): OddWord[] {
+  return passages.flatMap(({ start, end }) => {
+    const before = lineAt(text, start) - 1;
+    return findOddWords(text.slice(start, end)).map(({ line, word }) => ({ line: before + line, word }));
   });
 }
 
-/** Finds odd words in the names of tests: first arguments of `it`, `test`, `describe` and of their `each`. */
-export function findOddTestNames(path: string, text: string): OddWord[] {
-  const found: OddWord[] = [];
-  new Visitor({
-    CallExpression: ({ callee, arguments: [name] }) => {
-      if (name === undefined || !isTestCall(text.slice(callee.start, callee.end))) return;
-      if (name.type !== 'Literal' && name.type !== 'TemplateLiteral') return;
-      const line = text.slice(0, name.start).split('\n').length;
-      found.push(...oddWordsOf(text.slice(name.start, name.end), line));
-    },
-  }).visit(parseSync(path, text).program);
-  return found;
-}
-
-function isTestCall(callee: string): boolean {
-  return /^(?:it|test|describe)(?:\.\w+)*(?:\(|$)/.test(callee);
-}
-
-function oddWordsOf(text: string, line: number): OddWord[] {
-  return [...text.matchAll(pattern)].map(([word]) => ({ line, word: word.toLowerCase() }));
+function lineAt(text: string, index: number): number {
+  return text.slice(0, index).split('\n').length;
 }

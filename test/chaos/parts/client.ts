@@ -8,7 +8,7 @@ export interface Ask {
   readonly maxTokens: number;
   /** Knobs of the stand-in engine. */
   readonly standin: Readonly<Record<string, number | string | boolean>>;
-  /** How long the engine was told to take, in milliseconds. */
+  /** Duration that the engine was given, in milliseconds. */
   readonly plannedMs: number;
   /** Leaves after so many milliseconds; null stays. */
   readonly leaveMs: number | null;

@@ -149,7 +149,7 @@ class Server implements ChaosPostgres {
 
   async start(): Promise<void> {
     const untilMs = performance.now() + startTimeoutMs;
-    // The last workers of a server that was killed keep a new one out until they notice that they are alone.
+    // The last workers of a killed server keep a new one out until they notice that their parent has died.
     while (!(await this.#launch())) {
       if (performance.now() > untilMs) throw new Error(`PostgreSQL does not start: ${this.#log()}`);
       await sleep(100);

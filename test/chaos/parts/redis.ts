@@ -24,7 +24,7 @@ export interface ChaosRedis {
 
 export interface Replica {
   readonly port: number;
-  /** Stands alone from now on: what is written to the other one is not here. */
+  /** Separates this server from now on: later writes to the other one do not reach it. */
   fallBehind(): Promise<void>;
 }
 

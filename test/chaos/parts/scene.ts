@@ -19,7 +19,7 @@ export interface Scene {
   /** The one that holds the books; another one after a failover. */
   postgres: ChaosPostgres;
   readonly databaseProxy: FaultProxy;
-  /** What becomes of the database's answers; everything passes until a row says otherwise. */
+  /** The rule for the database's answers; everything passes until a row sets another. */
   set judge(judge: Judge);
   /** @throws Error in a scene without Redis */
   readonly redis: ChaosRedis;

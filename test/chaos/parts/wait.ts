@@ -19,7 +19,7 @@ export async function within<T>(
   }
 }
 
-/** What comes of a promise, or null when it does not come in time. */
+/** The value of a promise, or null when it does not settle in time. */
 export async function inTime<T>(timeoutMs: number, coming: Promise<T>): Promise<T | null> {
   const over = new AbortController();
   try {

@@ -3,7 +3,7 @@ import { type Ask, askOnce, type Seen, type Where } from './client.ts';
 import { type Random, randomOf } from '#test/random.ts';
 import { sleep } from './wait.ts';
 
-/** Clients that ask on and on, each by choices that the seed alone decides, and remember what they saw. */
+/** Clients that send requests all the time, each by choices that only the seed decides, and record the answers. */
 export interface Workload {
   readonly seen: readonly Seen[];
   /** Lets what runs come to its end. */

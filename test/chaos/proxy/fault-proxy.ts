@@ -24,7 +24,7 @@ export type Piece =
   | { readonly kind: 'bytes'; readonly bytes: Buffer; readonly delayMs?: number }
   /** Breaks the connection on both sides. */
   | { readonly kind: 'break' }
-  /** From now on nothing passes in either direction, and nobody is told. */
+  /** Drops everything from now on, in both directions, without closing connections. */
   | { readonly kind: 'silence' };
 
 export interface FaultProxyOptions {
@@ -92,7 +92,7 @@ export class FaultProxy {
     this.faults.swallowed.add(direction);
   }
 
-  /** A black hole: nothing passes, nobody is told. What was sent comes late once it is over, as networks have it. */
+  /** A black hole: nothing passes, no connection is closed. Sent bytes come late once it is over, as networks do it. */
   silence(which: 'all' | 'existing'): void {
     if (which === 'all') this.faults.isSilent = true;
     for (const link of this.#links) link.silence();

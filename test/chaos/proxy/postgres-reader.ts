@@ -15,7 +15,7 @@ export interface Answered {
   readonly inTransaction: boolean;
 }
 
-/** What becomes of an answer; a number delays it by so many milliseconds. */
+/** The fate of an answer; a number delays it by so many milliseconds. */
 export type Fate = 'pass' | 'lose' | 'swallow' | number;
 
 export type Judge = (answered: Answered) => Fate;

@@ -8,7 +8,7 @@ import { askFor, conclude, warm } from './steps.ts';
 
 /**
  * A statement is done and its answer is lost, at every statement that writes: once with the connection, once in silence.
- * It was written once, and whoever asks again is told once.
+ * It was written once, and a client that asks again gets one result.
  */
 
 interface Operation {
@@ -33,10 +33,10 @@ const ways: readonly Fate[] = ['lose', 'swallow'];
 const triedMsMax = 20_000;
 /**
  * The same for a change of the API. A connection that says nothing is given up 5 s after its statements' limit of 30 s;
- * until then a transaction on it keeps its rows, and whoever needs them is told in time to come again.
+ * until then a transaction on it keeps its rows, and requests that need them get a timely answer to retry.
  */
 const changedMsMax = 60_000;
-/** A statement that is to be lost comes within so long. */
+/** The most time until a statement comes whose answer is lost. */
 const comesMsMax = 3000;
 /** No answer may take longer, whatever is lost. */
 const answerMsMax = 10_000;
@@ -113,7 +113,7 @@ async function loseOnce(actor: Actor, operation: Operation, { shape, way }: Loss
   await within(comesMsMax * stage.slack, () => lost === 1);
   scene.judge = () => 'pass';
   stage.must(lost === 1, `the statement did not come again: ${shape.slice(0, 60)}`);
-  // What went silent is broken now, so that the next loss is alone.
+  // The silent connection is broken now, so that the next loss comes by itself.
   if (way === 'swallow') scene.databaseProxy.cut();
   await sleep(200);
 }
@@ -135,7 +135,7 @@ async function askUntilComplete({ stage, scene, seen }: Actor, ask: Ask): Promis
 
 type ApiCall = Parameters<typeof callApi>[2];
 
-/** Until it is done, or refused for good. */
+/** Waits until it is done, or rejected permanently. */
 async function callUntilDone({ stage, scene }: Actor, path: string, call: ApiCall): Promise<Told> {
   let told: Told | null = null;
   const found = await within(changedMsMax * stage.slack, async () => {

@@ -107,7 +107,7 @@ async function loseOnce(stage: Stage, actor: Actor, creation: Creation, way: Fat
   stage.must(failure === null, `${creation.name}, ${String(way)}: ${failure}`);
   const count = await creation.count(actor, turn);
   stage.must(count === 1, `${creation.name}, ${String(way)}: there are ${count}`);
-  // What went silent is broken now, so that the next loss is alone.
+  // The silent connection is broken now, so that the next loss comes by itself.
   if (way === 'swallow') scene.databaseProxy.cut();
   await sleep(settleMs);
 }

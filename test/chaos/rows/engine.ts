@@ -25,7 +25,7 @@ const points = {
 
 type Knobs = Ask['standin'];
 
-/** What the stand-in is told, by how it fails and after how many tokens. */
+/** Settings of the stand-in, by how it fails and after how many tokens. */
 const faults: Readonly<Record<string, (after: number) => Knobs>> = {
   hung: (after) => (after === 0 ? { hang: 'before_headers' } : { hang: 'after_tokens', hang_after: after }),
   resetting: (after) => ({ reset_after: after }),

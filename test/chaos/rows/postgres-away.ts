@@ -53,7 +53,7 @@ export async function runOutage(stage: Stage, outage: Outage): Promise<void> {
 /** The product's own: what is known of keys, wallets and limits serves for so long. */
 const staleMs = 300_000;
 
-/** Of requests in an outage those that must be served: who comes later than that is told to come again. */
+/** The requests of an outage that must be served; later ones may get an answer to retry. */
 function servedMeanwhile(stage: Stage, seen: readonly Seen[], beganMs: number): Seen[] {
   const isLate = ({ endedMs }: Seen): boolean => endedMs > beganMs + staleMs;
   const rude = refused(seen.filter(isLate)).filter(({ code, retryAfter }) => {
@@ -65,7 +65,7 @@ function servedMeanwhile(stage: Stage, seen: readonly Seen[], beganMs: number): 
 
 /** What is allowed beyond that every plain request is served, and soon. */
 export interface Allowed {
-  /** Of all plain requests so many may be told, by 503 with Retry-After, to come again. */
+  /** The share of all plain requests that may get 503 with Retry-After. */
   readonly later: number;
   readonly waitMs: number;
 }
@@ -77,7 +77,7 @@ export function mustServe(
   allowed: Allowed = { later: 0, waitMs: waitMsMax },
 ): void {
   mustKnowKeys(stage, seen);
-  // An Idempotency-Key cannot be claimed without the database: such a request may be told to come again.
+  // An Idempotency-Key cannot be claimed without the database: such a request may get 503 with Retry-After.
   const plain = seen.filter(({ ask }) => ask.idempotencyKey === null);
   const claims = seen.filter(({ ask }) => ask.idempotencyKey !== null);
   const unserved = refused(plain);
@@ -96,12 +96,12 @@ export function mustServe(
   );
 }
 
-/** Who was told to come again is served when he does. */
+/** A client that got 503 with Retry-After is served when it retries. */
 const comeAgainMs = 2000;
 
 interface Recovery {
   readonly recoveredMs: number;
-  /** Nothing that was known served any more: every request was told to come again, as those with an Idempotency-Key are. */
+  /** No known key was served any more: every request got 503, as those with an Idempotency-Key do. */
   readonly isLong: boolean;
 }
 

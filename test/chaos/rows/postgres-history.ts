@@ -39,7 +39,7 @@ const credit = (scene: Scene, { shownId }: Organization, reference: string): Pro
     body: { organization_id: shownId, amount: '10', reference },
   });
 
-/** Makes what is to be lost, and has every gateway know it. */
+/** Writes the changes that the restore loses, and waits until every gateway knows them. */
 async function passMoment(scene: Scene, rewinding: Rewind): Promise<Cast> {
   const kept = await scene.key('10');
   const poor = await scene.key('0.0000001');
@@ -52,7 +52,7 @@ async function passMoment(scene: Scene, rewinding: Rewind): Promise<Cast> {
   return { kept, poor, lost };
 }
 
-/** Whether a gateway goes by the history as it is now. */
+/** Checks whether a gateway uses the history as it is now. */
 async function isRight(where: Where, { kept, poor, lost }: Cast): Promise<boolean> {
   for (const key of lost) if ((await statusOf(where, key)) !== 401) return false;
   return (await statusOf(where, poor)) === 402 && (await statusOf(where, kept)) === 200;
@@ -72,7 +72,7 @@ const pause = async (): Promise<false> => {
   return false;
 };
 
-/** The usage that the API lists of a key's organization is that of this key alone, with all that was seen. */
+/** The usage that the API lists of a key's organization is that of this key only, with all recorded requests. */
 async function mustListOwn(stage: Stage, scene: Scene, key: InferenceKey, seen: readonly Seen[]): Promise<void> {
   const { managementKey, shownId } = key.organization;
   const ids = seen.filter(({ ask }) => ask.secret === key.secret).flatMap(({ id }) => (id === null ? [] : [id]));

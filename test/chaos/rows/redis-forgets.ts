@@ -65,7 +65,7 @@ async function runForgotten(
 }
 
 /**
- * Tells whether a gateway lost Redis more often than it was killed, as on a machine that is too busy. What the other
+ * Checks whether a gateway lost Redis more often than it was killed, as on a machine that is too busy. What the other
  * used since it may not have heard of then, and it gives up to half of that again: see "Not exact" in
  * compose/operations.md.
  */
@@ -144,7 +144,7 @@ const pause: Row = {
   },
 };
 
-/** Whether no gateway decides alone: they know what is held then. */
+/** Checks that no gateway decides without Redis: all know the current holds then. */
 async function redisDecides(scene: Scene, key: InferenceKey): Promise<boolean> {
   const call = { key: key.organization.managementKey };
   const told = await Promise.all(scene.where().map(({ url }) => callApi(url, '/v1/wallet', call)));
@@ -177,7 +177,7 @@ const silentSlots: Row = {
     }
     const served = (of: readonly Seen[]): number => of.filter(({ complete }) => complete).length;
     stage.must(served(together) === 0, `${served(together)} were admitted past max_concurrency 1`);
-    // As long as it decides alone, the one without the stream lets one in at a time.
+    // As long as it decides without Redis, the one without the stream lets one in at a time.
     stage.must(served(alone) <= 1, `${served(alone)} were admitted past max_concurrency 1 before Redis decided again`);
     stage.note(`${served(alone)} admitted before Redis decided again`);
     const seen = [...alone, ...together];

@@ -8,7 +8,7 @@ import type { Stage } from '../row.ts';
 
 /** What rows have in common: load, probing whether all is as before, and the comparison at the end. */
 
-/** A request that takes as long as it is told, with no choice left to anybody. */
+/** A request that takes a fixed time, with no choice left to anybody. */
 export function askFor(key: InferenceKey, name: string, more: Partial<Ask> = {}): Ask {
   return {
     secret: key.secret,
@@ -86,7 +86,7 @@ export async function warm(scene: Scene, keys: readonly InferenceKey[]): Promise
 
 const probeEveryMs = 100;
 
-/** How long until every gateway that lives answers again; what it does not is told as not holding. */
+/** How long until every gateway that lives answers again; one that does not is reported as not holding. */
 export async function recover(stage: Stage, scene: Scene, key: InferenceKey, limitSeconds: number): Promise<void> {
   const beganMs = performance.now();
   const limitMs = limitSeconds * 1000 * stage.slack;
@@ -203,7 +203,7 @@ export function namesOf(seen: readonly Seen[]): string {
   return `${[...counts].map(([name, count]) => `${name} × ${count}`).join(', ')}${example}`;
 }
 
-/** No valid key is told that it is none. */
+/** No valid key is rejected as an unknown one. */
 export function mustKnowKeys(stage: Stage, seen: readonly Seen[]): void {
   const unknown = seen.filter(({ status }) => status === 401);
   stage.must(unknown.length === 0, `${unknown.length} requests of valid keys got 401`);

@@ -99,7 +99,7 @@ interface Held {
   spooled: bigint | null;
 }
 
-/** Plays a history, and notes what is said. */
+/** Plays a history, and records the notices. */
 class Player {
   readonly said: unknown[] = [];
   readonly #scene = new Scene(store);

@@ -83,7 +83,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('forget' as const) }) },
 );
 
-/** Plays a history, and notes what is said. */
+/** Plays a history, and records the notices. */
 async function play(kind: 'memory' | 'redis', history: readonly Step[]): Promise<unknown[]> {
   const scene = new Scene();
   scene.limit('a', { requestsPerMinute: 5, tokensPerMinute: 600, requestsPerDay: 7 });

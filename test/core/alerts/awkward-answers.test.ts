@@ -9,7 +9,7 @@ let stop: () => Promise<void> = () => Promise.resolve();
 
 afterEach(() => stop());
 
-/** Sends to a server that says this to whoever asks, and hears what becomes of it. */
+/** Sends to a server that answers every request so, and reports the outcome. */
 async function answered(said: string): Promise<unknown> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {

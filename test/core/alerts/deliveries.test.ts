@@ -223,7 +223,7 @@ describe('notices of expiring keys', () => {
     const failing = api.keys.notifyExpiring(7 * dayMs, () => Promise.reject(new Error('not told')));
     await expect(failing).rejects.toThrow('not told');
     expect(await expiring()).toEqual(['month']);
-    // What was told is not looked at again.
+    // A delivered notice is not read again.
     expect(await expiring()).toEqual([]);
     api.turnClock(8 * dayMs);
     expect(await expiring()).toEqual([]);

@@ -6,7 +6,7 @@ import { linesOf } from '#test/inference/batch-bench.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { answerOf, numberOf, untilEnded, useScriptedBatches } from './scripted-batches.ts';
 
-/** What becomes of requests where their worker loses the batch, and of the batch where its model is away. */
+/** Outcomes of requests whose worker loses the batch, and of a batch whose model is unavailable. */
 
 const { api, turn, work, start, read, drive, untilAsked, lines } = useScriptedBatches();
 const leaseMs = 30_000;

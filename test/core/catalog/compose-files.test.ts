@@ -107,7 +107,7 @@ describe('env.example', () => {
     const inSubnet = new BlockList();
     inSubnet.addSubnet(base, Number(bits));
     expect(inSubnet.check(addressOf(services[proxy], network))).toBe(true);
-    // By a name that the gateway has in that network alone: from another one the proxy would come with another address.
+    // By a name that the gateway has only in that network: from another one the proxy would come with another address.
     const { HEADGATE_WEB_URL: url, GATEWAY_ADDRESS: address } = environmentOf(services[proxy]);
     const { hostname } = new URL(url ?? `http://${address}`);
     expect(services['gateway']?.networks?.[network]?.aliases).toContain(hostname);

@@ -55,7 +55,7 @@ describe('process resource validation', () => {
     ['group: large', 'group: expected a group such as {name: large}'],
     ['group: {}', 'group.name: this field is missing'],
     ['group: {name: ""}', 'group.name: must not be empty'],
-    ['group: {name: large, alone: true}', 'group.alone: unknown field'],
+    ['group: {name: large, single: true}', 'group.single: unknown field'],
     ['group: {name: large, swap: "no"}', 'group.swap: expected boolean'],
     ['pinned: "yes"', 'pinned: expected boolean'],
   ])('rejects %s', (line, problem) => {

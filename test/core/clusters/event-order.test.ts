@@ -5,7 +5,7 @@ import { systemAuthor } from '#core/audit/audit.ts';
 import { makeCluster } from '#test/api/cluster-support.ts';
 import { useApi } from '#test/api/test-api.ts';
 
-/** Whatever order events come in and however often, the hours are those that were told. */
+/** In whatever order events come and however often, the hours are those that were reported. */
 
 const api = useApi();
 const hour = 3_600_000;

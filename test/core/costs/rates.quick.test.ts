@@ -95,7 +95,7 @@ describe('the end of a rate', () => {
     ['now', rate(10, null), { atMs: null, retroactive: false }, nowMs],
     ['earlier than it would', rate(10, 150), { atMs: 120, retroactive: false }, 120],
     ['as it begins, where it has not begun', rate(200, null), { atMs: null, retroactive: false }, 200],
-    ['in the past, where that is said', rate(10, null), { atMs: 5, retroactive: true }, 10],
+    ['in the past, when marked retroactive', rate(10, null), { atMs: 5, retroactive: true }, 10],
   ])('can be %s', (_, old, request, toMs) => {
     expect(endRate(old, request, nowMs)).toEqual({ kind: 'ends', toMs });
   });
@@ -135,7 +135,7 @@ describe('the price of usage', () => {
     ['a card that begins a moment later', list([card('USD', { fromMs: 51 })]), use, 'no_rate_card'],
     ['cards in two other currencies', list([card('CHF'), card('GBP')]), use, 'ambiguous_rate'],
     [
-      'a card for nodes alone, for a replica',
+      'a card for nodes only, for a replica',
       list([card('USD', { gpuHour: null })]),
       { ...use, source: 'replica' as const },
       'no_gpu_price',
@@ -162,9 +162,9 @@ describe('the price of usage', () => {
       [conversion('USD', 'EUR')],
       { status: 'converted', conversion: { id: 'USD-EUR' } },
     ],
-    ['the inverse alone', 'EUR', [conversion('EUR', 'USD')], { status: 'skipped_missing_rate', wanted: 'EUR' }],
+    ['the inverse only', 'EUR', [conversion('EUR', 'USD')], { status: 'skipped_missing_rate', wanted: 'EUR' }],
     [
-      'a way over a third alone',
+      'a way over a third currency only',
       'EUR',
       [conversion('USD', 'GBP'), conversion('GBP', 'EUR')],
       { status: 'skipped_missing_rate' },

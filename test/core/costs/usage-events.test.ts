@@ -221,7 +221,7 @@ describe('node events', () => {
       await move(cluster, other, begin + 4 * hour);
       await release(cluster, nodeId, begin + 3 * hour);
       expect(await ownersOf(nodeId)).toEqual(['Acme 0–3']);
-      // By now the cluster is the other's; what is told of the time before is not.
+      // By now the cluster is the other's; an event about the time before is not.
       await allocate({ ...cluster, organization: other }, late, begin + hour);
       expect(await ownersOf(late)).toEqual(['Acme 1–4', 'Other 4–']);
     });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { CostReport, LineItem } from '#core/costs/costs.ts';
 import { at, useCosts, windowOf } from '#test/costs/support.ts';
 
-/** Examples that were worked out by hand with exact fractions; in March 2026 and UTC where nothing else is said. */
+/** Examples that were worked out by hand with exact fractions; in March 2026 and UTC unless noted. */
 describe('worked example', () => {
   const bench = useCosts();
   const march = { month: '2026-03' };

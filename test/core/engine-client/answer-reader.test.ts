@@ -90,7 +90,7 @@ describe('an ambiguous engine answer', () => {
     ['a size that is no number', 'g\r\nhello\r\n'],
     ['a size of too many digits', '00000000000005\r\nhello\r\n'],
     ['a size that ends with LF', '5\nhello\r\n'],
-    ['a size that ends with CR alone', '5\rhello\r\n'],
+    ['a size that ends with only CR', '5\rhello\r\n'],
     ['an extension that ends with LF', '5;a=b\nhello\r\n'],
     ['an extension above the limit', `5;${'a'.repeat(headerBytesMax + 1)}\r\nhello\r\n`],
     ['trailers above the limit', `0\r\nX-A: ${'a'.repeat(headerBytesMax)}\r\n\r\n`],

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { ByteServer, SeenRequest } from '#test/proxy/byte-server.ts';
 import { createGround, start, until } from './recorded-call.ts';
 
-// Made for these tests alone and trusted nowhere: localhost and 127.0.0.1, valid until 2126.
+// Made for these tests only and trusted nowhere: localhost and 127.0.0.1, valid until 2126.
 const key = readFileSync(new URL('./fixtures/test-only-key.pem', import.meta.url), 'utf8');
 const cert = readFileSync(new URL('./fixtures/test-only-cert.pem', import.meta.url), 'utf8');
 

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
-/** A server of somebody else's, which can go away and come back at its address. */
+/** An external server, which can become unreachable and come back at its address. */
 class FarServer {
   readonly name: string;
   chats = 0;

@@ -5,7 +5,7 @@ import { createUnderWay } from '#core/gateways/under-way.ts';
 
 const some = { promptTokens: 10_000, completionTokens: 10_000 };
 
-/** A database that answers as it is told, and what a gateway says to it. */
+/** A database that answers as the test sets, and what a gateway says to it. */
 function scripted(answer: () => Promise<unknown>) {
   const marks: string[] = [];
   const warn = vi.fn<Log['warn']>();

@@ -20,7 +20,7 @@ import {
   type KeyUse,
 } from '#core/limits/limits.ts';
 
-/** One key by the rules alone, with a clock that the test turns. */
+/** One key by only the rules, with a clock that the test turns. */
 class Caller {
   nowMs = Date.UTC(2026, 4, 17, 11, 30);
   readonly use: KeyUse = unusedKey();

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { createMessagesMeter, createResponsesMeter } from '#core/metering/metering.ts';
 import { knownUsage } from './known-usage.ts';
 
-/** Engines that guess tokens ahead, or gather them, bring many in one event; their number comes with the end alone. */
+/** Engines that guess tokens ahead, or gather them, bring many in one event; their number comes only with the end. */
 
 const options = {
   wantsUsage: true,

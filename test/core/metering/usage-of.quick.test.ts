@@ -24,8 +24,8 @@ const rows: readonly Row[] = [
   ['a last count after running ones', { last: count(10, 5), running: count(10, 4) }, complete, [10, 5, 'engine', null]],
   ['a last count beside text', { last: count(10, 5), text: text(6) }, complete, [10, 5, 'engine', null]],
   ['no last count, but running ones', { running: count(10, 4) }, left, [10, 4, 'last_seen', null]],
-  ['text alone', { text: text(7) }, left, [30, 7, 'counted', null]],
-  ['text alone of a complete answer', { text: text(7) }, complete, [30, 7, 'counted', 'absent']],
+  ['text only', { text: text(7) }, left, [30, 7, 'counted', null]],
+  ['only text of a complete answer', { text: text(7) }, complete, [30, 7, 'counted', 'absent']],
   [
     'text, and a prompt that was counted at the start',
     { running: count(12, null), text: text(7) },
@@ -37,12 +37,7 @@ const rows: readonly Row[] = [
   ['nothing of a complete answer', {}, complete, [0, 0, 'none', null]],
   ['a prompt that was counted before it was left', { running: count(10, 0) }, left, [10, 0, 'last_seen', null]],
   ['a last count of zeros', { last: count(0, 0), running: count(10, 4) }, complete, [10, 4, 'last_seen', 'lower']],
-  [
-    'a last count of zeros, and text alone',
-    { last: count(0, 0), text: text(7) },
-    complete,
-    [30, 7, 'counted', 'lower'],
-  ],
+  ['a last count of zeros, and text only', { last: count(0, 0), text: text(7) }, complete, [30, 7, 'counted', 'lower']],
   [
     'a last count that goes back',
     { last: count(10, 2), running: count(10, 4) },
@@ -80,7 +75,7 @@ describe('the usage of a request', () => {
 
   it.each<[string, Seen['last'], boolean, readonly [number, string, string | null]]>([
     ['a count', count(10, 0), complete, [10, 'engine', null]],
-    ['a count of the prompt alone', count(10, null), complete, [10, 'engine', null]],
+    ['a count of the prompt only', count(10, null), complete, [10, 'engine', null]],
     ['none', null, complete, [30, 'counted', 'absent']],
     ['none of one that was left', null, left, [0, 'none', null]],
     ['a total', { ...count(10, null), isTotal: true }, complete, [10, 'engine', null]],

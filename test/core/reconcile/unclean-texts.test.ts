@@ -5,7 +5,7 @@ import { type Body, eventually, standinFile, useInference } from '#test/inferenc
 import { clientOf, engineFile, givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 import { enoughOfTheHour, reconcile } from '#test/reconcile/mixed-traffic.ts';
 
-/** Requests that read texts, which are cut off: what they may come to is told, and more than that is not explained. */
+/** Requests that read texts, and are cut off: the most that they may come to is reported, and no more is explained. */
 
 const embedding = standinFile('embed', { taskType: 'embedding' });
 const texts = (count: number): string[] => Array.from({ length: count }, (_, at) => `a text of a few words, ${at}`);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import type { LoadReport } from '#core/fleet/fleet.ts';
 import { LoadWatch, type WatchedReplica } from '#core/routing/load-watch.ts';
 
-/** Replicas that answer when they are told to, and a clock that is turned by hand. */
+/** Replicas that answer when the test lets them, and a clock that is turned by hand. */
 function bench(reports: Record<string, LoadReport>) {
   const state = {
     nowMs: 0,

@@ -5,7 +5,7 @@ import { packOf, rawZip, type RawEntry } from '#test/stacks/raw-zip.ts';
 export interface HostilePackage {
   readonly what: string;
   readonly zip: () => Buffer;
-  /** Field and a part of the message of a problem that must be told. */
+  /** Field and a part of the message of a problem that must be reported. */
   readonly problem: readonly [field: string, message: string];
 }
 

@@ -112,7 +112,7 @@ describe('a batch of charges', () => {
       const organizationId = organizationIds[i % 5] ?? '';
       if (i % 7 === 0) return wallet.credit(bookingOf(organizationId, 1_000n, `credit ${i}`));
       if (i % 11 === 0) return wallet.adjust(bookingOf(organizationId, -5n, `adjustment ${i}`), nothingHeld);
-      // Organizations in an order that differs by batch: locks taken in that order would block in a circle.
+      // Organizations in an order that differs per batch: locks in that order would block in a circle.
       const order = i % 2 === 0 ? organizationIds : organizationIds.toReversed();
       return writer.write(order.flatMap((id) => [chargeOf(id, BigInt(i + 1)), chargeOf(id, 3n)]));
     });
@@ -181,7 +181,7 @@ describe('a batch of charges', () => {
   });
 });
 
-/** Two batches that wait for one another end by one of them being told so; a lost connection is told once more. */
+/** Two batches that wait for one another end when one gets an error; a lost connection is reported once more. */
 async function untilWritten<T>(write: () => Promise<T>): Promise<T> {
   for (;;) {
     try {

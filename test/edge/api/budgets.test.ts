@@ -191,7 +191,7 @@ describe('budget alerts', () => {
       ({ text }) => /reached (\d+) %/.exec(text)?.[1],
     );
     expect(new Set(subjects)).toEqual(new Set(['100', '50']));
-    // Somebody else is told after another look: nothing was told anew.
+    // The other member gets the same after another poll: no notice was sent anew.
     const second = await openTenant('Second');
     const { email: other } = await makePerson(gateway, { role: 'admin' }, second.key);
     await make(second, {

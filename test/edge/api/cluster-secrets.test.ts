@@ -168,7 +168,7 @@ describe("a cluster's context for a run", () => {
     const cluster = await makeCluster(api(), { public_domain: 'c.example.com', nodes });
     const [{ id: first }, { id: second }] = cluster.nodes;
     const renamed = { method: 'PATCH', body: { name: 'c' } };
-    // A new name is told, under the id that the node has had all the time.
+    // A new name is reported, under the id that the node has had all the time.
     expect((await api().ask(`/v1/clusters/${cluster.id}/nodes/a`, renamed)).status).toBe(200);
     expect(await api().clusters.runContext(uuidOf(cluster))).toEqual({
       cluster_id: cluster.id,

@@ -127,7 +127,7 @@ describe('POST /v1/admin/engines/reload', () => {
     expect([answer.status, error.code, error.param]).toEqual([422, 'unprocessable', 'context_length']);
     expect(error.message).toMatch(/engines[^/]*\/chat\.yaml:\d+: context_length: /);
     expect((await engine()).replicas).toEqual(before.replicas);
-    // What was refused is said until files are read that count.
+    // Rejected files stay in the report until files are read that are accepted.
     const { read_at, refused } = await filesRead();
     expect(refused.problems.join()).toMatch(/chat\.yaml:\d+: context_length: /);
     expect(refused.at).toBeGreaterThanOrEqual(read_at);

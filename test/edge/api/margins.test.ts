@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 
-/** A gateway whose engine holds two GPUs, as a machine's `nvidia-smi` tells of them. */
+/** A gateway whose engine holds two GPUs, as a machine's `nvidia-smi` reports them. */
 
 /** JSON of any shape; tests compare it. */
 type Json = ReturnType<JSON['parse']>;

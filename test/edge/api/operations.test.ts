@@ -100,7 +100,7 @@ describe('each operation of the OpenAPI document', () => {
     const all = operationsOf(document).map(([route, operation]) => ({ route, bodies: bodiesOf(operation) }));
     const without = all.filter(({ bodies }) => bodies.every(([, media]) => !('example' in media)));
     const answered = without.map(({ route, bodies }) => [route, ...bodies.slice(0, -1).map(([type]) => type)]);
-    // What has no body at all, or an image or a zip alone, has only the error in common with all others.
+    // Operations without a body, or with only an image or a zip, share only the error with all others.
     expect(answered.filter(([, type]) => type !== undefined && !/^(?:image\/\*|application\/zip)$/.test(type))).toEqual(
       [],
     );

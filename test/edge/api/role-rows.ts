@@ -106,7 +106,7 @@ const users = ['/v1', '/api/v1'].flatMap((prefix): RoleRow[] => [
 ]);
 
 const batches: readonly RoleRow[] = [
-  // A file that is no form: who may send one is told so.
+  // A file that is no form: a caller who may send one gets an error that says so.
   row('POST /v1/files', 'member', 415, {}),
   row('GET /v1/files', 'member', 200),
   missing('GET /v1/files/{id}', 'member', nobody('file')),

@@ -193,7 +193,7 @@ describe('access rights for users', () => {
 
   it.each(roleRows)('are enforced for every role: $route', async (row) => {
     const [method = 'GET', path = ''] = row.route.split(' ');
-    // Keys alone use models; engines and their counters are not there.
+    // Only keys use models; engines and their counters are not there.
     if (row.isOpenai === true || /^\/v1\/(?:pricing|admin\/(?:engines|hosts|unused|reconcile))/.test(path)) return;
     for (const [name, level] of Object.entries(most)) {
       const asked = row.ask({ organizationId: `org_${organizationId.replaceAll('-', '')}`, clusterId });

@@ -145,7 +145,7 @@ describe('a service account key', () => {
     const sixth = await api().ask('/v1/keys', { key: place.key, body: { service_account_id: id } });
     expect(refusal(sixth)).toEqual([409, 'key_limit_reached', null]);
     expect(sixth.body.error.message).toContain('The service account has 5 active API keys; the limit is 5');
-    // The organization has its management key alone: four more are its own.
+    // The organization has only its management key: four more are its own.
     for (let made = 0; made < 4; made += 1) {
       expect((await api().ask('/v1/keys', { key: place.key, body: {} })).status).toBe(201);
     }

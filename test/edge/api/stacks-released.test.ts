@@ -12,7 +12,7 @@ import { useStacks } from './stacks-bench.ts';
 const { api, ask, keys, upload } = useStacks();
 const clusterOwner = uuidv7();
 
-/** Runs that are written and never run: what becomes of them the test says. */
+/** Runs that are written and never run: the test sets their outcome. */
 function runsOf(): Runs {
   const { db, stacks } = api();
   return createRuns({

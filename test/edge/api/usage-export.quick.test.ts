@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { exportAnswer } from '#edge/api/usage/usage-export.ts';
 
 describe('the body of an export', () => {
-  /** Endless pages, and what became of them. */
+  /** Endless pages, and their outcome. */
   function endless() {
     const seen = { read: 0, ended: false };
     async function* pages(): AsyncGenerator<{ n: number }[]> {

@@ -50,7 +50,7 @@ describe('an incorrect headgate command', () => {
   it('names the invalid environment variable', async () => {
     const result = await runCli(['engines', 'ls'], { env: { HEADGATE_URL: 'localhost' } });
     expect(result).toMatchObject({ code: 2, stderr: expect.stringContaining('HEADGATE_URL: must be a URL such as') });
-    // A gateway that is started from the same shell leaves them alone.
+    // A gateway that is started from the same shell ignores them.
     expect(parseConfig({ HEADGATE_URL: 'localhost', HEADGATE_API_KEY: 'k' })).toMatchObject({ http: { port: 8080 } });
   });
 });

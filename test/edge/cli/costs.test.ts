@@ -100,7 +100,7 @@ describe('headgate costs', () => {
       expect(stdout).not.toContain(othersName);
     }
     expect((await run(['--json'], own.key)).stdout).not.toContain('allocate CLUSTER');
-    // Where there are hours they are said, and nothing of what could be.
+    // With hours, the page reports them, and nothing of what could be.
     await api().ask(`/v1/clusters/${id}/nodes/n-1/allocate`, {
       body: { at: new Date(Date.now() - 3_600_000).toISOString() },
     });

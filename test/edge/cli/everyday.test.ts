@@ -152,7 +152,7 @@ describe('headgate chat', () => {
     await terminal.type('And then?\n');
     await terminal.shows(/And then\?\n[^]*tokens in[^]*\n> $/m);
     const second = await newest();
-    // What was said before is part of the question.
+    // Earlier messages are part of the question.
     expect(second.input_tokens).toBeGreaterThan(first.input_tokens + first.output_tokens);
     await terminal.key('C-d');
     const screen = await terminal.shows('in total');

@@ -4,7 +4,7 @@ import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type CliResult, runCli } from '#test/cli/run-cli.ts';
 
-/** A server of somebody else's: it answers chats with `status`, and can go away and come back at its address. */
+/** An external server: it answers chats with `status`, and can become unreachable and come back at its address. */
 class FarServer {
   status = 200;
   health = 200;

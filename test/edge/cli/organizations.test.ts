@@ -59,7 +59,7 @@ describe('headgate orgs', () => {
     });
     expect((await run(['orgs', 'suspend', name, '--yes'])).stdout).toContain(': suspended;');
     const suspended = await run(['wallet'], key);
-    // Another key mends nothing.
+    // Another key fixes nothing.
     expect(suspended.stderr).toMatch(/^headgate: This organization is suspended\. Contact the operator\.\n {2}request/);
     expect((await run(['orgs', 'resume', name])).code).toBe(0);
     expect((await run(['wallet'], key)).code).toBe(0);

@@ -77,7 +77,7 @@ describe('the Docker gate: bytes', () => {
     ['an address of two', head('CONNECT docker:80') + kill],
     ['another protocol', head(`GET ${list}`, 'Connection: Upgrade', 'Upgrade: h2c') + kill],
     ['another protocol from the first byte', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${kill}`],
-    ['an engine that is told to wait', head(`POST /v1.41/containers/shop/stop`, 'Expect: 100-continue')],
+    ['an engine with Expect: 100-continue', head(`POST /v1.41/containers/shop/stop`, 'Expect: 100-continue')],
     [
       'a terminal',
       head('POST /v1.41/containers/a/attach?stream=1&stdin=1', 'Connection: Upgrade', 'Upgrade: tcp') + kill,

@@ -106,7 +106,7 @@ describe('the Docker gate: containers', () => {
     ['an allowed folder, written otherwise', { Type: 'bind', Source: '/srv//cache' }],
     ['a folder that may only be read', { Type: 'bind', Source: '/srv/models' }],
     ['the Docker socket', { Type: 'bind', Source: '/var/run/docker.sock' }],
-    ['the volume of somebody else', { Source: 'shop_db' }],
+    ['a foreign volume', { Source: 'shop_db' }],
     ['a volume in other letters', { Source: 'HF-CACHE' }],
     ['a volume without a name', { Source: '' }],
     ['a volume that may only be read', { Source: 'weights' }],

@@ -73,7 +73,7 @@ describe('the Docker gate: calls', () => {
     ['another signal', 'POST', '/containers/abc/stop?signal=SIGUSR1'],
     ['keys that end a stream', 'POST', '/containers/abc/start?detachKeys=1'],
     ['what a container reads', 'POST', '/containers/abc/attach?stream=1&stdin=1'],
-    ['a name of somebody else for a container', 'POST', '/containers/abc/rename?name=x'],
+    ['a foreign name for a container', 'POST', '/containers/abc/rename?name=x'],
     ['no name for a container', 'POST', '/containers/abc/rename'],
     ['a container of a name that compose gives', 'POST', '/containers/abc/rename?name=headgate-gateway-1'],
     ['filters beside labels', 'GET', '/containers/json?filters={"volume":["shop_db"]}'],
@@ -151,7 +151,7 @@ describe('the Docker gate: images', () => {
     ['two tags', 'vllm/app:v1:v2'],
     ['a digest behind the version of a pattern', `nvidia/cuda:12.4@${digest}`],
     ['another digest', `house/app:v1@${digest}`],
-    ['the version of that digest alone', 'house/app:v1'],
+    ['only the version of that digest', 'house/app:v1'],
     ['a line', 'vllm/app:v1\nevil'],
   ])('rejects to run or show %s', (_what, wrong) => {
     expect(create({ ...base, Image: wrong })).toEqual(refusal);
@@ -198,7 +198,7 @@ describe('the Docker gate: networks', () => {
     ['another driver', { Driver: 'macvlan' }],
     ['the network of the machine', { Driver: 'host' }],
     ['an overlay', { Driver: 'overlay', Attachable: true }],
-    ['addresses of somebody else', { IPAM: { Config: [{ Subnet: '10.0.0.0/8' }] } }],
+    ['foreign addresses', { IPAM: { Config: [{ Subnet: '10.0.0.0/8' }] } }],
     ['a name of docker compose', { Name: 'headgate_stores' }],
     ['no label of ours', { Labels: { 'com.example': 'a' } }],
     ['the same name as another', { CheckDuplicate: false }],
@@ -208,7 +208,7 @@ describe('the Docker gate: networks', () => {
 
   it.each([
     ['an address of its own', { EndpointConfig: { IPAMConfig: { IPv4Address: '10.0.0.2' } } }],
-    ['a name of somebody else', { EndpointConfig: { Aliases: ['postgres'] } }],
+    ['a foreign name', { EndpointConfig: { Aliases: ['postgres'] } }],
     ['the way out', { EndpointConfig: { GwPriority: 1 } }],
     ['options of its driver', { EndpointConfig: { DriverOpts: {} } }],
     ['no container', { Container: undefined }],

@@ -104,7 +104,7 @@ describe('the Docker gate: Swarm', () => {
     ['configs', { Configs: [{ ConfigID: secretIds[0], ConfigName: ownName }] }],
     ['a check of its own', { Healthcheck: { Test: ['CMD-SHELL', 'true'] } }],
     ['a field in small letters', { image: 'evil/miner' }],
-    ['the secret of somebody else’s name', { Secrets: [{ SecretID: secretIds[0], SecretName: 'prod', File: {} }] }],
+    ['a secret with a foreign name', { Secrets: [{ SecretID: secretIds[0], SecretName: 'prod', File: {} }] }],
     [
       'a secret in another place',
       {
@@ -149,7 +149,7 @@ describe('the Docker gate: Swarm', () => {
   });
 
   it.each([
-    ['a name of somebody else', { Name: 'prod' }],
+    ['a foreign name', { Name: 'prod' }],
     ['no label of ours', { Labels: {} }],
     ['that of a gateway', { Labels: { 'headgate.managed': 'true', 'headgate.gateway': 'true' } }],
     ['a label that proxies obey', { Labels: { 'headgate.managed': 'true', 'traefik.enable': 'true' } }],
@@ -174,7 +174,7 @@ describe('the Docker gate: Swarm', () => {
   });
 
   it.each([
-    ['of somebody else’s name', { Name: 'prod' }],
+    ['with a foreign name', { Name: 'prod' }],
     ['without our label', { Labels: {} }],
     ['from a driver', { Driver: { Name: 'vault' } }],
     ['that is a template', { Templating: { Name: 'golang' } }],

@@ -118,7 +118,7 @@ const variants: readonly [string, string, object][] = [
 const usageModes: readonly [string, object, { readonly final: boolean; readonly running: boolean }][] = [
   ['without usage', {}, { final: false, running: false }],
   ['with usage refused', { stream_options: { include_usage: false } }, { final: false, running: false }],
-  ['with running usage alone', { stream_options: { continuous_usage_stats: true } }, { final: false, running: false }],
+  ['with running usage only', { stream_options: { continuous_usage_stats: true } }, { final: false, running: false }],
   ['with final usage', { stream_options: { include_usage: true } }, { final: true, running: false }],
   [
     'with running and final usage',

@@ -28,7 +28,7 @@ export interface EmbeddingServers {
   readonly asked: readonly Asked[];
   /** Those that are not answered yet, and whose connection is there. */
   readonly open: readonly Asked[];
-  /** What is done with each request as it comes; to answer it where nothing else is said. */
+  /** The handler for each request as it comes; by default, it is answered. */
   onAsked: (asked: Asked) => void;
   reset(): void;
   close(): void;

@@ -22,7 +22,7 @@ interface Manner {
 
 const vllmMetrics = 'vllm:prompt_tokens_total{engine="0"} 1.0\nvllm:generation_tokens_total{engine="0"} 1.0\n';
 
-/** A server of somebody else's, with the bodies that it got. */
+/** An external server, with the bodies that it got. */
 class OtherServer {
   readonly bodies: Body[] = [];
   readonly manner: Manner;

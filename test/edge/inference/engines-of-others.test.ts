@@ -11,8 +11,8 @@ import {
 } from '#test/inference/inference-gateway.ts';
 
 /**
- * Engines that somebody else runs keep to OpenAI's API as far as they know it: many say the count of a stream at its end
- * alone, and some have never heard of `max_completion_tokens`.
+ * External engines keep to OpenAI's API as far as they know it: many send the count of a stream only at its end,
+ * and some have never heard of `max_completion_tokens`.
  */
 interface Script {
   /** Tokens of the answer, whatever limit the request has. */

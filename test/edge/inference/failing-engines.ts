@@ -42,7 +42,7 @@ const faults = {
   picky: (_, response) => send(response, 400, errorBody(400, 'temperature must be non-negative')),
   /** It does not know the route. */
   old: (_, response) => send(response, 404, { detail: 'Not Found' }),
-  /** Nothing comes of it. */
+  /** Never answers. */
   mute: () => undefined,
   /** It ends the connection before it has said anything. */
   shy: (_, response) => void response.destroy(),

@@ -8,7 +8,7 @@ import {
   useInference,
 } from '#test/inference/inference-gateway.ts';
 
-/** Token ids, which mean something else to a fallback, and dry runs that tell of fallbacks. */
+/** Token ids, which mean something else to a fallback, and dry runs that list fallbacks. */
 
 const allow = { 'x-headgate-allow-fallback': 'true' };
 const dear = 'pricing: { input_per_million: 1, cached_input_per_million: 1, output_per_million: 4 }';

@@ -69,7 +69,7 @@ describe('a JSON answer of megabytes', () => {
     ['was broken off', (bytes) => answer(bytes, 'chat', { finish: 'abort' })],
     ['is not whole', (bytes) => answer(bytes, 'chat').slice(0, -1)],
     ['has brackets that do not match', (bytes) => answer(bytes, 'chat').replace('[', '{')],
-    ['tells of an error', (bytes) => answer(bytes, 'chat').replace('"usage":{"', '"error":{"')],
+    ['reports an error', (bytes) => answer(bytes, 'chat').replace('"usage":{"', '"error":{"')],
   ])('returns 502 and costs nothing when it %s', async (_, make) => {
     for (const bytes of [1_100_000, 9_000_000]) {
       answerOf = () => make(bytes);

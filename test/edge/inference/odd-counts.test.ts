@@ -141,7 +141,7 @@ describe('a prompt without a count', () => {
 });
 
 it.each([
-  ['alone', {}],
+  ['by itself', {}],
   ['beside a member of 60 KB that is not read', { text: 'x'.repeat(60_000) }],
 ])('counts embeddings in parts whose engine has no count, %s', async (_, beside) => {
   const input = Array.from({ length: 300 }, (__, index) => `text ${index}`);

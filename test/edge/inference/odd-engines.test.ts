@@ -43,7 +43,7 @@ interface Shape {
   readonly version?: string;
   readonly type?: string;
   readonly headers?: string;
-  /** How the end of the body is told. */
+  /** How the end of the body is marked. */
   readonly framing?: 'length' | 'chunked' | 'close';
   /** Bytes a write. */
   readonly step?: number;
@@ -285,12 +285,12 @@ describe('a message from an engine of another kind', () => {
   it.each([
     ['null', null],
     ['nothing', {}],
-    ['the prompt alone', { input_tokens: 21 }],
+    ['the prompt only', { input_tokens: 21 }],
     ['fewer than none', { input_tokens: 21, output_tokens: -5 }],
     ['a part of one', { output_tokens: 0.5 }],
     ['more than can be', { output_tokens: 1e15 }],
     ['a text', { output_tokens: '5' }],
-    ['a number alone', 5],
+    ['only a number', 5],
   ])('is counted by its deltas, and complete, when its last count is %s', async (_, count) => {
     const answer = await askMessage(scripted(whole(count)), { usage: { include: true } });
     const last = (await answer.text()).trimEnd().split('\n').at(-1) ?? '';
@@ -306,7 +306,7 @@ describe('a message from an engine of another kind', () => {
 
 it.each([
   ['nothing', {}],
-  ['the prompt alone', { prompt_tokens: 10 }],
+  ['the prompt only', { prompt_tokens: 10 }],
   ['fewer than none', { prompt_tokens: 10, completion_tokens: -5 }],
   ['a part of one', { prompt_tokens: 10, completion_tokens: 0.5 }],
 ])('bills the count before the last one when the last count is %s', async (_, last) => {

@@ -147,7 +147,7 @@ describe('a missing path, method or model', () => {
 
   it('returns 503 pricing_unavailable for a model without a price', async () => {
     const answer = await bench.chat({ model: 'unpriced' });
-    // Nobody waits for what only an operator can mend.
+    // Nobody waits for a failure that only an operator can fix.
     expect([answer.headers.get('retry-after'), answer.headers.get('x-should-retry')]).toEqual([null, 'false']);
     const error = await errorOf(answer);
     expect(error).toMatchObject({ status: 503, code: 'pricing_unavailable', type: 'server_error' });
@@ -226,7 +226,7 @@ describe('a malformed HTTP request', () => {
       const beganMs = performance.now();
       const sockets = [connect(Number(port), hostname), connect(Number(port), hostname)];
       await Promise.all(sockets.map((socket) => once(socket, 'connect')));
-      // Connections are taken in their order: those above before the one of this request.
+      // Connections are accepted in their order: those above before the one of this request.
       await exchangeRaw(bench.gateway.url, [request]);
       // Later than that their second may be over, rightly.
       if (performance.now() - beganMs > 500) {

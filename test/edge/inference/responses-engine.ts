@@ -16,7 +16,7 @@ export interface Script {
   readonly cutAfter?: number;
   /** Milliseconds for which it waits for its turn, once it has said that it took the request. */
   readonly queuedMs?: number;
-  /** The first that comes of this name is cut after it was taken, whichever engine it comes to. */
+  /** The first request with this name is cut after it was accepted, whichever engine gets it. */
   readonly cutFirst?: string;
   readonly status?: number;
   /** Tokens that come in each event, an event every other millisecond until it is aborted. */
@@ -126,7 +126,7 @@ function hasUnknownItem({ input }: Body): boolean {
 const openings = 2;
 const wasCut = new Set<string>();
 
-/** An engine that speaks `/v1/responses` as vLLM does, and ends what it is told to end with its count. */
+/** An engine that speaks `/v1/responses` as vLLM does, and ends the responses of its list with their count. */
 export async function startResponsesEngine(): Promise<ResponsesEngine> {
   const bodies: string[] = [];
   const aborts: string[][] = [];
@@ -196,7 +196,7 @@ export async function startResponsesEngine(): Promise<ResponsesEngine> {
       bodies.push(text);
       const body: Body = JSON.parse(text);
       const { script = {} } = body;
-      // vLLM alone is given an id.
+      // Only vLLM is given an id.
       if (body.request_id !== undefined && hasUnknownItem(body)) {
         const error = { message: "'role'", type: 'InternalServerError', param: null, code: 500 };
         answer.writeHead(500, { 'content-type': 'application/json' }).end(JSON.stringify({ error }));

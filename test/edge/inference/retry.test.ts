@@ -4,7 +4,7 @@ import type { Routing } from '#core/routing/routing.ts';
 import { startStandIn, type StandIn } from '#test/standin/engine.ts';
 import type { Body } from '#test/inference/inference-gateway.ts';
 
-/** Two replicas of one engine, handed out in this order, and what became of their leases. */
+/** Two replicas of one engine, handed out in this order, and the outcome of their leases. */
 const fake = vi.hoisted(() => ({
   replicas: [] as Replica[],
   taken: [] as string[],

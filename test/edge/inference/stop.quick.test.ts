@@ -5,7 +5,7 @@ import { clientLeft, type Stop, StopControl } from '#edge/inference/answer/stop.
 
 const revoked: Stop = { kind: 'ended', error: new AppError('unauthorized') };
 
-/** Work that says when its signal aborts, and settles when it is told to. */
+/** Work that reports when its signal aborts, and settles when the test lets it. */
 function waitingWork() {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   const signals: AbortSignal[] = [];

@@ -58,11 +58,11 @@ const chunkOf = (message: object, index = 0): string =>
 
 describe('a stream without a count, counted by its text', () => {
   it.each<[string, Path, string, number]>([
-    ['in the response at its end alone', '/v1/responses', created + completed([item(text)]), byLength],
+    ['only in the response at its end', '/v1/responses', created + completed([item(text)]), byLength],
     ['there, beside a count of zeros', '/v1/responses', created + completed([item(text)], zeros), byLength],
-    ['in output_text.done alone', '/v1/responses', created + textDone(text) + completed([]), byLength],
-    ['in output_item.done alone', '/v1/responses', created + itemDone(item(text)) + completed([]), byLength],
-    ['in the arguments of a call alone', '/v1/responses', created + completed([call]), byLength],
+    ['only in output_text.done', '/v1/responses', created + textDone(text) + completed([]), byLength],
+    ['only in output_item.done', '/v1/responses', created + itemDone(item(text)) + completed([]), byLength],
+    ['in the arguments of a call only', '/v1/responses', created + completed([call]), byLength],
     [
       'beside what tools returned',
       '/v1/responses',

@@ -7,7 +7,7 @@ import { type Body, type InferenceBench, useInference } from '#test/inference/in
 export interface TextsBench extends InferenceBench {
   readonly servers: EmbeddingServers;
   readonly single: EmbeddingServers;
-  /** Asks `three` where nothing else is said. */
+  /** Asks `three` by default. */
   embed(fields: object, options?: RequestOptions): Promise<Response>;
 }
 

@@ -6,7 +6,7 @@ import { type Body, standinFile, useInference } from '#test/inference/inference-
 
 beforeEach(enoughOfTheDay);
 
-/** Routes that ask an engine's tokenizer alone. */
+/** Routes that ask only an engine's tokenizer. */
 
 const countPath = '/v1/messages/count_tokens';
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));

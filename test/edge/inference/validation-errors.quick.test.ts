@@ -15,13 +15,13 @@ interface Refusal {
   readonly message: string;
 }
 
-/** What a real vLLM 0.29 says of bodies that its validator refuses, and what the client is told. */
+/** Answers of a real vLLM 0.29 to bodies that its validator rejects, and the answers that the client gets. */
 const refusals = JSON.parse(
   readFileSync(new URL('validation-refusals.json', import.meta.url), 'utf8'),
 ) as readonly Refusal[];
 const bounds = { textsMax: 64, inputsMax: 64, sequencesMax: 64 };
 
-/** What a client is told when an engine rejects a body with these lines. */
+/** The client's error when an engine rejects a body with these lines. */
 function told({ path, body }: Refusal, lines: readonly string[]): readonly (string | null)[] {
   const endpoint = endpoints.find((one) => one.path === path);
   if (endpoint === undefined) throw new Error(`no endpoint ${path}`);

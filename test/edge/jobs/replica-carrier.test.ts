@@ -144,7 +144,7 @@ describe('the usage intervals of replicas', () => {
     const open = await write({ startedMs: nowMs - 10 * hour });
     const one = carrier();
     expect(await one.carry()).toBe(2);
-    // Half a day later, of which it was told late.
+    // Half a day later, since the report came late.
     await write({ startedMs: nowMs - 10 * hour, endedMs: nowMs - 9 * hour, ended: 'clean' }, open);
     nowMs += 12 * hour;
     expect(await one.carry()).toBe(1);

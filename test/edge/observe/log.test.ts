@@ -52,7 +52,7 @@ const bench = useInference(async () => {
   };
 });
 
-/** The lines that tell of a request, once there are any. */
+/** Log lines of a request, once there are any. */
 function linesOf(requestId: string): Promise<Body[]> {
   return eventually(() => {
     const lines = bench.gateway.logLines.map((line): Body => JSON.parse(line));

@@ -87,7 +87,7 @@ describe('the metrics', () => {
       'store',
       'le',
     ];
-    // What prom-client tells of the process and of Node.
+    // Metrics of prom-client about the process and Node.
     const ofNode = ['kind', 'type', 'space', 'version', 'major', 'minor', 'patch'];
     expect([...labels].filter((name) => ![...own, ...ofNode].includes(name))).toEqual([]);
     const keys: Body = await (await bench.gateway.request('/v1/keys')).json();

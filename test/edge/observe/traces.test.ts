@@ -19,7 +19,7 @@ const usage = {
   prompt_tokens_details: { cached_tokens: 4 },
 };
 const engine = createServer((incoming, outgoing) => {
-  // Of clients alone: the gateway asks for /health and /metrics by itself.
+  // Only of clients: the gateway asks for /health and /metrics by itself.
   if (incoming.method === 'POST') seen.push(incoming.headers);
   incoming.resume();
   const choices = [{ index: 0, message: { role: 'assistant', content: 'Hi' }, finish_reason: 'stop' }];

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { makePerson, send, signInPerson, signInVisitor, type Visitor, visitorWith } from '#test/portal/visitor.ts';
 
-/** What a browser is told whose session is over. */
+/** The pages of a browser whose session is over. */
 
 let gateway: TestGateway;
 let admin: Visitor;

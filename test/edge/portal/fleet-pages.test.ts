@@ -6,7 +6,7 @@ import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { eventually, standinFile } from '#test/inference/inference-gateway.ts';
 import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** The fleet as its operator sees it: GPUs with their memory, and what becomes of a file that was changed. */
+/** The fleet as its operator sees it: GPUs with their memory, and the result of a changed file. */
 
 const smi = `#!/bin/sh
 case "$*" in

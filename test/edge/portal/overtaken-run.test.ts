@@ -4,7 +4,7 @@ import { say } from '#test/cli/in-process.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** What is said of a run that a later one has overtaken, before and after somebody forgets it. */
+/** Texts about a run that a later one has overtaken, before and after somebody forgets it. */
 
 let gateway: TestGateway;
 let admin: Visitor;

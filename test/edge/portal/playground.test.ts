@@ -147,7 +147,7 @@ describe('the playground', () => {
     expect([answered.status, refused.status]).toEqual([200, 409]);
     expect((await playgroundKeys())[0]).toMatchObject({ held: true });
     expect((await admin.get('/portal/keys')).text).toMatch(/Playground<\/a>[\s\S]{0,200}managed by the gateway/);
-    // A name alone makes no key one of the gateway's.
+    // A name by itself makes no key one of the gateway's.
     const named = await bench.gateway.request('/v1/keys', { body: { name: 'Playground' } });
     const { id, held } = (await named.json()) as { id: string; held: boolean };
     expect(held).toBe(false);

@@ -93,7 +93,7 @@ it('returns 408 for unfinished headers, and serves a whole request that came whi
     const beganMs = performance.now();
     const sockets = [connect(web.webPort, '127.0.0.1'), connect(web.webPort, '127.0.0.1')];
     await Promise.all(sockets.map((socket) => once(socket, 'connect')));
-    // Connections are taken in their order: those above before the one of this request.
+    // Connections are accepted in their order: those above before the one of this request.
     expect((await web.get(host, '/')).text).toBe('served');
     // Later than that their second may be over, rightly.
     if (performance.now() - beganMs > 500) {

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { signIn, useBrowsers, welcomeLink } from './browser.ts';
 
-/** The pages with a keyboard alone. */
+/** The pages with only a keyboard. */
 
 const browsers = useBrowsers();
 let gateway: TestGateway;

@@ -43,7 +43,7 @@ it('hides the organization that another tab views from an outdated tab', async (
   await other.goto(new URL(`/portal/organizations/${id}`, gateway.url).href);
   await other.getByRole('button', { name: 'Keys', exact: true }).click();
   await other.getByText('You are viewing Looked at meanwhile').waitFor();
-  // By a script, it asks for the numbers alone.
+  // A script asks for only the numbers.
   await own.getByLabel('Group by', { exact: true }).selectOption('key');
   await own.getByText('You are viewing Looked at meanwhile').waitFor();
   await other.getByRole('button', { name: 'Back to your organization' }).click();

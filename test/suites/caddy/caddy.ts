@@ -11,7 +11,7 @@ import { freePorts } from '#test/free-port.ts';
 
 const caddyfile = new URL('../../../compose/Caddyfile', import.meta.url).pathname;
 
-/** Who signs Caddy's certificates by ACME, and where it is to be found for that. */
+/** The authority that signs Caddy's certificates by ACME, and its address for that. */
 export interface Authority {
   readonly address: string;
   readonly directory: string;
@@ -57,7 +57,7 @@ export class Caddy {
   /** @param authority without one it signs for itself */
   static async start(webUrl: string, authority: Authority | null = null): Promise<Caddy> {
     const free = authority === null ? await freePorts(2) : 0;
-    // An authority asks at these ports alone.
+    // An authority asks only at these ports.
     const caddy = new Caddy(authority === null ? [free, free + 1] : [80, 443], webUrl, authority);
     let said = '';
     caddy.#child.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
@@ -78,7 +78,7 @@ export class Caddy {
     return readFileSync(this.#root, 'utf8');
   }
 
-  /** Knows every name, as the machine's own, and trusts this Caddy alone. */
+  /** Knows every name, as the machine's own, and trusts only this Caddy. */
   get agent(): Agent {
     this.#agent ??= new Agent({
       connect: { ca: this.ca, lookup: (_, __, callback) => callback(null, [{ address: this.#address, family: 4 }]) },

@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { closed, opened, useWebPlace, type WebPlace, webStack } from './web-place.ts';
 
-/** Addresses for members alone: a link that works once, a cookie for one host, and what ends both. */
+/** Addresses for members only: a link that works once, a cookie for one host, and the ends of both. */
 
 const newPlace = useWebPlace();
 

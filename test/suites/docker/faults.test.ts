@@ -77,7 +77,7 @@ describe.concurrent('a faulty engine', () => {
     });
     const refused = await chat('failing');
     expect(refused.status).toBe(503);
-    // Only an operator can mend it.
+    // Only an operator can fix it.
     expect(refused.retryAfter).toBeNull();
     expect(JSON.parse(refused.text).error.message).toMatch(/memory/i);
     expect(await engine('failing')).toMatchObject({

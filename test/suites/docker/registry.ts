@@ -23,7 +23,7 @@ export interface TestRegistry {
 export interface RegistryAccess {
   readonly username: string;
   readonly password: string;
-  /** What a login with a token for good has in place of a password. */
+  /** The mark that a login with a permanent token has in place of a password. */
   readonly identityToken: string;
 }
 
@@ -118,7 +118,7 @@ interface Door {
 
 const accessToken = 'an-access-token';
 
-/** Answers whoever is not let in, and says in its answer what it was told, as it should not. */
+/** Answers every caller without access, and repeats the credentials in its answer, as it should not. */
 function isLetIn(request: IncomingMessage, answer: ServerResponse, { access, scheme }: Door): boolean {
   const { authorization = '', host = '' } = request.headers;
   if (request.url?.startsWith('/token') === true) {

@@ -86,7 +86,7 @@ describe('the Docker gate on a manager', () => {
     ['a folder below a listed one', inContainer(mount({ Type: 'bind', Source: '/srv/models/below', ReadOnly: true }))],
     ['a folder to write that may only be read', inContainer(mount({ Type: 'bind', Source: '/srv/models' }))],
     ['a folder by a template', inContainer(mount({ Type: 'bind', Source: String.raw`/srv/{{"\x2e\x2e"}}/etc` }))],
-    ['the volume of somebody else', inContainer(mount({ Type: 'volume', Source: 'shop_db' }))],
+    ['a foreign volume', inContainer(mount({ Type: 'volume', Source: 'shop_db' }))],
     [
       'a volume that is a folder',
       inContainer(
@@ -105,7 +105,7 @@ describe('the Docker gate on a manager', () => {
     ['names of hosts', inContainer({ Hosts: ['10.0.0.1 huggingface.co'] })],
     ['labels of its containers', inContainer({ Labels: { 'headgate.gateway': 'true' } })],
     [
-      'the secret of somebody else',
+      'a foreign secret',
       () =>
         inContainer({
           Secrets: [
@@ -118,7 +118,7 @@ describe('the Docker gate on a manager', () => {
         })(),
     ],
     [
-      'the config of somebody else',
+      'a foreign config',
       () =>
         inContainer({
           Configs: [
@@ -126,8 +126,8 @@ describe('the Docker gate on a manager', () => {
           ],
         })(),
     ],
-    ['the network of somebody else by its name', task({ Networks: [{ Target: foreignName }] })],
-    ['the network of somebody else by its id', () => task({ Networks: [{ Target: foreign.network }] })()],
+    ['a foreign network by its name', task({ Networks: [{ Target: foreignName }] })],
+    ['a foreign network by its id', () => task({ Networks: [{ Target: foreign.network }] })()],
     ['the network of the machine', task({ Networks: [{ Target: 'host' }] })],
     ['a life of its own', task({ RestartPolicy: { Condition: 'any' } })],
     ['a task on every node', whole({ Mode: { Global: {} } })],
@@ -137,7 +137,7 @@ describe('the Docker gate on a manager', () => {
       whole({ EndpointSpec: { Mode: 'vip', Ports: [{ Protocol: 'tcp', TargetPort: 80, PublishedPort: 21_443 }] } }),
     ],
     ['a label that proxies obey', whole({ Labels: { ...body().Labels, 'traefik.enable': 'true' } })],
-    ['a name of somebody else', whole({ Name: 'shop' })],
+    ['a foreign name', whole({ Name: 'shop' })],
     [
       'a second body in small letters',
       () => {
@@ -157,11 +157,11 @@ describe('the Docker gate on a manager', () => {
   const calls: readonly (readonly [string, string, () => string, object | undefined])[] = [
     ['the tokens to join the swarm', 'GET', () => '/swarm', undefined],
     ['the key of the swarm', 'GET', () => '/swarm/unlockkey', undefined],
-    ['a service of somebody else', 'GET', () => `/services/${foreign.service}`, undefined],
+    ['a foreign service', 'GET', () => `/services/${foreign.service}`, undefined],
     ['its log', 'GET', () => `/services/${foreign.service}/logs?stdout=true`, undefined],
-    ['a secret of somebody else', 'GET', () => `/secrets/${foreign.secret}`, undefined],
+    ['a foreign secret', 'GET', () => `/secrets/${foreign.secret}`, undefined],
     ['all configs', 'GET', () => '/configs', undefined],
-    ['a config of somebody else', 'GET', () => `/configs/${foreign.config}`, undefined],
+    ['a foreign config', 'GET', () => `/configs/${foreign.config}`, undefined],
     ['one node', 'GET', () => `/nodes/${foreign.node}`, undefined],
     ['a new config', 'POST', () => '/configs/create', { Name: 'headgate-a-0123456789', Data }],
     [

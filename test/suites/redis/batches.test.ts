@@ -84,7 +84,7 @@ describe('the gateway that works on a batch', () => {
     const read = async (which: number): Promise<Body> =>
       (await cluster.ask(which, `/v1/batches/${id}`, { key })).json();
     await eventually(async () => (await read(0)).request_counts.completed > 150);
-    // It has the batch, since it was alone when that was made.
+    // It has the batch, since it was the only gateway when that was made.
     const left = 1;
     await cluster.start();
     await cluster.gateways[0]?.end('SIGKILL');
@@ -150,7 +150,7 @@ describe('the gateway that works on a batch', () => {
 
   it('charges nothing for answers from after the batch was canceled while it was frozen', async () => {
     const [frozen, other] = [1, 2];
-    // It alone works at batches, until it sleeps.
+    // Only this gateway works at batches, until it sleeps.
     cluster.gateways[other]?.child.kill('SIGSTOP');
     const key = await openCustomer(frozen);
     const body = { max_tokens: 20, standin: { output_tokens: 20, tpot_ms: 50 } };

@@ -157,7 +157,7 @@ describe('admission while Redis is frozen', () => {
     await other.admission.renew();
     freeze();
     frozen.bench.books.state = 'slow';
-    // The other has heard of 100 alone.
+    // The other has heard of only 100.
     expect(await other.admission.check(make({ microUsd: 50n }))).toMatchObject({ ok: true });
     await eventually(async () => wordOf(await other.admission.check(make({ microUsd: 21n }))) !== 'ok');
     expect((await ask(other, 5, () => make())).admitted).toHaveLength(2);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { framesOf } from '#test/inference/inference-gateway.ts';
 import { adminKey, type Cluster, startCluster } from '#test/redis/gateway-cluster.ts';
 
-/** What was changed by one gateway while the other cannot be told of it. */
+/** Changes by one gateway while the other cannot be notified of them. */
 
 let cluster: Cluster;
 beforeAll(async () => {

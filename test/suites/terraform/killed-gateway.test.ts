@@ -60,7 +60,7 @@ describe('kill -9 of the gateway', () => {
     await second.becomes(destroying.id, 'DESTROYED');
     expect(existsSync(join(destroyed.folder, 'software'))).toBe(false);
     await second.becomes(canceled.run.id, 'CANCELED');
-    // What waited finds everything as it is to be, and changes nothing.
+    // The waiting run finds everything in its planned state, and changes nothing.
     expect(await second.becomes(waiting.id, 'APPLIED')).toMatchObject({ changes: { add: 0, change: 0, remove: 0 } });
     expect(await second.run(before.run.id)).toMatchObject({ status: 'SUPERSEDED' });
     expect(rowsOf(await second.log(before.run.id))).toEqual(rows);

@@ -50,7 +50,7 @@ describe('two gateways on one database', () => {
     expect(places.filter((found) => found === placeOfSecond)).toHaveLength(2);
     expect(new Set(places).size).toBe(2);
 
-    // The second is gone for good, with its machine.
+    // The second never comes back, nor does its machine.
     const lost = started.filter((_, index) => places[index] === placeOfSecond);
     const kept = started.filter((_, index) => places[index] !== placeOfSecond);
     await second.kill();

@@ -330,7 +330,7 @@ describe('deleting a cluster during apply', () => {
   });
 });
 
-/** A run that waits for ever; with more seconds for a machine that does not get that far within so many. */
+/** A run that waits indefinitely; with more seconds for a machine that does not get that far within so many. */
 async function printedWithin(
   place: Place,
   folder: string,

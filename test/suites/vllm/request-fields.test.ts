@@ -6,7 +6,7 @@ import { nestedFields } from '#edge/inference/request/nested-fields.ts';
 import { vllmVersions } from '#core/catalog/vllm-versions.ts';
 import { type Description, describeVllm, fieldList } from '../../vllm/description.ts';
 
-/** Conversations and what is compared have the same parts, alone or in lists. */
+/** Conversations and what is compared have the same parts, single or in lists. */
 function placeOf(place: string): string {
   return place.replace(
     /^(?:messages|input|query|queries|documents|items|data_[12]|text_[12])(?:\[\])*(?=\.|$)/,

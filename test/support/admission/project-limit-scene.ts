@@ -94,7 +94,7 @@ export class Scene {
   }
 }
 
-/** What was said without moments. */
+/** Notices without their times. */
 export async function ask(admission: Admission, request: AdmitRequest): Promise<unknown> {
   const result = await admission.admit(request);
   const view = result.ok ? result.view : 'limits' in result ? result.limits : null;

@@ -16,7 +16,7 @@ export interface Receiver {
   readonly dialed: string[];
   /** All that came, in its order. */
   readonly got: Got[];
-  /** How the next ones are answered; 204 where nothing else was said. */
+  /** The status of the next answers; 204 by default. */
   answers: (got: Got) => Answer | Promise<Answer>;
   /** Addresses of names, which may be changed. */
   readonly hosts: Record<string, readonly string[]>;

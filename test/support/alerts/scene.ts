@@ -64,7 +64,7 @@ export function useScene() {
     receiver = await startReceiver(hosts);
     api = await startApi({ webhooks: { outbound: receiver.outbound, timeoutMs: 1000, allowedHosts: [] } });
     tenant = await api.organization();
-    // Of the keys that organizations begin with nobody was to be told.
+    // No one had to be notified of the keys that organizations begin with.
     await deliver();
   });
 

@@ -59,7 +59,7 @@ export interface TestApiOptions {
   readonly operations?: ScriptedOperations;
   /** Absent: there is no such route. */
   readonly reconciler?: Reconciler;
-  /** Finds out who calls, in the place of the one that knows keys alone. */
+  /** Finds out who calls, in the place of the one that knows only keys. */
   readonly authenticator?: Authenticator;
   /** Where packages are fetched from, in the place of the internet. */
   readonly downloads?: StacksOptions['downloads'];

@@ -4,7 +4,7 @@ import { isIPv4 } from 'node:net';
 
 /** A name server on loopback, by UDP. */
 export interface NameServer {
-  /** As a resolver is told of it. */
+  /** The form in which a resolver gets it. */
   readonly address: string;
   /** `A name` and `AAAA name` of every question. */
   readonly asked: string[];

@@ -56,7 +56,7 @@ export function runCli(args: readonly string[], options: CliOptions = {}): Promi
   return isPlain && isOfThem ? runHere(args, env) : runProcess(args, options);
 }
 
-/** Of these variables alone. */
+/** Only these variables. */
 export async function runHere(args: readonly string[], env: Readonly<Record<string, string>>): Promise<CliResult> {
   const said = { stdout: '', stderr: '' };
   const code = await runCommand({

@@ -82,7 +82,7 @@ export function containerEngine(
   };
 }
 
-/** An engine that is a script of Node's instead: it ends as it is told. */
+/** An engine that is a script of Node's instead: it ends as the test sets. */
 export function scriptEngine(script: string, driver: Partial<ContainerDriverSettings> = {}): EngineDefinition {
   return containerEngine({ entrypoint: ['/usr/bin/node', '--eval'], args: [script], ...driver }, { kind: 'openai' });
 }

@@ -10,7 +10,7 @@ import { labelFilter, removeLabelled, useDocker } from '#test/shared-docker.ts';
 import { createCaller, type Caller } from './checked-client.ts';
 import { image } from './docker-drivers.ts';
 
-/** Whole gateways with their engines on a real Docker engine, asked over HTTP alone. */
+/** Whole gateways with their engines on a real Docker engine, asked only over HTTP. */
 
 export interface EngineFile {
   /** Further arguments of the stand-in. */
@@ -80,7 +80,7 @@ export interface Floor {
   networks(engineId: string): Promise<readonly unknown[]>;
   inspect(id: string): Promise<Body>;
   /**
-   * Goes through all that happened to engines' containers in the order of its happening, and tells of each start which
+   * Goes through all that happened to engines' containers in the order of its happening. Reports for each start which
    * of its devices another container had that moment; `[]` when each device was one container's at a time.
    */
   sharedDevices(): readonly string[];

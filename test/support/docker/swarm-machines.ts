@@ -26,7 +26,7 @@ export interface TestSwarm {
   /** A folder of engine files with hosts.yaml. */
   folder(engines: Readonly<Record<string, string>>): string;
   open(enginesDir: string): Promise<SwarmGateway>;
-  /** Cuts a machine's only cable, or mends it. */
+  /** Cuts a machine's only cable, or restores it. */
   cut(machine: SwarmMachine, isCut: boolean): void;
   stop(): Promise<void>;
 }
@@ -78,7 +78,7 @@ export interface SwarmOptions {
   readonly images?: readonly string[];
   /** Options of every machine's Docker engine. */
   readonly docker?: readonly string[];
-  /** Gateways reach the manager through its door alone, as in compose/. */
+  /** Gateways reach the manager only through its door, as in compose/. */
   readonly gated?: boolean;
   /** Each Docker engine has an identity of its own. */
   readonly isApart?: boolean;
@@ -151,7 +151,7 @@ export async function startSwarm(
 
 /**
  * Docker 20.10 rejects tasks with generic resources whenever their node changes, as it does with each network that
- * comes to it or goes (https://github.com/moby/moby/issues/44378, mended since): a task on every node keeps it there.
+ * comes to it or goes (https://github.com/moby/moby/issues/44378, fixed since): a task on every node keeps it there.
  */
 async function keepNetwork(
   call: TestSwarm['call'],
@@ -346,7 +346,7 @@ async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<
   await ended;
 }
 
-/** The door to a manager's socket, where the gateway of that network alone reaches it. */
+/** The door to a manager's socket, where only the gateway of that network reaches it. */
 function startGate(network: string, socketPath: string): Promise<Running> {
   const env = {
     HEADGATE_DOCKER_SOCKET: socketPath,

@@ -21,7 +21,7 @@ export interface LineOptions {
   readonly body?: object;
 }
 
-/** One line of a batch, a chat request where nothing else is said. */
+/** One line of a batch, by default a chat request. */
 export function line(
   n: number,
   { customId = `line-${n}`, url = '/v1/chat/completions', method = 'POST', body = {} }: LineOptions = {},

@@ -45,7 +45,7 @@ export interface GatewayProcess {
   printed(pattern: RegExp): Promise<RegExpMatchArray>;
   /** Waits until it listens. */
   url(): Promise<string>;
-  /** To the process alone, or to its whole process group as a terminal does. */
+  /** Sends to only the process, or to its whole process group as a terminal does. */
   signal(name: NodeJS.Signals, target?: 'process' | 'group'): void;
 }
 
@@ -255,7 +255,7 @@ export function clientOf(url: string, key = givenKey): Client {
     get: (path) =>
       eventually(async () => {
         const answer = await fetch(new URL(path, url), { headers });
-        // A report may be refused for now on a busy machine, as every client is told.
+        // A report may be rejected for now on a busy machine, as every client's request may.
         return answer.status === 503 && answer.headers.has('retry-after') ? null : answer.json();
       }),
     chat(fields, signal) {

@@ -64,7 +64,7 @@ export async function reconcile(bench: InferenceBench, query = ''): Promise<Body
 
 /**
  * The comparison, once nothing is so recent that an engine might not have counted it. What was carried over the end of
- * an hour that is over stays there for good.
+ * an hour that is over stays there permanently.
  */
 export function reconcileAtRest(bench: InferenceBench): Promise<Body> {
   return eventually(async () => {

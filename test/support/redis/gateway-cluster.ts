@@ -37,7 +37,7 @@ export interface Cluster {
   /** Made at gateway `which`, the first where it is not said. */
   organization(usd: string, which?: number): Promise<{ id: string; key: string }>;
   /**
-   * What comes of something while Redis answers every gateway; it is done again where one of them took it for silent, as
+   * The result of something while Redis answers every gateway; it is done again where one of them took it for silent, as
    * on a machine that is busy.
    */
   undisturbed<T>(run: () => Promise<T>): Promise<T>;

@@ -108,7 +108,7 @@ export class SshServer {
     return readFileSync(join(this.#folder, `${kind}.pub`), 'utf8').trim();
   }
 
-  /** The node that it is, as a run is told of it. */
+  /** The node that it is, as a run is given it. */
   node(name: string): object {
     return { name, address: '127.0.0.1', ssh_port: this.port, ssh_user: this.user, host_key: this.hostKey, gpus: 0 };
   }
@@ -123,7 +123,7 @@ export class SshServer {
     this.#signal('SIGKILL');
   }
 
-  /** As a node whose kernel goes on alone: connections stay open, and nobody answers. */
+  /** A node of which only the kernel still runs: connections stay open, and nobody answers. */
   hang(): void {
     this.#signal('SIGSTOP');
   }

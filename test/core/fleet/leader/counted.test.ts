@@ -24,7 +24,7 @@ function checked(noted: EngineRequest[]) {
   const endpoint = { socketPath: engine.socketPath, host: 'localhost', port: 0, tls: false, basePath: '' };
   const upstream = { upstreamModel: null, headerLines: '', forcedUsage: true, kind: 'vllm' } as const;
   const definition = engineDefinition();
-  // Of a container's settings the checks read the canaries alone.
+  // From a container's settings the checks read only the canaries.
   const driver = { ...definition.driver, type: 'docker', canaries } as unknown as typeof definition.driver;
   return {
     replica: { id: 'r1', engineId: 'fixture', endpoint, ...upstream },

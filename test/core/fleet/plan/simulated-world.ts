@@ -23,7 +23,7 @@ import { lacksRoom } from './simulated-swarm.ts';
 
 /**
  * A world for the leader's plan without processes or time of its own: hosts with devices, replicas that take a while to
- * run, gateways whose requests wait, run and end, and that hear of what is published late if they are told to.
+ * run, gateways whose requests wait, run and end, and that hear of published changes late if the test says so.
  */
 
 export interface Container {
@@ -76,7 +76,7 @@ export class World {
   /** Replicas that got a canary, one item for each. */
   readonly canaries: string[] = [];
   readonly everStarted: string[] = [];
-  /** What was said, as engine and text. */
+  /** Notices, as engine and text. */
   readonly said: string[] = [];
   readonly answers: { engineId: string; answer: string }[] = [];
   state: LeaderState = nothing;

@@ -9,7 +9,7 @@ export interface EngineLimits {
   readonly kvBlocks: number;
   readonly runningMax: number;
   readonly prefillTokensPerSecond: number;
-  /** Time of one output token, alone and for each request that runs beside it. */
+  /** Time of one output token, for the request by itself and for each request that runs beside it. */
   readonly tokenMs: number;
   readonly tokenMsPerRequest: number;
 }

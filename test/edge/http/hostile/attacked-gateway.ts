@@ -187,7 +187,7 @@ export interface Served {
 }
 
 /**
- * The customer asks for one answer after the other, and all of them come. The times are told, and not held to
+ * The customer asks for one answer after the other, and all of them come. The times are reported, and not held to
  * anything: how fast a busy machine is says nothing of the gateway.
  */
 export async function serveCustomer(

@@ -10,7 +10,7 @@ import { serveCustomer, tell, until, useVictim } from './attacked-gateway.ts';
 
 /**
  * An engine that answers 100 MB, as 1,200 inputs make with a model of 4,096 dimensions, under a name of its own. Asked
- * for `half` of it, it tells when all of that is sent and then goes silent, and breaks the connection where it is told.
+ * for `half` of it, it reports when all of that is sent and then goes silent, and breaks the connection on request.
  * Asked for several texts, it answers them, unless one of them is `silent`.
  */
 const engineProgram = `

@@ -95,7 +95,7 @@ export function serve(tls: { readonly key: string; readonly cert: string }): voi
     const parts: Buffer[] = [];
     const path = String(headers[':path']);
     stream.on('error', () => undefined);
-    // What goes on for ever, such as the broker's stream, is refused before it ends.
+    // An endless request, such as the broker's stream, is rejected before it ends.
     if (path.startsWith('/plugin.GRPCBroker') || path.startsWith('/plugin.GRPCStdio')) answer(stream, path, nothing);
     else {
       stream.on('data', (part: Buffer) => parts.push(part));

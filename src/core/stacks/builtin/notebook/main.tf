@@ -52,7 +52,7 @@ locals {
 }
 
 resource "terraform_data" "notebook" {
-  # A provisioner that runs at the end sees self alone.
+  # A provisioner that runs at the end sees only self.
   input = {
     node   = [for node in var.nodes : node if node.name == local.node][0]
     folder = var.folder

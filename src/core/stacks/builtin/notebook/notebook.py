@@ -1,4 +1,4 @@
-"""A notebook for Python in the browser, of the standard library alone. Listens on 127.0.0.1."""
+"""A notebook for Python in the browser, which uses only the standard library. Listens on 127.0.0.1."""
 
 import ast
 import contextlib

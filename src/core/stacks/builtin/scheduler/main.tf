@@ -42,7 +42,7 @@ locals {
 resource "terraform_data" "worker" {
   for_each = { for node in var.nodes : node.name => node }
 
-  # A provisioner that runs at the end sees self alone.
+  # A provisioner that runs at the end sees only self.
   input = {
     node   = each.value
     folder = var.folder

@@ -9,7 +9,7 @@ import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
 import { engineDefinition, mustAcquire, newFolder, startFleet, type TestFleet } from '#test/fleet/test-fleet.ts';
 
-/** What operators are told of processes that fail, and of those that run. */
+/** Reports to operators on processes that fail, and on those that run. */
 
 let folder: string;
 let started: TestFleet | null = null;

@@ -100,7 +100,7 @@ describe('a process that needs more memory than the machine has', () => {
 describe('processes with their own GPUs', () => {
   const gpus = { count: 1, memoryBytesMin: null, profile: null };
 
-  /** A machine with two GPUs, as `nvidia-smi` tells of them; what is in use stands in a file. */
+  /** A machine with two GPUs, as `nvidia-smi` reports them; the used memory stands in a file. */
   function withGpus(): NodeJS.ProcessEnv {
     const bin = join(folder, 'bin');
     mkdirSync(bin);
@@ -214,7 +214,7 @@ esac
     const [taken] = [...machines.replicas.values()].flatMap(({ observed }) => observed.placement.gpuIds);
     const left = gpuIds.find((id) => id !== taken);
     for (const id of ['a', 'b', 'a']) expect(await devicesOf(fleet, id)).toBe(left);
-    // Its own fellow it would stop; what a process has it leaves alone.
+    // It would stop its own fellow, and does not touch memory that a process has.
     expect(await fleet.acquire('box2', {})).toMatchObject({ ok: false });
     expect(machines.starts).toHaveLength(1);
     expect(fleet.hosts()).toMatchObject([{ name: 'local', pools: ['lab'], reachable: true, memoryBytes: 16 * gib }]);

@@ -313,7 +313,7 @@ describe('a stop', () => {
     await fleet.close();
     const pids = [...starts(), Number(await readWhenThere(file))];
     expect(pids).toHaveLength(2);
-    // Nobody waits for what an engine started: it was told to die, and may take a moment for it.
+    // Nobody waits for what an engine started: it got a signal to end, and may take a moment for it.
     await until(() => expect(pids.filter(isAlive)).toEqual([]));
   });
 
