@@ -34,7 +34,7 @@ const CACHE_BLOCKS_MAX = 65_536;
 type Plain = (engine: Engine, exchange: Exchange) => void;
 type WithBody = (engine: Engine, exchange: Exchange, body: Body) => void;
 
-/** What a path answers: a GET, a POST without a body, a POST with a JSON body. */
+/** The answers of a path: to a GET, a POST without a body, a POST with a JSON body. */
 interface Route {
   get?: Plain;
   post?: Plain;

@@ -7,7 +7,7 @@ export type StartFailure = 'oom' | 'bad-model' | 'error';
 
 export type AbortFault = 'deaf' | 'miscount' | 'missing';
 
-/** What the command line and the environment ask for. */
+/** Settings from the command line and the environment. */
 export interface Options {
   model: string;
   servedNames: string[];
@@ -53,7 +53,7 @@ export interface Options {
   ignoreSigterm: boolean;
   /** A long prompt is read in pieces, between which others make tokens. */
   chunkedPrefill: boolean;
-  /** What GET /version reports. */
+  /** The version that GET /version reports. */
   version: string;
   abortFault: AbortFault | null;
   knobs: Knobs;

@@ -22,10 +22,10 @@ interface Context {
   body: Body;
   calls: (ToolCall | null)[];
   style: UsageStyle;
-  /** Whether thoughts are hidden from the client. */
+  /** True when thoughts are hidden from the client. */
   hidden: boolean;
   head: string;
-  /** What closes the finish frame: the fingerprint sits there only when no usage chunk follows. */
+  /** The end of the finish frame: the fingerprint sits there only when no usage chunk follows. */
   finishTail: string;
 }
 

@@ -61,7 +61,7 @@ function thinks(body: Body, engine: Engine, knobs: Knobs): boolean {
 interface Accepted {
   params: Params;
   prompt: ChatPrompt;
-  /** What `response_format` asks for, as text; null is free text. */
+  /** The format that `response_format` asks for, as text; null is free text. */
   formatted: string | null;
 }
 

@@ -11,7 +11,7 @@ const CHAT_DEFAULTS = { system: 'system', user: 'user', assistant: 'assistant' }
 
 export interface ChatPrompt {
   scan: PromptScan;
-  /** What the user said last; "" when a tool answered last. */
+  /** The user's last message; "" when a tool answered last. */
   asked: string;
 }
 

@@ -43,7 +43,7 @@ export interface Finding {
 
 const inputCharsMax = 200;
 
-/** What vLLM shows of a value since 0.32, which is bounded in size. */
+/** The form in which vLLM shows a value since 0.32, bounded in size. */
 function summaryOf(input: unknown): string {
   if (Array.isArray(input)) return `<list of ${input.length} items>`;
   if (typeof input === 'object' && input !== null) return `<dict of ${Object.keys(input).length} items>`;

@@ -22,7 +22,7 @@ export interface Exchange {
   holdFrames: () => void;
   /** Sends a comment before each frame from now on. */
   sendComments: () => void;
-  /** Whether the client reads more slowly than frames come. */
+  /** True while the client reads more slowly than frames come. */
   congested: () => boolean;
   /** Drops the connection, optionally after some raw bytes. */
   destroy: (lastBytes?: string) => void;
@@ -67,7 +67,7 @@ interface Answer {
   vary: boolean;
 }
 
-/** What the head of an answer is made of. */
+/** Parts of the head of an answer. */
 interface Head {
   res: ServerResponse;
   options: HttpOptions;

@@ -2,8 +2,8 @@ import { openSync, writeSync } from 'node:fs';
 import type { Sequence } from './scheduler.ts';
 
 /**
- * What `/metrics` counts, token by token and in a file: the counters of an engine that is killed are gone with it, the
- * lines stay. Several runs of an engine may write to one file.
+ * Counts of `/metrics`, token by token and in a file: a killed engine loses its counters, and
+ * the lines stay. Several runs of an engine may write to one file.
  * @returns a function to call for every token once it is counted
  */
 export function openJournal(path: string): (sequence: Sequence) => void {

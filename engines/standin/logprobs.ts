@@ -31,7 +31,7 @@ function chatEntry({ token, logprob }: Ranked): string {
   return `"token":${JSON.stringify(token)},"logprob":${logprob},"bytes":[${[...Buffer.from(token)].join(',')}]`;
 }
 
-/** What is printed: the tokens, where they stand, whether the last is the end marker, how many alternatives. */
+/** Printed tokens, where they stand, whether the last is the end marker, how many alternatives. */
 interface Printed {
   tokens: readonly string[];
   from: number;

@@ -29,7 +29,7 @@ function resultMessages({ tool_use_id: id = '', content }: Body): Body[] {
   return images.length === 0 ? [answered] : [answered, { role: 'user', content: images }];
 }
 
-/** What the blocks of a turn become: parts of its content, calls, and messages before it. */
+/** The parts of a turn's content, its calls, and messages before it, made from its blocks. */
 interface Turn {
   before: Body[];
   parts: Body[];

@@ -8,7 +8,7 @@ import type { Engine } from './run.ts';
 
 /** Answers `/v1/messages` as vLLM 0.29 does: by a chat request, whose answer is written in Anthropic's form. */
 
-/** What is read of a chat's answers, which the stand-in has printed itself. */
+/** Fields that are read from a chat's answers, which the stand-in has printed itself. */
 interface ChatUsage {
   prompt_tokens: number;
   completion_tokens?: number | null;
@@ -196,7 +196,7 @@ class EventPrinter {
   }
 }
 
-/** What vLLM's validation says goes out in OpenAI's envelope, every other refusal in Anthropic's. */
+/** Errors of vLLM's validation keep OpenAI's envelope, every other error gets Anthropic's. */
 function refusedText(body: string): string {
   const { error } = JSON.parse(body) as { error: { type: string; message: string } };
   return JSON.stringify({ type: 'error', error: { type: error.type, message: error.message } });

@@ -1,4 +1,4 @@
-/** What the engine counts, exactly as it was generated; `/metrics` prints it. */
+/** Counters of the engine, exactly as it generated; `/metrics` prints them. */
 export interface Metrics {
   promptTokens: number;
   cachedPromptTokens: number;

@@ -6,7 +6,7 @@ import type { Usage } from './usage.ts';
 
 export type Body = Record<string, unknown>;
 
-/** What of a chat or completion request shapes its generation. */
+/** Fields of a chat or completion request that shape its generation. */
 export interface Params {
   stream: boolean;
   usage: Usage;
@@ -23,7 +23,7 @@ export interface Params {
   logprobs: number | null;
   streamInterval: number;
   returnTokenIds: boolean;
-  /** What was computed for requests with another one is not used again; null is one of its own. */
+  /** Separates prefixes: a request uses only blocks with an equal salt; null is a salt of its own. */
   cacheSalt: string | null;
 }
 
@@ -266,7 +266,7 @@ function usageOf(body: Body, forced: boolean): Usage {
   return continuous === true ? 'continuous' : 'final';
 }
 
-/** What must not be set without `stream`; checked before the fields are. */
+/** Rejects options that must not be set without `stream`; checked before the fields are. */
 export function checkStreamOptions(body: Body): Refused | null {
   const wanted = body.stream_options;
   if (body.stream === true || typeof wanted !== 'object' || wanted === null || Object.keys(wanted).length === 0)
@@ -312,13 +312,13 @@ export function checkModel(body: Body, options: Options): string | null {
   return options.adapters.has(model) ? null : model;
 }
 
-/** What keeps prompts apart in the prefix cache: what one adapter has made of a prompt serves no other. */
+/** Keeps prompts apart in the prefix cache: blocks computed with one adapter serve no other. */
 function saltOf({ cache_salt: given, model }: Body, { adapters }: Options): string | null {
   const salt = typeof given === 'string' ? given : null;
   return typeof model === 'string' && adapters.has(model) ? `${model} ${salt ?? ''}` : salt;
 }
 
-/** What answers call the model: an adapter by its name, anything else by the first name of the base. */
+/** The name of the model in answers: an adapter's own, for anything else the first name of the base. */
 export function answeredModel({ model }: Body, { adapters, servedNames }: Options): string {
   return typeof model === 'string' && adapters.has(model) ? model : (servedNames[0] ?? '');
 }

@@ -7,7 +7,7 @@ import type { Engine } from './run.ts';
 
 /** Answers `/v1/responses` as vLLM 0.29 does: by a chat request, whose answer is written in the form of responses. */
 
-/** What is read of a chat's answers, which the stand-in has printed itself. */
+/** Fields that are read from a chat's answers, which the stand-in has printed itself. */
 interface ChatUsage {
   prompt_tokens: number;
   completion_tokens?: number | null;

@@ -18,7 +18,7 @@ export interface OpenAnswer {
   cutStream: () => void;
 }
 
-/** What all requests share. */
+/** State that all requests share. */
 export interface Engine {
   options: Options;
   metrics: Metrics;
@@ -28,7 +28,7 @@ export interface Engine {
   /** Requests that are being answered, notified when the engine dies. */
   runs: Set<OpenAnswer>;
   now: () => number;
-  /** What is not in the GPU's memory: by vLLM's names `weights`, `kv_cache`; it sleeps while there is any. */
+  /** Parts that are not in the GPU's memory: by vLLM's names `weights`, `kv_cache`; it sleeps while there is any. */
   asleep: Set<string>;
   paused: boolean;
   /** Set once a draining engine takes no new work. */
@@ -53,7 +53,7 @@ export interface Choice {
   stopReason: string | null;
 }
 
-/** What a frame carries of a choice. */
+/** The part of a choice that a frame carries. */
 export interface Part {
   text: string;
   reasoning: string;

@@ -11,7 +11,7 @@ interface Pace {
 
 /** One running generation: one choice of one request. */
 export interface Sequence {
-  /** What `/abort_requests` calls it. */
+  /** Its id for `/abort_requests`. */
   id: string;
   promptTokens: number;
   cachedTokens: number;

@@ -31,7 +31,7 @@ export function schemaFault(schema: unknown, depth = 0): string | null {
   return null;
 }
 
-/** What a value may be taken from: the words of the prompt, the schema's own definitions. */
+/** Sources of values: the words of the prompt, the schema's own definitions. */
 interface Source {
   root: Schema;
   prompt: string;

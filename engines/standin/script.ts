@@ -4,7 +4,7 @@ import { createThought } from './prose.ts';
 /** Where a token's text goes: into the answer, the thought, or nowhere that a client sees. */
 type Channel = 'content' | 'reasoning' | 'silent';
 
-/** What an answer is made of before it is cut to length. */
+/** Material of an answer before it is cut to length. */
 export interface Material {
   /** The next token's text; may be called indefinitely. */
   next: () => string;
@@ -23,7 +23,7 @@ export interface Script {
   thoughts: number;
   next: (index: number) => string;
   channel: (index: number) => Channel;
-  /** What token `index` adds to a tool call. */
+  /** The text that token `index` adds to a tool call. */
   toolDelta: (index: number) => string | null;
 }
 
@@ -35,7 +35,7 @@ interface ScriptOptions {
   room: number;
   minTokens: number;
   ignoreEos: boolean;
-  /** Whether the engine thinks first. */
+  /** True when the engine thinks first. */
   thinks: boolean;
 }
 

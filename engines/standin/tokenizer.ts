@@ -82,7 +82,7 @@ export function hashText(text: string, seed = 2_166_136_261): number {
   return hash >>> 0;
 }
 
-/** What is known of a prompt without keeping its text. */
+/** Facts about a prompt that are kept without its text. */
 export interface PromptScan {
   count: number;
   hash: number;

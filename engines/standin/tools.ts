@@ -70,7 +70,7 @@ export function checkTools(body: Body, options: Options): Refused | null {
   return able ? null : badRequest(`"auto" tool choice requires ${flags} to be set`);
 }
 
-/** Whether a free choice falls on a tool: a word of its name stands in what the user said last. */
+/** Finds the tool that a free choice falls on: a word of its name stands in the user's last message. */
 function mentioned(tools: readonly Tool[], prompt: string): Tool | undefined {
   const said = prompt.toLowerCase();
   return tools.find((tool) =>

@@ -134,7 +134,7 @@ async function call(admission: Admission, key: KeyRef, times: number): Promise<v
 
 let corks = true;
 
-/** What sockets gather is what `src/base/redis/connect-redis.ts` has them gather: nothing else here corks one. */
+/** Lets only `src/base/redis/connect-redis.ts` gather the writes of sockets: nothing else here corks one. */
 function makeCorkOptional(): void {
   const cork: (this: Socket) => void = Reflect.get(Socket.prototype, 'cork');
   Socket.prototype.cork = function (this: Socket): void {

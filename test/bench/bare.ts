@@ -5,8 +5,8 @@ import { Hono } from 'hono';
 import { Pool, type Dispatcher } from 'undici';
 
 /**
- * What the gateway is compared with: Hono and undici's Pool.dispatch, the leanest relay that these packages make. It
- * parses the body and passes on what comes; no keys, no books, no counting.
+ * The relay that the gateway is compared with: Hono and undici's Pool.dispatch, the leanest that they make. It
+ * parses the body and passes on what comes; no keys, no ledger, no counting.
  */
 const pool = new Pool(process.argv[2] ?? '', { connections: null, headersTimeout: 0, bodyTimeout: 0, pipelining: 1 });
 

@@ -1,4 +1,4 @@
-/** What an answer of the benchmark's engine holds. */
+/** Counts of an answer of the benchmark's engine. */
 
 export const promptTokens = 458;
 export const jsonTokens = 48;

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { monotonicMs } from './clock.ts';
 
-/** What a stream told of itself. */
+/** Receives the events of a stream. */
 export interface StreamSink {
   /** Milliseconds that a content frame was on its way. */
   frame(delayMs: number): void;

@@ -1,4 +1,4 @@
-/** What the benchmark and its load process say to each other. */
+/** Messages between the benchmark and its load process. */
 
 /** One load on one server: a number of connections that ask again as soon as they are answered. */
 export interface LoadJob {

@@ -5,7 +5,7 @@ import type { LoadJob, LoadMessage, LoadReport, LoadRequest, Window } from './lo
 export interface Loader {
   readonly pid: number;
   run(job: LoadJob): Promise<LoadReport>;
-  /** What came since the last call. */
+  /** Returns the results since the last call. */
   window(): Promise<Window>;
   stop(): void;
 }

@@ -3,7 +3,7 @@ import { jsonTokens, otherEvents, streamTokens } from './engine-counts.ts';
 import { cpuMicros, ownCpuMicros, pssMb, rssMb } from './processes.ts';
 import type { Stack, Variant } from './stack.ts';
 
-/** What the gateway must have in its books at the end. */
+/** Totals that the gateway's ledger must have at the end. */
 export interface Tally {
   requests: number;
   outputTokens: number;

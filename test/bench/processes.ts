@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** What Linux says about processes. Elsewhere CPU and memory are unknown (NaN) and nothing is pinned. */
+/** Linux's figures about processes. Elsewhere CPU and memory are unknown (NaN) and nothing is pinned. */
 
 export const isLinux = process.platform === 'linux';
 

@@ -12,7 +12,7 @@ export interface LedgerPlan {
   readonly told: (text: string) => void;
 }
 
-/** Of a request: two seconds after its admission, in milliseconds since the Unix epoch. */
+/** Time of settlement: two seconds after a request's admission, in milliseconds since the Unix epoch. */
 const settledMs = `(('x' || substr(replace(request_id::text, '-', ''), 1, 12))::bit(48)::bigint + 2000)`;
 
 /**

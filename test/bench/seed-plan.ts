@@ -1,6 +1,6 @@
 import { uuidLowerBound } from '#base/id.ts';
 
-/** What a seeded history is made of: who asks for what, and how much in which hour. */
+/** The plan of a seeded history: who asks for which model, and how much in which hour. */
 
 /** One key's use of one model. */
 export interface Series {

@@ -35,7 +35,7 @@ export type VariantName = 'direct' | 'bare' | 'relay' | 'gateway' | 'redis';
 export interface Variant {
   readonly name: VariantName;
   readonly port: number;
-  /** Of the process that answers. */
+  /** Process id of the server that answers. */
   readonly pid: number;
   readonly authorization: string | null;
   /** Work of V8's garbage collector until its last collection; null unless it traces it. */
@@ -179,7 +179,7 @@ function freePort(): Promise<number> {
   });
 }
 
-/** What `npm start` gives to Node, so that the gateway is measured as it is run; `flags` count over those of its own. */
+/** Arguments of `npm start` to Node, so that the gateway is measured as it is run; `flags` override its own. */
 async function startArguments(flags: readonly string[]): Promise<string[]> {
   const text = await readFile(join(repository, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(text) as { scripts: { start: string } };

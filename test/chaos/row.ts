@@ -5,16 +5,16 @@ import type { Seen } from './parts/client.ts';
 /** One line of the table of faults: what is done, and what must hold while and after. */
 export interface Row {
   readonly name: string;
-  /** What happens, in a few words, for `--list`. */
+  /** A description in a few words, for `--list`. */
   readonly what: string;
-  /** What it needs of the machine; null when it is there, else what is missing. */
+  /** Checks its needs of the machine; null when all are there, else the missing one. */
   readonly missing?: () => string | null;
-  /** What it may take beside faults and kills, in seconds; 150 when absent. */
+  /** Seconds that it may take beside faults and kills; 150 when absent. */
   readonly limitSeconds?: number;
   run(stage: Stage): Promise<void>;
 }
 
-/** What a row works with. */
+/** The parts that a row works with. */
 export interface Stage {
   readonly seed: number;
   /** How long its fault lasts, where that may be chosen. */
@@ -28,13 +28,13 @@ export interface Stage {
   /** A folder of its own, which everybody may pass. */
   readonly dir: string;
   open(options?: SceneOptions): Promise<Scene>;
-  /** What must hold. @param why what did not, told where it does not hold */
+  /** Records a requirement. @param why the defect, reported where it does not hold */
   must(holds: boolean, why: string): void;
-  /** What did not hold so far. */
+  /** Number of requirements that did not hold so far. */
   readonly broken: number;
   /** A figure of this row's own, for its line. */
   note(text: string): void;
-  /** What clients saw, for the line's figures. */
+  /** Adds the clients' answers, for the line's figures. */
   saw(seen: readonly Seen[]): void;
   /** How long it took until everything was as before. */
   recovered(seconds: number): void;

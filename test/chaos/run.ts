@@ -22,7 +22,7 @@ export interface RunOptions {
 export interface Outcome {
   readonly row: string;
   readonly verdict: 'holds' | 'fails' | 'left out';
-  /** What did not hold, or why it was left out. */
+  /** Requirements that did not hold, or why it was left out. */
   readonly why: readonly string[];
   readonly seen: readonly Seen[];
   readonly figures: Figures | null;

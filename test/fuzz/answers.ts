@@ -102,7 +102,7 @@ function readChunks(rest: string): { text: string; length: number; whole: boolea
   }
 }
 
-/** What is behind the gateway, and what it is made of; cases hold none of it. */
+/** Names of the parts behind the gateway and of its packages; cases hold none of them. */
 const inside =
   /node:\w|node_modules|\bat (?:\S+ \()?\S+:\d+:\d+|\/(?:home|root|tmp|var|usr|work|srv|opt)\/|\w\.[tj]s\b|127\.0\.0\.1|localhost:|E(?:CONN|NOENT|PIPE|RR_)[A-Z_]*|HPE_|SQLSTATE|relation "|column "|postgres|drizzle|undici|[Hh]ono\b|zod|vllm(?!_xargs)|uvicorn|pydantic|(?:Type|Range|Syntax|Reference)Error|is not a function|undefined|\[object |in JSON at|Unexpected token|Invalid input|standin|\.sock\b/;
 
@@ -115,7 +115,7 @@ const codesAbove = new Map([
   [503, 'overloaded'],
 ]);
 
-/** What is wrong with an answer, whatever was asked; null where nothing is. */
+/** The defect of an answer, whatever was asked; null where there is none. */
 export function wrongOf(answer: Answer): string | null {
   const { status, headers, body, whole } = answer;
   if (!whole || status < 200) return null;
@@ -145,7 +145,7 @@ const envelopes = ['message,type,code,param', 'code,message,details'];
 /** Anthropic's. */
 const typedEnvelope = 'type,message,code,param';
 
-/** What is in one of the envelopes; null where the body is none. */
+/** Reads an error in one of the envelopes; null where the body is none. */
 function readError(body: string): { message: string; code: string } | null {
   try {
     const parsed: unknown = JSON.parse(Buffer.from(body, 'latin1').toString('utf8'));

@@ -6,7 +6,7 @@ import type {
   ProcessDriverSettings,
 } from '#core/catalog/catalog.ts';
 
-/** What must hold of engine files' definitions and problems, whatever the files say. Its own words, not the loader's. */
+/** Rules for engine files' definitions and problems, whatever the files say. In its own words, not the loader's. */
 
 const closed = ['/boot', '/dev', '/proc', '/run', '/sys', '/var/run', '/var/lib/docker', '/var/lib/containerd'];
 const opened = ['/dev/shm', '/run/media'];
@@ -87,7 +87,7 @@ function numbersOf(value: unknown): number[] {
   if (typeof value === 'number') return [value];
   if (typeof value === 'bigint') return [Number(value)];
   if (typeof value !== 'object' || value === null) return [];
-  // What a canary sends is the engine's to judge.
+  // The engine judges the body of a canary.
   return Object.entries(value).flatMap(([key, member]) => (key === 'body' ? [] : numbersOf(member)));
 }
 

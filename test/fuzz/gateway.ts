@@ -15,7 +15,7 @@ export interface FuzzedGateway {
   openOrganization(): Promise<Organization>;
   /** Gauges and counters by name; of several series the sum. */
   metrics(): Promise<ReadonlyMap<string, number>>;
-  /** What the process holds, in MiB. */
+  /** Memory of the process, in MiB. */
   memoryMiB(): number;
   /** Files and connections that it has open. */
   descriptors(): number;
@@ -25,7 +25,7 @@ export interface FuzzedGateway {
 export interface Organization {
   readonly id: string;
   readonly managementKey: string;
-  /** Of scope `inference`, without limits. */
+  /** A key of scope `inference`, without limits. */
   readonly key: string;
   /** The id of a key that may be changed and revoked. */
   readonly spareKeyId: string;
@@ -40,7 +40,7 @@ export interface FuzzedOptions {
   readonly model: string;
 }
 
-/** What every organization is given, USD. */
+/** Opening credit of every organization, USD. */
 export const openingUsd = '1000';
 
 const logLinesShown = 20;

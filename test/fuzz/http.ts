@@ -161,5 +161,5 @@ async function isQuiet(gateway: FuzzedGateway, attacker: Organization, descripto
   }
 }
 
-/** Whatever bytes come over a connection: answers are HTTP and leak nothing, and everybody else is served. */
+/** Sends any bytes over a connection: answers are HTTP and leak nothing, and everybody else is served. */
 export const httpTarget: Target<HttpCase> = { name: 'http', roundCases: 60, open };

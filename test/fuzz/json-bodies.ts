@@ -48,7 +48,7 @@ const texts = fc.oneof(
   pick<unknown>([1, 2, 3], [[1], [2]], [], 'x'.repeat(5000)),
 );
 
-/** What fields of a request may well hold; of all other names it is anything. */
+/** Plausible values of a request's fields; all other names get anything. */
 const plausible: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
   stream: fc.boolean(),
   stream_options: pick<unknown>({ include_usage: true }, { include_usage: false }, {}, null, {
@@ -252,7 +252,7 @@ function valuesOf(given: Schema, document: ApiDocument): fc.Arbitrary<unknown> {
   return fc.oneof(...types.map((type) => known[type ?? ''] ?? oddValue));
 }
 
-/** What platform administrators may do that touches no one else's answers. */
+/** Paths that platform administrators may use without an effect on anyone else's answers. */
 const ofAdmins = ['/v1/wallet/credits', '/v1/organizations'];
 
 function managementRequests(document: ApiDocument): fc.Arbitrary<JsonRequest> {

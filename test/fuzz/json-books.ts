@@ -3,7 +3,7 @@ import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { openingUsd, type Organization } from './gateway.ts';
 import type { Usage } from './json-engine.ts';
 
-/** What an engine did for a request, and how it was answered. */
+/** An engine's work for a request, and how it was answered. */
 export interface Served {
   readonly status: number;
   readonly usage: Usage;
@@ -34,7 +34,7 @@ function costOf({ input, cached, output }: Usage, prices: Prices): bigint {
   return BigInt(input - cached) * prices.input + BigInt(cached) * prices.cached + BigInt(output) * prices.output;
 }
 
-/** What is wrong with one record beside what the engine counted; null where nothing is. */
+/** The defect of one record against the engine's counts; null where there is none. */
 function recordWrong(record: Body, served: Served | undefined, prices: Prices): string | null {
   const said = JSON.stringify(record);
   if (served === undefined || served.status !== 200)
@@ -47,7 +47,7 @@ function recordWrong(record: Body, served: Served | undefined, prices: Prices): 
   return picoUsd(record.cost) === cost ? null : `${formatUsd(cost)} was to be charged, and the record is ${said}`;
 }
 
-/** What is wrong with the books of an organization; null where they are what the engine has counted. */
+/** The defect of an organization's ledger; null where it equals the engine's counts. */
 export async function booksWrong(
   attacker: Organization,
   served: ReadonlyMap<string, Served>,

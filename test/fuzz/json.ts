@@ -53,7 +53,7 @@ const without = (value: object, path: string): object => {
   return Object.fromEntries(Object.entries(value).filter(([key]) => !ours.includes(key)));
 };
 
-/** What vLLM takes null for in a request, and then cannot write down in its answer. */
+/** Fields in which vLLM accepts null in a request, and then cannot write it in its answer. */
 const nullsOfResponses: Readonly<Record<string, unknown>> = { background: false, truncation: 'disabled' };
 
 /** The fields that an engine is to get for what was sent. */
@@ -65,7 +65,7 @@ const meant = (own: object, path: string): object =>
     ]),
   );
 
-/** What is wrong with what an engine got for a request; null where nothing is. */
+/** The defect of a request as an engine got it; null where there is none. */
 function wrongForwarded(sent: Uint8Array, { path, bytes, body }: Seen): string | null {
   const own = parse(sent);
   if (body === null) return own === null ? null : `an engine got no JSON: ${bytes.toString()}`;
@@ -132,7 +132,7 @@ function parse(bytes: Uint8Array): object | null {
   }
 }
 
-/** What is wrong with an answer that an engine made; null where nothing is. */
+/** The defect of an answer that an engine made; null where there is none. */
 function wrongServed({ status, headers, body }: Answer, request: JsonRequest): string | null {
   if (status !== 200) return null;
   const text = Buffer.from(body, 'latin1').toString('utf8');
@@ -247,5 +247,5 @@ async function send(url: string, request: JsonRequest, attacker: Organization): 
 const latin1 = (headers: Readonly<Record<string, string>>): Record<string, string> =>
   Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, Buffer.from(value).toString('latin1')]));
 
-/** Whatever stands in a body: engines get what was sent, the books have what engines counted, errors are the client's. */
+/** Sends any JSON body: engines get it unchanged, the ledger has the engines' counts, errors are the client's. */
 export const jsonTarget: Target<JsonCase> = { name: 'json', roundCases: 100, open };

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 
 /** Values that nobody expects, and values changed anywhere in them. */
 
-/** What may stand where something else is expected. */
+/** Values that may stand where something else is expected. */
 const scalars: readonly unknown[] = [
   null,
   true,

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { OpenTarget, Target } from './target.ts';
 
 export interface RunOptions {
-  /** Of the first round; each later one has the next. */
+  /** Seed of the first round; each later one has the next. */
   readonly seed: number;
   /** Seed and path of a failed case, as fast-check prints them: only that case is tried. */
   readonly path: string | null;

@@ -17,7 +17,7 @@ export type TargetName = (typeof targetNames)[number];
 
 export interface OpenTarget<Case> {
   readonly cases: Arbitrary<Case>;
-  /** What once was answered wrongly; tried before anything else. */
+  /** Cases that were answered wrongly before; tried before anything else. */
   readonly known: readonly Case[];
   /** Tries one case. @throws Error that says what did not hold */
   try(given: Case): Promise<void>;

@@ -14,7 +14,7 @@ export function chapterLines(path: string, heading: string): string[] {
   return blocks.map(([, lines = '']) => lines);
 }
 
-/** What an operator does to change secrets. */
+/** The chapter on changing secrets. */
 export const rotateChapter = new URL('../../compose/rotate.md', import.meta.url).pathname;
 
 const run = promisify(execFile);

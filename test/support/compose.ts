@@ -37,7 +37,7 @@ export function findProgram(name: string, { PATH = '' }: Environment): string | 
   return paths.find((path) => existsSync(path)) ?? null;
 }
 
-/** What docker compose is called here: the plugin, or the program of its own. */
+/** The command for docker compose here: the plugin, or the program of its own. */
 export function composeCommand(environment: Environment): readonly string[] | null {
   try {
     execFileSync('docker', ['compose', 'version'], { stdio: 'ignore' });

@@ -57,7 +57,7 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
     client.on('close', () => sockets.delete(client));
     if (how === 'cut') client.destroy();
     if (how === 'reset') client.resetAndDestroy();
-    // What the client writes is read, or the kernel would reset the connection.
+    // Reads the client's writes, or the kernel would reset the connection.
     if (how === 'close') client.resume().end();
     if (how === 'silence') client.resume();
     if (how === 'close-secured' && tls !== undefined) (await secure(client, tls)).resume().end();

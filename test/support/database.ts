@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto';
 import postgres from 'postgres';
 import { inject } from 'vitest';
 
-/** What the global setup hands to test files. */
+/** Values that the global setup hands to test files. */
 export interface TestServer {
-  /** Of a role that may make databases; any database of the server. */
+  /** Address with a role that may create databases; any database of the server. */
   readonly url: string;
   /** A database with all migrations applied, which nobody is connected to. */
   readonly template: string;

@@ -20,7 +20,7 @@ import { callDocker, type TestDocker } from './docker.ts';
 
 const repository = new URL('../..', import.meta.url).pathname;
 
-/** What `nvidia-smi` says where the variable of nvidia's runtime names GPUs; 4 GiB of 80 are in use. */
+/** Prints an `nvidia-smi` report where the variable of nvidia's runtime names GPUs; 4 GiB of 80 are in use. */
 const fakeNvidiaSmi = `#!/usr/bin/node
 const wanted = process.env.NVIDIA_VISIBLE_DEVICES ?? '';
 const ids = wanted === 'all' ? ['GPU-aaaa', 'GPU-bbbb'] : wanted.split(',').filter((id) => id.startsWith('GPU-'));
@@ -48,7 +48,7 @@ export async function loadStandinImage(
 export interface ImageSource {
   /** `repository:tag` */
   readonly name: string;
-  /** Of all files. */
+  /** A tar of all files. */
   readonly tarPath: string;
   /** Lines of a Dockerfile. */
   readonly changes: readonly string[];

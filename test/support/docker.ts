@@ -49,7 +49,7 @@ export function whyNoDocker({ PATH = '' }: Readonly<Record<string, string | unde
 
 export interface DockerOptions {
   /**
-   * Of dockerd, beside those that keep engines apart: without rules of iptables and without a bridge of its own any
+   * Options of dockerd, beside those that keep engines apart: without rules of iptables and a bridge of its own, any
    * number of them run at once; networks take their addresses from a range of only this engine.
    */
   readonly options?: readonly string[];
@@ -118,7 +118,7 @@ export function keepImages({ dir }: TestDocker): string {
   return kept;
 }
 
-/** What is known of images is written anew with every change; their layers are never written to. */
+/** Copies images: metadata is written anew with every change, layers are never written to. */
 function copyImages(from: string, to: string, layers: readonly string[] = ['--link']): void {
   mkdirSync(to, { recursive: true });
   const known = join(from, 'image');

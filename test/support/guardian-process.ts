@@ -13,7 +13,7 @@ let said = '';
 let isOver = false;
 process.stdin.setEncoding('utf8').on('data', (text: string) => (said += text));
 process.stdin.on('close', () => (isOver = true));
-// Who started it may be gone, and with it the reader of its output.
+// The process that started it may have ended, and with it the reader of its output.
 process.stdout.on('error', () => undefined);
 
 tree.look();

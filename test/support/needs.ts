@@ -1,7 +1,7 @@
 import type { TestTagDefinition } from 'vitest/config';
 import { findProgram, postgresBin } from './compose.ts';
 
-/** What single tests need that not every machine has; null where this one has it. A test says it by its tag. */
+/** Needs of single tests that not every machine meets; null where this one does. A test names its need by a tag. */
 const lacking: Readonly<Record<string, string | null>> = {
   root: process.geteuid?.() === 0 ? null : 'only root can run it',
   linux: process.platform === 'linux' ? null : 'only Linux can run it',

@@ -8,7 +8,7 @@ export interface OidcServer {
   readonly issuer: string;
   readonly clientId: string;
   readonly clientSecret: string;
-  /** Who is signed in by the next attempt; null says no. */
+  /** The person that the next attempt signs in; null says no. */
   person: OidcClaims | null;
   stop(): Promise<void>;
 }

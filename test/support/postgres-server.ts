@@ -7,7 +7,7 @@ import { freePort } from './free-port.ts';
 /** A PostgreSQL of this machine's packages, which brings pg_dump and psql of its own version. */
 export interface PostgresServer {
   readonly port: number;
-  /** Of the role headgate, a superuser as in the compose files. */
+  /** Password of the role headgate, a superuser as in the compose files. */
   readonly password: string;
   /** URL of a database for the role headgate. */
   url(database: string, password?: string): string;

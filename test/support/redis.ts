@@ -84,7 +84,7 @@ async function flush(url: string): Promise<void> {
   client.disconnect();
 }
 
-/** Whether it answers, and not another server that took its port; false once it has ended. */
+/** Checks whether it answers, and not another server that took its port; false once it has ended. */
 async function answers(url: string, child: ChildProcess): Promise<boolean> {
   while (child.exitCode === null && child.signalCode === null) {
     const client = new Redis(url, { lazyConnect: true, retryStrategy: null, maxRetriesPerRequest: 0 });

@@ -17,7 +17,7 @@ afterAll(() => {
 interface Ended {
   readonly status: number | null;
   readonly output: string;
-  /** What TEST_FAILED_FILE names; null where it was not written. */
+  /** Content of the file that TEST_FAILED_FILE names; null where it was not written. */
   readonly failed: string | null;
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, inject } from 'vitest';
 import { callDocker, startDocker, type TestDocker } from './docker.ts';
 
-/** What the setup hands to test files of the Docker engine that they share. */
+/** Values that the setup hands to test files of the Docker engine that they share. */
 export interface SharedDocker {
   readonly socketPath: string;
   readonly dir: string;

@@ -55,9 +55,9 @@ function probeDockerTerraform(environment: Environment): string | null {
 export interface SuitePlan {
   /** Suites that will run. */
   readonly run: readonly string[];
-  /** What the report says of the others, one sentence each. */
+  /** Notes of the report on the others, one sentence each. */
   readonly notes: readonly string[];
-  /** What makes the run fail, whatever its tests do. */
+  /** Problems that make the run fail, whatever its tests do. */
   readonly problems: readonly string[];
 }
 
@@ -84,7 +84,7 @@ export function planSuites(environment: Environment, hasTests: (name: string) =>
   return { run, notes, problems };
 }
 
-/** Whether the folder of a suite holds test files. */
+/** Checks whether the folder of a suite holds test files. */
 export function suiteHasTests(name: string): boolean {
   return globSync(`test/suites/${name}/**/*.test.ts`, { cwd: new URL('../..', import.meta.url).pathname }).length > 0;
 }

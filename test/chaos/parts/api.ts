@@ -44,7 +44,7 @@ function parse(text: string): Body {
   }
 }
 
-/** What must be done for a row to begin. @throws Error that says what was answered instead */
+/** Calls the API for a row that cannot begin without it. @throws Error with the answer that came instead */
 export async function mustApi(url: string, path: string, call: Call = {}): Promise<Body> {
   const { status, body } = await callApi(url, path, call);
   if (status < 200 || status > 299) throw new Error(`${call.method ?? ''} ${path}: ${status} ${JSON.stringify(body)}`);

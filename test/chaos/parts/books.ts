@@ -1,6 +1,6 @@
 import type { Sql } from 'postgres';
 
-/** What the books hold at a moment, read past the gateways. Amounts are pico-dollars. */
+/** The ledger at a moment, read past the gateways. Amounts are pico-dollars. */
 export interface Books {
   readonly usage: readonly UsageRow[];
   readonly ledger: readonly LedgerRow[];
@@ -28,7 +28,7 @@ export interface UsageRow {
   readonly cost: bigint;
   readonly writtenOff: bigint;
   readonly clientRequestId: string | null;
-  /** Of the ledger entry that charges it together with others; null where it has one of its own. */
+  /** Id of the ledger entry that charges it together with others; null where it has one of its own. */
   readonly groupId: string | null;
 }
 
@@ -37,7 +37,7 @@ export interface LedgerRow {
   readonly seq: number;
   readonly organizationId: string;
   readonly type: 'credit' | 'usage' | 'adjustment';
-  /** Of the wallet: below zero where something leaves it. */
+  /** Change of the wallet: below zero where something leaves it. */
   readonly change: bigint;
   readonly balanceAfter: bigint;
   readonly requestId: string | null;

@@ -3,7 +3,7 @@ import type { Books, LedgerRow, UsageRow } from './books.ts';
 import { check, type Evidence } from './checker.ts';
 import type { Seen } from './client.ts';
 
-/** What the checker of `npm run chaos` must find. */
+/** Defects that the checker of `npm run chaos` must find. */
 
 const id = (number: number): string => `00000000-0000-7000-8000-${String(number).padStart(12, '0')}`;
 const organizationId = id(900);

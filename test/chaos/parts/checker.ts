@@ -12,7 +12,7 @@ export interface Evidence {
   readonly seen: readonly Seen[];
   readonly books: Books;
   readonly counted: ReadonlyMap<string, Counted>;
-  /** Of all gateways that there were. */
+  /** Ends of all gateways that there were. */
   readonly ends: readonly GatewayEnd[];
   /** Ids of records that had to be refused by the books, and were found in quarantine. */
   readonly refused?: ReadonlySet<string>;
@@ -174,7 +174,7 @@ function checkLedger({ usage, ledger }: Books): string[] {
   ];
 }
 
-/** What a charge and its records have in common. */
+/** The name that a charge and its records have in common. */
 function chargeName(organizationId: string, groupId: string | null, requestId: string | null): string {
   return groupId === null ? `${organizationId} request ${requestId}` : `${organizationId} group ${groupId}`;
 }
@@ -266,7 +266,7 @@ function checkBilled({ books, counted }: Evidence): string[] {
   ];
 }
 
-/** What an engine counted and no record has: its gateway was killed meanwhile, or it is lost. */
+/** Finds requests that an engine counted and no record has: their gateway was killed meanwhile, or they are lost. */
 function checkUnbilled({ seen, counted, ends, refused }: Evidence, byId: ById): string[] {
   const killed = new Map(ends.filter(({ how }) => how !== 'terminated').map(({ pid, atMs }) => [pid, atMs]));
   const diedUnder = ({ pid, beganMs, complete }: Seen): boolean => !complete && (killed.get(pid) ?? 0) > beganMs;

@@ -1,7 +1,7 @@
 import { type IncomingMessage, request } from 'node:http';
 import { type Body, chatPath } from '#test/inference/inference-gateway.ts';
 
-/** What a client asks for. */
+/** A client's request. */
 export interface Ask {
   readonly secret: string;
   readonly stream: boolean;
@@ -20,7 +20,7 @@ export interface Ask {
   readonly patienceMs?: number;
 }
 
-/** What a client saw of a request. */
+/** A client's view of a request. */
 export interface Seen {
   readonly ask: Ask;
   readonly gateway: number;
@@ -30,7 +30,7 @@ export interface Seen {
   readonly id: string | null;
   /** 0 where no head came. */
   readonly status: number;
-  /** Of an error, also of one in a stream. */
+  /** Code of an error, also of one in a stream. */
   readonly code: string | null;
   readonly retryAfter: string | null;
   /** Every byte came, and they say that it went well. */
@@ -43,7 +43,7 @@ export interface Seen {
   readonly outputTokens: number | null;
   /** Content frames of a stream. */
   readonly frames: number;
-  /** Of the key's requests in this minute, as the answer says. */
+  /** Remaining requests of the key in this minute, as the answer says. */
   readonly remaining: number | null;
   readonly beganMs: number;
   readonly headMs: number | null;

@@ -5,7 +5,7 @@ import { freePort } from '#test/free-port.ts';
 import { repository } from '#test/programs/gateway-process.ts';
 import { endWithUs } from './tidy.ts';
 
-/** What an engine counted for a request, over all attempts at it. */
+/** An engine's counts for a request, over all attempts at it. */
 export interface Counted {
   /** Each prompt as often as it was scheduled. */
   readonly promptTokens: number;

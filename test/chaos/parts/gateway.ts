@@ -22,7 +22,7 @@ export interface ChaosGateway {
   thaw(): void;
   /** SIGTERM. @returns its exit code, null when it is not over in time */
   terminate(timeoutMs: number): Promise<number | null>;
-  /** What this place's gateways have printed. */
+  /** Output of this place's gateways. */
   output(): string;
   close(): Promise<void>;
 }
@@ -35,7 +35,7 @@ export interface GatewayEnd {
 
 export interface GatewayOptions {
   readonly index: number;
-  /** Of its own, and empty. */
+  /** A folder of its own, empty. */
   readonly dir: string;
   readonly databaseUrl: string;
   readonly engines: Readonly<Record<string, string>>;

@@ -21,7 +21,7 @@ export interface ChaosPostgres {
   readonly url: string;
   /** The same by the unix socket. */
   readonly socketUrl: string;
-  /** Of a superuser in the same database, past every proxy. */
+  /** Connects a superuser to the same database, past every proxy. */
   readonly sql: postgres.Sql;
   readonly pid: number;
   readonly lives: boolean;

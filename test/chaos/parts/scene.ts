@@ -25,7 +25,7 @@ export interface Scene {
   readonly redis: ChaosRedis;
   readonly redisProxy: FaultProxy;
   readonly gateways: readonly ChaosGateway[];
-  /** Of those that live. */
+  /** Places of the gateways that live. */
   where(): Where[];
   /** @throws Error in a scene whose gateways run the engine themselves */
   readonly engine: ChaosEngine;
@@ -38,16 +38,16 @@ export interface Scene {
 }
 
 export interface SceneOptions {
-  /** Of several in one row. */
+  /** Name of the scene, when a row has several. */
   readonly name?: string;
   /** Sizes of disks of their own, in MiB. */
   readonly disks?: { readonly gateways: number; readonly postgres: number };
   /** With more than one there is a Redis. */
   readonly gateways?: number;
   readonly redis?: boolean;
-  /** Who runs the engine: this program, once for all, or the gateway itself. */
+  /** The parent of the engine: this program, once for all, or the gateway itself. */
   readonly engine?: 'shared' | 'own';
-  /** Of an engine that the gateway runs. */
+  /** Number of replicas of an engine that the gateway runs. */
   readonly replicas?: number;
   /** Tokens that the chat template of the shared engine adds to each conversation. */
   readonly templateTokens?: number;
@@ -260,7 +260,7 @@ async function proxyTo({ seed, tidy }: SceneParts, port: number, newReader?: () 
   return proxy;
 }
 
-/** Which everybody may pass: PostgreSQL runs as another user. */
+/** Makes a folder that everybody may enter: PostgreSQL runs as another user. */
 function makeDir(dir: string, name: string): string {
   const made = join(dir, name);
   mkdirSync(made);

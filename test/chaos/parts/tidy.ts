@@ -1,4 +1,4 @@
-/** What a row leaves behind unless it is undone: processes, folders, listening proxies. */
+/** Things to undo after a row: processes, folders, listening proxies. */
 export interface Tidy {
   /** Undone in reverse order at the end. */
   add(undo: () => Promise<void> | void): void;

@@ -16,11 +16,11 @@ export interface WorkloadOptions {
   readonly keys: readonly InferenceKey[];
   /** Gateways that may be asked, as they are at the moment. */
   readonly where: () => readonly Where[];
-  /** Of all requests; the others are JSON. */
+  /** Share of streams among all requests; the others are JSON. */
   readonly streams?: number;
-  /** Of all requests: clients leave these midway. */
+  /** Share of all requests that clients leave midway. */
   readonly leaving?: number;
-  /** Of all requests that stay: with an Idempotency-Key, and repeated until there is an answer. */
+  /** Share of requests with an Idempotency-Key, which clients repeat until there is an answer; of all that stay. */
   readonly repeating?: number;
   readonly outputTokensMax?: number;
   /** Milliseconds between two tokens, at most. */
@@ -57,7 +57,7 @@ async function runClient(options: WorkloadOptions, client: number, notes: Notes)
   const running: Promise<void>[] = [];
   await sleep((everyMs * client) / clients);
   for (let number = 0; !notes.isOver(); number += 1) {
-    // Of its own for each request: what one of them met does not change the next.
+    // One random source per request: the fate of one request does not change the next.
     const random = randomOf(seed, `client ${client} request ${number}`);
     running.push(askUntilAnswered(options, { random, ask: askOf(options, random, `c${client}-${number}`) }, notes));
     await sleep(everyMs);

@@ -45,7 +45,7 @@ async function open(): Promise<Client> {
   return { socket, heard: () => text, closed };
 }
 
-/** What it has heard once that is so much. */
+/** Returns the client's received bytes once there are so many. */
 async function heard(client: Client, length: number): Promise<string> {
   await expect.poll(() => client.heard().length).toBeGreaterThanOrEqual(length);
   return client.heard();

@@ -122,7 +122,7 @@ export class FaultProxy {
     this.taken += 1;
     client.on('error', () => undefined);
     if (this.#away === 'closed') {
-      // What the client writes is read, or the kernel would reset the connection.
+      // Reads the client's writes, or the kernel would reset the connection.
       client.resume().end();
       return;
     }
@@ -175,7 +175,7 @@ interface Due {
   readonly deliver: () => void;
 }
 
-/** What goes one way on a connection: nothing overtakes there, whatever waits. */
+/** One direction of a connection: nothing overtakes there, whatever waits. */
 class Lane {
   readonly #due: Due[] = [];
   #timer: NodeJS.Timeout | null = null;
@@ -211,7 +211,7 @@ class Link {
   readonly #sockets: Readonly<Record<'client' | 'server', Socket>>;
   readonly #parts: LinkParts;
   readonly #lanes: Readonly<Record<Direction, Lane>> = { 'to-server': new Lane(), 'to-client': new Lane() };
-  /** What waits while there is silence, in the order in which it came. */
+  /** Calls that wait while there is silence, in the order in which they came. */
   #waiting: (() => void)[] | null;
   #isOver = false;
   onOver = (): void => undefined;

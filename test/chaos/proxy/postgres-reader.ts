@@ -11,7 +11,7 @@ export interface Answered {
   readonly text: string;
   /** SQLSTATE; null where it was done. */
   readonly error: string | null;
-  /** Whether a transaction is open after it. */
+  /** True when a transaction is open after it. */
   readonly inTransaction: boolean;
 }
 
@@ -30,7 +30,7 @@ const kept: ReadonlySet<string> = new Set(['2', 'D', 'C', 'Z']);
 
 class PostgresReader implements Reader {
   readonly #judge: Judge;
-  /** What is not a whole message yet. */
+  /** Bytes that are not a whole message yet. */
   #fromClient: Buffer = Buffer.alloc(0);
   #fromServer: Buffer = Buffer.alloc(0);
   /** The first message of a client has no type; until the server is ready for the first time, everything passes. */
@@ -85,7 +85,7 @@ class PostgresReader implements Reader {
     }
     this.#answer.push(message);
     if (type === 'E') this.#error = sqlstateOf(message);
-    // What a client waits for before it goes on, an error's Sync among it, and what ends the connection: nothing is done.
+    // Messages that a client waits for before it goes on, an error's Sync among them, and the end: nothing is done.
     if (!kept.has(type)) return [{ kind: 'bytes', bytes: Buffer.concat(this.#answer.splice(0)) }];
     if (type !== 'Z') return [];
     const bytes = Buffer.concat(this.#answer.splice(0));

@@ -43,20 +43,20 @@ const answerMsMax = 10_000;
 
 const writes = (text: string): boolean => /\b(insert|update|delete|commit)\b/i.test(text) && !isBackground(text);
 
-/** What gateways write of themselves from time to time. */
+/** True for statements that gateways write by themselves from time to time. */
 const isBackground = (text: string): boolean =>
   /(insert\s+into|update|delete\s+from)\s+"?(gateways|usage_refusals|fleet_\w+|engine_\w+|gateway_runs|replica_runs)"?/i.test(
     text,
   ) || /last_used/i.test(text);
 
-/** Which statement it is, whatever it is about. */
+/** The statement without its values' spacing and case, to compare by. */
 const shapeOf = (text: string): string => text.replaceAll(/\s+/g, ' ').trim().toLowerCase();
 
 function operationRow(operation: Operation): Row {
   return {
     name: operation.name,
     what: operation.what,
-    // Of a change that is swallowed each time: about 40 s.
+    // Changes that are swallowed each time take about 40 s.
     limitSeconds: 1200,
     async run(stage) {
       const scene = await stage.open({ env: { HEADGATE_LEASE_SECONDS: '5' } });
@@ -109,7 +109,7 @@ async function loseOnce(actor: Actor, operation: Operation, { shape, way }: Loss
     return way;
   };
   await operation.run(actor, `${String(way)} ${shape.slice(0, 40)} ${performance.now()}`);
-  // What is answered from the spool is written a moment later.
+  // An answer from the spool is written a moment later.
   await within(comesMsMax * stage.slack, () => lost === 1);
   scene.judge = () => 'pass';
   stage.must(lost === 1, `the statement did not come again: ${shape.slice(0, 60)}`);

@@ -30,7 +30,7 @@ function fill(dir: string): () => void {
 interface Filled {
   readonly begin: (scene: Scene) => Promise<void> | void;
   readonly end: (scene: Scene) => Promise<void> | void;
-  /** Whether known keys must be served all the same. */
+  /** True when known keys must be served all the same. */
   readonly isServed: boolean;
 }
 

@@ -133,7 +133,7 @@ const sleeper: Row = {
   },
 };
 
-/** What `/readyz` says in a moment. */
+/** Status of `/readyz` at this moment. */
 async function readiness(port: number): Promise<number> {
   return (await callApi(`http://127.0.0.1:${port}`, '/readyz', { timeoutMs: 1000 })).status;
 }

@@ -7,7 +7,7 @@ import { between, conclude, mustKnowKeys, namesOf, recover, refused, startLoad }
 
 /** PostgreSQL away, in all the ways in which that comes about: known keys are served, and the books have it all later. */
 
-/** What is done to PostgreSQL, and undone. */
+/** A fault of PostgreSQL, and its end. */
 export interface Outage {
   readonly scene?: SceneOptions;
   /** Before the load. */
@@ -63,14 +63,14 @@ function servedMeanwhile(stage: Stage, seen: readonly Seen[], beganMs: number): 
   return seen.filter((one) => !isLate(one));
 }
 
-/** What is allowed beyond that every plain request is served, and soon. */
+/** Exceptions to the rule that every plain request is served, and soon. */
 export interface Allowed {
   /** The share of all plain requests that may get 503 with Retry-After. */
   readonly later: number;
   readonly waitMs: number;
 }
 
-/** What must hold of requests that ran while PostgreSQL was away. */
+/** Requirements for requests that ran while PostgreSQL was unavailable. */
 export function mustServe(
   stage: Stage,
   seen: readonly Seen[],

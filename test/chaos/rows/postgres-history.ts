@@ -17,7 +17,7 @@ interface Rewind {
   goBack(scene: Scene): Promise<void>;
 }
 
-/** What the moment knows, and what came after it. */
+/** State that the moment knows, and changes after it. */
 interface Cast {
   readonly kept: InferenceKey;
   /** An organization with a balance that is too small for anything. */

@@ -48,7 +48,7 @@ const locked: Row = {
 
 const releases = new WeakMap<Scene, () => Promise<void>>();
 
-/** Of the organization that was opened last: one that is under load. */
+/** Locks the wallet of the organization that was opened last: one that is under load. */
 async function lockWallet({ postgres: { sql } }: Scene): Promise<() => Promise<void>> {
   const session = await sql.reserve();
   await session`begin`;
@@ -154,7 +154,7 @@ const pastStale: Row = {
   },
 };
 
-/** What was served meanwhile outlives the gateway that served it. */
+/** Requests that were served meanwhile outlive the gateway that served them. */
 const killedMeanwhile: Row = {
   name: 'pg-away-gateway-killed',
   what: 'PostgreSQL is away, the gateway is killed (-9) meanwhile and started again in its place',

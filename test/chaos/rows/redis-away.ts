@@ -86,7 +86,7 @@ async function runRedisAway(stage: Stage, fault: Fault): Promise<void> {
   mustWriteNothingOff(stage, (await scene.books()).usage);
 }
 
-/** Of every gateway the first request, then more, one after the other. */
+/** Sends the first request to every gateway, then more, one after the other. */
 async function mustDecideAtOnce(
   stage: Stage,
   scene: Scene,
@@ -152,7 +152,7 @@ function mustShare(stage: Stage, complete: readonly Seen[], what: string, most: 
   stage.note(`${what} ${counts.join('+')}`);
 }
 
-/** What was served without Redis counts in the running minute, once. */
+/** Requests that were served without Redis count in the running minute, once. */
 async function mustHaveCounted(stage: Stage, scene: Scene, key: InferenceKey, asked: Seen[]): Promise<void> {
   const [where] = scene.where();
   if (where === undefined) return;

@@ -43,7 +43,7 @@ async function runForgotten(
   const lose = await steps.before(scene);
   const seen: Seen[] = [];
   for (const key of [poor, month]) seen.push(...(await spend(scene, key, `before ${key.shownId}`, 3)));
-  // What runs while it is forgotten: a hold that only its gateway knows.
+  // Runs while Redis forgets: a hold that only its gateway knows.
   const running = askOnce(gateway(scene, 1), jsonFor(poor, 'meanwhile', tokens / 2, 2500));
   await sleep(200);
   await lose();

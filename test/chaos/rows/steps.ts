@@ -6,7 +6,7 @@ import { secondsSince, sleep, within } from '../parts/wait.ts';
 import { startWorkload, type Workload, type WorkloadOptions } from '../parts/workload.ts';
 import type { Stage } from '../row.ts';
 
-/** What rows have in common: load, probing whether all is as before, and the comparison at the end. */
+/** Steps that rows have in common: load, probing whether all is as before, and the comparison at the end. */
 
 /** A request that takes a fixed time, with no choice left to anybody. */
 export function askFor(key: InferenceKey, name: string, more: Partial<Ask> = {}): Ask {
@@ -113,7 +113,7 @@ export interface ConcludeOptions {
   readonly seen: readonly Seen[];
   /** How long holds may outlive what they were for, and records what was seen of them. */
   readonly settleSeconds?: number;
-  /** Whether the engine was killed: its counters begin anew then. */
+  /** True when the engine was killed: its counters begin anew then. */
   readonly engineDied?: boolean;
   /** Ids of records that the books had to refuse, as quarantine had them. */
   readonly refused?: ReadonlySet<string>;
@@ -169,7 +169,7 @@ async function compare(scene: Scene, { seen, refused }: ConcludeOptions, settleM
   return agreed ?? look();
 }
 
-/** What vLLM's counters say is what its tokens were. */
+/** Compares vLLM's counters with its tokens. */
 async function compareCounters(stage: Stage, scene: Scene): Promise<void> {
   const { promptTokens, outputTokens } = await scene.engine.counters();
   const counted = [...scene.counted().values()];
@@ -180,7 +180,7 @@ async function compareCounters(stage: Stage, scene: Scene): Promise<void> {
   stage.must(isSame, `the engine's counters are not its tokens: ${promptTokens} and ${outputTokens}`);
 }
 
-/** What ran between two moments, whenever it began. */
+/** Requests that ran between two moments, whenever they began. */
 export function between(seen: readonly Seen[], fromMs: number, toMs: number): Seen[] {
   return seen.filter(({ beganMs, endedMs }) => endedMs >= fromMs && beganMs < toMs);
 }

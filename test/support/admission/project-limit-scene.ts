@@ -38,7 +38,7 @@ export class Scene {
 
   readonly projectLimits = { of: (_: Spender, model: string) => this.limits.get(model) ?? null };
 
-  /** What a reading of the books waits for. */
+  /** Resolves when a reading of the ledger may go on. */
   beforeDay = Promise.resolve();
 
   readonly loadDay = async ({ model, dayMs }: CountedDay, ids: readonly string[]) => {

@@ -87,7 +87,7 @@ function send(response: ServerResponse, answer: Answer): void {
   if (answer !== null) response.writeHead(answer.status, answer.headers ?? {}).end();
 }
 
-/** What came, as the official library reads it at the time that it says. @throws where it is not signed with that secret */
+/** The message, as the official library reads it at its own time. @throws where it is not signed with that secret */
 export function verified(secret: string, { headers, body }: Got): unknown {
   vi.useFakeTimers({ toFake: ['Date'], now: Number(headers['webhook-timestamp']) * 1000 });
   try {

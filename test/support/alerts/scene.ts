@@ -25,7 +25,7 @@ export interface Webhook {
 
 export type Exceeded = Extract<Alert, { readonly type: 'budget.exceeded' }>;
 
-/** What a budget tells, as the room of budgets does. */
+/** The event of a budget, as the room of budgets sends it. */
 export const budgetData = (scopeId: string): Exceeded['data'] => ({
   budget_id: 'budget_1',
   scope_type: 'user',

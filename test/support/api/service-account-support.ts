@@ -2,7 +2,7 @@ import OpenAI from 'openai';
 import { uuidv7 } from '#base/id.ts';
 import { type Answer, type AskOptions, type TestApi, useApi } from './test-api.ts';
 
-/** What tests of service accounts share. */
+/** Parts that tests of service accounts share. */
 
 export interface Place {
   readonly key: string;
@@ -20,7 +20,7 @@ export interface ServiceAccountBench {
   /** Asks for what is below the service accounts of a project. */
   readonly ask: (place: Place, path?: string, asked?: AskOptions) => Promise<Answer>;
   readonly make: (place: Place, fields?: object) => Promise<Answer['body']>;
-  /** Whether a secret does what every key may do. */
+  /** Checks whether a secret does what every key may do. */
   readonly works: (secret: string) => Promise<boolean>;
 }
 

@@ -39,7 +39,7 @@ import { type Authenticator } from '#edge/http/http.ts';
 import {} from '#test/fleet/test-fleet.ts';
 import {} from '#test/database.ts';
 
-/** What operators see of engines and do to them, in the place of a fleet. */
+/** The operators' view of engines and their operations, in the place of a fleet. */
 export type ScriptedOperations = EngineOperations &
   Pick<OperatorCommandsOptions['fleet'], 'command'> &
   Pick<OperatorCommandsOptions, 'reload'>;
@@ -51,9 +51,9 @@ export interface TestApiOptions {
   readonly maxActiveKeys?: number;
   readonly databaseUrl?: string;
   readonly bodyStallTimeoutMs?: number;
-  /** Of one organization. */
+  /** The limit of one organization. */
   readonly filesBytesMax?: number;
-  /** Of clusters; absent: a file in the data folder. */
+  /** Keys for the secrets of clusters; absent: a file in the data folder. */
   readonly platformKeys?: readonly Buffer[];
   readonly nodeSilenceMs?: number;
   readonly operations?: ScriptedOperations;

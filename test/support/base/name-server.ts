@@ -61,7 +61,7 @@ function header(question: Buffer, code: number, answers: number): Buffer {
   return made;
 }
 
-/** Of the name that was asked for, for no time at all. */
+/** A record of the requested name, with a lifetime of zero. */
 function record(address: string): Buffer {
   const bytes = isIPv4(address) ? Buffer.from(address.split('.').map(Number)) : bytesOf(address);
   const head = Buffer.alloc(12);

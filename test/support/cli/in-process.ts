@@ -5,7 +5,7 @@ export interface Place {
   readonly key: string;
 }
 
-/** What `headgate` says, typed with these words, in this process: for many commands, where a process each takes long. */
+/** Runs `headgate` with these words in this process: for many commands, where a process each takes long. */
 export function say(args: readonly string[], { url, key }: Place): Promise<CliResult> {
   return runHere(args, { HEADGATE_URL: url, HEADGATE_API_KEY: key });
 }

@@ -72,7 +72,7 @@ function runProcess(args: readonly string[], { env = {}, cwd, input, until }: Cl
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [join(repository, 'src/programs/headgate.js'), ...args], {
       cwd: cwd ?? repository,
-      // What the user of this machine is logged in at is none of the tests' business.
+      // The login of this machine's user does not concern the tests.
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',

@@ -69,7 +69,7 @@ export interface CostsBench {
   card(card: CardText): Promise<RateCard>;
   rate(pair: string, rate: string, from?: string): Promise<ConversionRate>;
   bill(organization: OrganizationRef, currency: string | null): Promise<void>;
-  /** Of these organizations; all without any. */
+  /** Reports these organizations; all without any. */
   report(window: WindowQuery, ...organizations: OrganizationRef[]): Promise<CostReport>;
 }
 

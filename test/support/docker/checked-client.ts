@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { type Body, chatPath } from '#test/inference/inference-gateway.ts';
 import type { TestGateway } from '#test/gateway.ts';
 
-/** What clients and operators do over HTTP, and what they find. */
+/** Requests of clients and operators over HTTP, and their answers. */
 
 /** Far beyond what anything takes, so that a busy machine fails nothing. */
 const waitMs = 180_000;
@@ -130,7 +130,7 @@ function startLoad(ask: () => Promise<Answer>, workers: number): Load {
   };
 }
 
-/** What of an answer a failed test should show. */
+/** The part of an answer that a failed test should show. */
 export function lostOf(answers: readonly Answer[]): string[] {
   return answers.filter(({ ok }) => !ok).map(({ status, text }) => `${status} ${text.slice(-300)}`);
 }
@@ -157,7 +157,7 @@ export interface Books {
   readonly picoUsd: bigint;
 }
 
-/** What is written of the requests to a model. */
+/** Records of the requests to a model. */
 export async function booksOf(gateway: Pick<TestGateway, 'db'>, model: string): Promise<Books> {
   const [row] = await gateway.db.sql<{ requests: number; completed: number; tokens: string; cost: string }[]>`
     select count(*)::int as requests, count(*) filter (where outcome = 'completed')::int as completed,

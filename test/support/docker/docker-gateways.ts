@@ -73,7 +73,7 @@ export interface Container {
  */
 export interface Floor {
   docker(): TestDocker;
-  /** What happened to the containers of an engine so far. */
+  /** Events of an engine's containers so far. */
   events(engineId: string): readonly ContainerEvent[];
   /** Those of an engine that there are, whatever state they are in. */
   containers(engineId: string): Promise<readonly Container[]>;
@@ -168,7 +168,7 @@ export function createFloor(options: (() => readonly string[]) | null = null): F
 
 interface WatchedEvents {
   all(): readonly ContainerEvent[];
-  /** What the containers that were started had as NVIDIA_VISIBLE_DEVICES, by their id. */
+  /** NVIDIA_VISIBLE_DEVICES of the containers that were started, by their id. */
   readonly devices: ReadonlyMap<string, string>;
   stop(): void;
 }

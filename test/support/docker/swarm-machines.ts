@@ -14,7 +14,7 @@ import { image } from './docker-drivers.ts';
  * and gateways that run where a container on the manager would: in its network, with its name in /proc.
  */
 export interface TestSwarm {
-  /** Of this machine, where the machines of the swarm reach it. */
+  /** This machine's address, where the machines of the swarm reach it. */
   readonly here: string;
   /** The first is the manager. */
   readonly nodes: readonly SwarmMachine[];
@@ -198,7 +198,7 @@ async function join_(
 }
 
 interface Net {
-  /** Of this end. */
+  /** Address of this end. */
   readonly here: string;
   readonly manager: string;
   /** Range of the swarm's overlay networks. */
@@ -273,7 +273,7 @@ function removeNamespace(name: string): void {
   }
 }
 
-/** Of runs that were killed. */
+/** Removes parts of runs that were killed. */
 function removeLeftOver(): void {
   if (!existsSync('/run/netns')) return;
   for (const name of readdirSync('/run/netns').filter((found) => found.startsWith(`${prefix}-`))) {

@@ -6,7 +6,7 @@ import {
   type EngineFileOptions,
 } from './inference-gateway.ts';
 
-/** What tests of batches share: engines with a price for them, files, and the wait for their end. */
+/** Parts that tests of batches share: engines with a price for them, files, and the wait for their end. */
 
 export const flexPricing =
   'pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: 0.40, flex_multiplier: 0.5 }';

@@ -122,7 +122,7 @@ export function findSocket(dataDir: string, engineId: string): string {
   throw new Error(`no process of ${engineId} is running`);
 }
 
-/** What a chat request needs, with the fields that a test is about. */
+/** The required fields of a chat request, with the fields that a test is about. */
 export function chatBody(fields: object): object {
   return { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8, ...fields };
 }
@@ -137,7 +137,7 @@ async function findRecord(gateway: TestGateway, requestId: string, key = gateway
 /** Waits until there is a value that is neither null nor false. */
 export async function eventually<T>(read: () => Promise<T | null | false>): Promise<T> {
   const untilMs = Date.now() + 300_000;
-  // Whoever waits long asks less often: what is waited for needs the processor itself.
+  // A long wait polls less often: the awaited work needs the processor itself.
   for (let pauseMs = 10; ; pauseMs = Math.min(pauseMs * 1.3, 25)) {
     const value = await read();
     if (value !== null && value !== false) return value;

@@ -2,7 +2,7 @@ const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--enforce-eager
 
 export interface VllmFileOptions {
   readonly id?: string;
-  /** What makes no text has no price of output. */
+  /** The task of the model; only `chat` has a price of output. */
   readonly taskType?: 'chat' | 'embedding' | 'rerank';
   readonly maxSequences?: number;
   /** Further arguments of `vllm serve`. */

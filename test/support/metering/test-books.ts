@@ -20,14 +20,14 @@ export interface TestBooks extends BillingStore {
   readonly wallet: Wallet;
   readonly metering: Metering;
   readonly history: History;
-  /** Of the spool; gone when they are closed. */
+  /** Folder of the spool; deleted when they are closed. */
   readonly dataDir: string;
   readonly close: () => Promise<void>;
 }
 
 export interface TestBooksOptions {
   readonly db: Db;
-  /** Of the connections that settle. */
+  /** Database of the connections that settle. */
   readonly databaseUrl: string;
   /** An existing folder, which stays. */
   readonly dataDir?: string;

@@ -23,7 +23,7 @@ export interface Furnished {
   readonly nodeId: string;
   /** By its name. */
   readonly stack: string;
-  /** Of a run that failed: what it left may be destroyed and forgotten. */
+  /** A failed run: its remains may be destroyed and forgotten. */
   readonly runId: string;
 }
 
@@ -40,7 +40,7 @@ async function upload<T>({ url, key }: Gateway, path: string, form: FormData): P
   return (await answer.json()) as T;
 }
 
-/** Of two lines, of which one is refused: it has answers and errors. */
+/** Runs a batch of two lines, of which one is rejected: it has answers and errors. */
 async function runBatch(gateway: Gateway): Promise<void> {
   const messages = [{ role: 'user', content: 'Hello' }];
   const line = (id: string, model: string): string =>
@@ -126,7 +126,7 @@ export async function furnish(gateway: Gateway): Promise<Furnished> {
   });
   const of = { cluster: cluster.id, organization: organizationId };
   const runId = await insertRun(gateway, { ...of, stack: await uploadStack(gateway, 'queue') });
-  // Of a stack that was deleted since.
+  // A run of a stack that was deleted since.
   await insertRun(gateway, { ...of, stack: formatId('stack', uuidv7()) });
   await made(gateway, '/v1/billing/rate-cards', { hardware_profile: 'h100-8x', currency: 'USD', gpu_hour: '2.50' });
   await runBatch(gateway);

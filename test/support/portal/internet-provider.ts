@@ -11,10 +11,10 @@ export interface SigningKey {
   readonly publicKey: KeyObject;
 }
 
-/** What a provider does differently from a correct one. */
+/** Differences of a provider from a correct one. */
 export interface Misbehavior {
   readonly discovery?: Answer;
-  /** Of `/token`; `/moved/token` answers correctly. */
+  /** The answer of `/token`; `/moved/token` answers correctly. */
   readonly token?: Answer;
   readonly keys?: Answer;
   readonly userinfo?: Answer;

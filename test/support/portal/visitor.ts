@@ -132,7 +132,7 @@ export async function signInPerson(gateway: Pick<TestGateway, 'url'>, email: str
 }
 
 export async function visitorWith({ url }: Pick<TestGateway, 'url'>, cookie: string): Promise<Visitor> {
-  // What the last form leaves for the page that it leads to.
+  // The notice that the last form leaves for the page that it leads to.
   let notice = '';
   const keepNotice = (shown: Shown): Shown => {
     const set = [shown.headers['set-cookie'] ?? []].flat().find((one) => /^[^=]*-notice=/.test(one));

@@ -188,7 +188,7 @@ function exitOf(child: ChildProcess): Promise<{ code: number | null; signal: Nod
   });
 }
 
-/** Whether there is such a process; one that has ended and waits for its parent does not count. */
+/** Checks whether there is such a process; one that has ended and waits for its parent does not count. */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

@@ -214,7 +214,7 @@ export async function startCluster({ count, env = {}, pricing, redis: given }: C
       const untilDecided = (): Promise<unknown> =>
         eventually(async () => countSilences(gateways) === countReturns(gateways));
       for (let time = 1; ; time += 1) {
-        // What was silent before a run, or is after it, would disturb this one or the next.
+        // A silence before or after a run would disturb this one or the next.
         await untilDecided();
         const before = countSilences(gateways);
         const result = await run();

@@ -12,11 +12,11 @@ export interface RawEntry {
   readonly deflate?: boolean;
   readonly flags?: number;
   readonly method?: number;
-  /** What the zip says in the place of the truth. */
+  /** A false value that the zip reports in place of the real one. */
   readonly size?: number;
   readonly crc?: number;
   readonly compressedSize?: number;
-  /** Of the local header. */
+  /** Name in the local header. */
   readonly localName?: string;
   readonly localMethod?: number;
   /** Index of an earlier entry, over whose local header this one is laid. */
@@ -48,7 +48,7 @@ const u32 = (...values: number[]): Buffer =>
     }),
   );
 
-/** What stands of an entry in its local header and in the directory alike. */
+/** The fields of an entry that its local header and the directory share. */
 function fieldsOf(entry: RawEntry): { name: Buffer; stored: Buffer; head: Buffer; sizes: Buffer } {
   const { deflate = false, flags = 0x800, trailing = Buffer.alloc(0) } = entry;
   const content = Buffer.from(entry.content ?? '');

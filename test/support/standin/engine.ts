@@ -31,7 +31,7 @@ export interface Answer {
   status: number;
   headers: [name: string, value: string][];
   text: string;
-  /** Whether the body came to its proper end. */
+  /** True when the body came to its proper end. */
   complete: boolean;
 }
 

@@ -1,7 +1,7 @@
 import type { Body } from '#test/inference/inference-gateway.ts';
 
 /**
- * What programs on the nodes printed, without spaces and line ends. Terraform shows what it has of a line where the rest
+ * Prints of programs on the nodes, without spaces and line ends. Terraform shows its part of a line where the rest
  * takes 100 ms to come, so a line may stand in two: https://github.com/mitchellh/go-linereader
  */
 function printedBy(log: readonly Body[]): string {
@@ -13,7 +13,7 @@ function printedBy(log: readonly Body[]): string {
 export const rowsOf = (log: readonly Body[]): number[] =>
   [...printedBy(log).matchAll(/row(\d+)\./g)].map(([, row]) => Number(row));
 
-/** Whether a log has this text, in one line or over several. */
+/** Checks whether a log has this text, in one line or over several. */
 export function hasPrinted(log: readonly Body[], text: string): boolean {
   return log.some(({ message }) => message.includes(text)) || printedBy(log).includes(text.replaceAll(' ', ''));
 }

@@ -33,7 +33,7 @@ export interface AskOptions {
   readonly key?: string;
 }
 
-/** What is asked of a gateway. */
+/** Requests to a gateway. */
 export class RunClient {
   readonly url: string;
   readonly #key: string;
