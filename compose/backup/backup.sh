@@ -82,7 +82,7 @@ refuse_dump() {
 }
 
 # Fails where a new machine has made a dump of its own beside those of the old one: its dump is newer, and nearly empty.
-# A dump that cannot be read is refused where it may be the newest one: where no newer one can be read.
+# An unreadable dump is rejected where it may be the newest one: where no newer one can be read.
 latest() {
   found=
   known=

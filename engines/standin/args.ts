@@ -143,7 +143,7 @@ const SWITCHES: Record<string, (options: Options) => void> = {
   '--no-enable-chunked-prefill': (o) => (o.chunkedPrefill = false),
 };
 
-/** Flags of vLLM that change nothing here but must not be refused. */
+/** Flags of vLLM that change nothing here but must be accepted. */
 const IGNORED_WITH_VALUE = new Set(
   `--dtype --gpu-memory-utilization --tensor-parallel-size -tp --pipeline-parallel-size -pp --data-parallel-size -dp
   --max-num-batched-tokens --max-num-queued-tokens --seed --tokenizer --tokenizer-mode --revision --tokenizer-revision --download-dir
@@ -302,7 +302,7 @@ function applyFlag(options: Options, flag: string, inline: string | undefined, w
   return known ? applyValue(options, flag, inline ?? words.shift()) : `unrecognized arguments: ${flag}`;
 }
 
-/** Reads vLLM's command line as far as it matters here; what argparse refuses is refused with its words and code 2. */
+/** Reads vLLM's command line as far as it matters here; errors have argparse's words and code 2. */
 export function parseArgs(argv: readonly string[], env: Record<string, string | undefined>): Parsed {
   const options = defaults(env);
   const words = [...argv];

@@ -99,7 +99,7 @@ export function injected(status: number, message: string | undefined, model: str
   if (status === 401 && message === undefined) return { status, body: UNAUTHORIZED };
   const inside = 'EngineCore_DP0 at 10.42.0.17:8000, /root/.cache/huggingface/hub/models--stand-in';
   const known: Record<number, readonly [type: string, message: string, param: string | null]> = {
-    400: ['BadRequestError', `The request was refused by ${inside} (parameter=input, value=7)`, 'input'],
+    400: ['BadRequestError', `The request was rejected by ${inside} (parameter=input, value=7)`, 'input'],
     404: ['NotFoundError', `The model \`${model}\` does not exist.`, 'model'],
     422: ['UnprocessableEntityError', `Failed to load media from http://10.42.0.9/secret.png on ${inside}`, null],
     429: ['TooManyRequestsError', `Queue of ${inside} is full`, null],

@@ -263,7 +263,7 @@ export function answerResponses(engine: Engine, exchange: Exchange, body: Body):
     frame(text) {
       const events = isBroken ? '' : printer.print(text);
       if (events === null) {
-        // vLLM says nothing more where its engine is gone.
+        // vLLM writes nothing more after its engine has died.
         isBroken = true;
         exchange.destroy();
       } else if (events !== '') exchange.frame(events);

@@ -11,7 +11,7 @@ export const PICO_PER_MICRO = 1_000_000n;
 
 /**
  * Reads a plain decimal ("12", "0.05", "-3.2"): no exponent, no sign but '-', no blanks, no empty side of the point.
- * @param scale number of decimal places that the result counts in; more of them in `text` are refused
+ * @param scale number of decimal places that the result counts in; a `text` with more of them is rejected
  * @returns the value × 10^scale, or null when `text` is not such a decimal
  */
 export function parseDecimal(text: string, scale: number): bigint | null {

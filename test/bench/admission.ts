@@ -118,7 +118,7 @@ function committed(): Promise<void> {
   return commit;
 }
 
-/** One request after the other. @throws Error when one is refused */
+/** One request after the other. @throws Error when one is rejected */
 async function call(admission: Admission, key: KeyRef, times: number): Promise<void> {
   for (let time = 0; time < times; time += 1) {
     const requestId = randomUUID();

@@ -28,7 +28,7 @@ const withBody = (body: string): EngineFilesCase =>
   engine(`${good}canaries: [{route: completions, body: {prompt: ${body}}}]\n`);
 
 export const knownEngineFiles: readonly EngineFilesCase[] = [
-  // Were refused with words of the library or of JavaScript.
+  // Were rejected with words of the library or of JavaScript.
   engine(`${good}x: ${'['.repeat(5000)}`),
   engine(`${good}x:\n${'- '.repeat(5000)}x`),
   engine(`${good}x: ${'{a: '.repeat(5000)}`),

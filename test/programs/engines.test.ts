@@ -58,7 +58,7 @@ describe('an idle engine', () => {
     expect([warm.status, warm.headers.get('x-headgate-start')]).toEqual([200, 'warm']);
     await ended(first.pid);
     await eventually(async () => (await client.get('/v1/models/chat')).status === 'cold');
-    // The status says cold a moment before the note of its process is gone.
+    // The status says cold a moment before the note of its process is deleted.
     await eventually(() => Promise.resolve(engineRecords(home.dataDir).length === 0));
     const again = await client.chat({});
     expect([again.status, again.headers.get('x-headgate-start')]).toEqual([200, 'cold']);

@@ -34,7 +34,7 @@ async function refusalOf(options: StartOptions): Promise<string> {
   return stderr;
 }
 
-/** What a start that was refused in time has made: nothing. */
+/** Checks that a start that was rejected in time has made nothing. */
 function expectNothingMade({ dataDir }: Home): void {
   expect(existsSync(dataDir)).toBe(false);
 }

@@ -9,7 +9,7 @@ export interface DatabaseProxy {
   readonly url: string;
   /** Breaks every connection, and every new one as soon as it is made. */
   cut(): void;
-  /** Breaks every connection; new ones are refused, as by a machine where no server runs. */
+  /** Breaks every connection; new ones get ECONNREFUSED, as from a machine where no server runs. */
   refuse(): void;
   /** Breaks every connection; new ones are taken, and then what the name says happens to them. */
   answerWith(what: Answer): void;

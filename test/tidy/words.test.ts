@@ -14,6 +14,8 @@ const allowed: Readonly<Record<string, number>> = {
   'src/app/alerts.ts': 2,
   'src/app/app.ts': 1,
   'src/app/budget-alerts.ts': 1,
+  'src/app/platform.ts': 1,
+  'src/app/runs.ts': 1,
 };
 
 function lines(path: string, found: readonly OddWord[]): string[] {

@@ -15,6 +15,9 @@ export const oddWords: Readonly<Record<string, string>> = {
   '(?:is|are|was|were|be|been|being) (?:told|said)': 'is reported, is logged',
   '(?:tell|tells|telling) (?:of|its|their|the|how|what|who|whether|which|that|no|nothing)': 'report, log, notify',
   alone: 'only, exclusive',
+  '(?:is|are|was|were) gone': 'is deleted, has ended',
+  '(?:is|are|was|were) away': 'is unavailable, is unreachable',
+  '(?:is|are|was|were|be|been|being) refused': 'is rejected',
   'thereof|therein|henceforth|wherein': 'the name of the thing',
 };
 

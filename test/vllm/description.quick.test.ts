@@ -3,7 +3,7 @@ import { type Description, describeVllm, differencesBetween } from './descriptio
 
 const empty: Description = { fields: {}, routes: [], metrics: [], environment: [], flags: [] };
 
-it('names what is new and what is gone, fields by their place', () => {
+it('names new and removed parts, fields by their place', () => {
   const older = { ...empty, fields: { '/v1/a': ['one', 'two'] }, routes: ['GET /x'], flags: ['--same'] };
   const newer = { ...empty, fields: { '/v1/a': ['two', 'three'], 'tools[]': ['type'] }, flags: ['--same', '--new'] };
   expect(differencesBetween(older, newer)).toEqual({

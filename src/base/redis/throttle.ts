@@ -3,7 +3,7 @@ import { redisScript, type RedisStore } from './connect-redis.ts';
 
 /**
  * Counts events by name in fixed windows; a window begins with its first event. With Redis all gateways count together;
- * while Redis is away each counts for itself. Neither money nor the limits of keys depend on it.
+ * while Redis is unavailable each counts for itself. Neither money nor the limits of keys depend on it.
  */
 export interface Throttle {
   /** Counts one event. */

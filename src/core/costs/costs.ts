@@ -67,7 +67,7 @@ export interface OpenIntervalRequest {
 }
 
 /**
- * Lists open intervals by node id. The owners of nodes and replicas check them, and end those whose machine is gone.
+ * Lists open intervals by node id. The owners of nodes and replicas check them, and end those without a machine.
  */
 async function listOpenIntervals(db: Db, request: OpenIntervalRequest): Promise<readonly OpenInterval[]> {
   const { source, after, limit } = request;

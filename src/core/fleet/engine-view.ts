@@ -51,7 +51,7 @@ export interface EngineView {
   readonly wedges: number;
   /** Numbers of replicas that the file and its schedule allow now. */
   readonly bounds: ReplicaBounds;
-  /** A changed file that is being checked, or was refused, with the reason. */
+  /** A changed file that is being checked, or was rejected, with the reason. */
   readonly rollout: PublishedEngine['rollout'];
 }
 

@@ -61,7 +61,7 @@ export const fleetOrders = pgTable(
   (table) => [primaryKey({ columns: [table.scope, table.engineId] })],
 );
 
-/** The newest definition of each engine that passed its checks, started while a newer file is refused. */
+/** The newest definition of each engine that passed its checks, started while a newer file is rejected. */
 export const fleetGoodSpecs = pgTable(
   'fleet_good_specs',
   {
@@ -87,7 +87,7 @@ const counter = (name: string) => bigint(name, { mode: 'number' });
 const mayBe = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
 /**
- * Runs of replicas: from when a replica exists, or its counters restart, until it is gone. Counters are vLLM's own;
+ * Runs of replicas: from when a replica exists, or its counters restart, until it has ended. Counters are vLLM's own;
  * null for an engine without counters.
  */
 export const replicaRuns = pgTable(

@@ -139,7 +139,7 @@ async function logs(context: CommandContext): Promise<number> {
     return exitCodes.ok;
   }
   let tail = Number(tailText);
-  // The gateway ends the stream when it stops, or when the replica is gone: then the lines of the next replica follow.
+  // The gateway ends the stream when it stops, or when the replica ends: then the lines of the next replica follow.
   for (;;) {
     let received = 0;
     for await (const { data } of context.api.events(logsPath(context, true, tail))) {

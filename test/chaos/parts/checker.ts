@@ -14,7 +14,7 @@ export interface Evidence {
   readonly counted: ReadonlyMap<string, Counted>;
   /** Ends of all gateways that there were. */
   readonly ends: readonly GatewayEnd[];
-  /** Ids of records that had to be refused by the books, and were found in quarantine. */
+  /** Ids of records that the ledger had to reject, and that were found in quarantine. */
   readonly refused?: ReadonlySet<string>;
 }
 

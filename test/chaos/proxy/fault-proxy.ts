@@ -253,7 +253,7 @@ class Link {
     this.onOver();
   }
 
-  /** One side is gone: in peace when it has ended before, and then the other one is left to end as well. */
+  /** One side has closed: in peace when it has ended before, and then the other one is left to end as well. */
   #closed(isBroken: boolean): void {
     const { client, server } = this.#sockets;
     if (isBroken) this.break();

@@ -7,7 +7,7 @@ import { waitMs } from '../report.ts';
 import type { Row, Stage } from '../row.ts';
 import { between, conclude, mustKnowKeys, namesOf, recover, refused, startLoad } from './steps.ts';
 
-/** A full disk: nothing is corrupted, and who cannot be billed is refused, clearly. */
+/** A full disk: nothing is corrupted, and a client that cannot be billed gets a clear error. */
 
 const disks = { gateways: 24, postgres: 200 } as const;
 const pieceBytes = 1024 * 1024;

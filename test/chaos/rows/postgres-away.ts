@@ -25,7 +25,7 @@ const warmMs = 1500;
 const afterMs = 4000;
 const recoverSeconds = 15;
 
-/** Load before, while and after; nothing of it may be refused, held back or lost. */
+/** Load before, while and after; nothing of it may be rejected, held back or lost. */
 export async function runOutage(stage: Stage, outage: Outage): Promise<void> {
   const scene = await stage.open(outage.scene);
   await outage.prepare?.(scene, stage);

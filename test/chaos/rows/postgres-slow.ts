@@ -63,7 +63,7 @@ async function lockWallet({ postgres: { sql } }: Scene): Promise<() => Promise<v
   };
 }
 
-/** More comes than commits can take: what is refused is refused before it is made. */
+/** More comes than commits can take: rejected requests are rejected before any work. */
 const overload: Row = {
   name: 'pg-overload',
   what: 'commits take 2.5 s, and answers may wait 2 s for them (HEADGATE_SETTLE_SECONDS)',

@@ -22,7 +22,7 @@ const gateway = (scene: Scene, index: number): Where => {
   return found;
 };
 
-/** Spends one after the other on gateways in turn until it is refused. */
+/** Spends one after the other on gateways in turn until one rejects. */
 async function spend(scene: Scene, key: InferenceKey, name: string, times: number): Promise<Seen[]> {
   const seen: Seen[] = [];
   for (let number = 0; number < times; number += 1) {

@@ -6,7 +6,7 @@ import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 
-/** Budgets of projects, keys and end users: what is refused, what is cut, and what is never spent beside them. */
+/** Budgets of projects, keys and end users: rejected requests, cut ones, and requests that may never run with them. */
 
 async function done(answer: Response): Promise<Response> {
   const copy = answer.clone();
@@ -70,7 +70,7 @@ async function costOf(bench: StoreBench): Promise<{ usd: number; heldUsd: number
   return { usd: Number(spent), heldUsd: Number(usdText(Number(forecast.worst_cost))) };
 }
 
-/** Asks until it is refused: the error. */
+/** Asks until a request is rejected, and returns its error. */
 async function useUp(ask: () => Promise<Response>): Promise<Body> {
   for (let times = 0; times < 500; times += 1) {
     const answer = await ask();

@@ -272,7 +272,7 @@ describe('a batch whose model is removed midway', () => {
     expect(waiting).toMatchObject({ status: 'in_progress', waiting_for: 'model_not_found' });
     expect(waiting.request_counts.failed).toBe(0);
     const asked = scripted.asked.length;
-    // Nothing is asked while it is away, however often it is looked for.
+    // Nothing is asked while it is unavailable, however often it is polled.
     for (let times = 0; times < 20; times += 1) {
       await scripted.worker.tick();
       turn(60_000);

@@ -21,7 +21,7 @@ export interface Scripted {
 
 export interface WorkSettings {
   readonly leaseMs?: number;
-  /** Why the model is refused; null where it is offered. */
+  /** Why the model is rejected; null where it is offered. */
   readonly refusal?: () => string | null;
   /** What was answered and charged, by Idempotency-Key. */
   readonly charged?: Map<string, KeptAnswer>;

@@ -133,7 +133,7 @@ describe('a LoRA adapter', () => {
     fallbacks: [],
   };
 
-  it('is a model with its own price on the engine of its base, and keeps its base after its file is gone', async () => {
+  it('is a model with its own price on the engine of its base, and keeps its base after its file is deleted', async () => {
     const catalog = await synced([engine('base', { lora: [adapter] })]);
     expect(catalog.list().map(({ id }) => id)).toEqual(['base', 'tuned']);
     expect(catalog.find('TUNED')).toMatchObject({ adapter, engine: { id: 'base' }, taskType: 'chat', enabled: true });

@@ -19,14 +19,14 @@ function serve(answer: (request: SeenRequest) => void): Promise<ByteServer> {
 }
 
 describe('an engine call over TLS', () => {
-  it('is refused for an untrusted engine, which gets no byte of the request', async () => {
+  it('fails for an untrusted engine, which gets no byte of the request', async () => {
     const server = await serve(({ socket }) => void socket.write(hello));
     const outcome = await start(client({}), server.endpoint).over;
     expect(outcome).toMatchObject({ callbacks: ['fault'], fault: { kind: 'refused' } });
     expect(server.requests).toEqual([]);
   });
 
-  it('is refused for an engine whose certificate has another name', async () => {
+  it('fails for an engine whose certificate has another name', async () => {
     const server = await serve(({ socket }) => void socket.write(hello));
     const outcome = await start(client({ tlsCa: cert }), { ...server.endpoint, host: '127.0.0.2' }).over;
     expect(outcome.fault?.kind).toBe('refused');

@@ -20,21 +20,21 @@ const answerHello = ({ socket }: SeenRequest): void => void socket.write(hello);
 describe('the fault of an incomplete engine call', () => {
   const nothingSeen = { headSeen: false, bodySeen: false };
 
-  it('is refused when no server listens', async () => {
+  it('has the kind refused when no server listens', async () => {
     const server = await serve(answerHello);
     await server.close();
     const { callbacks, fault } = await start(client(), server.endpoint).over;
     expect({ callbacks, fault }).toEqual({ callbacks: ['fault'], fault: { kind: 'refused', ...nothingSeen } });
   });
 
-  it('is refused when the socket file is missing or its path is too long', async () => {
+  it('has the kind refused when the socket file is missing or its path is too long', async () => {
     for (const socketPath of ['/nowhere/engine.sock', `/${'x'.repeat(300)}`]) {
       const endpoint: Endpoint = { socketPath, host: '', port: 0, tls: false, basePath: '' };
       expect((await start(client(), endpoint).over).fault).toEqual({ kind: 'refused', ...nothingSeen });
     }
   });
 
-  it('is refused for an unknown host name', async () => {
+  it('has the kind refused for an unknown host name', async () => {
     const endpoint: Endpoint = { socketPath: null, host: 'engine.invalid', port: 1, tls: false, basePath: '' };
     expect((await start(client(), endpoint).over).fault).toEqual({ kind: 'refused', ...nothingSeen });
   });

@@ -149,7 +149,7 @@ describe('a replica', () => {
     expect(machines.asked.filter((line) => line === `${second} /v1/chat/completions`)).toHaveLength(2);
   });
 
-  it('is replaced beside the old one when its file changes, and a failing file is refused', async () => {
+  it('is replaced beside the old one when its file changes, and a failing file is rejected', async () => {
     const { machines, join } = newGateways(2);
     const fleet = await join('one', [chat()]);
     const lease = await mustAcquire(fleet, 'chat');

@@ -57,7 +57,7 @@ describe('a stand-in engine', () => {
     const command = [...chat.driver.command, '--exit-after-ms', '300', '--exit-code', '0'];
     const engine = { ...chat, driver: { ...chat.driver, command } };
     const { fleet, close } = await startFleet([engine], { folder, policy: { backoffFirstMs: 20, crashesMax: 1000 } });
-    // On a busy machine it is gone before it was found ready, and is started again then too.
+    // On a busy machine it may end before it was found ready, and is started again then too.
     const acquire = (): Promise<string> =>
       vi.waitFor(
         async () => {

@@ -136,7 +136,7 @@ describe('the proof of all books', () => {
   it.each([
     ['hour', 'UPDATE usage_hourly SET output_tokens = output_tokens + 1', ['day_differs', 'hour_differs']],
     ['day', 'UPDATE usage_daily SET requests = requests + 1', ['day_differs']],
-    ['hour that is gone', 'DELETE FROM usage_hourly', ['day_differs', 'hour_differs']],
+    ['hour that is deleted', 'DELETE FROM usage_hourly', ['day_differs', 'hour_differs']],
     ['charge', 'UPDATE usage_daily SET cost = cost + 1', ['charges_differ', 'day_differs']],
   ])('reports a %s that differs from the sum', async (_what, statement, kinds) => {
     await openBooks();

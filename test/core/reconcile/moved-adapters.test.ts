@@ -91,7 +91,7 @@ it('hours before an adapter moved to another base balance, and the hour of the m
     const { data }: Body = await (await gateway.request('/v1/admin/reconcile')).json();
     return data.every(({ explanations }: Body) => explanations.some((one: Body) => isDeepStrictEqual(one, all))) && all;
   });
-  // More than the adapter had, and than attempts may have come to that were refused before the engine knew it.
+  // More than the adapter had, and than rejected attempts may have come to before the engine knew it.
   const read: Body = await (await gateway.request('/v1/admin/reconcile')).json();
   const bounds = read.data[1].explanations.reduce((sum: number, one: Body) => sum + one.completion_tokens, 0);
   await sql`update replica_hours h set generation_tokens = h.generation_tokens + ${bounds + explained.completion_tokens}

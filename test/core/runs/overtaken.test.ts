@@ -55,7 +55,7 @@ interface Lost {
   readonly work: string;
 }
 
-/** A run whose gateway and machine are gone in mid-apply, over a state that is on record. */
+/** A run that lost its gateway and machine in mid-apply, over a state that is on record. */
 async function loseRun(made: number): Promise<Lost> {
   const first = bench.gateway();
   const base = await bench.ended(first, await bench.apply(first, bench.stack(resource('kept'))));

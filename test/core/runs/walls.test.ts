@@ -294,7 +294,7 @@ describe('the search for a runner', () => {
     expect(open.walls?.sentence).toContain('network: machine');
   });
 
-  it('removes the control groups of runs whose gateway and folder are gone', async () => {
+  it('removes the control groups of runs whose gateway and folder no longer exist', async () => {
     // Where a run of this machine has its groups, others would have theirs.
     const runs = bench.gateway({ findRunner: await found({}) });
     const run = await bench.apply(runs, bench.stack(command('echo begun; sleep 900')));

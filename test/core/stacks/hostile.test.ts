@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { PackageRefusedError, readPackage } from '#core/stacks/package/package.ts';
 import { hostilePackages } from './hostile-packages.ts';
 
-/** What a package is refused with; null where it was taken. */
+/** The error for a package; null where it was accepted. */
 async function refusalOf(zip: Buffer): Promise<PackageRefusedError | null> {
   try {
     await readPackage(zip, 'stack.zip', null);

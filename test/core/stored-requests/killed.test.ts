@@ -103,7 +103,7 @@ async function openSpooling(cluster: Cluster, env: Readonly<Record<string, strin
   };
 }
 
-/** A gateway answers a request while PostgreSQL is away from it, and is killed. @returns what it answered */
+/** A gateway answers a request without PostgreSQL, and is killed. @returns the answer */
 async function killSpooled(cluster: Cluster, { proxy, env: own }: Spooling, request: Repeatable): Promise<string> {
   const which = cluster.gateways.indexOf(await cluster.start(own));
   await (await cluster.chat(which, adminKey)).text();
@@ -232,7 +232,7 @@ describe('a single gateway, killed and restarted', () => {
     expect([replay.answer.status, replay.answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
     expect(await replay.answer.text()).toBe(text);
     await expectBilledOnce(done, 1, text);
-    // Whose place it has taken is gone for sure: there is no lease to wait for.
+    // It took the place of a gateway that has surely ended: there is no lease to wait for.
     const { answer, refusals } = await running.obey(1);
     expect(refusals).toBe(0);
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, null]);

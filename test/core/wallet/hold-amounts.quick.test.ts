@@ -40,7 +40,7 @@ function costPicoUsd(input: HoldInput, outputTokens: bigint): bigint {
 
 const availablePicoUsd = (input: HoldInput): bigint => input.availableMicroUsd * PICO_PER_MICRO;
 
-/** Only what available does not pay for is refused, and what is named as needed is more than there is. */
+/** Only requests above the available amount are rejected, and the needed amount is more than there is. */
 function refusedRightly(input: HoldInput, firstTokens: bigint, refusal: HoldRefused): boolean {
   return costPicoUsd(input, firstTokens) > availablePicoUsd(input) && refusal.neededMicroUsd > input.availableMicroUsd;
 }

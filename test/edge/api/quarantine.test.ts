@@ -33,7 +33,7 @@ describe('quarantined records', () => {
     return record;
   }
 
-  /** As if the reason for its refusal were gone. */
+  /** As if the reason for its rejection no longer existed. */
   const mend = ({ id }: UsageRecord) => bench.gateway.db.sql`
     update usage_quarantine set record = replace(record, 'a\\u0000b', 'ab') where id = ${id}`;
 

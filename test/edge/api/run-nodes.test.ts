@@ -101,7 +101,7 @@ describe('a node with applied resources', () => {
     const second = await apply('a');
     expect(second).toMatchObject({ status: 'APPLIED', changes: { add: 1 } });
     expect(await logOf(second)).toContain('installing on 10.9.8.2');
-    // A run for the machine that is gone takes nothing from the one that has its name.
+    // A run for the deleted machine takes nothing from the one that has its name.
     const late = await then('destroy', first);
     expect([late.status, late.body.error.message]).toEqual([
       409,

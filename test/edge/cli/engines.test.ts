@@ -187,7 +187,7 @@ describe('headgate engines', () => {
       'It ended; ValueError: no',
     ],
     [
-      'of which a new version is refused',
+      'with a rejected new version',
       { phase: 'ready', cause: null, rollout: { state: 'refused', text: 'It refused its settings.' } },
       'new version rejected: It refused its settings; fix engines/fixture.yaml, then: headgate engines reload',
     ],

@@ -328,7 +328,7 @@ describe('headgate keys, usage and wallet', () => {
     const { totals } = await read('/v1/usage/summary?from=2026-01-01');
     const usage = (await run(['usage', '--from', '2026-01-01', '--by', 'model,day'])).stdout;
     expect(usage).toMatch(/^MODEL +DAY +REQUESTS +REJECTED +INPUT /m);
-    // What is refused is counted a moment later.
+    // A rejected request is counted a moment later.
     const counts = `${totals.num_model_requests} +\\d+ +${totals.input_tokens}`;
     expect(usage).toMatch(new RegExp(`^total +${counts} +.* ${totals.cost}$`, 'm'));
     const summary = await run(['usage', '--from', '2026-01-01', '--json']);

@@ -54,7 +54,7 @@ describe('a table of the command line', () => {
     expect(table(24)).toBe(`KEY         NAME\n${key}  ${name}\nHidden: SECRET, SCOPE;\n--wide shows all.\n`);
     // Where even these do not fit, all of it stands line by line.
     expect(table(20)).toContain(`  secret  ${'s'.repeat(30)}\n`);
-    // What had to go first comes back once a larger one is gone.
+    // The first columns to be dropped come back once a larger one is dropped.
     expect(renderTable(titles, [row], 40, ['SCOPE', 'SECRET'])).toBe(table(40));
   });
 

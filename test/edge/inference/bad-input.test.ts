@@ -12,7 +12,7 @@ const bench = useInference(() => ({
   },
 }));
 
-/** What a body of these bytes is refused with. */
+/** The error for a body of these bytes. */
 async function refusalOf(body: string | Buffer, path = chatPath): Promise<Body> {
   const headers = { ...json, authorization: `Bearer ${bench.gateway.key}` };
   const answer = await fetch(new URL(path, bench.gateway.url), { method: 'POST', headers, body: Buffer.from(body) });

@@ -24,7 +24,7 @@ import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 
-/** Batches: what is refused, what is answered, and what it costs. */
+/** Batches: rejected ones, their answers, and their costs. */
 
 let responses: ResponsesEngine;
 

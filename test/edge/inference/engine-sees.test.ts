@@ -151,7 +151,7 @@ describe('the headers that the engine receives', () => {
       'user-agent': 'test',
       'x-api-key': 'secret',
     }).catch(() => null);
-    // An empty X-Project-ID is refused, so the request is sent again without it.
+    // An empty X-Project-ID is rejected, so the request is sent again without it.
     expect(answered?.status).toBe(400);
     const again = await send(odd, {
       traceparent,

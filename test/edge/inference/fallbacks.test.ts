@@ -129,7 +129,7 @@ describe('a request without a fallback', () => {
     }
   });
 
-  it('keeps the error when it is refused before it reaches an engine', async () => {
+  it('keeps the error when it is rejected before it reaches an engine', async () => {
     expect(await errorOf(await ask({ model: 'gone', priority: 5 }))).toMatchObject({ status: 400, param: 'priority' });
     expect(await errorOf(await ask({ model: 'nothing' }))).toMatchObject({ code: 'model_not_found' });
     const { key } = await openOrganization(bench.gateway, null);

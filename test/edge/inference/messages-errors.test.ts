@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { errorOf } from './messages-client.ts';
 
-/** What is refused on Anthropic's routes, whoever refuses it, has Anthropic's shape; on all others it has not. */
+/** Errors on Anthropic's routes have Anthropic's shape, whoever makes them; on all other routes they have not. */
 
 const path = '/v1/messages';
 const countPath = '/v1/messages/count_tokens';

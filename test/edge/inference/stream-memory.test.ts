@@ -5,7 +5,7 @@ import { runInNewContext } from 'node:vm';
 import { afterAll, expect, it } from 'vitest';
 import { chatBody, chatPath, eventually, externalFile, json, useInference } from '#test/inference/inference-gateway.ts';
 
-/** Node keeps texts of a megabyte outside of the heap, which is not counted as soon as they are gone. */
+/** Node keeps texts of a megabyte outside of the heap, and frees their bytes later than the texts. */
 const promptBytes = 800_000;
 const streams = 40;
 

@@ -178,7 +178,7 @@ describe('a schema', () => {
     ] as const) {
       const error = await refusal(fields(schema));
       expect(error).toMatchObject(refused);
-      // What is too long is refused before it is looked into.
+      // A schema that is too long is rejected before it is read.
       expect(number === '65536' ? param.startsWith(error.param) : error.param === param).toBe(true);
       expect(error.message).toContain(number);
     }

@@ -152,7 +152,7 @@ describe('a health check', () => {
 
   it('is not logged when it succeeds', () => {
     const lines = bench.gateway.logLines.filter((line) => line.includes('healthz') || line.includes('readyz'));
-    // What is refused there is, as every refusal.
+    // Rejections there have the usual form.
     expect(lines.filter((line) => !line.includes('method_not_allowed'))).toEqual([]);
   });
 });

@@ -99,7 +99,7 @@ describe('the log of a whole run at the most verbose level', () => {
     await eventually(async () => (await bench.chat({ messages })).status === 200);
     await gateway.request(`/v1/keys/${made.id}`, { method: 'DELETE' });
     const log = bench.gateway.logLines.join('');
-    // It has seen all of it: what went well, what was refused, and why the database could not be asked.
+    // It has seen all of it: successes, rejections, and why the database could not be asked.
     for (const said of ['"status":200', '"code":"model_not_found"', 'Failed query']) expect(log).toContain(said);
     const all = { ...secrets, first: gateway.key, made: made.secret, secretPart: made.secret.slice(-20) };
     for (const [name, secret] of Object.entries(all)) expect([name, log.includes(secret)]).toEqual([name, false]);

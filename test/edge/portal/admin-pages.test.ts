@@ -101,7 +101,7 @@ describe('a user without the right', () => {
         expect([path, (await visitor.get(path)).status]).toEqual([path, 403]);
         expect((await visitor.get('/')).text).not.toContain(`href="${path}"`);
       }
-      // What is refused has no filters either.
+      // A rejected page has no filters either.
       expect((await visitor.get('/portal/audit')).text).not.toContain('<select');
       const user = { name: 'x', email: 'x@example.com', password: 'correct horse', role: 'member' };
       expect((await visitor.post('/portal/users', user)).status).toBe(403);

@@ -7,7 +7,7 @@ import { type Line, openLine } from '#test/tcp-line.ts';
 import { eventually } from '#test/inference/inference-gateway.ts';
 import { signInVisitor, type Shown, type Visitor } from '#test/portal/visitor.ts';
 
-/** What pages and forms do while PostgreSQL or Redis is away: nothing by half, and nobody is signed out for it. */
+/** Pages and forms while PostgreSQL or Redis is unavailable: nothing by half, and nobody is signed out for it. */
 
 let database: TestDatabase;
 let proxy: DatabaseProxy;

@@ -4,7 +4,7 @@ import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { furnish } from '#test/portal/furnished.ts';
 import { makePerson, send, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** Whoever is signed in goes wherever a page leads, and presses whatever it offers: nothing of it is refused. */
+/** A signed-in user goes wherever a page leads, and presses whatever it offers: nothing of it is rejected. */
 
 type Role = 'member' | 'admin' | 'owner' | 'platform admin';
 const roles: readonly Role[] = ['member', 'admin', 'owner', 'platform admin'];

@@ -206,7 +206,7 @@ describe('the view of another organization', () => {
 });
 
 describe('a viewed organization that cannot be read', () => {
-  /** From now on reading it is refused with this SQLSTATE, and nothing else is. */
+  /** From now on reading it fails with this SQLSTATE, and nothing else does. */
   async function refuseReading(id: string, state: string): Promise<() => Promise<void>> {
     const { sql } = gateway.db;
     const digits = id.slice('org_'.length);

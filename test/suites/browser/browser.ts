@@ -55,7 +55,7 @@ export function useBrowsers(): Browsers {
 function listenTo(page: Page): string[] {
   const complaints: string[] = [];
   page.on('console', (message) => {
-    // A page that is refused is what a test wants to see; that the browser notes its status is no fault.
+    // A test may ask for a page that is rejected; the browser's note of its status is no fault.
     const isStatus = message.text().startsWith('Failed to load resource: the server responded with a status of');
     if (message.type() === 'error' && !isStatus) complaints.push(`console: ${message.text()}`);
   });

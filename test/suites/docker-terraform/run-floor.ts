@@ -19,7 +19,7 @@ export interface RunFloor {
   /** The first, behind the door to its socket; the second is asked at its socket. */
   readonly dockers: readonly [TestDocker, TestDocker];
   readonly nodes: readonly Body[];
-  /** Lines of what was refused at the door. */
+  /** Lines of requests that the gate rejected. */
   readonly refused: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   /** Lets the holder of a key into all nodes. */

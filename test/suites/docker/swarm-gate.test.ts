@@ -102,7 +102,7 @@ describe('the Docker gate on a manager', () => {
     expect(replicas[0]?.exit?.logTail).toContain('is not allowed; add this folder itself');
     await driver.forget('r', holding);
     await driver.close();
-    // What is refused here is not imagined.
+    // The rejections here are real.
     const reading = `require('node:fs').readFileSync('/x/key')`;
     const ContainerSpec = { Image: image, Command: ['/usr/bin/node', '--eval', reading], Mounts: [mount] };
     const body = { Name: 'templated', TaskTemplate: { ContainerSpec, RestartPolicy: { Condition: 'none' } } };
@@ -200,7 +200,7 @@ describe('a gateway behind the Docker gate on a manager', () => {
     return (await lab().services()).filter(({ Spec: { Labels: labels } }) => labels['headgate.engine'] === 'shop');
   }
 
-  /** Nothing was refused, and no secret is in a log. */
+  /** The gate rejected nothing, and no secret is in a log. */
   function expectQuiet(gateway: SwarmGateway): void {
     expect(gateway.gateOutput()).toContain('docker-gate accepts requests for the Docker socket');
     expect(gateway.gateOutput()).not.toContain('refused');

@@ -34,7 +34,7 @@ export class TestBooks {
   readonly #balances = new Map<string, bigint>();
   readonly #booked = new Map<string, Booked>();
   readonly #revoked = new Set<string>();
-  /** What asking them does while they are away. */
+  /** Their answer to calls; unavailable in any state but `there`. */
   state: 'there' | 'slow' | 'refusing' | 'silent' = 'there';
   /** How often they were asked. */
   reads = 0;

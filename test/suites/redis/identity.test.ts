@@ -167,7 +167,7 @@ describe('Redis flushed while a gateway is stopped', () => {
     expect(await awake.admission.admit(requestOf(organizationId, { microUsd: 40n }))).toMatchObject({ ok: true });
   });
 
-  it('uses the ledger once the stopped gateway is gone, and again after it wakes and charges', async () => {
+  it('uses the ledger once the stopped gateway has lost its lease, and again after it wakes and charges', async () => {
     const { bench, awake, stopped, organizationId, held } = await open();
     const request = requestOf(organizationId, { microUsd: 100n });
     expect(await awake.admission.admit(request)).toEqual({ ok: false, code: 'billing_unavailable' });

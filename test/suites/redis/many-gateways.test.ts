@@ -36,7 +36,7 @@ describe('four gateways', () => {
       return { ...key, statuses: await Promise.all(asked) };
     });
     expect(countBy(statuses)).toEqual({ 200: 100, 429: 900 });
-    // Nothing that was refused counts: with a limit of one more, one more is let in, and it was the last.
+    // No rejected request counts: with a limit of one more, one more is let in, and it was the last.
     await cluster.ask(0, `/v1/keys/${id}`, { method: 'PATCH', body: { requests_per_minute: 101 } });
     const more = await eventually(async () => {
       const answer = await cluster.chat(3, secret);
@@ -159,7 +159,7 @@ describe('four gateways', () => {
     const patch = (which: number, path: string, body: object, key: string): Promise<number> =>
       statusOf(cluster.ask(which, path, { method: 'PATCH', body, key }));
     await look();
-    // A list of what is gone: the file that named it may have been taken away since.
+    // A list of the deleted model: the file that named it may have been removed since.
     const gone = sqlList('gone');
     await cluster.sql`update organizations set models = ${gone}::text::jsonb where id = ${owner.id.replace('org_', '')}`;
     expect(await patch(1, `/v1/organizations/${owner.id}`, { name: 'limited' }, adminKey)).toBe(200);

@@ -52,7 +52,7 @@ describe('three gateways on one data folder', () => {
     expect(readdirSync(join(dataDir, 'gateways/2'))).not.toContain('platform.key');
   });
 
-  it("post usage from a killed gateway's spool once, and only after it is gone", async () => {
+  it("post usage from a killed gateway's spool once, and only after it has ended", async () => {
     const owner = await cluster.organization('1');
     const { secret } = await cluster.key({}, owner.key);
     expect((await cluster.chat(2, secret)).status).toBe(200);

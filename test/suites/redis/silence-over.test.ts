@@ -13,7 +13,7 @@ const { freeze, thaw, openTwo } = frozen;
 const [always, never] = [() => true, () => false];
 
 describe('the return of Redis', () => {
-  it('keeps each gateway on its share while the other is silent, and on Redis once that one is gone', async () => {
+  it('keeps each gateway on its share while the other is silent, and on Redis once that one has ended', async () => {
     const { gateways, organizationId, make } = await openTwo(100n, { limits: { requestsPerMinute: 100 } });
     const [first, second] = gateways;
     freeze();

@@ -128,7 +128,7 @@ it('deducts an adjustment between two outages from its share once', async () => 
   frozen.bench.books.credit(organizationId, -50n);
   await admission.credited(organizationId, -50_000_000n);
   freeze();
-  // Of the 100 that are its part it has given 10, and 50 are gone.
+  // It has given 10 of the 100 that are its part, and 50 are debited.
   expect((await ask(gateways[0], 20, () => make())).admitted).toHaveLength(4);
 });
 

@@ -65,7 +65,7 @@ describe('a spooled record', () => {
     expect(await client.hlen(`${bench.prefix}:{${organizationId}}:holds`)).toBe(0);
   });
 
-  it('holds its money after its gateway is gone, until it is in the ledger', async () => {
+  it('holds its money after its gateway has ended, until it is in the ledger', async () => {
     const { gateway, organizationId, request } = await spoolOne(200);
     const other = await bench.open({ leaseMs: 200 });
     gateway.answers = false;

@@ -70,7 +70,7 @@ describe('a change while Redis is frozen', () => {
 
   it('removes models from an organization and a key everywhere', async () => {
     const { owner, id, secret } = await tenant();
-    // A list of what is gone: the file that named it may have been taken away since.
+    // A list of the deleted model: the file that named it may have been removed since.
     const gone = JSON.stringify(['gone']);
     freeze(cluster.redis.pid);
     await cluster.sql`update organizations set models = ${gone}::text::jsonb where id = ${owner.id.replace('org_', '')}`;

@@ -77,7 +77,7 @@ async function run({ key, address, phases, examples }: Plan): Promise<{ output: 
   const headers = [`X-Forwarded-For: ${address}`, ...(key === null ? [] : [`Authorization: Bearer ${key}`])];
   const args = ['--config-file', join(work, 'schemathesis.toml'), 'run', document, '--no-color'];
   args.push('--include-path-regex', routes, '--phases', phases, '--max-examples', String(examples));
-  // A document cannot say all that is refused, such as a name that is taken.
+  // A document cannot describe all rejections, such as of a name that exists.
   args.push('--exclude-checks', 'positive_data_acceptance', '--warnings', 'off', '--continue-on-failure');
   args.push('--seed', '1', '--generation-deterministic', '--workers', '2');
   for (const header of headers) args.push('--header', header);

@@ -194,7 +194,7 @@ interface RawEvent {
   readonly Actor: { readonly ID: string; readonly Attributes: Readonly<Record<string, string>> };
 }
 
-/** Goes on with a Docker engine that was away: its events of that time come then. */
+/** Goes on with a Docker engine that was unavailable: its events of that time come then. */
 function watchEvents(docker: TestDocker): WatchedEvents {
   const all: ContainerEvent[] = [];
   const devices = new Map<string, string>();
@@ -216,7 +216,7 @@ function watchEvents(docker: TestDocker): WatchedEvents {
     if (engine === undefined) return;
     const { exitCode, signal } = about;
     all.push({ action, id, atMs: timeNano / 1e6, engine, replica, exitCode, signal });
-    // One that is gone already has no devices that a test could ask for.
+    // An ended container has no devices that a test could ask for.
     if (action === 'create') inspect(id).catch(() => undefined);
   }
   async function inspect(id: string): Promise<void> {

@@ -178,7 +178,7 @@ async function initialize(docker: TestDocker, net: Net, address: string): Promis
     AdvertiseAddr: address,
     DefaultAddrPool: [net.overlays],
     SubnetSize: 24,
-    // A node that is gone is missed after three of these.
+    // A lost node is missed after three of these.
     Spec: { Dispatcher: { HeartbeatPeriod: 1_000_000_000 } },
   });
 }

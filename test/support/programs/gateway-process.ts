@@ -234,7 +234,7 @@ export async function postgresPid(dataDir: string): Promise<number> {
   return found.pid;
 }
 
-/** Waits until a process is gone. */
+/** Waits until a process has ended. */
 export async function ended(pid: number): Promise<void> {
   await eventually(() => Promise.resolve(!isAlive(pid)));
 }

@@ -118,7 +118,7 @@ export class SshServer {
     appendFileSync(join(this.#folder, 'id.pub'), `${publicKey}\n`);
   }
 
-  /** As a node that loses its power: the server and every session are gone at once. */
+  /** A node that loses its power: the server and every session end at once. */
   die(): void {
     this.#signal('SIGKILL');
   }

@@ -33,7 +33,7 @@ export interface Admission {
   /**
    * Marks the usage of a request as durable, but not yet in the database: gives back its slot and reservations, and
    * shrinks the hold to the coming charge, in whole micro-dollars. The hold stays until `settle`, even after this
-   * gateway is gone.
+   * gateway has ended.
    */
   spooled(requestId: string, used: Settlement): void;
   /**

@@ -354,7 +354,7 @@ export class HoldLeases {
     await store.redis.command('ZADD', store.index, String(Math.floor(await store.nowMs())), organizationId);
   }
 
-  /** True if the gateway of an expired lease is gone, or if it is this gateway and has no such request. */
+  /** True if the gateway of an expired lease has ended, or if it is this gateway and has no such request. */
   #isLost({ requestId, gatewayId }: Expired, live: ReadonlySet<string>): boolean {
     if (gatewayId !== this.#options.gatewayId) return !live.has(gatewayId);
     return !this.#own.has(requestId) && !this.settlements.has(requestId);

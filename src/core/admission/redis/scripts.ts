@@ -71,7 +71,7 @@ end
 
 /**
  * True if the tokens of a key's month `mm` are known; `mt` is when they were read from the database. A read before
- * `notBefore` may miss charges of a gateway that decided instead of Redis and is gone. Without `notBefore`, no read is
+ * `notBefore` may miss charges of a gateway that decided instead of Redis and ended. Without `notBefore`, no read is
  * too old.
  */
 export const monthKnown = `

@@ -216,7 +216,7 @@ async function tryOut(
 ): Promise<Partial<CheckResult>> {
   if (found === undefined) return { cause: failureCause('vanished') };
   const { replica } = found;
-  // A replica started after a newer file was refused must not be checked with that file's canaries.
+  // A replica started after a newer file was rejected must not be checked with that file's canaries.
   const spec = specOf(engine, found.specHash);
   const { startTimeoutMs: timeoutMs, sleepLevel } = settingsOf(spec.definition);
   // The first answers may take minutes while kernels are compiled. One bound covers the whole start.

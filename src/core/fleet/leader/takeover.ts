@@ -76,7 +76,7 @@ function replicaOf(from: Inheritance, replica: PublishedReplica, spec: EngineSpe
   const { nowMs, offsetMs, observed, published } = from;
   const isObserved = observed.has(replica.id);
   const hasServed = isServing(replica);
-  // A published replica that never started is no failure; one that served and is gone is a failure.
+  // A published replica that never started is no failure; one that served and has ended is a failure.
   if (!isObserved && !hasServed) return null;
   const { startTimeoutMs, drainMs } = settingsOf(spec.definition);
   // Checks run again: their reports were lost with the last leader.

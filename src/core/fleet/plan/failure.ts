@@ -5,13 +5,13 @@ import { type EngineState, hasFallback, isOutdated, isRefused, type ReplicaState
 
 /**
  * Decides the consequences of a failure: the next try, which requests are answered, and whether a changed file is
- * refused.
+ * rejected.
  */
 
 /**
  * Applies a replica's end, failed check or timeout to its engine. Too little memory beside others is no failure: the
  * engine is retried when there is room. A failed start answers all waiting requests. A replica that was ready is
- * restarted automatically. A new spec that fails is refused if an old spec serves or is known.
+ * restarted automatically. A new spec that fails is rejected if an old spec serves or is known.
  */
 export function noteFailure(draft: Draft, engine: EngineState, replica: ReplicaState, cause: FailureCause): void {
   if (waitsForNeighbours(draft, engine, replica, cause)) return;

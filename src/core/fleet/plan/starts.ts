@@ -50,7 +50,7 @@ function wantsStart(draft: Draft, engine: EngineState): boolean {
   return false;
 }
 
-/** True if the claimed place will be free once the leaving replicas are gone. */
+/** True if the claimed place will be free once the leaving replicas have ended. */
 function isSound(draft: Draft, engine: EngineState, { placement }: Claim): boolean {
   const need = placeNeed(engine, specToStart(engine));
   if (need === null) return true;
@@ -96,7 +96,7 @@ function holdersText(draft: Draft, engine: EngineState, need: PlaceNeed): string
   return holders.length === 0 ? '' : `in use by ${holders.slice(0, holdersMax).join(', ')}${more}`;
 }
 
-/** Finds a place that is free now, otherwise one that is free once the leaving replicas are gone. */
+/** Finds a place that is free now, otherwise one that is free once the leaving replicas have ended. */
 function placeFor(draft: Draft, engine: EngineState, need: PlaceNeed): PlaceOutcome {
   const hosts = hostsOf(draft, engine);
   const now = findPlace(need, hosts, plannedOccupants(draft, engine, anyReplica));

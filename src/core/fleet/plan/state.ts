@@ -116,7 +116,7 @@ export interface EngineState {
   bounds: ReplicaBounds;
   /** True if no file has the engine any more. */
   removed: boolean;
-  /** The newest spec that passed its checks, kept by the store. Started while a newer spec is refused. */
+  /** The newest spec that passed its checks, kept by the store. Started while a newer spec is rejected. */
   lastGood: EngineSpec | null;
   held: boolean;
   /** True if an operator requested a start that has not succeeded yet. */

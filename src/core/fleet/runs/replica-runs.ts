@@ -50,7 +50,7 @@ export interface ReplicaRunsOptions {
 
 interface Run {
   readonly row: RunRow;
-  /** null once the replica is gone. */
+  /** null once the replica no longer exists. */
   replica: Replica | null;
   leaves: string | null;
   isRunning: boolean;

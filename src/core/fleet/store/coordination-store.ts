@@ -60,7 +60,7 @@ export interface PublishedEngine {
   readonly replicas: readonly PublishedReplica[];
   /** Last measured start times, newest last, in milliseconds from the start request to traffic. */
   readonly startTimesMs: readonly number[];
-  /** The rollout that is running or was refused, with the hash of its spec and a text; null if there is none. */
+  /** The rollout that is running or was rejected, with the hash of its spec and a text; null if there is none. */
   readonly rollout: { readonly specHash: string; readonly state: 'checking' | 'refused'; readonly text: string } | null;
   /** Id of the newest command that was carried out; null or absent: none is remembered. */
   readonly lastCommand?: string | null;

@@ -317,7 +317,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(context, runs);
       const run = started(await runs[action](id, authorOf(context)));
-      // The web address of a removed run is gone before the answer.
+      // The web address of a removed run is deleted before the answer.
       await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);
       return context.json(await answerOf(parts, run), 202);

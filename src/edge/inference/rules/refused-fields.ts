@@ -136,7 +136,7 @@ function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   if (field === 'store') return unlessAllowedOr('false', 'store');
   if (decision === 'refused') {
     if (!isAllowable(field))
-      throw new Error(`${field} is refused, but is not among the fields that an engine file can allow`);
+      throw new Error(`${field} is marked refused, but is not among the fields that an engine file can allow`);
     return refusals[field] ?? unlessAllowed(field);
   }
   if (decision !== 'bounded') return null;
@@ -145,7 +145,7 @@ function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   return rule === 'elsewhere' ? null : rule;
 }
 
-/** Fields that any route of vLLM refuses are refused on all routes: no other route has them with another meaning. */
+/** A field that any route of vLLM rejects is rejected on all routes: no other route has it with another meaning. */
 const refusedAnywhere = endpoints.flatMap(({ fields }: Endpoint) =>
   Object.entries(fields).filter(([, decision]) => decision === 'refused'),
 );

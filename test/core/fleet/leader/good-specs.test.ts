@@ -192,7 +192,7 @@ describe('a refused rollout whose old replica stopped for being idle', () => {
 });
 
 describe('a file that changed while no gateway ran', () => {
-  it('is refused when it fails, and the first request gets the former definition', async () => {
+  it('is rejected when it fails, and the first request gets the former definition', async () => {
     const first = await gateway(chat(1));
     await answerer(first.fleet);
     await until(async () => expect(await kept()).toHaveLength(1));

@@ -123,7 +123,7 @@ describe('a failing file that is not recorded as a refused rollout', () => {
 });
 
 describe('a changed file that fails while nothing runs', () => {
-  it('is refused with its cause, and waiting requests get the former definition', () => {
+  it('is rejected with its cause, and waiting requests get the former definition', () => {
     const world = stopped();
     change(world, 'v2');
     expect(ask(world)).toEqual({ started: ['a-v2', 'a-v1'], answer: 'served' });
@@ -137,14 +137,14 @@ describe('a changed file that fails while nothing runs', () => {
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
   });
 
-  it('is refused when it needs GPUs that no host has and the former one does not', () => {
+  it('is rejected when it needs GPUs that no host has and the former one does not', () => {
     const world = stopped();
     change(world, 'v2', wide);
     expect(ask(world)).toEqual({ started: ['a-v1'], answer: 'served' });
     expect(world.engine('a').rollout).toMatchObject({ state: 'refused', text: expect.stringContaining('No GPU') });
   });
 
-  it('is refused when it changed while there was no leader', () => {
+  it('is rejected when it changed while there was no leader', () => {
     const world = stopped();
     change(world, 'v2');
     world.takeOver();
@@ -152,7 +152,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.engine('a').rollout?.state).toBe('refused');
   });
 
-  it('is refused when only the good definition is stored and no published state', () => {
+  it('is rejected when only the good definition is stored and no published state', () => {
     const world = stopped();
     change(world, 'v2');
     world.published = null;
@@ -160,7 +160,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(ask(world)).toEqual({ started: ['a-v2', 'a-v1'], answer: 'served' });
   });
 
-  it('is refused when its leader died during its checks after the old replica stopped', () => {
+  it('is rejected when its leader died during its checks after the old replica stopped', () => {
     const world = serving();
     change(world, 'v2');
     world.until('it is checked', () => world.engine('a').replicas.some(({ state }) => state === 'checking'));
@@ -173,7 +173,7 @@ describe('a changed file that fails while nothing runs', () => {
     expect(world.everStarted).toHaveLength(3);
   });
 
-  it('is refused when the running former definition passed its checks but was not stored yet', () => {
+  it('is rejected when the running former definition passed its checks but was not stored yet', () => {
     const world = serving();
     world.good.clear();
     world.takeOver();

@@ -277,7 +277,7 @@ describe('a changed file', () => {
     expect(world.engine('a').rollout).toBeNull();
   });
 
-  it('is refused when it fails its checks, also under a new leader, and the old replicas keep serving', () => {
+  it('is rejected when it fails its checks, also under a new leader, and the old replicas keep serving', () => {
     const world = serving(2, { min: 1, max: 1 });
     world.bad.add('a-v2');
     world.file(containerDefinition('a', { replicas: { min: 1, max: 1 } }), 'v2');

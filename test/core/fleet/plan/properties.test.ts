@@ -126,7 +126,7 @@ class Run {
     }
   }
 
-  /** All that stood in the way is gone, and requests end. */
+  /** Removes every obstacle, and requests end. */
   heal(): void {
     const { world } = this;
     world.hosts = world.hosts.map((host) => ({ ...host, reachable: true }));

@@ -245,7 +245,7 @@ export interface Posted {
 
 /**
  * Sends a body of any size over a connection of its own, and takes the answer whenever it comes: a client that is
- * refused early is still sending then, and may not get rid of all.
+ * rejected early is still sending then, and may not get rid of all.
  */
 export function post(url: string, path: string, key: string, body: string | Buffer): Promise<Posted> {
   const bytes = typeof body === 'string' ? Buffer.from(body) : body;

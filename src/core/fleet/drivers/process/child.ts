@@ -219,7 +219,7 @@ export function endChild(processes: ChildProcesses, child: Child, how: Partial<R
 
 /**
  * True if this gateway copies the child's stderr to its log. The gateway that started or adopted the child does so;
- * once that gateway is gone, the leader does.
+ * once that gateway has ended, the leader does.
  */
 export function keepsLog({ leads }: ChildProcesses, { own, record }: Child): boolean {
   if (own || record === null) return own;
