@@ -85,7 +85,7 @@ export async function checkAgreement(config: Config): Promise<readonly Finding[]
     if (live.length === 0) return [note('none is running on this database')];
     if (differences.length === 0)
       return [ok(live.length === 1 ? 'one is running' : `${live.length} are running, and agree`)];
-    const next = 'give all gateways the same values: compose/operations.md, "What gateways must have in common"';
+    const next = 'give all gateways the same values: compose/operations.md, "Conditions for several gateways"';
     return differences.map((difference) => wrong(differenceText(difference), next));
   } catch {
     // The check of PostgreSQL reports a broken database. A database that no gateway of this version has started on

@@ -42,7 +42,7 @@ describe('the README', () => {
     const [, , ask = ''] = blocksOf('# Headgate', '## First steps');
     expect(JSON.parse(await paste(ask))).toMatchObject({ object: 'chat.completion', model: id });
 
-    const [second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## What it does');
+    const [second = '', topUp = '', bill = '', ...others] = blocksOf('## First steps', '## Features');
     expect(others).toEqual([]);
     for (const line of [second, topUp, bill]) expect(line).not.toContain('\n');
     const made: Body = JSON.parse(await paste(second));
