@@ -36,7 +36,7 @@ interface Tenant {
   readonly id: string;
   readonly key: string;
   readonly admin: string;
-  /** Of its webhook. */
+  /** Id of its webhook. */
   readonly webhookId: string;
   readonly secret: string;
 }
@@ -49,7 +49,7 @@ async function makeTenant(name: string): Promise<Tenant> {
   return { id, key, admin, webhookId: String(webhook['id']), secret: String(webhook['secret']) };
 }
 
-/** What came to a tenant's webhook. */
+/** The events that a tenant's webhook got. */
 const eventsOf = ({ id, secret }: Tenant): Json[] =>
   receiver.got.filter(({ body }) => body.includes(id)).map((got) => verified(secret, got) as Json);
 
@@ -99,7 +99,7 @@ describe('alerts of a gateway', () => {
   it('report a low balance once, and send only the chosen events by mail', async () => {
     const tenant = await makeTenant('Low');
     const { id, key } = tenant;
-    // Of what was before somebody chooses mails go as they went before.
+    // Events from before a choice are mailed as they were before.
     const unaddressed = () => gateway.db.sql`select 1 from alert_events where addressed_at is null`;
     await expect.poll(unaddressed).toHaveLength(0);
     const mails = { alert_emails: ['api_key.created'], wallet_alert_below: '5' };

@@ -9,7 +9,7 @@ const api = useApi();
 const hourMs = 3_600_000;
 const engine = (engineId: string, phase: string, cause: string | null) => ({ engineId, phase, cause }) as EngineView;
 
-/** What a gateway does each few seconds that has the job. @param failed id of an engine */
+/** The job that one gateway runs every few seconds. @param failed id of an engine */
 function openGateway(failed: string, clock: Clock): () => Promise<void> {
   const views = [engine(failed, 'failed', 'The GPU is full.'), engine('embed', 'ready', null)];
   const { accounts, alerts } = api();

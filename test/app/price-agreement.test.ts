@@ -56,7 +56,7 @@ async function stop(gateway: TestGateway): Promise<void> {
   await gateway.stop();
 }
 
-/** What a gateway bills for a million tokens of input. */
+/** The price that a gateway bills for a million tokens of input. */
 async function priceAt(gateway: TestGateway): Promise<string> {
   const body: Body = await (await gateway.request('/v1/pricing', { key: adminKey })).json();
   return body.data[0].input_per_million;

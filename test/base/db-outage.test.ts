@@ -99,7 +99,7 @@ async function beginTransaction({ db }: Outage): Promise<{ readonly failure: Pro
 }
 
 interface Course {
-  /** Of a transaction that was under way; what it throws beside that fails the run. */
+  /** True when a transaction under way failed; another error that it throws fails the run. */
   readonly transactionFailed: boolean;
   readonly longestSeconds: number;
   readonly connectionsPerSecond: number;
@@ -179,7 +179,7 @@ async function startBreakingProxy(databaseUrl: string): Promise<{ readonly url: 
 }
 
 describe('a connection that is lost right after it is made', () => {
-  // What postgres.js asked by itself would fail where nobody catches it, and fail the run.
+  // A query that postgres.js makes by itself would fail where nobody catches it, and fail the run.
   it('fails only the statement that it was made for', async () => {
     const proxy = await startBreakingProxy(database.url);
     const db = connectDb(proxy.url, { poolMax });

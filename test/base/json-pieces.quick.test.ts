@@ -18,7 +18,7 @@ function walk(text: string, lengths: readonly number[]): ReadonlyMap<string, Pie
   return pieces.end();
 }
 
-/** What the scanner of whole texts says. */
+/** The result of the scanner of whole texts. */
 function scan(text: string): ReadonlyMap<string, PieceMember> | null {
   const scanned = scanDocument(text);
   if (!scanned.ok) return null;

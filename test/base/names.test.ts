@@ -130,7 +130,7 @@ it('delays no other lookup while name servers are silent', async () => {
   const asking = new AbortController();
   const ends = Array.from({ length: 32 }, (_, n) => silent.resolve(`${n}.example`, asking.signal).catch(() => n));
   await expect.poll(() => silent.asked.length).toBe(64);
-  // What the system looks up, and what files are read by, is done by few threads.
+  // Few threads do both the system's look-ups and the reading of files.
   await Promise.all(Array.from({ length: 8 }, () => lookup('localhost')));
   const names = await open(() => ['192.0.2.1']);
   expect(await names.resolve('hooks.example')).toEqual(['192.0.2.1']);

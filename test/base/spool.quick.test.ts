@@ -84,7 +84,7 @@ describe('a spool whose process was killed', () => {
       const again = await openHere();
       expect([at, again.count, await readAll(again)]).toEqual([at, 3, expected]);
       expect(await readFile(`${path}.damaged`)).toEqual(damaged);
-      // What was rescued is there once, and there is no damage any more.
+      // A rescued record is there once, and there is no damage any more.
       await rm(`${path}.damaged`);
       expect(await readAll(await openHere())).toEqual(expected);
       expect((await readdir(folder)).filter((name) => name.endsWith('.damaged'))).toEqual([]);

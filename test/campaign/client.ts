@@ -1,7 +1,7 @@
 import type { Body } from '#test/inference/inference-gateway.ts';
 import type { CampaignPath, CampaignRequest } from './requests.ts';
 
-/** What a client saw of its request. */
+/** A client's view of its request. */
 export interface Seen {
   readonly request: CampaignRequest;
   /** 0 if no head arrived. */
@@ -20,7 +20,7 @@ export interface Usage {
   readonly outputTokens: number;
 }
 
-/** What the last event of a complete stream contains. */
+/** The last event of a complete stream, by path. */
 const streamEnds: Readonly<Record<CampaignPath, RegExp>> = {
   '/v1/chat/completions': /^data: \[DONE\]$/m,
   '/v1/completions': /^data: \[DONE\]$/m,

@@ -3,7 +3,7 @@ import type { Body } from '#test/inference/inference-gateway.ts';
 import type { Seen } from './client.ts';
 import type { CampaignModels } from './requests.ts';
 
-/** What is read of a usage record, as the API's export has it. */
+/** Fields that are read of a usage record, as the API's export has it. */
 export interface UsageRecord {
   readonly client_request_id: string | null;
   readonly model: string;
@@ -19,11 +19,11 @@ export interface UsageRecord {
 
 export interface Evidence {
   readonly seen: readonly Seen[];
-  /** Of these requests only. */
+  /** Records of these requests only. */
   readonly records: readonly UsageRecord[];
-  /** What the wallet lost, in pico-dollars. */
+  /** The wallet's loss, in pico-dollars. */
   readonly charged: bigint;
-  /** What the engines counted meanwhile. */
+  /** The engines' counts meanwhile. */
   readonly counted: { readonly promptTokens: number; readonly outputTokens: number };
   /** The answer of `/v1/admin/reconcile`. */
   readonly reconciliation: Body;

@@ -40,7 +40,7 @@ type Draw = (random: Random, models: CampaignModels) => Drawn;
 const words = 'a river runs under the old bridge while seven grey herons wait for small fish in the cold water'.split(
   ' ',
 );
-/** What many prompts begin with, so that engines find it in their prefix cache. */
+/** The beginning of many prompts, so that engines find it in their prefix cache. */
 const beginning = 'Answer as a patient teacher of geography would, who likes short sentences and rivers. '.repeat(4);
 const wordsMax = 60;
 const outputTokensMax = 24;

@@ -15,7 +15,7 @@ export interface EngineCounters {
 
 export interface CampaignOptions {
   readonly url: string;
-  /** Of a platform administrator's organization, which nobody else uses meanwhile. */
+  /** Key of a platform administrator's organization, which nobody else uses meanwhile. */
   readonly key: string;
   readonly models: CampaignModels;
   readonly readCounters: () => Promise<EngineCounters>;

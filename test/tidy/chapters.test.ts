@@ -7,10 +7,10 @@ const paths = listPages(root);
 const pages = new Map(paths.map((path) => [path, readFileSync(`${root}${path}`, 'utf8')]));
 const chapters = chaptersOf(paths);
 
-/** Who reads the first page has minutes; who reads a chapter, a quarter of an hour. Bytes. */
+/** The most bytes of a page: the first page is read in minutes, a chapter in a quarter of an hour. */
 const largest = 25_000;
 
-/** What the check says of a page that lies in compose/, beside the pages that there are. */
+/** Results of the check for a page that lies in compose/, beside the existing pages. */
 function deadLinksOf(text: string): string[] {
   return findDeadLinks(new Map([...pages, ['compose/made-up.md', text]]), root);
 }

@@ -14,7 +14,7 @@ function namesEndpoint(text: string): boolean {
   return paths.some((path) => text.includes(path) || (text.length > '/v1/'.length && path.startsWith(text)));
 }
 
-/** What a file says of endpoints' paths in its literals, templates and regular expressions; comments do not count. */
+/** Endpoints' paths that a file names in its literals, templates and regular expressions; comments do not count. */
 function namedIn(path: string, text: string): string[] {
   const { program, errors } = parseSync(path, text);
   const [error] = errors;

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { findOldClosures } from './old-closures.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
-/** What every request passes through. */
+/** Files that every request passes through. */
 const hot = 'src/{app/server.ts,base/*.ts,edge/{http,inference}/**/*.ts,core/{admission,cache,keys,limits}/**/*.ts}';
 const alsoHot = 'src/core/{metering,proxy,requests,routing,wallet}/**/*.ts';
 /** Made once for a connection to a store. */

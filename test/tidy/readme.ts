@@ -6,7 +6,7 @@ export const noPath = 'the README names no path, so nothing was checked';
 /** Folders whose files the README names; what begins otherwise is a URL, a model or a file of the reader's. */
 const named = /(?<![\w/.:-])((?:\.\/)?(?:src|test|engines|drizzle|compose|\.ci)\/[\w./*<>-]*[\w*/])/g;
 
-/** What an operator makes, and git ignores. */
+/** Files that an operator makes, and git ignores. */
 const operators = /^compose\/(\.env$|secrets\b)/;
 
 /**

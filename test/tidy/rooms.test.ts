@@ -23,7 +23,7 @@ function findLargeFolders(paths: readonly string[]): string[] {
   return [...counts].filter(([, count]) => count > 30).map(([folder, count]) => `${folder} has ${count} files`);
 }
 
-/** What the check says of one file in an otherwise faultless house. */
+/** Results of the check for one file in an otherwise faultless house. */
 function check(path: string, text: string, others: readonly SourceFile[] = []): string[] {
   return checkRooms([{ path, text }, ...others], house);
 }

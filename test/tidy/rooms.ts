@@ -11,7 +11,7 @@ export interface SourceFile {
 
 const linesMax = 400;
 
-/** What the rules look at in one file. */
+/** Facts of one file that the rules read. */
 interface Facts {
   readonly path: string;
   readonly lines: number;
@@ -20,7 +20,7 @@ interface Facts {
   readonly reexports: readonly string[];
   readonly hasDefaultExport: boolean;
   readonly readsEnvironment: boolean;
-  /** What in it speaks to the database, as it is written there. */
+  /** Parts of it that speak to the database, as they are written there. */
   readonly database: readonly string[];
   /** Texts of templates, tagged or not, which is how SQL is written. */
   readonly statements: readonly string[];

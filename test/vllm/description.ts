@@ -46,7 +46,7 @@ export interface Difference {
 export const fieldList = ({ fields }: Pick<Description, 'fields'>): string[] =>
   Object.entries(fields).flatMap(([place, names]) => names.map((name) => `${place} ${name}`));
 
-/** What is new and gone from one release to another, by part of the interface. */
+/** New and removed parts from one release to another, by part of the interface. */
 export function differencesBetween(
   older: Description,
   newer: Description,

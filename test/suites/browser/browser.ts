@@ -67,7 +67,7 @@ function listenTo(page: Page): string[] {
   return complaints;
 }
 
-/** What the first start prints, and `headgate welcome` prints again. */
+/** The link that the first start prints, and `headgate welcome` prints again. */
 export async function welcomeLink({ db, url }: Pick<TestGateway, 'db' | 'url'>): Promise<string> {
   const clock = systemClock;
   const link = await makeSignInLink({ db, clock, audit: createAudit({ clock }) });

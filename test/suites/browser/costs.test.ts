@@ -83,7 +83,7 @@ it('shows costs by organization, cluster and line item with unconverted amounts,
   await page.getByText('Billing currency saved.').waitFor();
   const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
   const window = `from=${day(Date.now() - 2 * dayMs)}&to=${day(Date.now() + 2 * dayMs)}`;
-  // Whoever reads this is in Tokyo: the report is in the zone that was asked for.
+  // The reader is in Tokyo: the report is in the zone of the request.
   await page.goto(`${gateway.url}/portal/costs?${window}&tz=America/Lima`);
   await page.getByText(new RegExp(`^\\s*${day(Date.now() - 2 * dayMs)} 00:00 until .*in America/Lima`)).waitFor();
   await page.getByText('No conversion rate from USD to EUR').waitFor();

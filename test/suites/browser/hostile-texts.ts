@@ -17,6 +17,6 @@ export const corpus = [
   '<meta http-equiv=refresh content="0;url=https://evil.example">',
 ];
 
-/** What a hostile text would be that has become part of a page. */
+/** Elements that a hostile text would make if it became part of a page. */
 export const elements =
   'main script, main iframe, main :not(.brand) > img, main svg[onload], main base, main meta, main form[action^="http"]';

@@ -201,7 +201,7 @@ it('shows hostile text as text when it is typed into forms and rejected', async 
   expect(complaints).toEqual([]);
 });
 
-/** What `POST` to a path of the API has made. */
+/** The answer of a `POST` to a path of the API. */
 async function made<T = { id: string }>(path: string, body: object): Promise<T> {
   const answer = await gateway.request(path, { body });
   expect([path, answer.status < 300 ? '' : await answer.clone().text()]).toEqual([path, '']);

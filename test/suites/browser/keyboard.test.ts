@@ -15,12 +15,12 @@ afterAll(() => gateway.stop());
 
 interface Focused {
   readonly text: string;
-  /** What it is called: its name as a field, else its address. */
+  /** Its name as a field, else its address. */
   readonly name: string;
   readonly isSeen: boolean;
 }
 
-/** What has the focus; `isSeen` where that shows. */
+/** The element that has the focus; `isSeen` where that shows. */
 const focused = (page: Page): Promise<Focused> =>
   page.evaluate(() => {
     const { document, getComputedStyle } = globalThis as unknown as Browser;

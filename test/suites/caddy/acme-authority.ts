@@ -13,7 +13,7 @@ import { answers } from './caddy.ts';
  * 80 and 443, as Let's Encrypt does. It has a file of names of its own, in which names are an address of the loopback.
  */
 export class AcmeAuthority {
-  /** Of the loopback, where whoever is certified has ports 80 and 443 for itself. */
+  /** An address of the loopback, where the certified server has ports 80 and 443 for itself. */
   readonly address = `127.${randomInt(1, 255)}.${randomInt(256)}.${randomInt(1, 255)}`;
   readonly directory: string;
   readonly #port: number;

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Duplex } from 'node:stream';
 import { freePort } from '#test/free-port.ts';
 
-/** What somebody has put on a node: pages, an event stream that stays open, and a websocket that says what it hears. */
+/** An application on a node: pages, an event stream that stays open, and a websocket that echoes its messages. */
 export class Application {
   readonly port: number;
   readonly name: string;

@@ -117,7 +117,7 @@ export class Caddy {
     return socket;
   }
 
-  /** What comes back for these bytes until the connection ends or nothing more comes. */
+  /** Returns the answer to these bytes, until the connection ends or nothing more comes. */
   async raw(name: string, bytes: string): Promise<string> {
     const socket = await this.tls(name);
     let text = '';
@@ -135,7 +135,7 @@ export class Caddy {
   }
 }
 
-/** Whether something listens there. */
+/** Checks whether something listens there. */
 export function answers(port: number, address = '127.0.0.1'): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connectSocket(port, address, () => {

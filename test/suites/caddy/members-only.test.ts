@@ -155,7 +155,7 @@ describe('a request to an application', () => {
     const plain = await fetch(`http://127.0.0.1:${caddy.httpPort}/a?b`, { redirect: 'manual', headers: { host } });
     expect([plain.status, plain.headers.get('location')]).toEqual([308, expect.stringMatching(/^https:\/\/.*\/a\?b$/)]);
 
-    // Who comes through Caddy asks nothing that Caddy asks.
+    // A client that comes through Caddy cannot make Caddy's own requests.
     const ask = `/internal/tls/ask?domain=${host}`;
     expect((await fetch(`${webUrl}${ask}`)).status).toBe(200);
     expect((await fetch(`${webUrl}/internal/tls/ask?domain=x.apps.test`)).status).toBe(404);
@@ -172,7 +172,7 @@ describe('a request to an application', () => {
     for (const [what, bytes] of shapes) {
       const raw = bytes.replaceAll('Host: H\r\n', `Host: ${host}\r\n`);
       const seenOf = () => app.seen.splice(0).map(({ url, headers }) => [url, headers.host?.split(':')[0]]);
-      // What Caddy takes for two requests has two answers, and each of them has gone through here by itself.
+      // Bytes that Caddy reads as two requests have two answers, and each of them has gone through here by itself.
       const answers = (await caddy.raw(host, raw)).match(/HTTP\/1\.1 \d{3} /g) ?? [];
       const seen = seenOf();
       expect([what, seen.length <= answers.length, seen.filter(([, to]) => to !== host)]).toEqual([what, true, []]);

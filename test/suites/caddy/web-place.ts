@@ -90,7 +90,7 @@ export function opened(socket: WebSocket): Promise<void> {
   });
 }
 
-/** What comes back for a message. @throws Error when the connection ends instead */
+/** The answer to a message. @throws Error when the connection ends instead */
 export function echo(socket: WebSocket, text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     socket.addEventListener('message', ({ data }) => resolve(String(data)), { once: true });

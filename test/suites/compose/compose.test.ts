@@ -275,7 +275,7 @@ async function newKey(): Promise<string> {
   return secret;
 }
 
-/** What the gateway answers whoever has a key. */
+/** The gateway's status for a client with this key. */
 async function statusOf(key: string): Promise<number> {
   return (await fetch(`${stack.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status;
 }
@@ -300,7 +300,7 @@ async function gateHealth(): Promise<Inspected['State']['Health']> {
   return state.Health;
 }
 
-/** Who the door is, and what it may, as the kernel has it. */
+/** The gate's user and rights, as the kernel has them. */
 async function gateStatus(): Promise<{ user: string; groups: string; capabilities: string[] }> {
   const status = await stack.compose('exec', '-T', 'docker-gate', 'cat', '/proc/1/status');
   const line = (name: string): string => new RegExp(`^${name}:\\s*(.*?)\\s*$`, 'm').exec(status)?.[1] ?? '';

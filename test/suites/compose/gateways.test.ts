@@ -60,7 +60,7 @@ const gatewayIds = (): Promise<string[]> => containerIds('com.docker.compose.ser
 
 const rotation = (heading: string): string[] => chapterLines(join(stack.folder, 'compose/rotate.md'), heading);
 
-/** What is asked of the API and must succeed. */
+/** Calls the API, and must succeed. */
 async function read(path: string, body?: object): Promise<Json> {
   const answer = await stack.ask(path, body);
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);

@@ -30,7 +30,7 @@ const docker = (line: string): Promise<string> => stack.shell(`docker ${line}`);
 
 const query = (sql: string): Promise<string> => docker(`exec db.example.com psql -qAtU headgate -c "${sql}"`);
 
-/** What is asked of the API and must succeed. */
+/** Calls the API, and must succeed. */
 async function read(path: string): Promise<Json> {
   const answer = await stack.ask(path);
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);

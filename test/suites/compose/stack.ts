@@ -42,7 +42,7 @@ const run = promisify(execFile);
 const repository = new URL('../../..', import.meta.url).pathname;
 const cloned = ['package.json', 'package-lock.json', '.npmrc', '.dockerignore', 'src', 'drizzle', 'engines', 'compose'];
 const tag = 'headgate-test';
-/** Of the socket of the Docker engine. */
+/** Group of the socket of the Docker engine. */
 export const oddGroup = 54_321;
 /** Where the README finds the gateway. */
 const readmeUrl = 'http://127.0.0.1:8080';

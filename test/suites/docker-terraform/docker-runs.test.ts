@@ -285,7 +285,7 @@ describe('two gateways and two hosts', () => {
     const before = await states();
     await floor.dockers[1].start();
     await place.start({ home: floor.home(2), env });
-    // What its containers know of what was made is on record then.
+    // The knowledge of its containers is on record then.
     await floor.leavesNothing(floor.dockers[1]);
     expect(await states()).toBe(before + onSecond.length);
     await floor.leavesNothing();

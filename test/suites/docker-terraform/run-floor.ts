@@ -31,7 +31,7 @@ export interface RunFloor {
   /** Containers of runs, whatever state they are in. */
   runContainers(docker?: TestDocker): Promise<readonly Body[]>;
   inspect(name: string): Promise<Body>;
-  /** Of an engine: containers, networks and volumes of runs. */
+  /** Checks that an engine has no containers, networks and volumes of runs. */
   leavesNothing(docker?: TestDocker): Promise<void>;
 }
 

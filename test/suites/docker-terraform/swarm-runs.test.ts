@@ -127,7 +127,7 @@ async function begin(name: string, main: string, inputs: object = {}): Promise<B
   return all().client.apply(name, cluster.id, inputs);
 }
 
-/** Of a machine: ids of runs that are being applied there. */
+/** Ids of runs that are being applied on a machine. */
 async function appliedOn(index: number): Promise<readonly string[]> {
   const found = await machine(index).call('GET', '/containers/json?filters={"label":["headgate.phase=apply"]}');
   return (found as readonly Body[]).map(({ Labels: marks }) => `run_${marks['headgate.run'].replaceAll('-', '')}`);

@@ -30,7 +30,7 @@ beforeAll(async () => {
   }
 });
 
-/** What vLLM runs from: this machine's programs and libraries, its own folder, and the Python that made that. */
+/** Folders of vLLM: this machine's programs and libraries, its own folder, and the Python that made that. */
 function volumes(): string[] {
   const folder = dirname(program);
   const [, home = '/usr/bin'] = /^home = (.*)$/m.exec(readFileSync(join(folder, 'venv/pyvenv.cfg'), 'utf8')) ?? [];
@@ -69,7 +69,7 @@ it("starts vLLM in a container for the first request, bills by vLLM's count, and
   const first = await chat('real', question);
   const { data: log } = await admin('GET', '/v1/admin/engines/real/logs?tail=20');
   expect(lostOf([first]), JSON.stringify(log)).toEqual([]);
-  // Which words a small model finds first differs between processors.
+  // The words that a small model finds first differ between processors.
   expect(first.text).toMatch(/"content":"[^"]/);
   expect(first.outputTokens).toBeGreaterThan(0);
   const books = await until('its record', async () => {

@@ -16,7 +16,7 @@ export interface Answer {
   readonly text: string;
 }
 
-/** Of images and the like the beginning says enough. */
+/** The most characters of an answer: for lists of images and the like the beginning is enough. */
 const answerCharsMax = 100_000;
 
 /** A way to the Docker engine: its socket, or the door in front of it. */

@@ -65,7 +65,7 @@ it("shows a gateway's networks through the Docker gate, and joins it to an engin
 
 const escapes = { mounts, privileges, creations, namespaces, networks, calls };
 
-// Of what follows nothing uses the same thing as another one of its kind.
+// No test below uses the same object as another one of its kind.
 describe.each(Object.entries(escapes))('the Docker gate: %s', (_kind, all) => {
   it.concurrent.each(all.map((escape) => [escape.name, escape] as const))('blocks %s', async (_name, { attempt }) => {
     const throughDoor = await attempt(gated(), there());

@@ -29,7 +29,7 @@ export const volume = (source: string, more: object = {}): object => ({
   Mounts: [{ Type: 'volume', Source: source, Target: '/x', ReadOnly: false, ...more }],
 });
 
-/** Whether a script, in a container that is changed so, prints what it would not print otherwise. */
+/** Checks whether a script, in a container that is changed so, prints more than it would otherwise. */
 export function shows(
   name: string,
   script: (scene: Scene) => string,

@@ -191,7 +191,7 @@ describe('an unreachable host', () => {
     const replica = await test.untilReady(id);
     lab.docker().freeze(true);
     try {
-      // What was asked before the freeze may still be answered.
+      // Requests from before the freeze may still be answered.
       const { hosts, replicas } = await test.until((found) => found.hosts[0]?.reachable === false && found);
       expect(hosts).toMatchObject([{ name: 'far', reachable: false }]);
       expect(replicas).toMatchObject([{ replica, state: 'running' }]);
@@ -237,7 +237,7 @@ interface SshServer {
   readonly port: number;
   readonly hostKey: string;
   readonly keyPath: string;
-  /** What clients had opened for them. */
+  /** Connections that were opened for clients. */
   readonly opened: string[];
   /** Breaks all connections. */
   drop(): void;
@@ -279,7 +279,7 @@ interface SshKey {
   readonly publicKey: Buffer;
 }
 
-/** Of some hundred keys that ssh2 makes it cannot read one. */
+/** Makes a key that it can read: it cannot read one in some hundred keys of ssh2. */
 function makeKey({ utils }: Ssh2): SshKey {
   for (;;) {
     const text = utils.generateKeyPairSync('ed25519').private;

@@ -34,7 +34,7 @@ interface House {
   readonly members: readonly Member[];
   /** One more gateway. */
   readonly join: () => Promise<Member>;
-  /** Who leads the containers, of those that are not left out. */
+  /** The leader of the containers, among the members that are not left out. */
   readonly leader: (without?: Member) => Promise<Member>;
 }
 

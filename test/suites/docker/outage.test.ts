@@ -69,7 +69,7 @@ describe('a Docker engine killed with -9 under load', () => {
       });
       await running.more(2 * workers);
       const answers = await running.stop();
-      // What a worker had is lost, and one more where its next request still reached an engine that was about to end.
+      // A worker's running request is lost, and one more where its next request still reached an engine about to end.
       expect(lostOf(answers).length, lostOf(answers).join('\n')).toBeLessThanOrEqual(2 * workers);
       await until('it alone', async () => (await floor.containers('ends')).length === 1);
       expect(await floor.containers('ends')).toMatchObject([{ Id: after.Id }]);

@@ -56,7 +56,7 @@ function expectNoSecret(pulled: Pulled): void {
   }
 }
 
-/** What operators read. */
+/** The cause that operators read. */
 function causeOf({ exit }: Pulled): string {
   if (exit === null) throw new Error('It has not ended.');
   const { kind, detail } = explainExit(exit);

@@ -19,7 +19,7 @@ export interface TestRegistry {
   close(): void;
 }
 
-/** Who may pull. */
+/** Accounts that may pull. */
 export interface RegistryAccess {
   readonly username: string;
   readonly password: string;

@@ -56,7 +56,7 @@ async function call(method: string, path: string, body?: object): Promise<{ stat
   return { status: answer.status, text: await answer.text() };
 }
 
-/** What a driver makes. */
+/** Paths of the objects that a driver makes. */
 const left = ['/services', '/secrets', '/networks'];
 
 async function count(path: string, fleetId: string): Promise<number> {

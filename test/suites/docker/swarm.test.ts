@@ -22,7 +22,7 @@ const swarmFile = (id: string, { flags = [], fields = {} }: EngineFile = {}): st
 
 let started: { swarm: TestSwarm; gateway: SwarmGateway; dir: string } | null = null;
 beforeAll(async () => {
-  // What was sent to a node in the moment that it went is given up after this.
+  // A request to a node that failed at that moment is given up after this.
   const env = { SECRET_OF_A_TEST: secret, HEADGATE_UPSTREAM_FIRST_BYTE_SECONDS: '30' };
   const swarm = await startSwarm([[], ['GPU-aaaa']], { env, images: [newImage] });
   const dir = swarm.folder({

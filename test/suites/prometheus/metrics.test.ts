@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { createMetrics } from '#base/metrics/metrics.ts';
 import { mergeMetrics } from '#base/metrics/prometheus-merge.ts';
 
-/** What promtool says of metrics: it ends with 1 where it cannot read them, and with 3 where it would name them otherwise. */
+/** Runs promtool on metrics: it ends with 1 where it cannot read them, and with 3 where it suggests other names. */
 function checkMetrics(text: string): { readonly status: number | null; readonly complaints: string } {
   const { status, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
   return { status, complaints: stderr };

@@ -22,7 +22,7 @@ describe('promtool', () => {
   });
 });
 
-/** What two copies of an engine report for 20 minutes: both have a request, and only one makes tokens. */
+/** Reports of two copies of an engine for 20 minutes: both have a request, and only one makes tokens. */
 const stuckTest = `
 rule_files: ['${compose}prometheus/rules/headgate.yml']
 evaluation_interval: 1m

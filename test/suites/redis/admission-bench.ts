@@ -86,7 +86,7 @@ export class TestBooks {
     return this.answer(read);
   }
 
-  /** Of a key, whatever the spending is of. */
+  /** Sums of a key, for any other parts of the spending. */
   spentWith({ id }: { readonly id: string }, ids: readonly string[]) {
     const all = [...this.#booked.values()].filter((one) => one.keyId === id);
     const read = () => ({
@@ -96,7 +96,7 @@ export class TestBooks {
     return this.answer(read);
   }
 
-  /** Of an organization, whatever the project and the model. */
+  /** Counts of an organization, for any project and model. */
   requestsWith(organizationId: string, ids: readonly string[]) {
     const all = [...this.#booked.values()].filter((one) => one.organizationId === organizationId);
     return this.answer(() => ({ requests: all.length, counted: this.#known(ids) }));
@@ -125,11 +125,11 @@ export interface TestGateway {
   readonly id: string;
   readonly admission: RedisAdmission;
   readonly store: RedisStore;
-  /** Whether it does what others tell it; one that is stopped does not. */
+  /** True while it does what others tell it; one that is stopped does not. */
   answers: boolean;
-  /** Whether it hears that they did what it told them. */
+  /** True while it hears that they did what it told them. */
   hears: boolean;
-  /** Whether its heartbeat is young. */
+  /** True while its heartbeat is young. */
   lives: boolean;
 }
 
@@ -144,7 +144,7 @@ export interface Opening {
   readonly clock?: Clock;
 }
 
-/** What is opened here ends with `close`. */
+/** A bench with parts that end with `close`. */
 export class AdmissionBench {
   readonly books = new TestBooks();
   readonly gateways: TestGateway[] = [];

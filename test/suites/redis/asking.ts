@@ -2,7 +2,7 @@ import type { AdmitRequest, AdmitResult } from '#core/admission/contract/types.t
 import { eventually } from '#test/inference/inference-gateway.ts';
 import type { TestGateway } from './admission-bench.ts';
 
-/** What one gateway says to so many of the same requests, one after the other; those that were admitted. */
+/** Sends a gateway so many of the same requests, one after the other; returns those that were admitted. */
 export async function ask(
   { admission }: TestGateway,
   times: number,

@@ -104,7 +104,7 @@ describe('the gateway that works on a batch', () => {
     const { totals }: Body = await (await cluster.ask(left, '/v1/usage/summary?from=2026-01-01', { key })).json();
     expect(totals.outcomes.completed).toBe(count);
     expect(totals.output_tokens).toBe(count * tokens);
-    // What the engine was computing for the killed one was computed again.
+    // The tokens that the engine was computing for the killed one were computed again.
     const computed = (await counted('vllm:generation_tokens_total')) - before;
     expect(computed).toBeGreaterThanOrEqual(totals.output_tokens);
     expect(computed - totals.output_tokens).toBeLessThanOrEqual(concurrency * tokens);
@@ -122,7 +122,7 @@ describe('the gateway that works on a batch', () => {
     await cluster.start();
     const before = await counted('vllm:generation_tokens_total');
     cluster.gateways[frozen]?.child.kill('SIGSTOP');
-    // What sleeps is computed on, and asked again beside it.
+    // The request of a sleeping gateway is computed on, and asked again beside it.
     await eventually(async () => {
       const [row] = await cluster.sql<{ fence: string }[]>`select fence from batches where status = 'in_progress'`;
       return Number(row?.fence) > 1;
@@ -187,7 +187,7 @@ describe('the gateway that works on a batch', () => {
     const lines = 1200;
     const body = { max_tokens: tokens, standin: { output_tokens: tokens, tpot_ms: 20 } };
     const id = await start(key, linesOf(lines, { body }), first);
-    // Whoever sleeps, or has just woken, may have nothing to say.
+    // A gateway that sleeps, or has just woken, may have nothing to say.
     const read = async (): Promise<{ readonly status: string; readonly completed: number }> => {
       const [row] = await cluster.sql<{ status: string; completed: number }[]>`
         select status, completed from batches where id = ${parseId('batch', id)}::uuid`;

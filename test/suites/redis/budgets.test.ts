@@ -68,7 +68,7 @@ async function spentInRedis({ owner }: Place): Promise<number | null> {
   return slot === undefined ? null : -Number(fields[slot]) - Number(fields[`${slot}:r`]) / 1e6;
 }
 
-/** What the books have is what Redis has, or it knows that it must ask them. */
+/** Checks that Redis has the sums of the ledger, or knows that it must ask it. */
 async function expectExact(place: Place): Promise<void> {
   const { spent } = await settled(place);
   const inBooks = Number(spent) * 1e6;

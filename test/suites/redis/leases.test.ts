@@ -10,7 +10,7 @@ import { eventually } from '#test/inference/inference-gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 import { heldOf } from './admission-bench.ts';
 
-/** What admission does with holds when Redis or a message comes at a bad moment, without a gateway around it. */
+/** Admission's holds when Redis or a message comes at a bad moment, without a gateway around it. */
 
 const log = createLog('silent');
 const limits = { requestsPerMinute: 10, maxConcurrency: null, tokensPerMinute: 1000, monthlyTokenLimit: null };

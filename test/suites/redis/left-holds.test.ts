@@ -10,7 +10,7 @@ import { clientOf, givenKey, useProcesses } from '#test/programs/gateway-process
 import { startDatabaseProxy } from '#test/database-proxy.ts';
 import { startRedis } from '#test/redis.ts';
 
-/** What a request holds whose usage was on a disk that is lost: an operator gives it back. */
+/** Holds of a request whose usage was on a disk that is lost: an operator gives them back. */
 
 const processes = useProcesses();
 const undo: (() => Promise<unknown> | void)[] = [];
@@ -24,7 +24,7 @@ interface Said {
   readonly err: string;
 }
 
-/** What `headgate` says, typed with these words. */
+/** Runs `headgate` with these words. */
 async function headgate(url: string, ...args: readonly string[]): Promise<Said> {
   const said = { out: '', err: '' };
   const config = parseClientConfig({ HEADGATE_URL: url, HEADGATE_API_KEY: givenKey });
@@ -37,7 +37,7 @@ async function headgate(url: string, ...args: readonly string[]): Promise<Said> 
   return { code, ...said };
 }
 
-/** Whether Redis knows of a request that it is on a disk. */
+/** Checks whether Redis knows of a request that it is on a disk. */
 async function isSpooled(url: string, requestId: string): Promise<boolean> {
   const client = new Redis(url);
   try {

@@ -90,7 +90,7 @@ describe('four gateways', () => {
     expect(after).toEqual([401, 401, 401, 401]);
     for (const text of await Promise.all(texts)) {
       expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
-      // Of the 50 that the engine makes in a second.
+      // The engine makes 50 in a second.
       expect(framesOf(text).length).toBeLessThan(150);
     }
   });
@@ -134,7 +134,7 @@ describe('four gateways', () => {
     expect(await everywhere()).toEqual([403, 403, 403, 403]);
     for (const text of await Promise.all(texts)) {
       expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'organization_suspended' } });
-      // Of the 50 that the engine makes in a second.
+      // The engine makes 50 in a second.
       expect(framesOf(text).length).toBeLessThan(150);
     }
     expect(await organize(1, { status: 'active' })).toBe(200);

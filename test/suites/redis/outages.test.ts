@@ -60,7 +60,7 @@ async function whileFrozen(run: () => Promise<void>): Promise<void> {
   }
 }
 
-/** What the short memory takes an organization's balance for, as the API writes it; null where it must ask the books. */
+/** An organization's balance in the short memory, as the API writes it; null where it must ask the ledger. */
 async function balanceInRedis(organizationId: string): Promise<string | null> {
   const client = new Redis(cluster.redis.url);
   const [name = ''] = await client.keys(`*{${uuidOf(organizationId)}}:wallet`);
@@ -147,7 +147,7 @@ describe('frozen Redis', () => {
       const now = await known(owner.key);
       return now?.held === '0' ? now : null;
     });
-    // What Redis has is the balance of the books, or it knows that it must ask them: the next request has it do so.
+    // Redis has the balance of the ledger, or knows that it must ask it: the next request has it do so.
     await eventually(async () => {
       for (const which of [0, 1]) expect(await statusOf(cluster.chat(which, secret))).toBe(429);
       const balance = await balanceInRedis(owner.id);

@@ -6,7 +6,7 @@ import { isBack, wordOf } from './asking.ts';
 import { useFrozenRedis } from './frozen-redis.ts';
 import { openLine } from '#test/tcp-line.ts';
 
-/** What gateways that decided in Redis' place do when it is back. */
+/** Gateways that decided in Redis' place, once it is back. */
 
 const frozen = useFrozenRedis();
 const { freeze, thaw, openTwo } = frozen;
@@ -22,7 +22,7 @@ describe('the return of Redis', () => {
     thaw();
     for (let time = 0; time < 30; time += 1) {
       expect(first.admission.check(make())).toMatchObject({ ok: true });
-      // What the other one holds is not known either.
+      // The holds of the other one are not known either.
       await expect(first.admission.heldMicroUsd(organizationId)).rejects.toMatchObject({ code: 'billing_unavailable' });
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
@@ -115,13 +115,13 @@ describe('the return of Redis', () => {
     const alone = make({ tokens: 300 });
     expect(wordOf(await killed.admission.admit(alone))).toBe('ok');
     frozen.bench.books.book(alone, usedOf(1n, 300));
-    // What it was about to tell Redis nobody ever tells.
+    // Nobody ever sends Redis its last messages.
     [killed.answers, killed.lives] = [false, false];
     killed.store.close();
     expect(wordOf(await left.admission.admit(make({ tokens: 1 })))).toBe('ok');
     thaw();
     await isBack(left, make({ tokens: 1 }));
-    // What is known serves on while the books do not answer in time.
+    // Known keys are served on while the ledger does not answer in time.
     const said = async (tokens: number): Promise<string> => wordOf(await left.admission.check(make({ tokens })));
     await eventually(async () => (await said(301)) === 'monthly_quota_exceeded');
     expect(await said(290)).toBe('ok');

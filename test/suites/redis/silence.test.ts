@@ -84,7 +84,7 @@ describe('admission while Redis is frozen', () => {
     const running = make({ microUsd: 20n });
     expect(await gateways[0].admission.admit(running)).toMatchObject({ ok: true });
     freeze();
-    // What a gateway holds already is of its part, whether the other one has heard of it or not.
+    // The current holds of a gateway are part of its share, whether the other one has heard of them or not.
     for (const { admission } of gateways) expect(await admission.check(make())).toMatchObject({ ok: true });
     for (let round = 0; round < 3; round += 1) {
       for (const [index, gateway] of gateways.entries()) {

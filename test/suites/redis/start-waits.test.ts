@@ -15,7 +15,7 @@ afterEach(async () => {
 });
 
 const env = { HEADGATE_BOOTSTRAP_KEY: givenKey };
-/** What a request is answered, with the text of an error. */
+/** The answer to a request, with the text of an error. */
 const asked = async (gateway: GatewayProcess): Promise<string> => {
   const answer = await clientOf(await gateway.url()).chat({ max_tokens: 2 });
   return answer.ok ? '200' : `${answer.status} ${await answer.text()}`;

@@ -15,7 +15,7 @@ import {
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { findRedisServer, startServer, type TestRedis } from '#test/redis.ts';
 
-/** What a stream holds while Redis is asked for more of it. */
+/** Holds of a stream while Redis is asked for more of them. */
 
 let redis: TestRedis;
 let engine: Server;

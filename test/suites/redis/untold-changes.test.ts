@@ -42,7 +42,7 @@ async function tenant() {
 
 const stream = { stream: true, max_tokens: 8000, ignore_eos: true, standin: { tpot_ms: 20 } };
 
-/** What ends a stream of the other gateway; without an end of it the engine would make 8,000 frames. */
+/** The end of a stream of the other gateway; without an end the engine would make 8,000 frames. */
 async function endOf(answer: Response): Promise<unknown> {
   return framesOf(await answer.text()).at(-2);
 }

@@ -43,7 +43,7 @@ interface Got {
   readonly cookie: string;
 }
 
-/** What a gateway answers for a web address. */
+/** A gateway's answer for a web address. */
 function get(
   which: Which,
   host: string,

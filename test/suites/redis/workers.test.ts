@@ -119,7 +119,7 @@ async function burst(count: number, key: string): Promise<Map<number, number>> {
   return new Map([...Map.groupBy(statuses, (status) => status)].map(([status, all]) => [status, all.length]));
 }
 
-/** Whether an engine is so for every worker: connections of their own come to all of them. */
+/** Checks that an engine is so for every worker: connections of their own come to all of them. */
 async function everywhere(id: string, check: (engine: Body) => boolean): Promise<boolean> {
   const answers = await Promise.all(Array.from({ length: 4 * workers }, () => ask(`/v1/admin/engines/${id}`)));
   const engines: Body[] = await Promise.all(answers.map((answer) => answer.json()));

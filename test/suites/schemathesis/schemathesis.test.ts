@@ -71,7 +71,7 @@ interface Plan {
   readonly examples: number;
 }
 
-/** What it found, and how it ended. */
+/** Output of a run, and its exit code. */
 async function run({ key, address, phases, examples }: Plan): Promise<{ output: string; code: number | null }> {
   const document = new URL('/openapi.json', gateway.url).href;
   const headers = [`X-Forwarded-For: ${address}`, ...(key === null ? [] : [`Authorization: Bearer ${key}`])];

@@ -74,7 +74,7 @@ describe('the built-in stacks', () => {
     await place.change('destroy', variables);
     expect(hgq('status', long)).toBe('pending');
     expect(hgq('ls')).not.toContain('running');
-    // What was waiting is there for the next apply.
+    // The waiting job is there for the next apply.
     await place.change('apply', variables);
     await until(() => (hgq('status', long).startsWith('running') ? true : null));
     // Two workers that begin at once run it once.

@@ -8,7 +8,7 @@ import { usePlace, waitingStack } from '#test/terraform/run-gateway.ts';
 const newPlace = usePlace();
 const rows = Array.from({ length: 400 }, (_, index) => index + 1);
 
-/** What it has put onto its node goes once the file `gone` is there. */
+/** A stack whose parts leave their node once the file `gone` is there. */
 const slowlyGoing = waitingStack().replace(
   'inline = ["rm -f',
   `inline = ["echo it is taken away.", "until [ -e '\${self.input.folder}/gone' ]; do sleep 0.1; done", "rm -f`,
@@ -65,7 +65,7 @@ describe('kill -9 of the gateway', () => {
     expect(await second.run(before.run.id)).toMatchObject({ status: 'SUPERSEDED' });
     expect(rowsOf(await second.log(before.run.id))).toEqual(rows);
     expect(readFileSync(join(before.folder, 'times'), 'utf8')).toBe('once\n');
-    // What the one that was canceled had made is on record: it can be taken away.
+    // The parts of the canceled run are on record: they can be destroyed.
     const cleared = await second.made(`/v1/runs/${canceled.run.id}/destroy`);
     await second.becomes(cleared.id, 'DESTROYED');
     expect(existsSync(join(canceled.folder, 'software'))).toBe(false);

@@ -170,7 +170,7 @@ output "key" { value = var.ssh_private_key }
 describe('kill -9 of the gateway', () => {
   it('during init, plan and apply at once leaves three runs that end APPLIED, with complete logs', async () => {
     const place = await newPlace();
-    // What holds them is a server of this machine.
+    // A server of this machine holds them.
     const env = { HEADGATE_RUNS_AT_ONCE: '3', HEADGATE_RUNS_EGRESS: 'machine' };
     const first = await place.start({ env });
     const { id } = await organization(first);
@@ -361,7 +361,7 @@ describe('a node that dies during apply', () => {
     expect(failed.failure_message).toMatch(
       /^remote-exec provisioner error \(main\.tf:\d+\): .*wait: remote command exited/,
     );
-    // What is not there any more cannot be removed: the destroy says so, and its state is kept.
+    // A missing part cannot be removed: the destroy says so, and its state is kept.
     const destroying = await gateway.made(`/v1/runs/${run.id}/destroy`);
     expect(await gateway.becomes(destroying.id, 'FAILED')).toMatchObject({
       failure_code: 'DESTROY_FAILED',

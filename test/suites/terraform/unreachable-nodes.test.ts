@@ -5,7 +5,7 @@ import type { Body } from '#test/inference/inference-gateway.ts';
 import { nodeOf, type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 import { SshServer } from '#test/terraform/terraform.ts';
 
-/** What a run says of nodes that it cannot log in to: what is wrong there, and what to do. */
+/** Errors of a run about nodes that it cannot log in to: the cause, and how to fix it. */
 
 const newPlace = usePlace();
 const cleanups: (() => Promise<unknown>)[] = [];

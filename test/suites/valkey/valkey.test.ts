@@ -4,7 +4,7 @@ import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { findValkeyServer, startServer, type TestRedis } from '#test/redis.ts';
 import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluster.ts';
 
-/** What gateways need most of a Redis, on Valkey. */
+/** The functions of Redis that gateways need most, on Valkey. */
 
 let valkey: TestRedis;
 let cluster: Cluster;

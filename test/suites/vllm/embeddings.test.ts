@@ -80,7 +80,7 @@ it('explains texts that were computed before the rejected request ended', async 
   const found = await reconcileAtRest(bench);
   const sumOf = (figure: 'difference' | 'unexplained'): number =>
     found.data.reduce((sum: number, line: Body) => sum + line[figure].prompt_tokens, 0);
-  // What it was asked past the gateway hides in what it may have computed, or stands there as it is.
+  // Requests that went past the gateway hide in its possible work, or are unexplained.
   expect(sumOf('unexplained')).toBeLessThanOrEqual(askedPast);
   const kinds = found.data.flatMap(({ explanations }: Body) => explanations.map(({ kind }: Body) => kind));
   const isExplained = kinds.some((kind: string) => kind === 'uncounted' || kind === 'undelivered');

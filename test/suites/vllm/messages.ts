@@ -21,7 +21,7 @@ export function describeMessages(): void {
     const body: Body = await answer.json();
     expect(body).toMatchObject({ type: 'message', model: 'chat', content: [{ type: 'text' }] });
     expect(['end_turn', 'max_tokens']).toContain(body.stop_reason);
-    // Which words a small model finds differs between processors.
+    // The words that a small model finds differ between processors.
     expect(body.content[0].text).not.toBe('');
     const record = await bench.recordOf(answer);
     await expectExact(record, before, 'completed');

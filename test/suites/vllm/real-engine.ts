@@ -19,7 +19,7 @@ export async function counters(): Promise<Counters> {
   return { prompt, output };
 }
 
-/** What the engine has counted since then, once it has nothing to do. */
+/** The engine's counts since then, once it has nothing to do. */
 async function countedSince(before: Counters): Promise<Counters> {
   await eventually(async () => (await readMetric(bench.socketOf('chat'), 'vllm:num_requests_running')) === 0);
   const now = await counters();

@@ -47,7 +47,7 @@ async function sendCampaign(): Promise<void> {
   expect(findings.problems, JSON.stringify(findings.figures)).toEqual([]);
 }
 
-/** What a span of two hours says of the vLLM, however the hour may have changed meanwhile. */
+/** The sum of a span of two hours of the vLLM, however the hour may have changed meanwhile. */
 function sumOf(found: Body, read: (line: Body) => number): number {
   return ownLines(found).reduce((sum, line) => sum + read(line), 0);
 }

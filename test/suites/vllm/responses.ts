@@ -20,7 +20,7 @@ export function describeResponses(): void {
     const answer = await ask(question);
     const body: Body = await answer.json();
     expect(body).toMatchObject({ object: 'response', model: 'chat', id: `resp_${answer.headers.get('x-request-id')}` });
-    // Which words a small model finds differs between processors.
+    // The words that a small model finds differ between processors.
     expect(body.output[0].content[0].text).not.toBe('');
     await expectExact(await bench.recordOf(answer), before, 'completed');
   });

@@ -69,7 +69,7 @@ function groupOf(leader: number): number[] {
   });
 }
 
-/** What of an engine's stream a client sees that did not ask for usage; ids and times are the request's own. */
+/** The part of an engine's stream that a client without usage sees; ids and times are the request's own. */
 function withoutUsage(text: string): string {
   const frames = normalised(text).split(/(?<=\n\n)/);
   return frames

@@ -23,7 +23,7 @@ export class Mirror {
     execFileSync('openssl', ['req', '-x509', ...curve, '-keyout', key, '-out', cert, ...name], { stdio: 'ignore' });
     const tls = { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') };
     rmSync(work, { recursive: true });
-    // What a run sees of the mirror is in /mirror: Node, too, wherever the machine has it.
+    // The mirror that a run sees is in /mirror: Node, too, wherever the machine has it.
     copyFileSync(process.execPath, join(this.folder, 'node'));
     chmodSync(join(this.folder, 'node'), 0o755);
     const source = stripTypeScriptTypes(readFileSync(new URL('serve.ts', import.meta.url), 'utf8'));
