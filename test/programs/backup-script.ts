@@ -12,7 +12,7 @@ import { type PostgresServer, startPostgresServer } from '#test/postgres-server.
 export interface BackupScript {
   readonly server: PostgresServer;
   readonly path: string;
-  /** Of the dumps. */
+  /** Folder of the dumps. */
   readonly folder: string;
   readonly passwordFile: string;
   /** Names of the files in the folder that end in .dump. */

@@ -51,10 +51,10 @@ async function emptyDatabase(): Promise<string> {
   return databaseUrl(url, name);
 }
 
-/** What a restore or backup writes by itself. */
+/** Tables that a restore or backup writes by itself. */
 const noted = ['backups', 'database_changes'];
 
-/** What a database holds, except for the records of backups and restores: every row as text, partitions and sequences. */
+/** Content of a database without the records of backups and restores: every row as text, partitions and sequences. */
 async function contentOf(url: string): Promise<unknown> {
   const db = connectDb(url, { poolMax: 1, purpose: 'test' });
   try {

@@ -3,7 +3,7 @@ import type { Db } from '#base/database/connect-database.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { givenKey } from '#test/programs/gateway-process.ts';
 
-/** What tests share that take gateways, or what they need, away from their batches. */
+/** Parts of tests that take gateways, or their needs, away from their batches. */
 
 export interface BatchClient {
   ask(path: string, body?: object): Promise<Body>;
@@ -63,7 +63,7 @@ export interface EndedBatch {
   readonly batch: Body;
   readonly output: readonly Body[];
   readonly errors: readonly Body[];
-  /** What the books have of its requests. */
+  /** Records of its requests. */
   readonly records: readonly Body[];
 }
 
@@ -83,7 +83,7 @@ export async function requireSettled(
   expect(names.toSorted()).toEqual(Array.from({ length: count }, (_, n) => `line-${n}`).toSorted());
   const failed = errors.filter(({ response }) => response !== null);
   expect(batch.request_counts).toEqual({ total: count, completed: output.length, failed: failed.length });
-  // What a killed gateway had in its spool is booked a moment later.
+  // The spool of a killed gateway is posted a moment later.
   const all = await eventually(async () => {
     const found = await recordsOf(client);
     return found.filter(({ cost }) => Number(cost) > 0).length >= output.length ? found : null;

@@ -6,7 +6,7 @@ import { checkGates } from '#programs/doctor-docker.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { freePort } from '#test/free-port.ts';
 
-/** What the doctor says of the docker-gates that take runs on the nodes of a swarm. */
+/** The doctor's checks of docker-gates that take runs on the nodes of a swarm. */
 
 const folders = useFolders();
 const servers: Server[] = [];

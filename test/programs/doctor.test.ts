@@ -21,13 +21,13 @@ interface Finding {
   readonly next?: string;
 }
 
-/** What the doctor finds, by what it looked at. */
+/** The doctor's findings, by subject. */
 async function examine(env: Record<string, string>) {
   const { code, stdout } = await runCli(['doctor', '--json'], { env });
   const { healthy, checks } = JSON.parse(stdout) as { healthy: boolean; checks: Finding[] };
   const wrong = checks.filter(({ state }) => state === 'wrong');
   expect([code, healthy]).toEqual(wrong.length === 0 ? [0, true] : [1, false]);
-  // What is wrong comes with what to do.
+  // Every problem comes with a fix.
   expect(wrong.every(({ next }) => (next ?? '') !== '')).toBe(true);
   return { stdout, wrong: Object.fromEntries(wrong.map(({ name, message }) => [name, message])), checks };
 }

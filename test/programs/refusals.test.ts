@@ -23,7 +23,7 @@ const nowhere = 'postgres://user:hidden-password@127.0.0.1:9/headgate';
 
 /** Starts a gateway that must not start. @returns what it says, which is one sentence and no more */
 async function refusalOf(options: StartOptions): Promise<string> {
-  // What a start without a database waits for is not looked at here.
+  // The wait of a start without a database is not tested here.
   const gateway = processes.run({ ...options, env: { HEADGATE_START_WAIT_SECONDS: '0', ...options.env } });
   const { code } = await gateway.exited;
   const { stdout, stderr } = gateway.output;

@@ -63,7 +63,7 @@ interface Renewal {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
-  /** What was called on containers. */
+  /** Calls on containers. */
   readonly stopped: readonly string[];
   readonly made: readonly string[];
 }

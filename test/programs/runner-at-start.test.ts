@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { givenKey, useProcesses } from '#test/programs/gateway-process.ts';
 
-/** What a gateway says, and asks, of what applies stacks on its machine. */
+/** Messages of a gateway about the program that applies stacks on its machine, and its checks of it. */
 
 const processes = useProcesses();
 

@@ -11,7 +11,7 @@ const command = readFileSync(`${root}compose/systemd/headgate`, 'utf8');
 
 const valueOf = (name: string): string => new RegExp(`^${name}=(.*)$`, 'm').exec(unit)?.[1] ?? '';
 
-/** What systemd says of the unit, with the clone where this one is. */
+/** Output of systemd's analysis of the unit, with the clone where this one is. */
 function analyze(...args: readonly string[]): { readonly status: number | null; readonly said: string } {
   const folder = mkdtempSync(join(tmpdir(), 'headgate-unit-'));
   try {

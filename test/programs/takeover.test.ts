@@ -47,7 +47,7 @@ describe('a start after kill -9 of the gateway', () => {
     expect(again.headers.get('x-headgate-start')).toMatch(/^(?:warm|cold)$/);
     expect(onlyEngine(home.dataDir)).toEqual(engine);
     expect(await postgresPid(home.dataDir)).toBe(postgres);
-    // What a client saw complete is in the books, once.
+    // A complete answer is in the ledger, once.
     await client.recordOf(answered);
     await client.recordOf(again);
     expect((await client.get('/v1/usage/requests')).data).toHaveLength(2);

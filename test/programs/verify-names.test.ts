@@ -3,10 +3,10 @@ import { eventually } from '#test/inference/inference-gateway.ts';
 import { type CliResult, runCli } from '#test/cli/run-cli.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
 
-/** What `headgate verify-books` says of prices, tokens, keys and models of a gateway's own books. */
+/** Results of `headgate verify-books` on prices, tokens, keys and models of a gateway's own ledger. */
 
 let gateway: TestGateway;
-/** Of two requests, one of which was answered from the cache. */
+/** Ids of two requests, one of which was answered from the cache. */
 let ids: readonly string[];
 
 const verify = (): Promise<CliResult> => runCli(['verify-books'], { env: { DATABASE_URL: gateway.databaseUrl } });
@@ -32,7 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.stop());
 
-/** What it says of books that somebody altered who may do everything in the database, and who takes it back then. */
+/** The result after somebody with all rights in the database altered the ledger; the change is undone then. */
 async function afterTampering(statements: string, undo: string): Promise<CliResult> {
   const run = (text: string) =>
     gateway.db.sql.begin(async (tx) => {

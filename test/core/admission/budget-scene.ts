@@ -28,9 +28,9 @@ export class Scene {
     user: 'anna',
   };
   readonly booked = new Map<string, bigint>();
-  /** Of everybody who counts against a slot; in micro-dollars. */
+  /** Amounts of every spender that counts against a slot; in micro-dollars. */
   readonly amounts = new Map<Spending['type'], bigint>();
-  /** What is done between a question to the books and their answer. */
+  /** Runs between a question to the ledger and its answer. */
   meanwhile: () => void = () => undefined;
   live = new Set<string>();
 

@@ -49,7 +49,7 @@ async function openPlace(bench: StoreBench, usd = '1000'): Promise<Place> {
 /** Ten output tokens, all of them made. */
 const ten = { max_tokens: 10, ignore_eos: true };
 
-/** What one request of ten tokens costs, and what it holds. */
+/** The cost of one request of ten tokens, and its hold. */
 async function costOf(bench: StoreBench): Promise<{ usd: number; heldUsd: number }> {
   const place = await openPlace(bench);
   const { id } = await place.budget({ amount: '100' });
@@ -148,7 +148,7 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     );
     expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(5);
     expect(statuses.filter((status) => status === 402).length).toBeGreaterThan(0);
-    // What comes one after the other uses it up to where the next would not be paid for.
+    // Requests one after the other use it up to where the next would not be paid for.
     await useUp(() => place.key.chat(ten));
     const budget = await settled(place, id);
     expect(Number(budget.spent)).toBeLessThanOrEqual(Number(amount));

@@ -6,7 +6,7 @@ import { createMemoryAdmission, moveHold, takeHold } from '#core/admission/admis
 import type { ProjectLimit } from '#core/admission/contract/types.ts';
 import { demandFor, organizationId, projectId } from './hold-demand.ts';
 
-/** What is held for a request while models are asked one after the other. */
+/** The hold of a request while models are asked one after the other. */
 
 const usedUp: ProjectLimit = {
   slot: randomUUID(),

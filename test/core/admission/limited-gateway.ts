@@ -71,7 +71,7 @@ export async function makeKey(gateway: TestGateway, limits: KeyOptions, owner: s
   };
 }
 
-/** What the tokens of `chatBody({})` are reserved as: the body's bytes over 4 and its limit. */
+/** The tokens that are reserved for `chatBody({})`: the body's bytes over 4 and its limit. */
 export function estimateOf(fields: object, outputTokens: number): number {
   return Math.ceil(JSON.stringify(chatBody(fields)).length / 4) + outputTokens;
 }

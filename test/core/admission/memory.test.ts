@@ -24,7 +24,7 @@ class Bench {
   monotonicMs = 5_000_000;
   readonly admission: Admission;
   readonly ids = { organizationId: randomUUID(), keyId: randomUUID() };
-  /** What is done between a question to the books and their answer. */
+  /** Runs between a question to the ledger and its answer. */
   meanwhile: () => void = () => undefined;
 
   constructor() {

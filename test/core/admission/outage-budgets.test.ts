@@ -6,7 +6,7 @@ import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 
-/** What is left of a budget while Redis is silent, by the books and by what runs here. */
+/** The rest of a budget while Redis is silent, by the ledger and by the requests that run here. */
 
 const organizationId = 'one';
 const spending = { type: 'api_key', id: 'key', period: 'daily', fromMs: 0, toMs: 86_400_000 } as const;

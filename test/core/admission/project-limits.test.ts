@@ -18,7 +18,7 @@ import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 
-/** What a project may ask of a model: set by the official SDK, gone by at every request, in memory and in Redis. */
+/** Limits of a project by model: set by the official SDK, applied at every request, in memory and in Redis. */
 
 const allowsFallback = { 'x-headgate-allow-fallback': 'true' };
 
@@ -119,7 +119,7 @@ describe.each(['memory', 'redis'] as const)('limits of a project per model, in %
   it('return 429 beyond the daily limit until midnight UTC', async () => {
     const { set, ask } = await openProject();
     expect((await ask()).status).toBe(200);
-    // What the books have of the day counts.
+    // The day's records in the ledger count.
     await set({ max_requests_per_1_day: 3 });
     const all = await statuses(() => ask(), 5);
     expect(all.toSorted((one, other) => one - other)).toEqual([200, 200, 429, 429, 429]);

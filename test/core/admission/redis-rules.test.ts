@@ -172,7 +172,7 @@ async function admitAll(
   return said;
 }
 
-/** What a history of one key says, step by step. */
+/** Plays a history of one key; returns the result of each step. */
 async function play(admission: Admission, steps: readonly Step[], limits: KeyLimits): Promise<unknown[]> {
   const key = { organizationId: randomUUID(), keyId: randomUUID(), limits };
   const held: Held[] = [];

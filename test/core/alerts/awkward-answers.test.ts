@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { sendWebhook } from '#core/alerts/send.ts';
 
-/** What a receiver may say in place of an answer: each try ends, and nothing of it stays open. */
+/** Odd answers of a receiver: each try ends, and nothing of it stays open. */
 
 let stop: () => Promise<void> = () => Promise.resolve();
 

@@ -92,7 +92,7 @@ describe('an alert by mail', () => {
   it('about many end users gives their number, and the final number when the period is over', async () => {
     const tenant = await api.organization('Many');
     await person(tenant, 'admin');
-    // Whoever chose what it stands for gets it, too.
+    // A recipient who chose the general event gets it, too.
     const chosen = { alert_emails: ['budget.exceeded'] };
     await api.ask(`/v1/organizations/${tenant.id}`, { method: 'PATCH', body: chosen, key: tenant.key });
     const { scope_id: _id, spent: _spent, ...data } = budgetData('');

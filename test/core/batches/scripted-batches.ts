@@ -23,16 +23,16 @@ export interface WorkSettings {
   readonly leaseMs?: number;
   /** Why the model is rejected; null where it is offered. */
   readonly refusal?: () => string | null;
-  /** What was answered and charged, by Idempotency-Key. */
+  /** Answers and charges, by Idempotency-Key. */
   readonly charged?: Map<string, KeptAnswer>;
   /** Takes the Idempotency-Keys of which nothing more is charged. */
   readonly concluded?: Set<string>;
   /** Told of Idempotency-Keys whose answers are dropped. */
   readonly forget?: (keys: readonly string[]) => Promise<void>;
   readonly maxConcurrency?: () => number | null;
-  /** Whether the key of the batch has ended. */
+  /** Checks whether the key of the batch has ended. */
   readonly isKeyGone?: () => boolean;
-  /** What looking at the key waits for. */
+  /** Runs before the key is read. */
   readonly beforeKey?: () => Promise<unknown>;
 }
 

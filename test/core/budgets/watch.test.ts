@@ -33,7 +33,7 @@ describe('the budget watch', () => {
   function open(nowMs = () => midMs) {
     const { db } = bench;
     const alerts: BudgetAlert[] = [];
-    /** Of whom the books were asked. */
+    /** Spenders that the ledger was asked about. */
     const asked: string[] = [];
     const clock = { ...systemClock, now: nowMs };
     const spending = createSpendingReports(db);
@@ -52,7 +52,7 @@ describe('the budget watch', () => {
       countUsers: (...question) => spending.countUsersWith(...question),
       raiseIn: (_, alert) => Promise.resolve(void alerts.push(alert)),
     });
-    /** Of end users; null for each of them. */
+    /** Creates a budget for end users; null for each of them. */
     const make = (organizationId: string, id: string | null, mode: 'hard' | 'soft', percents: readonly number[] = []) =>
       budgets.create(
         {
@@ -193,7 +193,7 @@ describe('the budget watch', () => {
     };
     await expect.poll(noted).toBeGreaterThanOrEqual(1000);
     expect((await told()).at(-1)).toBe('100 told, 0 users, false');
-    // Of those that were under way at once some more.
+    // A few more, for those that were under way at once.
     expect(await noted()).toBeLessThan(1100);
     expect(await told()).toEqual([]);
   });

@@ -109,7 +109,7 @@ describe('a stream merged into one answer', () => {
     expect(mergeFrames(`${chunk({}, 'stop')}data: {"error":{}}\n\n`, {}, 1)).toBeNull();
     expect(mergeFrames(`${chunk({}, 'stop')}data: {\n\n`, {}, 1)).toBeNull();
     expect(mergeFrames('', {}, 1)).toBeNull();
-    // Whoever waits for the answer waits for this to say so.
+    // The client that waits for the answer waits for this result.
     const deep = `${'{"x":'.repeat(20_000)}1${'}'.repeat(20_000)}`;
     const piece = `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"x":${deep}},"finish_reason":"stop"}]}\n\n`;
     expect(mergeFrames(piece + piece, {}, 1)).toBeNull();

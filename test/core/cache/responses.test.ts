@@ -199,7 +199,7 @@ describe('a cache hit', () => {
   });
 });
 
-/** What a stream says, choice by choice. */
+/** The text of a stream, choice by choice. */
 function said(text: string): Body {
   const choices: Body = [];
   const pieces = framesOf(text).flatMap((frame) => frame.choices ?? []);

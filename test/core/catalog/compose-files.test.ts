@@ -174,7 +174,7 @@ describe('the compose files', () => {
       name === 'HEADGATE_STATEMENT_KEY_FILE' ? name : name.replace(/_FILE$/, ''),
     );
     const others = ['POSTGRES_PASSWORD', 'HEADGATE_API_KEY'];
-    // Of several workers Prometheus would ask only the first.
+    // Prometheus would ask only the first of several workers.
     const left = ['HOME', 'DOCKER_CONFIG', 'HEADGATE_DATA_DIR', 'HEADGATE_BOOTSTRAP_PASSWORD', 'HEADGATE_WORKERS'];
     expect(given.toSorted()).toEqual([...variables.filter((name) => !left.includes(name)), ...others].toSorted());
   });

@@ -28,7 +28,7 @@ function load(text: string) {
   return loadEngineFiles(folder);
 }
 
-/** What is wrong with a docker engine's file that has these lines beside the usual ones, which are lines 1 to 9. */
+/** Problems of a docker engine's file that has these lines beside the usual ones, which are lines 1 to 9. */
 function problems(lines: string, start = `driver: docker\n${image}args: [Acme/Chat]\n`): string[] {
   const result = load(start + lines);
   return result.ok ? [] : result.problems.map(formatEngineFileProblem);

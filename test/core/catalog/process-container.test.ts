@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { checkEngineText } from '#core/catalog/catalog.ts';
 
-/** What is wrong with a process that is this command. */
+/** Problems of a process with this command. */
 function problems(command: readonly string[]): string[] {
   const fields = {
     version: 1,

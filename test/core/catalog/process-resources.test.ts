@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { formatEngineFileProblem, loadEngineFiles } from '#core/catalog/catalog.ts';
 
-/** What files of processes say of the room that they need. */
+/** Resources in files of processes. */
 
 let root: string;
 let folder: string;

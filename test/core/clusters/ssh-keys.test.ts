@@ -20,7 +20,7 @@ function keygen(...args: readonly string[]): { privateKey: string; publicKey: st
   return { privateKey: readFileSync(path, 'utf8'), publicKey: readFileSync(`${path}.pub`, 'utf8').trim() };
 }
 
-/** What ssh-keygen makes of a private key: its public line without the comment. */
+/** Derives the public line of a private key by ssh-keygen, without the comment. */
 function publicPartBySshKeygen(privateKey: string): string {
   const path = join(folder, `read-${(count += 1)}`);
   writeFileSync(path, privateKey, { mode: 0o600 });

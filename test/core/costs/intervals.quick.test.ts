@@ -115,7 +115,7 @@ describe('usage by segments', () => {
     };
   }
 
-  /** What the database is asked for, by loops. */
+  /** Computes the database's result by loops. */
   function edgesOf(intervals: readonly Plain[], borders: readonly number[], fromMs: number, endMs: number): EdgeSums[] {
     const edges = intervals.flatMap((one) => edgesOfOne(one, borders, fromMs, endMs));
     return borders.flatMap((_border, segment) =>

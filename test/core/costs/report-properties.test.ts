@@ -136,7 +136,7 @@ function cardAt(covering: readonly Card[], into: string | null): Card | undefine
   );
 }
 
-/** What stands together in one line of the report, and how it is priced there. */
+/** Uses that stand together in one line of the report, and their price there. */
 interface Priced {
   readonly key: string;
   readonly card: Card | undefined;

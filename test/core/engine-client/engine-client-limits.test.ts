@@ -181,7 +181,7 @@ describe('a slow reader', () => {
       expect(outcome.callbacks).toEqual(['head', 'data', 'end']);
       expect(outcome.body === frame.repeat(frames)).toBe(true);
       expect({ written, wrong }).toEqual({ written: frames, wrong: 0 });
-      // What is under way stands in the kernel's buffers and in the server's own, not here.
+      // Bytes under way stand in the kernel's buffers and in the server's own, not here.
       expect(mostUnread).toBeLessThan(8 * 1024 * 1024);
     },
     60_000,

@@ -94,7 +94,7 @@ export interface Ground {
   clear(): Promise<void>;
 }
 
-/** What one test file starts, so that each test can leave nothing behind. */
+/** Owns all that one test file starts, so that each test can remove all of it. */
 export function createGround(): Ground {
   const servers: ByteServer[] = [];
   const clients: EngineClient[] = [];

@@ -77,7 +77,7 @@ describe('an external engine with several addresses', () => {
     const { state, replicas, replicas_max: most, hosts } = await engine();
     expect({ state, most }).toEqual({ state: 'ready', most: 2 });
     expect(hosts.toSorted()).toEqual(servers.map(({ host }) => host).toSorted());
-    // Who pays for a request sees which replica it was, and no address.
+    // The client that pays for a request sees which replica it was, and no address.
     for (const { id } of replicas) expect(id).toMatch(/^external:far:[0-9a-f]{8}$/);
   });
 

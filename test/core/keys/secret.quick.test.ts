@@ -72,7 +72,7 @@ describe('a key secret', () => {
 
   it('is searched in time linear in the text, with any filler', () => {
     const almost = `${'a'.repeat(12)}-${'a'.repeat(32)}`;
-    // Of the processor's time, which other programs take nothing of; ten at once, since one look is soon over.
+    // Measures the processor's time, which other programs do not change; ten at once, since one look is soon over.
     const leastCpu = (work: () => unknown): number => {
       const times = Array.from({ length: 8 }, () => {
         const began = process.cpuUsage();

@@ -10,7 +10,7 @@ import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 
 export const creditPicoUsd = 1_000_000_000n;
-/** Of what `recordOf` makes. */
+/** Cost of a record that `recordOf` makes. */
 export const costPicoUsd = 3_000_000n;
 /** More than a commit takes on a busy machine, so that none is spooled by chance. */
 export const spoolAfterMs = 2000;
@@ -23,7 +23,7 @@ export interface Organization {
 
 interface Opened {
   readonly database: TestDatabase;
-  /** What no outage touches. */
+  /** A connection that no outage touches. */
   readonly db: Db;
   readonly proxy: DatabaseProxy;
   readonly books: TestBooks;

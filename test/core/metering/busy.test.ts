@@ -78,7 +78,7 @@ describe('the busy time of replicas', () => {
         const { replicas, keptFromMs } = await historyOf().busy({ fromMs, toMs });
         expect(keptFromMs).toBe(0);
         const found = new Map(replicas.map((one) => [one.replicaId, one]));
-        // What somebody else runs holds no GPU of ours.
+        // An external replica holds no GPU of ours.
         for (const replica of ids.slice(0, 2)) {
           const own = runs.filter((one) => one.replica === replica);
           const { busyMs = 0, model = own[0]?.model } = found.get(replica) ?? {};

@@ -12,7 +12,7 @@ import { openTestBooks, type TestBooks } from '#test/metering/test-books.ts';
 /** Requests with an Idempotency-Key: the books charge one of each key, whoever runs them and however they come. */
 
 const bench = useBooksBehindProxy();
-/** Of another gateway, past the proxy. */
+/** Books of another gateway, past the proxy. */
 let other: TestBooks;
 beforeAll(async () => {
   other = await openTestBooks({ db: bench.db, databaseUrl: bench.database.url });
@@ -38,7 +38,7 @@ async function rowOf({ keyId }: Organization, idempotencyKey: string) {
   return row;
 }
 
-/** What was charged of records, in their order; null where there is none. */
+/** Charges of records, in their order; null where there is none. */
 async function chargedOf(organization: Organization, records: readonly UsageRecord[]) {
   const all = await Promise.all(
     records.map(({ id }) =>

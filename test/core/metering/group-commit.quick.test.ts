@@ -21,7 +21,7 @@ interface Store {
   readonly quarantined: string[];
   readonly unspooled: { items: readonly string[]; isBooked: boolean }[];
   abandoned: number;
-  /** What the next tries do: throw these, one a try; a function decides by the batch for as long as it is there. */
+  /** Errors of the next tries, one a try; a function decides by the batch for as long as it is there. */
   readonly faults: Error[];
   fault: ((items: readonly string[]) => Error | null) | null;
   /** Lets a try go on that waits. */

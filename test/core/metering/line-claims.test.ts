@@ -14,7 +14,7 @@ const hourMs = 3_600_000;
 const line = '§batch_x/0';
 const bench = useBooksBehindProxy();
 
-/** What a gateway knows of Idempotency-Keys; each is another one. */
+/** A gateway's knowledge of Idempotency-Keys; each is another one. */
 const gateway = () =>
   createIdempotency({
     db: bench.db,
@@ -67,7 +67,7 @@ async function rowOf({ keyId }: Organization) {
   return row;
 }
 
-/** What was charged of records, in their order, by books that are right; null where there is none. */
+/** Charges of records, in their order, by books that are right; null where there is none. */
 async function chargedOf({ id: organizationId }: Organization, records: readonly UsageRecord[]) {
   const all = await Promise.all(
     records.map(({ id }) => bench.books.metering.reports.readRecord({ organizationId, keyId: null, id })),

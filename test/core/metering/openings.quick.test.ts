@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { createMessagesMeter, createResponsesMeter } from '#core/metering/metering.ts';
 import { knownUsage } from './known-usage.ts';
 
-/** What is held back of a stream until there is something to show has an end, whatever the engine sends. */
+/** Openings of a stream: the part that is held back at first has an end, whatever the engine sends. */
 
 const options = {
   wantsUsage: true,

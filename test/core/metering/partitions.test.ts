@@ -109,7 +109,7 @@ describe('partitions of the records', () => {
       }),
     );
     await expect.poll(() => written).toBeGreaterThan(20);
-    // What is locked at one moment is made by a later call.
+    // A later call makes the partitions that are locked at one moment.
     await expect
       .poll(async () => {
         await books.metering.ensurePartitions();
@@ -250,7 +250,7 @@ describe('retention', () => {
       .catch((caught: unknown) => caught);
     expect(isBeforeRetention(error)).toBe(true);
     expect(await books.wallet.verify(organizationId)).toMatchObject({ balanced: true, usagePicoUsd: 36n });
-    // What is there already is repeated as ever.
+    // An existing record is repeated as ever.
     await books.writer.write([chargeOf(organizationId, 1n, { id: ids[0] ?? '' })]);
     expect(await books.wallet.balance(organizationId)).toBe(10n ** 9n - 36n);
   });

@@ -27,7 +27,7 @@ describe('a page of records', () => {
     limit: 500,
   });
 
-  /** What a filter should find: all that matches, newest first. */
+  /** The expected result of a filter: all that matches, newest first. */
   function matching(records: readonly UsageRecord[], filter: RecordFilter): readonly UsageRecord[] {
     return records
       .filter(

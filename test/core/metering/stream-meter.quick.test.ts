@@ -12,7 +12,7 @@ interface Recording {
 
 const folder = new URL('../../engines/standin/recordings/', import.meta.url);
 
-/** What a real vLLM streamed, with forced usage: whole answers as bytes. */
+/** Streams of a real vLLM with forced usage: whole answers as bytes. */
 const streams = readdirSync(new URL('forced-usage/', folder))
   .filter((name) => /^(?:chat|completion)-stream/.test(name))
   .map((name) => {

@@ -6,7 +6,7 @@ import { createAudit, systemAuthor } from '#core/audit/audit.ts';
 import { createProjectRateLimits, createRateLimitCache } from '#core/rate-limits/rate-limits.ts';
 import { useWallet } from '#test/wallet/test-wallet.ts';
 
-/** What a change of a limit of a project says when it is answered. */
+/** Changes of a limit of a project are in effect when they are answered. */
 
 const bench = useWallet();
 

@@ -79,7 +79,7 @@ it('hours before an adapter moved to another base balance, and the hour of the m
     where adapter_id = 'tuned' and base_id = 'second'`;
   await reload();
   await ask('tuned');
-  // What it made there stands in the books with the base that it had before; probes are noted a moment later.
+  // Its work there stands in the ledger with the base that it had before; probes are noted a moment later.
   const within = await reconciled((lines) => made(lines).join() === '-16,16');
   expect(within, JSON.stringify(within)).toMatchObject({ balanced: true, unexplained: 0 });
   expect(within.data.map(({ model, state }: Body) => [model, state])).toEqual([

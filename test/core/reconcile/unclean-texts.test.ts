@@ -18,7 +18,7 @@ describe('an engine killed during a request with texts', () => {
   });
   const ask = (fields: object) => bench.post('/v1/embeddings', { model: 'embed', ...fields });
 
-  /** Of a process, other than one, that has a request. */
+  /** Id of a process, other than one, that has a request. */
   const pidWithRequest = (not = 0): Promise<number> =>
     eventually(async () => {
       const folder = join(bench.gateway.dataDir, 'engines', 'running');

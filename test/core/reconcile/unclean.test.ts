@@ -68,7 +68,7 @@ describe('a gateway killed during requests', () => {
     const next = clientOf(await second.url());
     const found = await eventually(async () => {
       const answer = await next.get('/v1/admin/reconcile');
-      // What the engine has counted since is read when its run is known again; the books are ahead of it until then.
+      // The engine's counts since then are read when its run is known again; the ledger is ahead of it until then.
       const isRead = kindsOf(answer).includes('gateway_ended') && answer.data[0].difference.completion_tokens > 0;
       return isRead && answer;
     });

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Lease, LoadReport } from '#core/fleet/fleet.ts';
 import { FlexQueue } from '#core/routing/flex-queue.ts';
 
-/** Of one engine that runs four requests at once; what it reports is the test's to say. */
+/** A bench of one engine that runs four requests at once; the test sets its reports. */
 function bench() {
   let leases = 0;
   let report: LoadReport = { running: 0, waiting: 0 };

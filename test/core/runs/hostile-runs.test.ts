@@ -6,7 +6,7 @@ import { uuidv7 } from '#base/id.ts';
 import type { FoundRunner, Run, Runner, Runs } from '#core/runs/runs.ts';
 import { runnerSearch, useRuns } from './support.ts';
 
-/** What modules, machines and clocks do that nobody asked for: whatever it is, a run ends and its cluster is free. */
+/** Faults of modules, machines and clocks: whatever happens, a run ends and its cluster is free. */
 
 const bench = useRuns();
 

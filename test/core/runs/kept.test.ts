@@ -6,7 +6,7 @@ import { systemAuthor } from '#core/audit/audit.ts';
 import type { FoundRunner, Run, Runner, Runs } from '#core/runs/runs.ts';
 import { useRuns } from './support.ts';
 
-/** What a run has made, and what it says of it, is there in the end. */
+/** Resources and outputs of a run are kept in the end. */
 
 const bench = useRuns();
 const terraform = { path: '', product: 'Terraform' as const, version: '' };
@@ -66,7 +66,7 @@ describe('the outputs of a run', () => {
 
 describe('a state that cannot be saved', () => {
   const stateOf = (run: Run): string => join(bench.runsDir, run.id, 'work/m/terraform.tfstate');
-  /** What is left beside the state and the lock file. */
+  /** Files that are left beside the state and the lock file. */
   const secretsOf = (run: Run): string[] =>
     readdirSync(join(bench.runsDir, run.id, 'work'), { recursive: true, encoding: 'utf8' }).filter(
       (path) => !['m', 'm/terraform.tfstate', 'm/.terraform.lock.hcl'].includes(path),

@@ -96,7 +96,7 @@ describe('the state of a lost run whose machine is back', () => {
     expect(later.status).toBe('APPLIED');
     bench.gateway({ hasFolders: () => true });
     await isSeenTo(work);
-    // What the later one made is on record, what the lost one made stays where it is, and nobody waits for that.
+    // The later run's resources are on record, the lost one's stay where they are, and nobody waits for that.
     expect(await readFile(join(work, 'terraform.tfstate'), 'utf8')).toContain('late_0');
     expect(await lastSerial()).toMatchObject({ runId: later.id });
     expect(await destroys(second, run)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
@@ -121,7 +121,7 @@ describe('the state of a lost run whose machine is back', () => {
     expect(await bench.db.sql`select serial from stack_states`).toEqual(states);
     expect(await second.find(later.id)).toMatchObject({ status: 'APPLIED', isOvertaken: false, isForgotten: false });
     expect(await destroys(second, later)).toMatchObject({ status: 'DESTROYED', changes: { remove: 2 } });
-    // Of the last of them it is all that is known.
+    // The state of the last of them is all that is known.
     expect(await second.forget(later.id, systemAuthor)).toMatchObject({ kind: 'changed' });
     expect(await lastSerial()).toBeUndefined();
   });

@@ -54,7 +54,7 @@ export interface StackMore {
   readonly isGlobal?: boolean;
 }
 
-/** What is looked for on this machine. */
+/** Programs that are looked for on this machine. */
 export const runnerSearch: Omit<RunnerSearch, 'runsDir'> = {
   terraformBin: null,
   mirror: null,
@@ -68,7 +68,7 @@ export const runnerSearch: Omit<RunnerSearch, 'runsDir'> = {
   diskBytes: 256 * 1_048_576,
 };
 
-/** Of every cluster. Nothing listens there. */
+/** The node of every cluster. Nothing listens there. */
 const node = {
   id: 'node_019ab1c2d3e47f008a1b2c3d4e5f6071',
   name: 'n-1',
@@ -90,7 +90,7 @@ export interface RunsBench {
   gateway(options?: Partial<RunsOptions>): Runs;
   /** The id of a version of a stack with this module. */
   stack(main: string, more?: StackMore): string;
-  /** What runs of every gateway are made from, unless it has its own. */
+  /** Sources of every gateway's runs, unless it has its own. */
   readonly sources: RunSources;
   /** Archives a cluster, as far as runs see it. */
   endCluster(clusterId: string): void;

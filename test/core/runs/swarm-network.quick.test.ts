@@ -4,7 +4,7 @@ import { type DockerApi, DockerError } from '#base/docker/docker.ts';
 import type { ContainerSettings } from '#core/runs/runner/docker/bodies.ts';
 import { createDockerRunner } from '#core/runs/runner/docker/docker-runner.ts';
 
-/** What a phase says, as Docker frames it. */
+/** The output of a phase, as Docker frames it. */
 function framed(text: string): Buffer {
   const header = Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]);
   header.writeUInt32BE(Buffer.byteLength(text), 4);

@@ -17,7 +17,7 @@ import { createLocalRunner } from '#core/runs/runner/local-runner.ts';
 import { systemAuthor } from '#core/audit/audit.ts';
 import { runnerSearch, useRuns } from './support.ts';
 
-/** What holds a run on the gateway's own machine: modules try to get past it. */
+/** Walls around a run on the gateway's own machine: modules try to get past them. */
 
 const bench = useRuns();
 const servers: Server[] = [];

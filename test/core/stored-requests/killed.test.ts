@@ -149,7 +149,7 @@ describe('a gateway killed beside another one', () => {
     const text = await (await request.send(killed)).text();
     await cluster.gateways[killed]?.end('SIGKILL');
     expect(text).toContain('data: [DONE]');
-    // What it had not said to the books to be over is over when its lease is.
+    // Requests that it had not reported as over are over when its lease is.
     const { answer } = await request.obey(1);
     expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
     expect(await answer.text()).toBe(text);

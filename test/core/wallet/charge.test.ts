@@ -295,7 +295,7 @@ describe('any interleaving of credits, adjustments and charges', () => {
   it('keeps each balance equal to its entries, all accounts at zero, and each request charged once', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.array(step, { maxLength: 6 }), { minLength: 1, maxLength: 4 }), async (lanes) => {
-        // What all requests cost together is more than a wallet begins with.
+        // All requests together cost more than a wallet begins with.
         const organizationIds = await Promise.all([0, 1, 2].map(() => bench.openWallet(10n ** 8n)));
         const requests = Array.from({ length: 31 }, (_, i) =>
           chargeOf(organizationIds[i % 3] ?? '', BigInt(i + 1) * 1_234_567n),

@@ -31,7 +31,7 @@ const requests = fc.record({
 const limits = fc.oneof(fc.bigInt(0n, 3n), fc.bigInt(0n, 2_000n), fc.bigInt(0n, 1_000_000n));
 type HoldInput = typeof requests extends fc.Arbitrary<infer T> ? T : never;
 
-/** What the request may cost at most with so many output tokens per choice, whichever part of the prompt is cached. */
+/** The request's highest cost with so many output tokens per choice, whichever part of the prompt is cached. */
 function costPicoUsd(input: HoldInput, outputTokens: bigint): bigint {
   const { inputPerMTokMicroUsd: fresh, cachedInputPerMTokMicroUsd: cached, outputPerMTokMicroUsd } = input.price;
   const promptPicoUsd = input.promptTokensMax * (fresh > cached ? fresh : cached);

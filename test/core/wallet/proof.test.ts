@@ -17,7 +17,7 @@ describe('the proof of a ledger', () => {
     return organizationId;
   }
 
-  /** What somebody with a superuser's rights could do. @returns the id of an entry by its number */
+  /** Alters the ledger as a superuser could. @returns the id of an entry by its number */
   async function alter(organizationId: string, statements: string): Promise<(number: number) => string> {
     const rows = await bench.db.sql<{ number: string; id: string }[]>`
       SELECT number, id FROM ledger_entries WHERE organization_id = ${organizationId}`;

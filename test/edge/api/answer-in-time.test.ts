@@ -44,6 +44,6 @@ it('returns OUTCOME_UNKNOWN for a change that waits for a lock and is committed 
   await held`commit`;
   held.release();
   await sql.end();
-  // What ran on may have made it meanwhile.
+  // The request that ran on may have made it meanwhile.
   expect([200, 201, 409]).toContain((await gateway.request('/v1/projects', { body })).status);
 });

@@ -40,7 +40,7 @@ describe.each([
     ['a surrogate in UTF-8', bytes('{"name":"', [0xed, 0xa0, 0x80], '"}'), 'not UTF-8'],
   ])('is rejected with 400 when it is %s', async (_, body, text) => {
     const answer = await ask(path, { method, body });
-    // What is no JSON at all has a code of its own there.
+    // A body that is no JSON at all has a code of its own there.
     const own = generic && text.startsWith('not ') ? 'INVALID_JSON' : code;
     expect(read(answer)).toEqual([400, own, 'body', expect.stringContaining(text)]);
   });

@@ -6,7 +6,7 @@ const api = useApi();
 const cards = '/v1/billing/rate-cards';
 const rates = '/v1/billing/conversion-rates';
 
-/** What an answer says of each field that is wrong. */
+/** Details of an answer, by wrong field. */
 function detailsOf({ body }: Answer): Record<string, string> {
   const details: { field: string; message: string }[] = body.error.details;
   return Object.fromEntries(details.map(({ field, message }) => [field, message]));
@@ -50,7 +50,7 @@ describe('a rejected rate request', () => {
     expect((await api().ask(path, { key: member })).body.error.code).toBe('FORBIDDEN');
     expect((await api().ask(path, { key })).status).toBe(200);
     for (const one of [path, `${path}/${path === cards ? 'rate' : 'conv'}_${'0'.repeat(32)}/end`]) {
-      // What is wrong with it is not looked at before who may send it.
+      // The caller's rights are checked before the body.
       expect((await api().ask(one, { key, body: { nonsense: 1 } })).body.error.code).toBe('FORBIDDEN');
     }
   });

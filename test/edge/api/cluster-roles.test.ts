@@ -3,7 +3,7 @@ import { formatId, uuidv7 } from '#base/id.ts';
 import { makeCluster, newName, nodeBody } from '#test/api/cluster-support.ts';
 import { useApi } from '#test/api/test-api.ts';
 
-/** Who may do what with clusters: every route asked by everybody. */
+/** Permissions on clusters: every route asked by everybody. */
 
 const api = useApi();
 let mine = { id: '', key: '' };
@@ -39,7 +39,7 @@ beforeAll(async () => {
   };
 });
 
-/** What each of the callers gets, in their order. */
+/** Statuses of a request for each of the callers, in their order. */
 type Row = readonly [name: string, method: string, path: string, body: object | null, statuses: readonly number[]];
 
 const rows: readonly Row[] = [
@@ -65,7 +65,7 @@ describe.each(rows)('a request to %s', (...[, method, path, body, statuses]) => 
       const options = { key: keys[caller] ?? null, method, ...(body !== null && { body }) };
       const answer = await api().ask(`/v1/clusters/${cluster.id}${path}`, options);
       expect(answer.status).toBe(status);
-      // What one may not see is answered as what is not there.
+      // A hidden cluster is answered as a missing one.
       const absent = await api().ask(`/v1/clusters/${formatId('cluster', uuidv7())}${path}`, options);
       expect(absent.status).toBe(status === 401 ? 401 : 404);
     },

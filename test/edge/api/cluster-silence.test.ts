@@ -3,7 +3,7 @@ import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import { intervalsOf, makeCluster } from '#test/api/cluster-support.ts';
 import { type Answer, useApi } from '#test/api/test-api.ts';
 
-/** What a gateway concludes of nodes that do not report. */
+/** A gateway's conclusions about nodes that do not report. */
 
 const silenceMs = 300_000;
 const api = useApi({ nodeSilenceMs: silenceMs });

@@ -236,7 +236,7 @@ describe('the CSV of a cost report', () => {
     expect(sum(rows, 'x_NodeHours')).toBeCloseTo(report.totals.node_hours, 6);
     expect(sum(rows, 'x_GpuHours')).toBeCloseTo(report.totals.gpu_hours, 6);
     expect(sum(rows, 'x_UnratedHours')).toBeCloseTo(report.totals.unrated_hours, 6);
-    // What is not rated is not free.
+    // An unrated use is not free.
     const unrated = rows.filter((row) => row['SkuId'] === 'csv-unrated');
     expect(unrated.map((row) => [row['BilledCost'], row['SkuPriceId']])).toEqual([
       ['', ''],

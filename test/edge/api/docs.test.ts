@@ -23,7 +23,7 @@ function references(value: unknown): string[] {
   return Object.entries(value).flatMap(([key, below]) => (key === '$ref' ? [String(below)] : references(below)));
 }
 
-/** What stands in every "allOf" below a value. */
+/** Members of every "allOf" below a value. */
 function allOfs(value: unknown): { type?: unknown }[][] {
   if (typeof value !== 'object' || value === null) return [];
   return Object.entries(value).flatMap(([key, below]) => [...(key === 'allOf' ? [below] : []), ...allOfs(below)]);

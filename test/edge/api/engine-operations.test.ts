@@ -98,7 +98,7 @@ describe('an engine', () => {
       while (!pattern.test(text)) text += (await reader?.read())?.value ?? '';
     };
     await seen(new RegExp(`^data: {"replica":"${replica}","line":"`, 'm'));
-    // What comes after it is followed, too.
+    // Later events are followed, too.
     await order('restart', 'acme/chat');
     await seen(new RegExp(`^data: {"replica":"(?!${replica})`, 'm'));
     leave.abort();

@@ -185,7 +185,7 @@ async function meetProject(end: 'commit' | 'rollback'): Promise<{ answer: Answer
   return { answer, names: body.data.map((project: Json) => project.name) };
 }
 
-/** What was audited of what was made. */
+/** Audited actions on the created object. */
 async function createdOf(made: Answer): Promise<string[]> {
   const { body } = await ask(`/v1/audit?all_organizations=true&limit=100`);
   const [id] = /\b[a-z_]+_[0-9a-f]{32}\b/.exec(JSON.stringify(made.body.id ?? made.body)) ?? [];

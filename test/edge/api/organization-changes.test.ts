@@ -13,7 +13,7 @@ async function platformsOwn(): Promise<string> {
   return body.data.at(-1).id;
 }
 
-/** What the audit says was done to an organization, oldest first. */
+/** Audited actions on an organization, oldest first. */
 async function actionsOn(id: string): Promise<string[]> {
   const { body } = await ask(`/v1/audit?organization_id=${id}&target_id=${id}`);
   return body.data.map(({ action }: { action: string }) => action).toReversed();

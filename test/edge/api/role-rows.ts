@@ -23,7 +23,7 @@ export interface RoleRow {
   /** As the document has it. */
   readonly route: string;
   readonly level: Level;
-  /** What who may ask gets: 404 where the row names what is not there. */
+  /** Status for a caller with the right: 404 where the row names a missing object. */
   readonly status: number;
   readonly ask: (scene: Scene) => Ask;
   /** OpenAI's own routes take query parameters that they do not know. */
@@ -226,7 +226,7 @@ function ofBillingCurrency(method: string, level: Level, body?: object): RoleRow
 const effective = '2026-01-01T00:00:00Z';
 
 const billing: readonly RoleRow[] = [
-  // What is missing is the window of the report.
+  // The window of the report is missing.
   row('GET /v1/billing/costs', 'member', 400),
   row('GET /v1/billing/costs.csv', 'member', 400),
   row('GET /v1/billing/currencies', 'member', 200),

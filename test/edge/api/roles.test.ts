@@ -19,7 +19,7 @@ interface KindOfKey {
   readonly name: string;
   readonly secret: string | null;
   readonly organizationId: string;
-  /** What a route of this level answers; null: what the row says. */
+  /** Status of a route of this level; null: the status of the row. */
   readonly refusal: (level: Level) => number | null;
 }
 
@@ -149,7 +149,7 @@ describe('access rights for keys', () => {
   });
 });
 
-/** Who is signed in, by the name that stands in the place of a session's cookie. */
+/** Signed-in users, by the name that stands in the place of a session's cookie. */
 const people = new Map<string, Caller>();
 
 const authenticator: Authenticator = {

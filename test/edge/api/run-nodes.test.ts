@@ -4,7 +4,7 @@ import { packOf } from '#test/stacks/raw-zip.ts';
 import { freePort } from '#test/free-port.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
-/** What is applied on a node belongs to that machine, and not to its name; with real Terraform in bubblewrap. */
+/** Resources on a node belong to that machine, and not to its name; with real Terraform in bubblewrap. */
 
 let runsDir = '';
 const bench = useInference(async () => {
@@ -53,7 +53,7 @@ async function applyStack(stack: string, more: object): Promise<Body> {
   return ended(answer.body.id);
 }
 
-/** What is asked of a run from now on. */
+/** Requests an action of a run from now on. */
 const then = (action: 'destroy' | 'retry' | 'forget', { id }: Body): Promise<{ status: number; body: Body }> =>
   ask(`/v1/runs/${id}/${action}`, { method: 'POST', key: action === 'forget' ? bench.gateway.key : mine.key });
 

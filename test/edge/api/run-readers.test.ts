@@ -6,7 +6,7 @@ import { dropOldLogs } from '#core/runs/lifecycle/old-logs.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 
-/** Who sees runs and changes them while keys are revoked and clusters go from one organization to another. */
+/** Readers and authors of runs while keys are revoked and clusters go from one organization to another. */
 
 let runsDir = '';
 const bench = useInference(async () => {

@@ -130,7 +130,7 @@ describe('a run', () => {
     const [first, second] = await Promise.all([once(), once()]);
     expect([first.status, second.status, second.body.id]).toEqual([202, 202, first.body.id]);
     await ended(first.body.id);
-    // What was answered, or was not, is answered again.
+    // The first answer, read or not, is repeated.
     expect((await once()).body).toMatchObject({ id: first.body.id, status: 'APPLIED' });
     const again = (id: string, action: string, more: object = {}) =>
       ask(`/v1/runs/${id}/${action}`, { key: mine.key, method: 'POST', ...more });

@@ -4,7 +4,7 @@ import { defaultKeyToggles } from '#core/keys/keys.ts';
 import { type Place, refusal, useServiceAccounts } from '#test/api/service-account-support.ts';
 import type { Answer } from '#test/api/test-api.ts';
 
-/** Who acts for a program. */
+/** Accounts that act for a program. */
 
 const { api, open, makeProject, sdkOf, ask, make, works } = useServiceAccounts();
 

@@ -5,7 +5,7 @@ import type { Authenticator, Caller } from '#edge/http/http.ts';
 import { engineDefinition } from '#test/fleet/test-fleet.ts';
 import { type Answer, type AskOptions, type ScriptedOperations, useApi } from '#test/api/test-api.ts';
 
-/** Who is signed in, by the name that stands in the place of a session's cookie. */
+/** Signed-in users, by the name that stands in the place of a session's cookie. */
 const signedIn = new Map<string, Caller>();
 
 const authenticator: Authenticator = {
@@ -52,7 +52,7 @@ const api = useApi({ authenticator, operations });
 const ask = (user: string, path: string, options?: AskOptions): Promise<Answer> =>
   api().ask(path, { key: null, headers: { 'x-test-user': user }, ...options });
 
-/** What the audit says of who made the change to a target. */
+/** The author of the change to a target, as audited. */
 async function authorOf(targetId: string) {
   const rows = await api().db.sql`
     SELECT action, actor_user_id, actor_key_id, request_id FROM audit_log WHERE target_id = ${targetId} ORDER BY id`;

@@ -46,7 +46,7 @@ describe('changes of a stack', () => {
     expect((await patch(keys.mine, { category: null })).body.category).toBeNull();
     expect((await patch(undefined, { visibility: 'global' })).body.visibility).toBe('global');
     expect((await ask('/v1/stacks/to-share', { key: keys.theirs })).body.id).toBe(body.id);
-    // What is everybody's is no longer its maker's to change.
+    // A stack that everybody may use is no longer its maker's to change.
     expect(refusal(await patch(keys.mine, { title: 'x' }))).toEqual([403, 'FORBIDDEN']);
     expect(refusal(await upload(packOf({ 'b.tf': '' }), { name: 'to-share' }, keys.mine))).toEqual([409, 'CONFLICT']);
     await upload(packOf({}), { name: 'to-share-2' }, keys.mine);

@@ -191,7 +191,7 @@ describe('the last administrator of an organization', () => {
     expect((await ask(path, { method: 'PUT', body: { role: 'member' } })).status).toBe(200);
     expect(refusal(await ask(`/v1/users/${admin.id}`, { key, method: 'DELETE' }))).toEqual([409, 'CONFLICT']);
     expect((await ask(path, { key, method: 'DELETE' })).status).toBe(204);
-    // That was whom the key acted for.
+    // The key acted for the deleted user.
     expect((await ask('/v1/users', { key })).status).toBe(401);
     const made = await ask(`/v1/keys?organization_id=${organizationId}`, { body: { scope: 'management' } });
     expect(await ownerOf(made.body.secret)).toBe(admin.id);

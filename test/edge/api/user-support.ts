@@ -12,7 +12,7 @@ const fieldsOf = ({ body }: Answer): string[] => body.error.details.map(({ field
 /** Status, code and fields of an error. */
 export const refusal = (answer: Answer): unknown[] => [answer.status, answer.body.error.code, ...fieldsOf(answer)];
 
-/** What tests of users do over and over. */
+/** Steps that tests of users share. */
 export function userSteps(api: () => TestApi) {
   const ask = (path: string, options?: AskOptions): Promise<Answer> => api().ask(path, options);
   return {

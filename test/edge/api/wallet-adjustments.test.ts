@@ -139,7 +139,7 @@ describe('POST /v1/wallet/adjustments', () => {
     const month = new Date(answer.body.created_at * 1000).toISOString().slice(0, 7);
     const statement = await read(bench.gateway.request(`/v1/wallet/statements/${month}`, { key }));
     expect(statement.body).toMatchObject({ adjustments: '-1.25', closing_balance: '3.75' });
-    // What it began with came in the month before where that has just ended.
+    // The opening credit came in the month before where that has just ended.
     expect(new Set([statement.body.opening_balance, statement.body.credits])).toEqual(new Set(['0', '5']));
     expect(statement.body.bookings.at(-1)).toMatchObject({ type: 'adjustment', note: 'a “refund”\u00e9' });
     const audit = await read(bench.gateway.request('/v1/audit?action=wallet.adjusted', { key }));

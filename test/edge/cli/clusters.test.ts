@@ -85,7 +85,7 @@ describe('headgate clusters', () => {
     const line = new RegExp(`^${id} +${name} +${organization.id} +active +0/2 +cli\\.example\\.com$`, 'm');
     expect((await headgate(['clusters', 'ls'])).stdout).toMatch(line);
     expect((await headgate(['clusters', 'show', name, '--json'])).stdout).toBe(shown.stdout);
-    // What ends is named, also where nobody can be asked.
+    // The command names the parts that end, also where nobody can be asked.
     expect(await headgate(['clusters', 'rm', name])).toMatchObject({
       code: 2,
       stdout: '',

@@ -137,7 +137,7 @@ describe('headgate code', () => {
   it('cleans up an installation that is interrupted or was killed', async () => {
     const data = folders();
     const dir = join(data, 'headgate', 'programs');
-    // Of a process that ended, of one that installs just now, and what is no draft.
+    // Drafts of a process that ended, of one that installs just now, and a file that is no draft.
     const ended = spawnSync('true').pid;
     const [left, busy, older] = [`${draft}.${ended}`, `${draft}.${process.pid}`, 'pi-coding-agent-0.86.2'];
     for (const name of [left, busy, older]) mkdirSync(join(dir, name, 'node_modules'), { recursive: true });

@@ -7,7 +7,7 @@ import { useApi } from '#test/api/test-api.ts';
 import { say } from '#test/cli/in-process.ts';
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 
-/** What holds for every command that there is, also for one that is added tomorrow. */
+/** Rules for every command that there is, also for one that is added tomorrow. */
 
 const api = useApi();
 const folders = useFolders();

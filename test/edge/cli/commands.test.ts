@@ -72,7 +72,7 @@ describe('headgate without a gateway', () => {
       code: 1,
       stderr: expect.stringContaining('http://127.0.0.1:1 is unreachable (ECONNREFUSED): is the gateway running?'),
     });
-    // What says nothing of the books is no difference in them.
+    // An answer that says nothing of the ledger is no difference in it.
     expect(await runCli(['reconcile'], { env })).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('http://127.0.0.1:1 is unreachable'),

@@ -7,7 +7,7 @@ import { runCli, useFolders } from '#test/cli/run-cli.ts';
 const run = promisify(execFile);
 const folders = useFolders();
 
-/** What bash offers for a line, with its last word typed this far. */
+/** Bash's suggestions for a line, with its last word typed this far. */
 async function offers(script: string, line: string, env: Readonly<Record<string, string>> = {}): Promise<string[]> {
   const words = line.split(' ');
   const program = `${script}

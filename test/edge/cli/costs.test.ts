@@ -68,7 +68,7 @@ describe('headgate costs', () => {
     expect(lines[5]).toBe(
       'warning: unrated has hours without a price, which are counted at no cost; a platform administrator adds a rate card: POST /v1/billing/rate-cards',
     );
-    // What others named moves no cursor.
+    // A name that others chose moves no cursor.
     expect(text.stdout).not.toContain('\u001b[2J');
     const json = await run(['--from', '2026-03-10', '--to', '2026-03-11', '--tz', 'Europe/Berlin', '--json'], own.key);
     expect(JSON.parse(json.stdout)).toMatchObject({ window: { tz: 'Europe/Berlin' }, totals: { node_hours: 4 } });

@@ -9,9 +9,9 @@ import { type CliOptions, runCli } from '#test/cli/run-cli.ts';
 /** A fleet whose state the tests say; the API and the command between it and them are the real ones. */
 class ScriptedFleet implements ScriptedOperations {
   ordered: string[] = [];
-  /** Of the engine `plain`. */
+  /** Overrides of the engine `plain`. */
   over: Partial<OperatedEngine> = {};
-  /** What `plain` is after a command, one after the other each time that somebody looks; the last one stays. */
+  /** States of `plain` after a command, one after the other each time that somebody looks; the last one stays. */
   script: Partial<OperatedEngine>[] = [];
   reloaded: EngineReloadResult = { ok: true, added: ['a'], changed: [], removed: ['b'] };
   lines: LogLine[] = [];

@@ -184,7 +184,7 @@ describe('Ctrl-C in headgate chat', () => {
     await terminal.shows('This text comes');
     await terminal.key('C-c');
     await terminal.shows(/stopped; slow: [^]*\n> \s*$/);
-    // What is typed is thrown away, also of a line that goes on.
+    // Typed text is thrown away, also of a line that goes on.
     await terminal.type('never \\\nsent');
     await terminal.shows('. sent');
     await terminal.key('C-c');
@@ -314,7 +314,7 @@ describe('headgate keys, usage and wallet', () => {
     const adjusted = await run(['wallet', 'adjust', '-0.5', '--reason', 'a slip', '--reference', 'oops']);
     expect(adjusted.stdout).toMatch(/^-0\.5 USD applied; /);
     const wallet = await read('/v1/wallet');
-    // What was booked then is not what is there now.
+    // The balance right after the credit is not the current one.
     const again = await run(credit);
     expect(again.stdout).toMatch(
       /^already applied: 2\.5 USD under the reference "invoice-7", at [0-9: -]+ UTC; nothing was/,

@@ -4,7 +4,7 @@ import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts'
 import { runCli, useFolders } from '#test/cli/run-cli.ts';
 import { say } from '#test/cli/in-process.ts';
 
-/** What somebody types who has `headgate` since a few days, and takes for granted. */
+/** Commands that somebody types who has `headgate` since a few days, and takes for granted. */
 
 const folders = useFolders();
 let gateway: TestGateway;

@@ -51,7 +51,7 @@ describe('headgate login', () => {
     const { run, file } = user();
     const wrong = await run(['login', gateway.url], 'sk-hg-wrong\n');
     expect(wrong).toMatchObject({ code: 1, stdout: '' });
-    // Of the key that was given; no variable has anything to do with it.
+    // The error is about the key that was given; no variable has anything to do with it.
     expect(wrong.stderr).toMatch(/Invalid API key.*; nothing was saved\n {2}request [0-9a-f-]{36}\n/);
     expect(wrong.stderr).not.toContain('HEADGATE_API_KEY');
     expect(await run(['login', gateway.url], '')).toMatchObject({

@@ -222,7 +222,7 @@ describe('headgate audit', () => {
     const { name } = await read(`/v1/keys/${entry.actor.id}`);
     expect(renamed.stdout).toMatch(new RegExp(` ${id} +key ${name} +name: .* → Renamed`, 'm'));
     expect(renamed.stdout).not.toContain('key_');
-    // Who may not read the operator's keys has their ids.
+    // A caller who may not read the operator's keys gets their ids.
     expect((await run(['audit', '--target', id], key)).stdout).toMatch(new RegExp(` ${id} +${entry.actor.id} +name: `));
     expect((await run(['audit', '--action', 'project.created'], key)).stdout).toMatch(/ key (?!key_)\S.* name: one/);
     expect((await run(['audit', '--action', 'nothing.of.this'], key)).stdout).toBe('no matching changes\n');

@@ -211,7 +211,7 @@ describe('headgate with a failing standard output', () => {
       spawnSync('bash', ['--norc', '-c', `set -o pipefail; ${line}`], {
         cwd: repository,
         encoding: 'utf8',
-        // Of a socket bash would take it that it is asked from elsewhere, and read files of its own.
+        // On a socket bash would assume a remote shell, and read files of its own.
         stdio: ['ignore', 'pipe', 'pipe'],
         env: { PATH: process.env['PATH'] ?? '', HG: join(repository, 'src/programs/headgate.js') },
       });

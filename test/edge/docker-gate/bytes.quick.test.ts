@@ -10,7 +10,7 @@ import { createLog } from '#base/log.ts';
 import { type DockerGate, startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { policy } from './container-decisions.ts';
 
-/** What the Docker engine is sent, as it comes there. */
+/** Requests to the Docker engine, as they come there. */
 const received: { line: string; headers: string[]; body: string }[] = [];
 let engine: Server | null = null;
 let gate: DockerGate | null = null;

@@ -20,7 +20,7 @@ export const policy: Policy = {
 };
 
 export const image = 'vllm/vllm-openai:v0.32.0';
-/** Of a replica, or of the network of an engine. */
+/** Name of a replica, or of the network of an engine. */
 export const ownName = 'headgate-chat-0123456789';
 
 type Decision = ReturnType<typeof decide>;
@@ -41,7 +41,7 @@ export function planned(options: PlannedOptions = {}) {
   return plannedContainer({ ...options, driver: { image, ...options.driver } }).body;
 }
 
-/** What is passed on, or the refusal. */
+/** The forwarded body, or the refusal. */
 export function bodyOf(call: Decision): unknown {
   return 'refusal' in call ? call : JSON.parse(call.body ?? 'null');
 }

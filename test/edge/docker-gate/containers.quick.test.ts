@@ -11,7 +11,7 @@ const mounted = (fields: object) => within({ Mounts: [mount(fields)] });
 
 describe('the Docker gate: containers', () => {
   const values = [true, 1, 'host', ['/:/host'], { a: 'b' }, null];
-  /** Of 25, 71 and 9 that there are. */
+  /** Known members, of 25, 71 and 9 that there are. */
   const known = {
     container: ['Image', 'Cmd', 'Entrypoint', 'Env', 'Labels', 'ExposedPorts', 'StopSignal', 'Healthcheck'],
     host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap PortBindings DeviceRequests'.split(

@@ -116,7 +116,7 @@ describe('the Docker gate with a Swarm manager', () => {
   });
 });
 
-/** What a manager has, as its inspections show it, and what it was asked for. */
+/** Objects of a manager, as its inspections show them, and its received requests. */
 interface Manager {
   readonly services: Record<string, object>;
   readonly secrets: Record<string, object>;

@@ -42,7 +42,7 @@ function environment(port: number, more: Readonly<Record<string, string>> = {}):
   return { PATH, PORT: String(port), ...gate, ...more };
 }
 
-/** What the kernel says of a door that serves. */
+/** The kernel's status of a gate that serves. */
 async function statusOf(env: Record<string, string>): Promise<Record<string, string>> {
   const child = spawn(process.execPath, [program], { env, stdio: ['ignore', 'pipe', 'inherit'] });
   children.push(child);
@@ -55,7 +55,7 @@ async function statusOf(env: Record<string, string>): Promise<Record<string, str
   return Object.fromEntries(lines.map((line) => [line.split(':')[0], line.split(/:\s*/)[1]?.trim() ?? '']));
 }
 
-/** What a door answers that serves; it is started for the question. */
+/** The answer of a gate that serves; it is started for the request. */
 async function ping(env: Record<string, string>): Promise<{ status: number; said: string }> {
   await statusOf(env);
   return askPing(env);

@@ -9,7 +9,7 @@ const any = useInference(() => ({ engines, env: { HEADGATE_CORS_ORIGINS: '*' } }
 
 const asksFor = { 'access-control-request-method': 'POST', 'access-control-request-headers': 'authorization,x-own' };
 
-/** What a browser asks before it sends a request with a key. */
+/** Sends the preflight of a browser for a request with a key. */
 const preflight = (bench: typeof named, origin: string, path = '/v1/chat/completions'): Promise<Response> =>
   fetch(new URL(path, bench.gateway.url), { method: 'OPTIONS', headers: { origin, ...asksFor } });
 

@@ -71,7 +71,7 @@ describe('a malformed form', () => {
 });
 
 describe('a form', () => {
-  // What looks like the boundary, and is none.
+  // Pieces that look like the boundary, and are none.
   const piece = fc.constantFrom(
     '\r\n',
     '--',

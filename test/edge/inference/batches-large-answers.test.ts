@@ -22,7 +22,7 @@ const bench = useInference(async () => {
 beforeEach(() => void (asked.length = 0));
 afterAll(() => engine?.close());
 
-/** Of 6 MB compressed, and of more than the 32 MiB that are kept of a client's. */
+/** Contents of 6 MB compressed, and of more than the 32 MiB that are kept of a client's. */
 const contents = {
   large: randomBytes(6_000_000).toString('hex'),
   huge: randomBytes(9_000_000).toString('hex').repeat(2),

@@ -10,7 +10,7 @@ import { enoughOfTheDay } from '#test/one-day.ts';
 
 beforeEach(enoughOfTheDay);
 
-/** What happens to a batch whose budget or organization stops it midway: it waits, and nothing is asked twice. */
+/** A batch whose budget or organization stops it midway: it waits, and nothing is asked twice. */
 
 let receiver: LocalReceiver;
 /** Makes as many tokens as a request allows. */
@@ -51,7 +51,7 @@ async function expectWhole(batch: Body, key: string): Promise<void> {
   const { totals }: Body = await (await bench.gateway.request('/v1/usage/summary?from=2026-01-01', { key })).json();
   const { ended } = totals.outcomes;
   expect(totals.outcomes).toEqual({ completed: lines, aborted: 0, ended, failed: 0 });
-  // What was ended under way is charged for the part that was made.
+  // A line that was ended under way is charged for the tokens that were made.
   expect(totals.output_tokens).toBeGreaterThanOrEqual(lines * tokens);
   expect(totals.output_tokens).toBeLessThanOrEqual((lines + ended) * tokens);
 }

@@ -83,7 +83,7 @@ describe('clients that leave', () => {
       Array.from({ length: 250 }, (_, index) => {
         const stream = index % 5 !== 4;
         const leaves = index % 2 === 0;
-        // Who leaves does so long before the end, also where a busy machine hands over many frames at once.
+        // A client leaves long before the end, also where a busy machine hands over many frames at once.
         const tokens = leaves ? 400 : 20 + Math.floor(random() * 60);
         const standin = {
           output_tokens: tokens,
@@ -97,7 +97,7 @@ describe('clients that leave', () => {
       }),
     );
 
-    // Who left at once may be taken up when the others have ended.
+    // The request of a client that left at once may be read after the others have ended.
     const { records, generated } = await vi.waitFor(
       async () => {
         expect(await readMetric(socket, 'vllm:num_requests_running')).toBe(0);
@@ -114,7 +114,7 @@ describe('clients that leave', () => {
     expect(sum(records, 'input_tokens')).toBeLessThanOrEqual(prompts);
     expect(sum(records, 'input_tokens')).toBeGreaterThan(prompts / 2);
 
-    // Who left before its head was read may never have been admitted; everybody else has one record.
+    // A client that left before its head was read may never have been admitted; all others have one record.
     const seenIds = results.flatMap(({ id }) => (id === null ? [] : [id]));
     const byId = new Map(records.map((record) => [record.id, record]));
     expect(byId.size).toBe(records.length);

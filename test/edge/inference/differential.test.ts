@@ -30,7 +30,7 @@ function normalise(text: string): string {
     .replaceAll(/"created":\d+/g, '"created":0');
 }
 
-/** What the gateway may do to an engine's stream: cut usage that was not asked for. Frame by frame, on the text. */
+/** The gateway's permitted change to an engine's stream: it cuts usage that was not asked for. Works on the text. */
 function expectedStream(text: string, wanted: { readonly final: boolean; readonly running: boolean }): string {
   const frames = text.split(/(?<=\n\n)/);
   return frames

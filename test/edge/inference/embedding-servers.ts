@@ -10,7 +10,7 @@ export interface Asked {
   readonly body: Body;
   /** The number that each text ends with. */
   readonly numbers: readonly number[];
-  /** Whoever asked has closed the connection before it was answered. */
+  /** True when the client has closed the connection before it was answered. */
   readonly left: boolean;
   /** With a vector of its number for each text, and two tokens. */
   answer(): void;
@@ -36,7 +36,7 @@ export interface EmbeddingServers {
 
 export const tokensPerText = 2;
 
-/** What a server answers to texts with these numbers. */
+/** A server's answer to texts with these numbers. */
 export function answerText(id: string, numbers: readonly number[], more: object = {}): string {
   const data = numbers.map((number, index) => ({ index, object: 'embedding', embedding: [number, 0.5] }));
   const tokens = tokensPerText * numbers.length;
@@ -96,7 +96,7 @@ class AskedRequest implements Asked {
   readonly id: string;
   readonly body: Body;
   left = false;
-  /** What is still to be sent of an answer that has begun. */
+  /** The rest of an answer that has begun. */
   #rest: string | null = null;
   readonly #outgoing: ServerResponse;
 

@@ -4,7 +4,7 @@ import { externalFile, framesOf, openOrganization, useInference } from '#test/in
 
 const outputTokensSaid = 900_000_000;
 
-/** What an engine streams that counts wrongly: one token, and a sum beyond all reason. */
+/** Frames of an engine that counts wrongly: one token, and a sum beyond all reason. */
 const frames = [
   { id: 'x', model: 'chat', choices: [{ index: 0, delta: { content: 'Hi' }, finish_reason: null }] },
   { id: 'x', model: 'chat', choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] },

@@ -8,7 +8,7 @@ const bench = useInference(() => ({
 
 const failed = (status: number): object => ({ status, code: 'upstream_error', type: 'upstream_error', param: null });
 
-/** What must not be read in anything that a client sees. */
+/** Checks that an answer to a client shows nothing of the engine. */
 function expectNothingOfTheEngine(answer: Response, text: string): void {
   expect(text).not.toMatch(/vllm|enginecore|uvicorn|stand-?in|\.sock|127\.0\.0\.1|\/work|\/tmp|traceback|stack/i);
   const names = [...answer.headers.keys()];

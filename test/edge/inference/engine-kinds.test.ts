@@ -13,7 +13,7 @@ import {
 } from '#test/inference/inference-gateway.ts';
 
 interface Manner {
-  /** What GET /version answers; null for a server without the route. */
+  /** Answer of GET /version; null for a server without the route. */
   version: string | null;
   versionStatus?: number;
   metrics: string;

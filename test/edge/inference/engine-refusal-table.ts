@@ -5,7 +5,7 @@ export const envelope = (message: string, param: string | null = null, type = 'B
 const tooLong = (limit: number, output: number, input: number): string =>
   `This model's maximum context length is ${limit} tokens. However, you requested ${output} output tokens and your prompt contains at least ${input} input tokens, for a total of at least ${input + output} tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=${input})`;
 
-/** What a real vLLM 0.29 answered, the code and param that clients get, and what the message must say. */
+/** Answers of a real vLLM 0.29, the code and param that clients get, and required parts of the message. */
 export const refusals: readonly [string, string, string, string | null, readonly string[], object?][] = [
   ['a schema that is none', envelope('Grammar error: Invalid type: nonsense'), 'invalid_value', 'response_format', []],
   [

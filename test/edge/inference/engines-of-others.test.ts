@@ -56,7 +56,7 @@ const bench = useInference(async () => {
   server = createServer((incoming, response) => {
     void readText(incoming).then((text) => {
       const { url = '' } = incoming;
-      // Of counters and aborts it knows nothing.
+      // The engine has no counters and no aborts.
       if (!url.startsWith('/v1/') || text === '') return void response.writeHead(404).end();
       const body: Body = JSON.parse(text);
       const script: Script = body.script ?? {};

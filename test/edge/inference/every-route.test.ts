@@ -11,7 +11,7 @@ import {
   useInference,
 } from '#test/inference/inference-gateway.ts';
 
-/** What every route has, as a row of the one table: a record, limits, a bill, the cache, kept content, traces. */
+/** Parts of every route in the one table: a record, limits, a bill, the cache, kept content, traces. */
 
 const exporter = new InMemorySpanExporter();
 trace.setGlobalTracerProvider(new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] }));
@@ -26,7 +26,7 @@ const bench = useInference(() => ({
   },
 }));
 
-/** What each is asked, with a word that makes it another request. */
+/** The body for each route, with a word that makes it another request. */
 const asked: Readonly<Record<(typeof endpoints)[number]['path'], (word: string) => object>> = {
   '/v1/chat/completions': (word) => ({ model: 'chat', max_tokens: 4, messages: [{ role: 'user', content: word }] }),
   '/v1/completions': (word) => ({ model: 'chat', max_tokens: 4, prompt: word }),

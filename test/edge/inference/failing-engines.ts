@@ -64,9 +64,9 @@ const faults = {
   },
   /** It says more of its failure than anybody reads. */
   wordy: (_, response) => send(response, 500, errorBody(500, 'it is broken '.repeat(200_000))),
-  /** What it says of its failure is cut. */
+  /** Cuts the report of its own failure. */
   torn: (_, response) => sendPart(response, 500),
-  /** What it says of the fault that it finds with the request is cut. */
+  /** Cuts the report of a fault in the request. */
   vague: (_, response) => sendPart(response, 400),
   /** An answer that has begun is cut. */
   cut: ({ stream: isStream }, response) => {

@@ -68,7 +68,7 @@ async function keyOf(management: string, fields: object = {}): Promise<{ id: str
   return made.json() as Promise<{ id: string; secret: string }>;
 }
 
-/** What the engine of a model has made in all. */
+/** Tokens that the engine of a model has made in all. */
 async function made(model: string): Promise<number> {
   return readMetric(bench.socketOf(model), 'vllm:generation_tokens_total');
 }
@@ -163,7 +163,7 @@ describe('a stored answer of a fallback', () => {
     expect([headerOf(again), again.headers.get('idempotent-replayed')]).toEqual(['spare', 'true']);
     expect(await again.text()).toBe(text);
     expect((await bench.wallet(key)).balance).toBe(balance);
-    // Whoever does not allow another model asks for something else.
+    // A request that allows no other model is a different request.
     const strict = await bench.chat(
       { model: 'sick', stream },
       { key, headers: { 'idempotency-key': headers['idempotency-key'] } },

@@ -15,7 +15,7 @@ import {
   writeEngines,
 } from '#test/inference/inference-gateway.ts';
 
-/** What changes while a request is on its way to another model, and before. */
+/** Changes while a request is on its way to another model, and before. */
 
 const allow = { 'x-headgate-allow-fallback': 'true' };
 const flexPricing =

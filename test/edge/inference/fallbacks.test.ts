@@ -74,7 +74,7 @@ async function keyOf(management: string, fields: object = {}): Promise<{ id: str
   return made.json() as Promise<{ id: string; secret: string }>;
 }
 
-/** What the engine of a model has made in all. */
+/** Tokens that the engine of a model has made in all. */
 async function made(model: string): Promise<number> {
   return readMetric(bench.socketOf(model), 'vllm:generation_tokens_total');
 }

@@ -3,7 +3,7 @@ import { fresh, openReuse } from '#test/cache/caching-key.ts';
 import { type ByteServer, startByteServer } from '#test/proxy/byte-server.ts';
 import { type Body, eventually, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
-/** What the engine answers; a function of how often it was asked. */
+/** The engine's answer; a function of how often it was asked. */
 let answerOf: (count: number) => string = () => '';
 let asked = 0;
 let engine: ByteServer | null = null;

@@ -24,7 +24,7 @@ const usdOf = (pico: bigint): string => {
   return `${text.slice(0, -12)}.${text.slice(-12)}`;
 };
 
-/** What a cap must be to pay for a body's prompt and some output tokens. */
+/** The cap that pays for a body's prompt and some output tokens. */
 function capFor(body: object, outputTokens: bigint): bigint {
   return BigInt(Math.ceil(Buffer.byteLength(JSON.stringify(body)) / 4)) * inputPico + outputTokens * outputPico;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Body, chatPath, errorOf, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
-/** What parts of messages may say beside their media, and where media may stand. */
+/** Fields of messages' parts beside their media, and the places where media may stand. */
 
 const bench = useInference(() => ({
   engines: {
@@ -17,7 +17,7 @@ const dataUrl = 'data:image/png;base64,AAAA';
 const image = (more: object = {}): object => ({ type: 'image_url', image_url: { url: dataUrl }, ...more });
 const chat = async (parts: readonly unknown[], model = 'chat'): Promise<Body> =>
   errorOf(await bench.chat({ model, messages: [{ role: 'user', content: [{ type: 'text', text: 'x' }, ...parts] }] }));
-/** What the stand-in, which has no eyes, says of media that reach it. */
+/** Answer of the stand-in, which has no eyes, to media that reach it. */
 const reached = { status: 400, message: 'This model reads text only.' };
 
 describe('the uuid of a media part', () => {

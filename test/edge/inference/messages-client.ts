@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
 import { type Body, frameTexts } from '#test/inference/inference-gateway.ts';
 
-/** What clients of Anthropic's protocol read and send, and what OpenAI's responses have in common with it. */
+/** Messages that clients of Anthropic's protocol read and send, and their parts in common with OpenAI's responses. */
 
 /** The events of a stream, each under the name that its frame has. */
 export function eventsOf(text: string): Body[] {
@@ -63,5 +63,5 @@ const headers = {
   'x-stainless-retry-count': '0',
 };
 
-/** What Claude Code 2.1.330 sends, with shorter texts. */
+/** Requests of Claude Code 2.1.330, with shorter texts. */
 export const claudeCode = { turn, headers };

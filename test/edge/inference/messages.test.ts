@@ -120,7 +120,7 @@ describe('an error of POST /v1/messages', () => {
     });
   });
 
-  /** What Claude Code looks for, to ask again for less output. */
+  /** Text that Claude Code looks for, to ask again for less output. */
   const exceeds = /input length and `max_tokens` exceed context limit: (\d+) \+ (\d+) > (\d+)/;
 
   it.each([8100, 32_000])(

@@ -219,7 +219,7 @@ describe('an external engine', () => {
     expect(record).toMatchObject({ outcome: 'aborted', usage_source: 'engine' });
     await eventually(async () => (await external.metrics('vllm:num_requests_running')) === 0);
     expect(record.output_tokens).toBe((await external.metrics('vllm:generation_tokens_total')) - before);
-    // Of the 100 that it makes in a second.
+    // The engine makes 100 in a second.
     expect(record.output_tokens).toBeLessThan(106);
   });
 

@@ -15,7 +15,7 @@ const bench = useInference(() => ({
   engines: { chat: standinFile('chat', { flags: ['--reasoning-parser', 'deepseek_r1'] }) },
 }));
 
-/** What the tokens of a record cost in USD, at the prices of the engine file. */
+/** Cost of a record's tokens in USD, at the prices of the engine file. */
 function usd({ input_tokens: input, input_cached_tokens: cached, output_tokens: output }: Body): number {
   return ((input - cached) * 0.1 + cached * 0.05 + output * 0.4) / 1e6;
 }
@@ -250,7 +250,7 @@ describe('a revoked or expired key', () => {
     expect((await bench.gateway.request(`/v1/keys/${key.id}`, { method: 'DELETE' })).status).toBe(200);
     const rest = await readSome(reader, Number.POSITIVE_INFINITY);
     const frames = rest.trimEnd().split('\n\n');
-    // Of 200 that the engine makes in a second.
+    // The engine makes 200 in a second.
     expect(frames.length).toBeLessThan(200);
     expect(frames.at(-1)).toBe('data: [DONE]');
     expect(JSON.parse(frames.at(-2)?.slice(6) ?? '')).toEqual({

@@ -11,7 +11,7 @@ import {
   useInference,
 } from '#test/inference/inference-gateway.ts';
 
-/** What an organization's status and models mean to its inference requests. */
+/** Effects of an organization's status and models on its inference requests. */
 
 const bench = useInference(() => ({
   engines: {
@@ -60,14 +60,14 @@ describe('a suspended organization', () => {
     }
     for (const text of await Promise.all(texts)) {
       expect(framesOf(text).at(-2)).toMatchObject({ error: { code: 'organization_suspended', type: 'auth_error' } });
-      // Of the 50 that the engine makes in a second.
+      // The engine makes 50 in a second.
       expect(framesOf(text).length).toBeLessThan(150);
     }
     expect(framesOf(await other.text()).at(-1)).toBe('[DONE]');
     await organize(id, { status: 'active' });
     const again = await bench.chat({}, { key: app });
     expect(again.status).toBe(200);
-    // What the streams had is billed, and says what ended them.
+    // The streams' tokens are billed, and the record has the reason of their end.
     const { reason, outcome, cost } = await bench.recordOf(two, key);
     expect([reason, outcome, Number(cost) > 0]).toEqual(['organization_suspended', 'ended', true]);
   });

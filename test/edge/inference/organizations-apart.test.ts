@@ -15,7 +15,7 @@ import {
   writeEngines,
 } from '#test/inference/inference-gateway.ts';
 
-/** What organizations have in common in an engine: what it has cached of their prompts. */
+/** The part of an engine that organizations share: its cache of their prompts. */
 
 const jsonBody = '{"choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
 const jsonAnswer = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${jsonBody.length}\r\n\r\n${jsonBody}`;
@@ -39,7 +39,7 @@ const bench = useInference(async () => {
 });
 afterAll(() => engine?.close());
 
-/** Of the last request that has one: the gateway asks for /health and /metrics by itself. */
+/** Body of the last request that has one: the gateway asks for /health and /metrics by itself. */
 const seenBody = (): Body => {
   const text = engine?.requests.findLast(({ body }) => body.length > 0)?.body ?? '';
   return JSON.parse(Buffer.from(text, 'latin1').toString('utf8'));

@@ -2,7 +2,7 @@ import { afterAll, expect, it } from 'vitest';
 import { type Body, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type ResponsesEngine, startResponsesEngine } from './responses-engine.ts';
 
-/** What codex-cli 0.169 sends with `wire_api = "responses"`, its texts cut short. vLLM 0.29 answers it with 200. */
+/** Requests of codex-cli 0.169 with `wire_api = "responses"`, texts cut short. vLLM 0.29 answers them with 200. */
 
 let engine: ResponsesEngine;
 const bench = useInference(async () => {

@@ -4,7 +4,7 @@ import { text as readText } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Body } from '#test/inference/inference-gateway.ts';
 
-/** What the engine does for one request, as its body says under `script`. */
+/** The engine's steps for one request, as its body has them under `script`. */
 export interface Script {
   /** Tokens before the end, each an event; of a JSON answer the count. */
   readonly tokens?: number;
@@ -21,7 +21,7 @@ export interface Script {
   readonly status?: number;
   /** Tokens that come in each event, an event every other millisecond until it is aborted. */
   readonly gathered?: number;
-  /** What it says, in the place of its tokens' words. */
+  /** The text in the place of its tokens' words. */
   readonly says?: string;
 }
 

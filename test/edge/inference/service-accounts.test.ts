@@ -8,7 +8,7 @@ import {
   useInference,
 } from '#test/inference/inference-gateway.ts';
 
-/** What the keys of service accounts ask models. */
+/** Requests to models by the keys of service accounts. */
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') } }));
 const slow = { stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } };
@@ -65,7 +65,7 @@ describe('a request of a service account', () => {
         code: 'unauthorized',
       });
       expect(framesOf(await text).at(-2)).toMatchObject({ error: { code: 'unauthorized' } });
-      // Of the 50 that the engine makes in a second.
+      // The engine makes 50 in a second.
       expect(framesOf(await text).length).toBeLessThan(150);
       const record = await bench.recordOf(stream, owner.key);
       expect(record).toMatchObject({ reason: 'unauthorized', key_id: one.keyId, project_id: one.projectId });

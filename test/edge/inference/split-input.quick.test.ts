@@ -9,7 +9,7 @@ const endpoint = endpoints.find(({ path }) => path === '/v1/embeddings') ?? endp
 const bounds = { sequencesMax: 128, inputsMax: 2048, textsMax: 8192 };
 const latin1 = (text: string): string => Buffer.from(text, 'utf8').toString('latin1');
 
-/** What engines get of a body, part by part. */
+/** Parts of a body, as engines get them. */
 function partsOf(text: string): { model: string; input: unknown[] }[] {
   const fields: RequestFields = readFields(latin1(text), endpoint, bounds);
   const options = {

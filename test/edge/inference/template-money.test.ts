@@ -36,7 +36,7 @@ const bench = useInference(async () => {
 });
 afterAll(() => pictures?.close());
 
-/** What the tokens of a record cost in USD, at the prices of the engine file. */
+/** Cost of a record's tokens in USD, at the prices of the engine file. */
 function usd({ input_tokens: input, input_cached_tokens: cached, output_tokens: output }: Body): number {
   return ((input - cached) * 0.1 + cached * 0.05 + output * 0.4) / 1e6;
 }

@@ -93,5 +93,5 @@ export function partsOf(asked: readonly Asked[]): Asked[] {
   return asked.toSorted((a, b) => (a.numbers[0] ?? 0) - (b.numbers[0] ?? 0));
 }
 
-/** What so many tokens cost, in dollars. */
+/** Cost of so many tokens, in dollars. */
 export const costOf = (tokens: number): number => (tokens * 0.1) / 1e6;

@@ -5,7 +5,7 @@ import { olderVllmFields } from '#edge/inference/request/vllm-fields.ts';
 import { startByteServer, type ByteServer } from '#test/proxy/byte-server.ts';
 import { errorOf, externalFile, useInference } from '#test/inference/inference-gateway.ts';
 
-/** Whether each field that vLLM has is treated as the table of them says. */
+/** Checks that each field of vLLM is treated as the table of fields says. */
 
 const jsonBody =
   '{"stop_reason":"end_turn","choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}';
@@ -148,7 +148,7 @@ describe.each(endpoints)('a field of $path', ({ path, fields }) => {
     const members = fieldsOf(fields, 'passed').map((field) => `"${field}": ${typed[field] ?? odd}`);
     const body = `{"model":"${models[path]}", ${members.join(' ,')}, "not known": ${odd}}`;
     expect((await bench.post(path, body)).status).toBe(200);
-    // What the gateway sets itself stands before the first member.
+    // The gateway's own fields stand before the first member.
     const set = /"store":false,"request_id":"resp_[-0-9a-f]{36}",/;
     expect(
       engine?.requests

@@ -10,9 +10,9 @@ const read = (path: string): string => readFileSync(`${compose}${path}`, 'utf8')
 
 const bench = useInference(() => ({ engines: { chat: standinFile('chat') }, env: { HEADGATE_METRICS_PORT: '0' } }));
 
-/** What Prometheus adds by itself. */
+/** Metrics that Prometheus adds by itself. */
 const ownMetrics = ['up'];
-/** What NVIDIA's exporter tells: https://docs.nvidia.com/datacenter/dcgm/latest/gpu-telemetry/dcgm-exporter.html */
+/** Metrics of NVIDIA's exporter: https://docs.nvidia.com/datacenter/dcgm/latest/gpu-telemetry/dcgm-exporter.html */
 const gpuMetrics = ['DCGM_FI_DEV_GPU_UTIL', 'DCGM_FI_DEV_FB_USED', 'DCGM_FI_DEV_FB_FREE'];
 const gpuLabels = ['Hostname', 'gpu'];
 const ownLabels = ['job', 'instance', 'le'];

@@ -1,4 +1,4 @@
-/** What a query of PromQL names: metrics, and labels. */
+/** Names in a query of PromQL: metrics, and labels. */
 export interface QueryNames {
   readonly metrics: readonly string[];
   readonly labels: readonly string[];

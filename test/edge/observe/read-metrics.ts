@@ -14,7 +14,7 @@ export function metricNames(text: string): ReadonlySet<string> {
   );
 }
 
-/** What a gateway passes on of the metrics of its engines. */
+/** Metrics of its engines that a gateway forwards. */
 export async function readEngineMetrics(metricsUrl: string | null): Promise<string> {
   const answer = await fetch(new URL('/metrics/engines', metricsUrl ?? 'http://there.is.none'));
   if (answer.status !== 200) throw new Error(`the metrics of the engines were answered with ${answer.status}`);

@@ -22,7 +22,7 @@ it("shows changes of a tenant by operators to operators only, and the tenant's e
   const person = await makePerson(gateway, { role: 'admin' }, key);
   const visitor = await signInPerson(gateway, person.email);
   expect((await visitor.get('/portal/audit')).text).not.toContain('name="organizations"');
-  // Whoever asks for all is shown what is his own.
+  // A user who asks for all changes gets his own.
   expect((await visitor.get(`${path}gateway.nothing`)).text).toContain('No changes found');
 
   await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });
@@ -58,7 +58,7 @@ it('names users and keys of other organizations to operators only', async () => 
   expect(all).toMatch(
     /the key <strong>Management key<\/strong> <span[^>]*>\(of owner@org-\S+\)<\/span> created the project <strong>by a key/,
   );
-  // What an operator did to the tenant: its own people are not told who that is.
+  // Changes to the tenant by an operator: its own people do not see the operator's name.
   await admin.post(`/portal/organizations/${id}/status`, { status: 'suspended' });
   await admin.post(`/portal/organizations/${id}/status`, { status: 'active' });
   const own = (await visitor.get('/portal/audit?action=organization.suspended')).text;

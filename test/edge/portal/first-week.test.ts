@@ -9,7 +9,7 @@ import {
 } from '#test/inference/inference-gateway.ts';
 import { makePerson, type Shown, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** What somebody reads who has this gateway since a few days: sentences that are true, and numbers that agree. */
+/** Pages for somebody who has this gateway since a few days: sentences that are true, and numbers that agree. */
 
 const bench = useInference(() => ({
   engines: {

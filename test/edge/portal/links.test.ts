@@ -11,7 +11,7 @@ const roles: readonly Role[] = ['member', 'admin', 'owner', 'platform admin'];
 
 let gateway: TestGateway;
 const visitors = new Map<Role, Visitor>();
-/** What each has seen, by its address. */
+/** Pages that each role has seen, by their address. */
 const seen = new Map<Role, ReadonlyMap<string, Shown>>();
 
 /** One request of the visitor's own, as the playground sends it. */
@@ -96,7 +96,7 @@ it('has a link to every page', () => {
   const reached = new Set(
     visited.map((path) => patterns.find(({ test }) => test.test(path.replace(/\?.*/, '')))?.path ?? '/'),
   );
-  // What scripts ask for, and images; a stopped engine is not restarted.
+  // Addresses for scripts and images; a stopped engine is not restarted.
   const others = [
     '/portal/playground/models',
     '/portal/engines/:id/log',

@@ -19,7 +19,7 @@ async function make(path: string, body: object): Promise<{ id: string }> {
   return (await answer.json()) as { id: string };
 }
 
-/** Whether a list of a page offers one, by its id. */
+/** Checks whether a list of a page offers one, by its id. */
 const offers = (text: string, { id }: { id: string }): boolean => text.includes(`<option value="${id}"`);
 
 describe('a list of more than a hundred', () => {

@@ -5,7 +5,7 @@ import { repository } from '#test/cli/run-cli.ts';
 import { standinFile, useInference } from '#test/inference/inference-gateway.ts';
 import { type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** What the pages of models say, and the lines that they hand out: those work as they stand. */
+/** Texts on the pages of models, and the lines that they hand out: those work as they stand. */
 
 const run = promisify(execFile);
 const bench = useInference(() => ({

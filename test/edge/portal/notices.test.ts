@@ -3,7 +3,7 @@ import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { cookieOf, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 import { packOf } from '#test/stacks/raw-zip.ts';
 
-/** What a page says of the change that led to it. */
+/** Notices of a page about the change that led to it. */
 
 let gateway: TestGateway;
 let admin: Visitor;

@@ -69,7 +69,7 @@ it("shows for a superseded failed run what forgetting it drops, without the late
   expect(await kept()).toBe(1);
   expect(await shown(later)).toMatchObject({ status: 'APPLIED' });
 
-  // Of the last run it is what is known of all of them.
+  // The state of the last run is all that is known of any of them.
   expect((await gateway.request(`/v1/runs/${later}/forget`, { method: 'POST' })).status).toBe(200);
   expect(await kept()).toBe(0);
   expect(await shown(later)).toMatchObject({ status: 'SUPERSEDED' });

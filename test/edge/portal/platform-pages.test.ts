@@ -138,7 +138,7 @@ describe('a platform page', () => {
     ] as const) {
       for (const path of ['/portal/costs', '/portal/costs/margins']) {
         const { text } = await admin.get(`${path}?month=2020-01${query}`);
-        // What the script of the pages leaves as it is.
+        // The script of the pages does not change this text.
         expect(text, path).toMatch(new RegExp(`datetime="${from}"[^>]* data-local>2020-01-01 00:00</time> until`));
         expect(text, path).toContain(`Days and times are in ${zone}.`);
       }
@@ -288,7 +288,7 @@ describe('the pages of a stack', () => {
     expect(refused.text).toContain('value="seven"');
     expect(refused.text).toContain('x\ny</textarea');
     expect(refused.text).not.toContain('typed secret');
-    // What is left is that nothing here can run it.
+    // The only remaining error is that nothing here can run it.
     const right = await admin.post(path, { ...fields, node: 'gpu-1', 'inputs.count_of': '7' });
     expect([right.status, right.text.includes('Stacks cannot be applied')]).toEqual([503, true]);
     expect(gateway.logLines.join('')).not.toContain('typed secret');

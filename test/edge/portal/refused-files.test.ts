@@ -5,7 +5,7 @@ import { startGateway, type TestGateway } from '#test/gateway.ts';
 import { standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
 import { signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** What the page of engines says of files that were read again. */
+/** Reports on the page of engines about files that were read again. */
 
 let gateway: TestGateway;
 let admin: Visitor;

@@ -9,7 +9,7 @@ const roles: readonly Role[] = ['member', 'admin', 'owner', 'platform admin'];
 
 interface PageRow {
   readonly path: string;
-  /** Who gets it; the others get 403 and no link to it. */
+  /** The least role that gets it; the others get 403 and no link to it. */
   readonly least: Role;
 }
 
@@ -34,7 +34,7 @@ interface FormRow {
   readonly path: string;
   readonly fields: Readonly<Record<string, string>>;
   readonly least: Role;
-  /** What who may send it gets for these fields. */
+  /** Status of these fields for a sender with the right. */
   readonly status: number;
 }
 

@@ -4,7 +4,7 @@ import { packOf } from '#test/stacks/raw-zip.ts';
 import { type Body, eventually, openOrganization, useInference } from '#test/inference/inference-gateway.ts';
 import { makePerson, signInPerson, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
-/** What a run's pages call the cluster, and who has asked for it. */
+/** Names on a run's pages: of the cluster, and of the run's author. */
 
 let runsDir = '';
 const bench = useInference(async () => {

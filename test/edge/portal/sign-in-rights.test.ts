@@ -13,7 +13,7 @@ import {
   visitorWith,
 } from '#test/portal/visitor.ts';
 
-/** What somebody was given ends with the right to give it. */
+/** Rights that a user was given end with the giver's right to give them. */
 
 const another = 'another good password';
 

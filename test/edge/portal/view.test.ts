@@ -188,7 +188,7 @@ describe('the view of another organization', () => {
       (await admin.get(link, { ...cookies })).text.trim().split('\n').length - 1;
     expect(await rowsOf(linkIn(ofTenant), {})).toBe(1);
     expect(await rowsOf(linkIn(ofOwn), { cookie })).toBe(0);
-    // Who may not see it gets nothing in its place.
+    // A user who may not see it gets nothing in its place.
     const person = await signInPerson(gateway, (await makePerson(gateway)).email);
     expect((await person.get(linkIn(ofTenant))).status).toBe(404);
   });

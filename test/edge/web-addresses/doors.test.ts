@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Body } from '#test/inference/inference-gateway.ts';
 import { useWebGateway } from '#test/web/web-gateway.ts';
 
-/** What no address leads to, whatever a module declares and whoever registers a node. */
+/** Targets that no address leads to, whatever a module declares and whoever registers a node. */
 
 const web = useWebGateway();
 

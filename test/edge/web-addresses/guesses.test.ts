@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { useWebGateway } from '#test/web/web-gateway.ts';
 
-/** Who guesses keys, cookies and links is not answered for long, and nobody else notices. */
+/** Guesses of keys, cookies and links are soon rejected, and nobody else notices. */
 
 const operatorsKey = 'an-operators-own-key-abcdefghijklm';
 const web = useWebGateway({

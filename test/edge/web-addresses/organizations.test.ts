@@ -6,7 +6,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { uuidv7 } from '#base/id.ts';
 import { uuidOf, useWebGateway } from '#test/web/web-gateway.ts';
 
-/** What ends, and what goes on, when an organization is suspended or closed. */
+/** Addresses that end, and those that go on, when an organization is suspended or closed. */
 
 /** Where users of runs may pass, so that a stack could be applied. */
 const runsDir = mkdtempSync(join(tmpdir(), 'hg-runs-'));

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { useWebGateway } from '#test/web/web-gateway.ts';
 
-/** What goes to an application, from whom, and how long it may take. */
+/** Requests to an application: their content, their senders and their time limits. */
 
 const firstByteMs = 1000;
 const web = useWebGateway({

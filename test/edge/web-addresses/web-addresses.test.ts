@@ -4,7 +4,7 @@ import { uuidv7 } from '#base/id.ts';
 import { freePort } from '#test/free-port.ts';
 import { useWebGateway } from '#test/web/web-gateway.ts';
 
-/** What the listener for web addresses refuses, passes on and ends. */
+/** Requests that the listener for web addresses rejects, forwards and ends. */
 
 const web = useWebGateway({
   HEADGATE_BOOTSTRAP_KEY: 'an+operators.own/key~abcdefghijkl',

@@ -70,7 +70,7 @@ function textIn(member: unknown, key: string): string {
   return typeof value === 'string' ? value : '';
 }
 
-/** What a recorded choice says of its text: the piece, and what must follow so that it ends the same way. */
+/** The text of a recorded choice: the piece, and what must follow so that it ends the same way. */
 function pieceOf(choice: unknown, name: string): { text: string; thought: string } {
   const message = at(choice, 'delta') ?? at(choice, 'message') ?? choice;
   const cut = at(choice, 'finish_reason') === 'length' && !name.includes('reasoning') ? CONTINUED : '';
@@ -78,7 +78,7 @@ function pieceOf(choice: unknown, name: string): { text: string; thought: string
   return { text, thought: textIn(message, 'reasoning') };
 }
 
-/** What a recorded message says, streamed or not. */
+/** Settings that make the stand-in repeat a recorded message, streamed or not. */
 function messageKnobs(recorded: string): Record<string, unknown> {
   const values = (key: string): string[] =>
     [...recorded.matchAll(new RegExp(`"type":"\\w+","${key}":("(?:[^"\\\\]|\\\\.)*")`, 'g'))].map(

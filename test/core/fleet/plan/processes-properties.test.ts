@@ -4,7 +4,7 @@ import { gib, machine, processDefinition } from '#test/fleet/container-engines.t
 import { World } from './simulated-world.ts';
 
 /**
- * Whatever is asked of processes that do not all fit together, in whatever order: none is started without the memory
+ * Any requests, in any order, for processes that do not all fit together: none is started without the memory
  * that its file says or beside another of its group (the world checks both at every start), what stays stays, and in
  * the end every request has its answer.
  */

@@ -4,7 +4,7 @@ import { containerDefinition, gpuHost } from '#test/fleet/container-engines.ts';
 import { World } from './simulated-world.ts';
 
 /**
- * Whatever happens in whatever order: no device has two replicas, nothing is started twice, no request meets a spec
+ * Any events in any order: no device has two replicas, nothing is started twice, no request meets a spec
  * that does not pass its checks (all three are checked by the world at every look), what is pinned stays, replicas do
  * not grow beyond their bound, and in the end every request has its answer.
  */

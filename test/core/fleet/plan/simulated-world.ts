@@ -59,15 +59,15 @@ export class World {
   readonly bad = new Set<string>();
   /** Bytes that are in use on a device although nothing runs there. */
   readonly remains = new Map<string, number>();
-  /** What is there and is no replica of these engines. */
+  /** Devices in use by others than replicas of these engines. */
   holdings: Holding[] = [];
-  /** What processes of an engine really take, whatever its file says, and what the machine has of it. */
+  /** Real use of an engine's processes, whatever its file says, and the machine's total. */
   readonly takes = new Map<string, number>();
   machineMemory = Infinity;
   /** Devices that a swarm, which places by itself, has in all. */
   swarmGpus = Infinity;
   readonly loads = new Map<string, LoadReport>();
-  /** What the metrics of replicas show, by their id. */
+  /** Metrics of replicas, by their id. */
   readonly progress = new Map<string, string>();
   /** What starting containers write. */
   readonly starts = new Map<string, StartReading>();
@@ -81,7 +81,7 @@ export class World {
   readonly answers: { engineId: string; answer: string }[] = [];
   state: LeaderState = nothing;
   published: Published | null = null;
-  /** What a new leader finds of what passed its checks. */
+  /** Specs that passed their checks, as a new leader finds them. */
   readonly good = new Map<string, EngineSpec>();
   #jobs = new Map<string, { report: JobReport; doneAtMs: number; action: LeaderAction }>();
   #commands: PendingCommand[] = [];
@@ -341,7 +341,7 @@ export class World {
     this.#route(gateway);
   }
 
-  /** What a gateway does with those who wait there. */
+  /** Routes the requests that wait at a gateway. */
   #route(gateway: Gateway): void {
     gateway.waiting = gateway.waiting.filter((one) => {
       const engine = this.#seenEngine(gateway, one.engineId);

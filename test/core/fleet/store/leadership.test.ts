@@ -35,7 +35,7 @@ afterAll(async () => {
 interface Contender {
   readonly id: string;
   readonly leadership: Leadership;
-  /** Whether it led, at every change. */
+  /** True where it led, at every change. */
   readonly changes: boolean[];
 }
 
@@ -213,7 +213,7 @@ describe('a leader in another process', () => {
     expect(leadership.current()).toBeNull();
     child.kill('SIGKILL');
     await until(() => expect(leadership.current()?.epoch).toBe(2n));
-    // What it renewed last ends, and then somebody looks; a busy machine adds what it takes for both.
+    // Its last lease ends, and then another member polls; a busy machine adds the time of both.
     expect(leadershipTimes.ttlMs + leadershipTimes.pollMs).toBeLessThan(15_000);
     await until(async () => expect(await leadership.current()?.holds()).toBe(true));
   });

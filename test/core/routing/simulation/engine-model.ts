@@ -4,7 +4,7 @@ import { pageTokens, type TraceRequest } from './trace.ts';
 const blockTokens = 16;
 const blocksPerPage = pageTokens / blockTokens;
 
-/** What an engine of the simulation can do; by default about that of an 80 GB GPU and a model of 8 billion parameters. */
+/** Abilities of a simulated engine; by default about those of an 80 GB GPU and a model of 8 billion parameters. */
 export interface EngineLimits {
   readonly kvBlocks: number;
   readonly runningMax: number;

@@ -40,7 +40,7 @@ export function createRandom(seed: number): () => number {
  */
 const shape = {
   conversationsPerSecond: 8010 / 3537,
-  /** That another turn follows the first, the second, any later one; 1.5 turns on average. */
+  /** Odds that another turn follows the first, the second, any later one; 1.5 turns on average. */
   nextTurn: [0.26, 0.39, 0.5],
   turnsMax: 25,
   firstPromptTokens: [
@@ -63,7 +63,7 @@ const shape = {
     [0.99, 1115],
     [1, 2000],
   ],
-  /** What a turn adds to the prompt beside the answer before it. */
+  /** Tokens that a turn adds to the prompt beside the answer before it. */
   addedTokens: [
     [0, 1],
     [0.25, 9],

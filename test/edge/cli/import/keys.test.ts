@@ -16,7 +16,7 @@ function keysOf(value: unknown): string[] {
   return Object.entries(value).flatMap(([key, member]) => [key, ...keysOf(member)]);
 }
 
-/** Whether one of the notes about something names a key as a word of its own. */
+/** Checks whether one of the notes about something names a key as a word of its own. */
 function isNamed(notes: readonly string[], about: string, key: string): boolean {
   const word = new RegExp(String.raw`(^|[^\w])${key}($|[^\w])`);
   return notes.some((note) => note.startsWith(`${about}: `) && word.test(note.slice(about.length + 2)));
@@ -207,7 +207,7 @@ describe('headgate import litellm', () => {
     output_cost_per_token: 0.000002,
     cache_read_input_token_cost: 0.0000005,
   };
-  /** Of those that litellm documents for a deployment. */
+  /** Other parameters that litellm documents for a deployment. */
   const otherParameters = words(`
     base_url tpm rpm itpm otpm max_parallel_requests max_budget budget_duration timeout stream_timeout
     max_retries num_retries cooldown_time order tags tag_regex organization extra_headers

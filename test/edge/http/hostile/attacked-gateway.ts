@@ -21,7 +21,7 @@ export interface Victim {
   readonly url: string;
   readonly attacker: Organization;
   readonly customer: Organization;
-  /** Of a platform administrator. */
+  /** Key of a platform administrator. */
   readonly adminKey: string;
   readonly pid: number;
   /** Opens a connection, also to the port for metrics; errors and the end of it are nobody's concern. */
@@ -82,7 +82,7 @@ export function useVictim(options: VictimOptions = {}): () => Victim {
       await database.drop();
     };
     victim = await openVictim(gateway, metricsPort);
-    // What only a first request does is not to be taken for the work of an attack.
+    // The work of a first request must not be taken for the work of an attack.
     for (const { key } of [victim.attacker, victim.customer]) await chat(victim.url, key, new Agent());
   });
   afterAll(() => close());
@@ -155,7 +155,7 @@ function targetOf(path: string): string {
   }
 }
 
-/** Of proc(5), in MiB. */
+/** Reads a field of proc(5), in MiB. */
 function readMemory(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const found = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
   return Math.round(Number(found?.[1]) / 1024);
@@ -179,7 +179,7 @@ async function openOrganization(api: Victim['api'], name: string): Promise<Organ
   return { id: made.id, managementKey: made.management_key, key: secret, keyId: id };
 }
 
-/** What a customer saw while an attack ran. */
+/** A customer's results while an attack ran. */
 export interface Served {
   readonly answers: number;
   readonly slowestMs: number;
@@ -273,7 +273,7 @@ function readAnswer(text: string): Posted | null {
   return { status: Number(text.slice(9, 12)), head: text.slice(0, end), text: text.slice(end + 4) };
 }
 
-/** What refused, and the field. */
+/** The rejection's status and code, and the field. */
 export function refusalOf({ status, text }: Posted): { status: number; code: string; param: string | null } {
   const { error }: Body = JSON.parse(text);
   return { status, code: error.code, param: error.param };
@@ -285,7 +285,7 @@ export function head(method: string, path: string, headers: Readonly<Record<stri
   return `${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`;
 }
 
-/** What a connection is sent, as text, and whether its other side has closed it. */
+/** Text that a connection got, and whether its other side has closed it. */
 export interface Heard {
   text: string;
   closed: boolean;

@@ -180,7 +180,7 @@ describe('the next start of a failed engine', () => {
         const [engine] = fleet.list();
         expect(engine).toMatchObject({ phase: 'retrying', failures: 1 });
         expect(engine?.retryAtMs).toBeGreaterThanOrEqual(before);
-        // What was published has passed by now.
+        // The published time has passed by now.
         expect(engine?.retryAtMs).toBeLessThanOrEqual(Date.now());
       },
       { timeout: 300_000, interval: 10 },
