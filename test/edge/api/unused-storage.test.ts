@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { say } from '#test/cli/in-process.ts';
 import { type Body, standinFile, useInference } from '#test/inference/inference-gateway.ts';
 
-/** What engines have left in the cache of weights. */
+/** Folders that engines have left in the cache of weights. */
 
 const home = mkdtempSync(join(tmpdir(), 'hg-unused-'));
 const other = mkdtempSync(join(tmpdir(), 'hg-unused-other-'));
@@ -58,7 +58,7 @@ describe('weights in the cache of the machine', () => {
       host: 'local',
       bytes: 2 ** 20,
     });
-    // The linked repository is a folder of somebody else until its own cache is listed.
+    // The linked repository is a folder of another program until its own cache is listed.
     expect(await names()).toEqual(['acme/downloaded', 'acme/linked', 'acme/old', 'acme/older']);
     expect(data.filter(({ name }: { name: string }) => name === 'acme/linked')).toHaveLength(1);
   });

@@ -65,7 +65,7 @@ describe('an engine whose queue is full', () => {
   it('passes a request to another replica', async () => {
     await eventually(() => Promise.resolve(socketsOf('pair').length === 2));
     const leave = await occupy('pair');
-    // Which replica is tried first is not known: the queue of one of both is full.
+    // It is not known which replica is tried first: the queue of one of both is full.
     for (let count = 0; count < 4; count += 1) {
       const answer = await bench.chat({ ...short, model: 'pair' });
       expect(answer.status).toBe(200);

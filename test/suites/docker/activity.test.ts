@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { createLab, localHost, newId, scriptEngine, statusOf } from '#test/docker/docker-drivers.ts';
 import type { StartActivity } from '#core/fleet/drivers/driver.ts';
 
-/** What a start writes and receives, by which it is known to make progress. */
+/** Output and received bytes of a start, by which it is known to make progress. */
 
 const lab = createLab();
 

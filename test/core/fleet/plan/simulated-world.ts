@@ -69,7 +69,7 @@ export class World {
   readonly loads = new Map<string, LoadReport>();
   /** Metrics of replicas, by their id. */
   readonly progress = new Map<string, string>();
-  /** What starting containers write. */
+  /** Output of starting containers. */
   readonly starts = new Map<string, StartReading>();
   /** Ids of replicas that answer no canary. */
   readonly silent = new Set<string>();
