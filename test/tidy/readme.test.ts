@@ -1,11 +1,14 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
-import { findDeadNames, noPath } from './readme.ts';
+import { house } from './house.js';
+import { findDeadNames, findWrongRooms, noPath } from './readme.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const packageFile: { scripts: Record<string, string> } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
 const scripts = Object.keys(packageFile.scripts);
+const wings = Object.keys(house.wings);
+const roomsOf = (floor: string): string[] => readdirSync(`${root}src/${floor}`);
 
 describe('the check of the README', () => {
   it('fails when it has found no names', () => {
@@ -38,7 +41,30 @@ describe('the check of the README', () => {
   });
 });
 
+describe('the check of the picture of src', () => {
+  const map = readFileSync(`${root}src/README.md`, 'utf8');
+
+  it('fails when it has found no rooms', () => {
+    expect(findWrongRooms('Nothing here.', wings, roomsOf)).toHaveLength(1);
+  });
+
+  it.each([
+    ['  portal  cli  ', '  gate  cli  ', 'the picture has gate in edge, which is not there'],
+    [' contract: ', ' answers: ', 'the picture has answers in edge, which is not there'],
+    [' platform  ', ' machines  ', 'the picture has machines in core, which is not there'],
+    [' web-addresses   ', ' exposures   ', 'the picture has exposures in core, which is not there'],
+    ['  redis  ', '  sqlite  ', 'the picture has sqlite in base, which is not there'],
+  ])('finds a wrong name instead of "%s"', (name, other, fault) => {
+    expect(map).toContain(name);
+    expect(findWrongRooms(map.replace(name, other), wings, roomsOf)).toContain(fault);
+  });
+});
+
 describe('the README', () => {
+  it('has only rooms of src in its picture', () => {
+    expect(findWrongRooms(readFileSync(`${root}src/README.md`, 'utf8'), wings, roomsOf)).toEqual([]);
+  });
+
   it('names only existing files and scripts', () => {
     for (const path of ['README.md', 'src/README.md', 'compose/README.md', 'engines/README.md', 'test/README.md']) {
       expect(findDeadNames(readFileSync(`${root}${path}`, 'utf8'), root, scripts), path).toEqual([]);

@@ -28,3 +28,37 @@ export function findDeadNames(text: string, root: string, scripts: readonly stri
       .map((name) => `the README names npm run ${name}, which is not there`),
   ];
 }
+
+/** The lines of a picture that list rooms: the floor's name or the arrow, then names of rooms. */
+const floorLine = /^(edge|core|base|   │)(?: {2,}(.*))?$/;
+
+/**
+ * Finds rooms in the picture of src that are not folders of their floor.
+ * @param text the page, whose first code block is the picture
+ * @param wings names of the groups of rooms in core
+ * @param roomsOf returns the folders of a floor
+ * @returns one sentence per wrong name; a picture without rooms is a fault of the check
+ */
+export function findWrongRooms(
+  text: string,
+  wings: readonly string[],
+  roomsOf: (floor: string) => readonly string[],
+): string[] {
+  const picture = /^```text\n(.*?)^```/ms.exec(text)?.[1] ?? '';
+  const wrong: string[] = [];
+  let floor = '';
+  let found = 0;
+  for (const line of picture.split('\n')) {
+    const [, head = '', rest = ''] = floorLine.exec(line) ?? [];
+    floor = line.startsWith(' ') ? floor : head;
+    if (floor === '') continue;
+    const isWings = head === 'core';
+    // "http: authentication" describes one room; the others are only named.
+    const names = (/([\w-]+):/.exec(rest)?.slice(1) ?? rest.split(/ +/)).filter((name) => /^[a-z]/.test(name));
+    const known = isWings ? wings : roomsOf(floor);
+    found += names.length;
+    const missing = names.filter((name) => !known.includes(name));
+    wrong.push(...missing.map((name) => `the picture has ${name} in ${floor}, which is not there`));
+  }
+  return found === 0 ? ['the picture has no rooms, so nothing was checked'] : wrong;
+}
