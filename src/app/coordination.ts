@@ -78,7 +78,7 @@ export function createCoordination(parts: CoordinationParts): Coordination {
       name: 'gateways of the database',
       jobs: [
         { name: 'heartbeat', everyMs: heartbeatMs, where: 'every', run: () => gateways.beat() },
-        { name: 'lower marks', everyMs: marksMs, where: 'every', run: () => gateways.underWay.lower() },
+        { name: 'lower marks', everyMs: marksMs, where: 'every', run: () => gateways.tokenWatermarks.lower() },
       ],
       async start() {
         formerIds = await gateways.start();

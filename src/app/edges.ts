@@ -165,7 +165,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
     ...gateway,
     ...guards,
     budgets: countedBudgets(gateway),
-    underWay: foundation.coordination.gateways.underWay,
+    tokenWatermarks: foundation.coordination.gateways.tokenWatermarks,
     authenticator: heldKeys.authenticator(guards.authenticator),
     observer: observe.requests,
     client,

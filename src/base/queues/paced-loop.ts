@@ -8,8 +8,8 @@ export interface PacedLoop {
   close(): Promise<void>;
 }
 
-/** @param turn never rejects; @returns the milliseconds until the next one */
-export function createPacedLoop(turn: () => Promise<number>): PacedLoop {
+/** @param work never rejects; @returns the milliseconds until the next one */
+export function createPacedLoop(work: () => Promise<number>): PacedLoop {
   let running: Promise<void> | null = null;
   let closed = false;
   let endPause: () => void = () => undefined;
@@ -24,7 +24,7 @@ export function createPacedLoop(turn: () => Promise<number>): PacedLoop {
           resolve();
         };
       });
-      if (!closed) pauseMs = await turn();
+      if (!closed) pauseMs = await work();
     }
   }
 

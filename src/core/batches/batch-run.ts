@@ -6,7 +6,7 @@ import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import { compress } from '#core/stored-requests/stored-requests.ts';
-import type { AskingRoom } from './asking-room.ts';
+import type { BodyMemoryBudget } from './body-memory-budget.ts';
 import { type Asking, type BatchKey, type LineAnswer, lineKey, type LineRequest } from './dependencies.ts';
 import type { BatchEnding, BatchStatus } from './batch.ts';
 import { type Claim, type Claims, LostClaimError } from './claims.ts';
@@ -23,7 +23,7 @@ export interface RunParts {
   readonly claims: Claims;
   readonly files: Files;
   readonly asking: Asking;
-  readonly room: AskingRoom;
+  readonly memory: BodyMemoryBudget;
 }
 
 /** Result of a run: the end of the batch, or the time of its next turn, for which the batch is released. */
@@ -116,7 +116,7 @@ export class BatchRun {
 
   /** Returns why no more requests are sent; null if there is no reason. */
   #endNow(): AskedEnd | 'lost' | 'broken' | null {
-    const { clock, room } = this.#parts;
+    const { clock, memory } = this.#parts;
     const nowMs = clock.now();
     if (this.#status === 'lost') return 'lost';
     if (this.#failure !== null) return 'broken';
@@ -127,7 +127,7 @@ export class BatchRun {
     if (this.#pausedUntilMs - nowMs > yieldMs) {
       return { turnAtMs: this.#pausedUntilMs, waitingFor: this.#waitingFor };
     }
-    return room.isFull && nowMs - this.#sinceMs > sliceMs ? { turnAtMs: nowMs, waitingFor: null } : null;
+    return memory.isFull && nowMs - this.#sinceMs > sliceMs ? { turnAtMs: nowMs, waitingFor: null } : null;
   }
 
   /** Returns the early end of the batch; null if there is none. */
@@ -151,11 +151,11 @@ export class BatchRun {
   }
 
   #mayAsk(): boolean {
-    const { clock, room } = this.#parts;
+    const { clock, memory } = this.#parts;
     const nowMs = clock.now();
     if (nowMs < this.#pausedUntilMs || this.#notes.pending > notesMax) return false;
     // Another batch waits for this place: running requests are answered first.
-    return !(room.isFull && nowMs - this.#sinceMs > sliceMs);
+    return !(memory.isFull && nowMs - this.#sinceMs > sliceMs);
   }
 
   get #mayGoOn(): boolean {
@@ -166,7 +166,7 @@ export class BatchRun {
   get #windowMax(): number {
     const { maxConcurrency } = this.#key;
     const ofKey = maxConcurrency === null ? Infinity : Math.max(1, Math.floor(maxConcurrency / 2));
-    return Math.min(ofKey, this.#parts.room.share);
+    return Math.min(ofKey, this.#parts.memory.share);
   }
 
   async #askMore(): Promise<void> {
@@ -184,12 +184,12 @@ export class BatchRun {
   }
 
   async #fill(): Promise<void> {
-    const { clock, room } = this.#parts;
+    const { clock, memory } = this.#parts;
     if (this.#mustCheckRoom && !(await this.#findsRoom())) return;
     while (this.#running.size < Math.min(this.#window, this.#windowMax) && this.#mayGoOn) {
       const line = await this.#queue.next(clock.now());
       if (line === null) return this.#waitForMoney();
-      if (!this.#mayGoOn || !room.takeBytes(this, line.bodyBytes)) {
+      if (!this.#mayGoOn || !memory.takeBytes(this, line.bodyBytes)) {
         this.#queue.again(line);
         return;
       }
@@ -198,7 +198,7 @@ export class BatchRun {
       this.#askLine(line, control.signal)
         .catch((error: unknown) => this.#broke(error))
         .finally(() => {
-          room.giveBytes(line.bodyBytes);
+          memory.giveBytes(line.bodyBytes);
           this.#running.delete(control);
           this.#wake();
         });

@@ -5,7 +5,7 @@ import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { Files } from '#core/files/files.ts';
 import type { Asking, BatchKey } from './dependencies.ts';
-import { type AskingRoom, createRoom } from './asking-room.ts';
+import { type BodyMemoryBudget, createBodyMemoryBudget } from './body-memory-budget.ts';
 import { BatchRun } from './batch-run.ts';
 import { type BatchRow, toBatch } from './batch-row.ts';
 import { type Batch, type BatchEnding, type BatchError, type BatchStatus, openStatuses } from './batch.ts';
@@ -85,13 +85,13 @@ export function createWorker(options: WorkerOptions): BatchWorker {
 class Worker implements BatchWorker {
   readonly #options: WorkerOptions;
   readonly #works = new Set<Work>();
-  readonly #room: AskingRoom;
+  readonly #memory: BodyMemoryBudget;
   #isStopping = false;
   #renewing: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
-    this.#room = createRoom({
+    this.#memory = createBodyMemoryBudget({
       clock: options.clock,
       batches: () => this.#works.size,
       asking: () => [...this.#works].filter(({ run }) => run !== null).length,
@@ -217,7 +217,7 @@ class Worker implements BatchWorker {
       return null;
     }
     if (model !== 'here') return this.#close(claim, 'failed', [model]);
-    work.run = new BatchRun({ ...this.#options, room: this.#room }, claim, key);
+    work.run = new BatchRun({ ...this.#options, memory: this.#memory }, claim, key);
     if (work.status !== 'validating') work.run.setStatus(work.status);
     if (this.#isStopping) work.run.stop();
     const end = await work.run.ask();

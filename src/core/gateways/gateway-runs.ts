@@ -1,5 +1,5 @@
 import type { Db } from '#base/database/database.ts';
-import type { CountedMost } from './under-way.ts';
+import type { CountedMost } from './token-watermarks.ts';
 
 /** A run of a gateway that has ended. */
 export interface GatewayRun {

@@ -11,7 +11,7 @@ import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from 
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
 import { placeOf } from './place.ts';
 import { bounded, expiresAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
-import { createUnderWay, type UnderWay } from './under-way.ts';
+import { createTokenWatermarks, type TokenWatermarks } from './token-watermarks.ts';
 
 export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
 export type { Message } from './bus.ts';
@@ -29,7 +29,7 @@ export {
   type Published,
   readLiveGateways,
 } from './published.ts';
-export type { CountedMost, UnderWay } from './under-way.ts';
+export type { CountedMost, TokenWatermarks } from './token-watermarks.ts';
 
 /**
  * The gateways of one database. Each writes heartbeats there; those that share a Redis send messages through it. A
@@ -57,7 +57,7 @@ export interface Gateways {
    * backup from before an upgrade. The database counts as unavailable until a gateway starts and migrates it.
    */
   readonly isDatabaseOlder: boolean;
-  readonly underWay: UnderWay;
+  readonly tokenWatermarks: TokenWatermarks;
   /** Returns the ids of the live gateways, including this one. */
   live(): Promise<ReadonlySet<string>>;
   /** Adds a kind of values that must be equal in all gateways, before the start. No value may be a secret. */
@@ -138,7 +138,7 @@ class DatabaseGateways implements Gateways {
   readonly #options: GatewaysOptions;
   readonly #bus: Bus | null;
   readonly placeId: string;
-  readonly underWay: UnderWay;
+  readonly tokenWatermarks: TokenWatermarks;
   readonly #version = readVersion();
   /** Set only by `start`, which has checked that the slot is free. */
   #hasPlace = false;
@@ -152,7 +152,7 @@ class DatabaseGateways implements Gateways {
   constructor(options: GatewaysOptions) {
     const { store, prefix, db, log, gatewayDir, slot = 0 } = options;
     this.#options = options;
-    this.underWay = createUnderWay({ db, log, id: this.id });
+    this.tokenWatermarks = createTokenWatermarks({ db, log, id: this.id });
     this.#bus = store === null ? null : new Bus({ store, prefix, gatewayId: this.id, log });
     this.placeId = placeOf(gatewayDir, slot);
   }

@@ -5,7 +5,7 @@ import { type AfterCommit, afterCommit, type HoldingOptions, type KeyChangesOpti
 import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, insertKey, makeKey, type NewKey, type NewUserKey, withLimits } from './create.ts';
 import { defaultKeyLimits } from './defaults.ts';
-import { heldUnusedMs, holdKey, keyWithId, selectKeyIds, unusedHeld } from './held-keys.ts';
+import { heldUnusedMs, holdKey, keyWithId, selectKeyIds, unusedHeld } from './internal-keys.ts';
 import { requireActiveAuthor } from './key-requirements.ts';
 import { type ChangeContext, keyOf, type KeyRef } from './key-rows.ts';
 import { reportSecret } from './report.ts';

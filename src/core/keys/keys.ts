@@ -8,7 +8,7 @@ import { ChangeWatch } from './change-watch.ts';
 import { createKeyChanges } from './changes.ts';
 import type { CreatedKey, NewKey, NewUserKey } from './create.ts';
 import { notifyExpiring, type NotifyExpiring } from './expiring.ts';
-import { type HeldBy, selectActiveHash, selectHeldKey } from './held-keys.ts';
+import { type HeldBy, selectActiveHash, selectHeldKey } from './internal-keys.ts';
 import {
   type ChangeListener,
   createKeyEvents,

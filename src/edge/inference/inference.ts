@@ -14,7 +14,7 @@ import {
   type ShowLimits,
   unauthorized,
 } from '#edge/http/http.ts';
-import { createAnswerRoom, toInferenceError } from '#edge/inference/answer/answer.ts';
+import { createAnswerMemoryBudget, toInferenceError } from '#edge/inference/answer/answer.ts';
 import {
   type Call,
   type CallOrigin,
@@ -70,7 +70,7 @@ export type Exchange = Pick<CallOrigin, 'incoming' | 'outgoing'>;
 
 export interface InferenceParts extends Omit<
   PathParts,
-  'running' | 'receiver' | 'answerRoom' | 'overheads' | 'countFaults'
+  'running' | 'receiver' | 'answerMemory' | 'overheads' | 'countFaults'
 > {
   readonly fleet: Fleet;
   readonly showLimits: ShowLimits;
@@ -93,9 +93,9 @@ export function createInference(parts: InferenceParts): Inference {
   const running = createRunning();
   const largeBodies = createLargeBodies(parts.log);
   const receiver = createReceiver({ limits: parts.limits, shares: parts.shares, catalog: parts.catalog, largeBodies });
-  const answerRoom = createAnswerRoom({ bytesMax: parts.limits.bodiesBytesMax });
+  const answerMemory = createAnswerMemoryBudget({ bytesMax: parts.limits.bodiesBytesMax });
   const overheads = createPromptOverheads();
-  const pathParts: PathParts = { ...parts, running, receiver, answerRoom, overheads, countFaults: new Set() };
+  const pathParts: PathParts = { ...parts, running, receiver, answerMemory, overheads, countFaults: new Set() };
   const requests = new Hono<HttpEnv>();
 
   const begin = (endpoint: Endpoint, { incoming, outgoing }: Exchange, terms = commonTerms): Call => {

@@ -107,7 +107,7 @@ export function bodyHeaders(incoming: IncomingMessage): string[] {
 }
 
 /** Removes the cookie's Domain: a cookie for the whole domain would be sent to neighbors, or override theirs. */
-function ofHostAlone(cookie: string): string {
+function withoutDomain(cookie: string): string {
   const [pair = '', ...attributes] = cookie.split(';');
   const nameOf = (attribute: string): string => (attribute.split('=', 1)[0] ?? '').trim().toLowerCase();
   return [pair, ...attributes.filter((attribute) => nameOf(attribute) !== 'domain')].join(';');
@@ -120,7 +120,7 @@ export function responseHeaders(response: IncomingMessage): string[] {
   for (const [name, value] of pairsOf(response.rawHeaders)) {
     const key = name.toLowerCase();
     const isOwnCookie = key === 'set-cookie' && value.trim().toLowerCase().startsWith(cookieName.toLowerCase());
-    if (!dropped.has(key) && !isOwnCookie) headers.push(name, key === 'set-cookie' ? ofHostAlone(value) : value);
+    if (!dropped.has(key) && !isOwnCookie) headers.push(name, key === 'set-cookie' ? withoutDomain(value) : value);
   }
   return headers;
 }

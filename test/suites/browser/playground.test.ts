@@ -50,8 +50,8 @@ async function ask(text: string): Promise<void> {
   await person.page.getByRole('button', { name: 'Send' }).click();
 }
 
-const answers = () => person.page.locator('.turn').last().locator('.answer');
-const ended = (how: 'complete' | 'early') => person.page.locator(`.turn:last-child .answer[data-ended="${how}"]`);
+const answers = () => person.page.locator('.exchange').last().locator('.answer');
+const ended = (how: 'complete' | 'early') => person.page.locator(`.exchange:last-child .answer[data-ended="${how}"]`);
 
 interface Booked {
   readonly outcome: string;
@@ -100,7 +100,7 @@ describe('the playground', () => {
     await ask('First');
     await ended('complete').waitFor();
     await ask('Second');
-    await page.locator('.turn:nth-child(2) .answer[data-ended="complete"]').waitFor();
+    await page.locator('.exchange:nth-child(2) .answer[data-ended="complete"]').waitFor();
     await page.getByText('Copy as code').click();
     const curl = (await page.locator('#playground-code-0').textContent()) ?? '';
     const body = JSON.parse(/-d '([\s\S]*)'$/.exec(curl)?.[1] ?? '') as { messages: { role: string }[] };
@@ -116,7 +116,7 @@ describe('the playground', () => {
     await open('asleep');
     await page.getByLabel('Compare with').selectOption('other');
     await ask('Both of you');
-    await page.locator('.turn:last-child .answer[data-ended="complete"]').nth(1).waitFor();
+    await page.locator('.exchange:last-child .answer[data-ended="complete"]').nth(1).waitFor();
     expect(await answers().locator('h2').allTextContents()).toEqual(['asleep', 'other']);
     await expectPresentable(page, 'playground');
   });
@@ -174,7 +174,7 @@ describe('the playground', () => {
     await ended('complete').waitFor();
     await answers().getByText('calls weather').waitFor();
     await ask('{"rain": true}');
-    await page.locator('.turn:nth-child(2) .answer[data-ended="complete"]').waitFor();
+    await page.locator('.exchange:nth-child(2) .answer[data-ended="complete"]').waitFor();
   });
 
   it('sends an image to a vision model, and offers no upload for other models', async () => {

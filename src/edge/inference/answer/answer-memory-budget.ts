@@ -7,7 +7,7 @@ import { FairQueue } from '#base/queues/queues.ts';
  * by bytes. Waiting answers are small, and an answer with a turn waits only for its engine: so every turn ends, and the
  * next one can always begin.
  */
-export interface AnswerRoom {
+export interface AnswerMemoryBudget {
   /**
    * @param bytes bytes that are already kept
    * @param onTurn called when the answer's turn comes, which may be at once
@@ -15,7 +15,7 @@ export interface AnswerRoom {
   enter(organizationId: string, bytes: number, onTurn: () => void): AnswerPlace;
 }
 
-/** The place of one answer in the room. */
+/** The place of one answer in the budget. */
 export interface AnswerPlace {
   /** The turn is pending, and the answer may not grow. */
   readonly waits: boolean;
@@ -27,7 +27,7 @@ export interface AnswerPlace {
   end(): void;
 }
 
-export interface AnswerRoomOptions {
+export interface AnswerMemoryBudgetOptions {
   /** Bytes of all bodies. While answers have half of them, only one answer is collected at a time. */
   readonly bytesMax: number;
 }
@@ -38,8 +38,8 @@ const collectingMax = 4;
  */
 const organizationsPerBudget = 4;
 
-export function createAnswerRoom(options: AnswerRoomOptions): AnswerRoom {
-  return new Room(options);
+export function createAnswerMemoryBudget(options: AnswerMemoryBudgetOptions): AnswerMemoryBudget {
+  return new MemoryBudget(options);
 }
 
 /** The answers of one organization. */
@@ -52,7 +52,7 @@ interface Line {
   unread: number;
 }
 
-class Room implements AnswerRoom {
+class MemoryBudget implements AnswerMemoryBudget {
   readonly #bytesMax: number;
   readonly #unreadMax: number;
   readonly #lines = new Map<string, Line>();
@@ -61,7 +61,7 @@ class Room implements AnswerRoom {
   /** Bytes of all answers that have or had a turn, until they are read. */
   #bytes = 0;
 
-  constructor({ bytesMax }: AnswerRoomOptions) {
+  constructor({ bytesMax }: AnswerMemoryBudgetOptions) {
     this.#bytesMax = bytesMax / 2;
     this.#unreadMax = bytesMax / organizationsPerBudget;
   }
@@ -122,14 +122,14 @@ class Room implements AnswerRoom {
       this.#order.add(organizationId, first.expected, first);
     }
     if (first === undefined && !line.collecting && line.unread === 0) this.#lines.delete(organizationId);
-    while (this.#hasRoom()) {
+    while (this.#mayCollectMore()) {
       const next = this.#order.take();
       if (next === null) return;
       this.#grant(next);
     }
   }
 
-  #hasRoom(): boolean {
+  #mayCollectMore(): boolean {
     return this.#collecting === 0 || (this.#collecting < collectingMax && this.#bytes < this.#bytesMax);
   }
 
@@ -152,15 +152,15 @@ interface PlaceParts {
 
 class Place implements AnswerPlace {
   readonly organizationId: string;
-  /** Bytes when the answer entered the room. */
+  /** Bytes when the answer entered the budget. */
   readonly expected: number;
   bytes: number;
-  readonly #room: Room;
+  readonly #budget: MemoryBudget;
   readonly #onTurn: () => void;
   #state: 'waiting' | 'collecting' | 'collected' | 'ended' = 'waiting';
 
-  constructor(room: Room, { organizationId, bytes, onTurn }: PlaceParts) {
-    this.#room = room;
+  constructor(budget: MemoryBudget, { organizationId, bytes, onTurn }: PlaceParts) {
+    this.#budget = budget;
     this.organizationId = organizationId;
     this.bytes = bytes;
     this.expected = bytes;
@@ -178,7 +178,7 @@ class Place implements AnswerPlace {
 
   add(bytes: number): void {
     this.bytes += bytes;
-    if (this.#state === 'collecting') this.#room.grew(bytes);
+    if (this.#state === 'collecting') this.#budget.grew(bytes);
   }
 
   collected(): void {
@@ -187,7 +187,7 @@ class Place implements AnswerPlace {
       this.end();
     } else if (this.#state === 'collecting') {
       this.#state = 'collected';
-      this.#room.collected(this);
+      this.#budget.collected(this);
     }
   }
 
@@ -196,10 +196,10 @@ class Place implements AnswerPlace {
     if (before === 'ended') return;
     this.#state = 'ended';
     if (before === 'waiting') {
-      this.#room.leave(this);
+      this.#budget.leave(this);
       return;
     }
-    if (before === 'collecting') this.#room.collected(this);
-    this.#room.read(this);
+    if (before === 'collecting') this.#budget.collected(this);
+    this.#budget.read(this);
   }
 }

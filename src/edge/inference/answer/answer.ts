@@ -1,4 +1,4 @@
-export { type AnswerPlace, type AnswerRoom, createAnswerRoom } from './answer-memory-budget.ts';
+export { type AnswerPlace, type AnswerMemoryBudget, createAnswerMemoryBudget } from './answer-memory-budget.ts';
 export { budgetError } from './budget-error.ts';
 export { type Answer, createAnswer } from './client-answer.ts';
 export { allowFallbackHeader, nameFallback, nameNoFallback, readAllowsFallback } from './fallback-header.ts';

@@ -102,7 +102,7 @@ export interface CallHoldings {
    * Most tokens that engines may count for the request, with the ids of engines it was sent to; until its record is
    * durable.
    */
-  readonly underWay: [engineId: string, most: CountedMost][];
+  readonly tokenWatermarks: [engineId: string, most: CountedMost][];
   /** Removes the request from the list of running requests. */
   leave: (() => void) | null;
 }
@@ -196,7 +196,7 @@ export function createCall(origin: CallOrigin): Call {
     trace,
     stop,
     found: { caller: null, model: null, fallbackFor: null, request: null, reuse: null, grant: null },
-    held: { body: null, answerPlace: null, lease: null, flexLease: null, underWay: [], leave: null },
+    held: { body: null, answerPlace: null, lease: null, flexLease: null, tokenWatermarks: [], leave: null },
     timings: timingsFrom(startedMs),
     part: null,
     terms,

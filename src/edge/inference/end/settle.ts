@@ -4,11 +4,11 @@ import { chargedBefore, type Outcome, unrecordedCharge } from '#edge/inference/a
 import { type Call, hasRecord } from '#edge/inference/call/call.ts';
 import type { PathParts } from '#edge/inference/engine/engine.ts';
 import { recordOf, statusOf, summaryOf } from './call-end.ts';
-import { leaveUnderWay } from './counter-watermark.ts';
+import { releaseWatermark } from './counter-watermark.ts';
 
 type FinishParts = Pick<
   PathParts,
-  'admission' | 'metering' | 'underWay' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
+  'admission' | 'metering' | 'tokenWatermarks' | 'clock' | 'observer' | 'settleTimeoutMs' | 'shares'
 >;
 
 /**
@@ -80,7 +80,7 @@ function settle(parts: FinishParts, call: Call, outcome: Outcome, record: UsageR
     const settled = (how: 'settle' | 'spooled', used: Settlement, reported: Outcome): void => {
       clearTimeout(late);
       if (call.found.grant !== null) parts.admission[how](call.requestId, used);
-      leaveUnderWay(parts, call);
+      releaseWatermark(parts, call);
       resolve(reported);
     };
     const durable = parts.metering.settle(record);

@@ -1,15 +1,15 @@
-import type { AnswerPlace, AnswerRoom } from '#edge/inference/answer/answer.ts';
+import type { AnswerPlace, AnswerMemoryBudget } from '#edge/inference/answer/answer.ts';
 import type { WholeBytes } from './part-answer.ts';
 
 /**
- * The single place that the answers to all parts of a request share in the room for large answers. The parts become one
+ * The single place that the answers to all parts of a request share in the memory budget of large answers. The parts become one
  * answer, and separate places would wait for each other. Engines still compute the rest of the answer, which must not
  * block other requests: once the size of the whole is known, that many bytes are taken, and the turn passes on.
  */
-export class PartsRoom implements AnswerRoom {
+export class PartsMemoryBudget implements AnswerMemoryBudget {
   /** Null while the answers are small. */
   place: AnswerPlace | null = null;
-  readonly #room: AnswerRoom;
+  readonly #memory: AnswerMemoryBudget;
   readonly #whole: WholeBytes;
   readonly #onTurn: () => void;
   readonly #waiting = new Set<() => void>();
@@ -21,8 +21,8 @@ export class PartsRoom implements AnswerRoom {
   #isTaken = false;
 
   /** @param onTurn called when the answers may grow again */
-  constructor(room: AnswerRoom, whole: WholeBytes, onTurn: () => void) {
-    this.#room = room;
+  constructor(memory: AnswerMemoryBudget, whole: WholeBytes, onTurn: () => void) {
+    this.#memory = memory;
     this.#whole = whole;
     this.#onTurn = onTurn;
   }
@@ -36,7 +36,7 @@ export class PartsRoom implements AnswerRoom {
   enter(organizationId: string, bytes: number, onTurn: () => void): AnswerPlace {
     if (this.place === null) {
       this.#counted = bytes;
-      this.place = this.#room.enter(organizationId, bytes, () => this.#turn());
+      this.place = this.#memory.enter(organizationId, bytes, () => this.#turn());
       this.#takeExpected();
     }
     this.#waiting.add(onTurn);

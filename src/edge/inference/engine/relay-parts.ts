@@ -23,7 +23,7 @@ import {
 } from '#edge/inference/call/call.ts';
 import type { InputPart, SplitInput } from '#edge/inference/request/request.ts';
 import { PartAnswer, type WholeBytes } from './part-answer.ts';
-import { PartsRoom } from './parts-memory-budget.ts';
+import { PartsMemoryBudget } from './parts-memory-budget.ts';
 import type { PathParts } from './path-parts.ts';
 import { relay, renameOf } from './relay.ts';
 import { routePart } from './route.ts';
@@ -109,7 +109,7 @@ class PartsRelay {
   readonly #parts: PathParts;
   readonly #job: Job;
   readonly #whole: WholeBytes = { bytes: 0 };
-  readonly #room: PartsRoom;
+  readonly #memory: PartsMemoryBudget;
   readonly #sinceMs: number;
   /** Parts in the order in which they were sent. */
   readonly #sent: SentPart[] = [];
@@ -127,8 +127,8 @@ class PartsRelay {
     const decisive = decisiveParts(job.split, job.request.model);
     this.#decisiveCount = decisive.length;
     this.#order = [...new Set([...decisive, ...job.split.parts])];
-    this.#room = new PartsRoom(parts.answerRoom, this.#whole, () => this.#sendMore());
-    this.#parts = { ...parts, answerRoom: this.#room };
+    this.#memory = new PartsMemoryBudget(parts.answerMemory, this.#whole, () => this.#sendMore());
+    this.#parts = { ...parts, answerMemory: this.#memory };
     this.#sinceMs = parts.clock.monotonicMs();
     // One hold on memory counts the bytes of all parts.
     job.call.held.body ??= parts.shares.hold(job.request.caller.key.id);
@@ -146,7 +146,7 @@ class PartsRelay {
   }
 
   #sendMore(): void {
-    while (this.#ended === null && this.#running < this.#atOnce() && !this.#room.waits) {
+    while (this.#ended === null && this.#running < this.#atOnce() && !this.#memory.waits) {
       const input = this.#order[this.#sent.length];
       if (input === undefined) return;
       const part = new SentPart(input, this.#job, { whole: this.#whole, isFirst: this.#sent.length === 0 });
@@ -201,7 +201,7 @@ class PartsRelay {
     if (kind !== 'completed') return this.#whole.bytes > answerBytesMax ? tooLarge(key) : error;
     const bytes = this.#foreseenBytes();
     if (bytes > answerBytesMax) return tooLarge(key);
-    this.#room.expect(bytes);
+    this.#memory.expect(bytes);
     return null;
   }
 
@@ -231,9 +231,9 @@ class PartsRelay {
     this.#noteTimings(call.timings);
     call.held.lease = this.#sent[0]?.call.held.lease ?? null;
     const outcome = this.#ended === null ? this.#join() : this.#breakOff(this.#ended);
-    call.held.answerPlace = this.#room.place;
-    if (outcome.kind === 'completed') this.#room.place?.collected();
-    else this.#room.place?.end();
+    call.held.answerPlace = this.#memory.place;
+    if (outcome.kind === 'completed') this.#memory.place?.collected();
+    else this.#memory.place?.end();
     this.#conclude(outcome);
   }
 

@@ -139,7 +139,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       held.body.add(bytes);
     },
     enterRoom: (bytes, onTurn) => {
-      const place = parts.answerRoom.enter(key.organizationId, bytes, onTurn);
+      const place = parts.answerMemory.enter(key.organizationId, bytes, onTurn);
       held.answerPlace = place;
       return place;
     },

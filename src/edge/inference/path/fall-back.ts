@@ -5,7 +5,7 @@ import type { Routing } from '#core/routing/routing.ts';
 import { nameFallback, nameNoFallback, type Outcome, outcomeOf } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { mayUse } from '#edge/inference/choose-model.ts';
-import { enterUnderWay } from '#edge/inference/end/end.ts';
+import { raiseWatermark } from '#edge/inference/end/end.ts';
 import {
   demandOf,
   flexQueueFull,
@@ -103,7 +103,7 @@ async function ask(parts: PathParts, call: Call, request: InferenceRequest, gran
 
 async function outcomeOfModel(parts: PathParts, call: Call, request: InferenceRequest, grant: Grant): Promise<Outcome> {
   try {
-    await enterUnderWay(parts, call, request);
+    await raiseWatermark(parts, call, request);
     await route(parts, call, request);
     const outcome = await (request.fields.split === null ? relay : relayParts)(parts, call, request, grant);
     return outcome;

@@ -4,7 +4,7 @@ import { type Outcome, readAllowsFallback, showLimits, thrownBy } from '#edge/in
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { chooseModel } from '#edge/inference/choose-model.ts';
 import { endUserOf } from '#edge/inference/end-user.ts';
-import { coverCost, enterUnderWay, finish } from '#edge/inference/end/end.ts';
+import { coverCost, raiseWatermark, finish } from '#edge/inference/end/end.ts';
 import { admit, type PathParts, relay, relayParts, route } from '#edge/inference/engine/engine.ts';
 import { priceOf } from '#edge/inference/request-price.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
@@ -72,7 +72,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
   if (allowsFallback && model.fallbacks.length > 0) return serveWithFallbacks(parts, call, request, grant);
-  const entered = enterUnderWay(parts, call, request);
+  const entered = raiseWatermark(parts, call, request);
   if (entered !== undefined) await entered;
   const routed = route(parts, call, request);
   if (routed !== undefined) await routed;

@@ -38,9 +38,9 @@ function readDryRun(given: string | string[] | undefined): boolean {
 
 /** Returns the error for a cap that pays for too little. */
 export function capError({ capPicoUsd, promptPicoUsd, neededPicoUsd }: CapRefusal): AppError {
-  const isPromptAlone = promptPicoUsd > capPicoUsd;
-  const part = isPromptAlone ? 'the prompt' : 'the prompt with one output token';
-  const cost = formatUsd(isPromptAlone ? promptPicoUsd : neededPicoUsd);
+  const isPromptTooExpensive = promptPicoUsd > capPicoUsd;
+  const part = isPromptTooExpensive ? 'the prompt' : 'the prompt with one output token';
+  const cost = formatUsd(isPromptTooExpensive ? promptPicoUsd : neededPicoUsd);
   const message = `${maxCostHeader} is ${formatUsd(capPicoUsd)} USD, but ${part} is estimated at ${cost} USD. Raise the limit, or shorten the prompt.`;
   return invalid(maxCostHeader, message);
 }

@@ -168,11 +168,11 @@ function bytesToKeep(found: CallFindings, last: AnswerText): Buffer {
  * moment later, and a settlement that waits on disk does not carry a large answer. If the answer cannot be stored,
  * nothing is charged.
  */
-async function keepAhead(reuse: CallReuse, turn: IdempotentRun, outcome: Outcome): Promise<Outcome> {
+async function keepAhead(reuse: CallReuse, run: IdempotentRun, outcome: Outcome): Promise<Outcome> {
   const { packed } = reuse;
   if (packed === null || packed.length <= carriedAnswerBytesMax) return outcome;
   try {
-    await turn.keep(packed);
+    await run.keep(packed);
     reuse.keptAhead = true;
     return outcome;
   } catch (error) {
@@ -186,9 +186,9 @@ async function keepAhead(reuse: CallReuse, turn: IdempotentRun, outcome: Outcome
 
 /** Returns the claim that the settlement writes for the Idempotency-Key; undefined if the request has none. */
 export function settledClaim({ found: { reuse } }: Call): SettledClaim | undefined {
-  const turn = reuse?.idempotentRun ?? null;
-  if (reuse === null || turn === null) return undefined;
-  return { ...turn.claim, keeps: reuse.packed !== null, answer: reuse.keptAhead ? null : reuse.packed };
+  const run = reuse?.idempotentRun ?? null;
+  if (reuse === null || run === null) return undefined;
+  return { ...run.claim, keeps: reuse.packed !== null, answer: reuse.keptAhead ? null : reuse.packed };
 }
 
 /** Ends the request's claim. The answer is kept if the settlement, which may still run, keeps it. */

@@ -36,7 +36,7 @@
       return 'read';
     };
     let failures = 0;
-    const turn = async () => {
+    const poll = async () => {
       // The gateway or the network may be down for a moment.
       const outcome = await read().catch(() => /** @type {const} */ ('later'));
       if (outcome === 'ended') {
@@ -46,10 +46,10 @@
       failures = outcome === 'read' ? 0 : failures + 1;
       const pauseMs = Math.min(everyMs * 2 ** failures, pauseMaxMs);
       say(outcome === 'read' ? 'New lines appear automatically.' : away(pauseMs));
-      setTimeout(() => void turn(), pauseMs);
+      setTimeout(() => void poll(), pauseMs);
     };
     log.scrollTop = log.scrollHeight;
-    void turn();
+    void poll();
   };
 
   /** @type {NodeListOf<HTMLElement>} */

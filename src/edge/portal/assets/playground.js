@@ -43,7 +43,7 @@ class Playground {
   constructor(form) {
     this.form = form;
     this.models = /** @type {Model[]} */ (JSON.parse(form.dataset['models'] ?? '[]'));
-    this.turns = byId('turns', HTMLOListElement);
+    this.conversation = byId('conversation', HTMLOListElement);
     this.prompt = byId('prompt', HTMLTextAreaElement);
     this.image = byId('image', HTMLInputElement);
     this.problem = byId('problem', HTMLParagraphElement);
@@ -79,7 +79,7 @@ class Playground {
   clear() {
     this.running?.abort();
     this.said = [[], []];
-    this.turns.replaceChildren();
+    this.conversation.replaceChildren();
     this.problem.textContent = '';
     this.prompt.focus();
   }
@@ -208,10 +208,10 @@ class Playground {
       return { side, model, said, body: this.bodyOf(model.id, said) };
     });
     await this.refreshModels();
-    const turn = element('li', 'turn');
+    const exchange = element('li', 'exchange');
     const answers = element('div', requests.length > 1 ? 'answers two' : 'answers');
-    turn.append(element('p', 'asked', this.prompt.value), answers);
-    this.turns.append(turn);
+    exchange.append(element('p', 'asked', this.prompt.value), answers);
+    this.conversation.append(exchange);
     this.prompt.value = '';
     this.image.value = '';
     await Promise.all(

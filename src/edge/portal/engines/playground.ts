@@ -156,7 +156,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
         ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
       </div>
     </details>
-    <ol id="turns" class="turns" aria-live="polite"></ol>
+    <ol id="conversation" class="conversation" aria-live="polite"></ol>
     ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Type a message', hint: 'Press Ctrl+Enter to send.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
     <div class="field" id="image-field" hidden>
       <label for="image">Image</label>

@@ -26,7 +26,7 @@ import { area, chooser, confirmForm, problemOf } from './widgets.ts';
 
 const path = '/portal/stacks';
 
-interface Said {
+interface CatalogEntry {
   readonly title: string;
   readonly description: string;
   readonly category: string;
@@ -36,7 +36,7 @@ interface Said {
 const iconHint =
   'One emoji, or the https URL of a PNG, JPEG, GIF or WebP image. The gateway fetches the image once and serves it.';
 
-function saidFields({ title, description, category, icon }: Said, refusal: Refusal | null): Html {
+function catalogFields({ title, description, category, icon }: CatalogEntry, refusal: Refusal | null): Html {
   return html`${field({ name: 'title', label: 'Title', value: title, refusal, maxLength: 200 })}
     ${area({ name: 'description', label: 'Description', value: description, refusal, hint: 'Plain text.' })}
     <div class="grid">
@@ -45,14 +45,14 @@ function saidFields({ title, description, category, icon }: Said, refusal: Refus
     </div>`;
 }
 
-const saidIn = (form: Form): Said => ({
+const catalogEntryIn = (form: Form): CatalogEntry => ({
   title: form.text('title').trim(),
   description: form.text('description').replaceAll('\r\n', '\n').trim(),
   category: form.text('category').trim(),
   icon: form.text('icon').trim(),
 });
 
-interface Upload extends Said {
+interface Upload extends CatalogEntry {
   readonly name: string;
   readonly url: string;
 }
@@ -101,7 +101,7 @@ export function newStackPage(visit: Visit, typed: Upload = nothingTyped, refusal
         <summary>Catalog entry</summary>
         <div class="form">
           <p class="hint">Empty fields are taken from the package.</p>
-          ${saidFields(typed, refusal)}
+          ${catalogFields(typed, refusal)}
         </div>
       </details>
       <p class="buttons"><button class="primary">Upload</button> <a href="${path}">Cancel</a></p>
@@ -112,18 +112,18 @@ export function newStackPage(visit: Visit, typed: Upload = nothingTyped, refusal
 }
 
 export async function uploadStack(visit: Visit, form: UploadForm): Promise<Response> {
-  const typed: Upload = { ...saidIn(form), name: form.text('name').trim(), url: form.text('url').trim() };
+  const typed: Upload = { ...catalogEntryIn(form), name: form.text('name').trim(), url: form.text('url').trim() };
   const file = form.file('file');
   const { url, ...fields } = typed;
-  const said = Object.entries(fields).filter(([, value]) => value !== '');
+  const filled = Object.entries(fields).filter(([, value]) => value !== '');
   if (file === null && url === '') {
     const message = 'The upload has no package. Choose a zip file, or enter its URL.';
     return newStackPage(visit, typed, { status: 400, message, problems: new Map([['file', 'is missing']]) });
   }
-  let body: object = Object.fromEntries([...said, ['url', url]]);
+  let body: object = Object.fromEntries([...filled, ['url', url]]);
   if (file !== null) {
     const sent = new FormData();
-    for (const [name, value] of said) sent.append(name, value);
+    for (const [name, value] of filled) sent.append(name, value);
     sent.append('file', file);
     body = sent;
   }
@@ -137,7 +137,7 @@ const visibilities = [
   { value: 'private', label: 'Owner only' },
 ] as const;
 
-type Edited = Said & { readonly visibility: string };
+type Edited = CatalogEntry & { readonly visibility: string };
 
 const textsOf = ({ title, description, category, icon, visibility }: StackAnswer): Edited => ({
   title,
@@ -147,7 +147,7 @@ const textsOf = ({ title, description, category, icon, visibility }: StackAnswer
   visibility,
 });
 
-const typedIn = (form: Form): Edited => ({ ...saidIn(form), visibility: form.text('visibility') });
+const typedIn = (form: Form): Edited => ({ ...catalogEntryIn(form), visibility: form.text('visibility') });
 
 const toBody = ({ category, icon, ...others }: Edited) => ({
   ...others,
@@ -160,7 +160,7 @@ function editPageOf(visit: Visit, stack: StackAnswer, form: Form | null, refusal
   const back = stackPath(stack);
   const isAdmin = visit.signedIn.principal.platformRole === 'admin';
   const body = html`<form class="form" method="post" action="${back}">
-    ${formToken(visit)} ${beganWith(toBody(textsOf(stack)), form)} ${refused(refusal)} ${saidFields(typed, refusal)}
+    ${formToken(visit)} ${beganWith(toBody(textsOf(stack)), form)} ${refused(refusal)} ${catalogFields(typed, refusal)}
     ${isAdmin ? chooser({ name: 'visibility', label: 'Visibility', options: visibilities, chosen: typed.visibility, hint: '"All organizations" lets every organization see and apply the stack.', problem: problemOf(refusal, 'visibility', 'Visibility') }) : null}
     <p class="buttons"><button class="primary">Save</button> <a href="${back}">Cancel</a></p>
   </form>`;
@@ -174,10 +174,10 @@ export async function editStackPage(visit: Visit, name: string): Promise<Respons
 
 export async function changeStack(visit: Visit, name: string, form: Form): Promise<Response> {
   const stack = await readStack(visit, name);
-  const { visibility, ...said } = toBody(typedIn(form));
+  const { visibility, ...entry } = toBody(typedIn(form));
   // Visitors who may not set the visibility have no such field.
-  const isSaid = visibility !== '' && visibility !== stack.visibility;
-  const changes = changesIn(form, { ...said, ...(isSaid && { visibility }) });
+  const isVisibilityChanged = visibility !== '' && visibility !== stack.visibility;
+  const changes = changesIn(form, { ...entry, ...(isVisibilityChanged && { visibility }) });
   const path = `/v1/stacks/${stack.id}`;
   const changed = isEmpty(changes) ? null : await visit.send<StackAnswer>('PATCH', path, changes);
   if (changed?.ok === false) return editPageOf(visit, stack, form, changed.refusal);

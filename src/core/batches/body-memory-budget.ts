@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 
 /** Limits shared by the batches of this gateway. */
-export interface AskingRoom {
+export interface BodyMemoryBudget {
   /** Requests that one batch may have running now. */
   readonly share: number;
   /** True if other batches may be waiting for a place here. */
@@ -15,7 +15,7 @@ export interface AskingRoom {
   giveBytes(bytes: number): void;
 }
 
-export interface RoomParts {
+export interface BudgetParts {
   readonly clock: Clock;
   /** Number of batches worked on here. */
   readonly batches: () => number;
@@ -38,7 +38,13 @@ interface Waiting {
   readonly askedMs: number;
 }
 
-export function createRoom({ clock, batches, asking, concurrency, batchesMax }: RoomParts): AskingRoom {
+export function createBodyMemoryBudget({
+  clock,
+  batches,
+  asking,
+  concurrency,
+  batchesMax,
+}: BudgetParts): BodyMemoryBudget {
   let bytes = 0;
   /** Waiting batches, in the order of their first rejected attempt. */
   const waiting = new Map<object, Waiting>();

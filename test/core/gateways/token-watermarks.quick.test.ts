@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import type { Db } from '#base/database/connect-database.ts';
 import type { Log } from '#base/log.ts';
-import { createUnderWay } from '#core/gateways/under-way.ts';
+import { createTokenWatermarks } from '#core/gateways/token-watermarks.ts';
 
 const some = { promptTokens: 10_000, completionTokens: 10_000 };
 
@@ -13,40 +13,46 @@ function scripted(answer: () => Promise<unknown>) {
     marks.push(mark);
     return answer();
   };
-  const underWay = createUnderWay({ db: { sql } as unknown as Db, log: { warn } as unknown as Log, id: 'run' });
-  return { underWay, marks, warn };
+  const tokenWatermarks = createTokenWatermarks({
+    db: { sql } as unknown as Db,
+    log: { warn } as unknown as Log,
+    id: 'run',
+  });
+  return { tokenWatermarks, marks, warn };
 }
 
 describe('the mark of running requests', () => {
   it('is written before a request continues, and few requests wait for it', async () => {
-    const { underWay, marks } = scripted(() => Promise.resolve([]));
-    const waited = Array.from({ length: 100 }, async () => underWay.enter('chat', some));
+    const { tokenWatermarks, marks } = scripted(() => Promise.resolve([]));
+    const waited = Array.from({ length: 100 }, async () => tokenWatermarks.enter('chat', some));
     await Promise.all(waited);
-    expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
+    expect(tokenWatermarks.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
     expect(marks.length).toBeLessThan(4);
     expect(JSON.parse(marks.at(-1) ?? '').chat.promptTokens).toBeGreaterThanOrEqual(1_000_000);
   });
 
   it('delays no request while PostgreSQL is unreachable, and logs one warning until it is back', async () => {
     let isAway = true;
-    const { underWay, warn } = scripted(() => (isAway ? Promise.reject(new Error('away')) : Promise.resolve([])));
-    await underWay.enter('chat', some);
+    const { tokenWatermarks, warn } = scripted(() =>
+      isAway ? Promise.reject(new Error('away')) : Promise.resolve([]),
+    );
+    await tokenWatermarks.enter('chat', some);
     for (let request = 0; request < 50; request += 1) {
-      expect(underWay.enter('chat', some)).toBeUndefined();
+      expect(tokenWatermarks.enter('chat', some)).toBeUndefined();
       await new Promise(setImmediate);
     }
     expect(warn).toHaveBeenCalledTimes(1);
     isAway = false;
-    void underWay.enter('chat', some);
+    void tokenWatermarks.enter('chat', some);
     await new Promise(setImmediate);
-    expect(underWay.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
-    expect(underWay.enter('other', some)).toBeInstanceOf(Promise);
+    expect(tokenWatermarks.enter('chat', { promptTokens: 1, completionTokens: 1 })).toBeUndefined();
+    expect(tokenWatermarks.enter('other', some)).toBeInstanceOf(Promise);
   });
 
   it('delays no other request while PostgreSQL does not answer', async () => {
-    const { underWay, warn } = scripted(() => new Promise(() => undefined));
-    await underWay.enter('chat', some);
-    expect(underWay.enter('chat', some)).toBeUndefined();
+    const { tokenWatermarks, warn } = scripted(() => new Promise(() => undefined));
+    await tokenWatermarks.enter('chat', some);
+    expect(tokenWatermarks.enter('chat', some)).toBeUndefined();
     expect(warn).toHaveBeenCalledTimes(1);
   });
 });

@@ -13,7 +13,7 @@ export interface CountedMost {
  * twice the need, so that few requests wait for the write. None waits longer than `waitMs`, and none after a failed
  * wait. A mark that has become far too high is lowered.
  */
-export interface UnderWay {
+export interface TokenWatermarks {
   /**
    * Adds a request. @param engineId the engine's id, also for adapters @returns void if the database's mark suffices
    */
@@ -38,7 +38,7 @@ interface Engine {
   known: CountedMost;
 }
 
-export interface UnderWayOptions {
+export interface TokenWatermarksOptions {
   readonly db: Db;
   readonly log: Log;
   /** Id of this gateway's run. */
@@ -59,7 +59,7 @@ const isWithin = (a: CountedMost, b: CountedMost): boolean =>
   a.promptTokens <= b.promptTokens && a.completionTokens <= b.completionTokens;
 const nothing: CountedMost = { promptTokens: 0, completionTokens: 0 };
 
-export function createUnderWay({ db, log, id }: UnderWayOptions): UnderWay {
+export function createTokenWatermarks({ db, log, id }: TokenWatermarksOptions): TokenWatermarks {
   const engines = new Map<string, Engine>();
   let writing: Promise<void> | null = null;
   let next: Promise<void> | null = null;

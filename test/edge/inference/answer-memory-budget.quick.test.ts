@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { type AnswerPlace, createAnswerRoom } from '#edge/inference/answer/answer-memory-budget.ts';
+import { type AnswerPlace, createAnswerMemoryBudget } from '#edge/inference/answer/answer-memory-budget.ts';
 
 const mib = 1_048_576;
 
-/** A room, and who has a turn in it in the order in which they got it. */
+/** A memory budget, and who has a turn in it in the order in which they got it. */
 function open(bytesMax = 400 * mib) {
-  const room = createAnswerRoom({ bytesMax });
+  const budget = createAnswerMemoryBudget({ bytesMax });
   const turns: string[] = [];
   const enter = (organization: string, name = organization): AnswerPlace =>
-    room.enter(organization, 8 * mib, () => turns.push(name));
+    budget.enter(organization, 8 * mib, () => turns.push(name));
   return { turns, enter };
 }
 
