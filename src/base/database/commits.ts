@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { sql as query } from 'drizzle-orm';
 import type { PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import type { Sql } from 'postgres';
+import { within } from '#base/within.ts';
 import { sqlStateOf } from './errors.ts';
 
 /** The connection was lost during a COMMIT, and the outcome of the transaction is unknown. */
@@ -73,7 +74,7 @@ async function committed<T>(sql: Sql, ended: Promise<T>, closing: Promise<Closin
   if (mark !== null && 'error' in mark) throw mark.error;
   const { result, id, server } = await closing;
   if (id === null) return ended;
-  const failed = await within(silentMs, end, 'silent' as const);
+  const failed = await within(end, silentMs, () => 'silent' as const);
   if (failed !== null) await requireCommitted(failed, await statusOf(sql, { id, server }), end);
   const change = changes.getStore();
   if (change !== undefined) change.isCommitted = true;
@@ -99,9 +100,9 @@ async function statusOf(sql: Sql, { id, server }: { readonly id: string; readonl
     const asked = sql<{ status: string | null }[]>`
       select case when pg_postmaster_start_time()::text = ${server} then pg_xact_status(${id}::text::xid8) end as status`;
     const answer = await within(
-      endsMs - performance.now(),
       asked.catch(() => null),
-      null,
+      endsMs - performance.now(),
+      () => null,
     );
     const status = answer?.[0]?.status;
     if (status === 'committed' || status === 'aborted') return status;
@@ -110,15 +111,4 @@ async function statusOf(sql: Sql, { id, server }: { readonly id: string; readonl
     await new Promise((resolve) => setTimeout(resolve, askAgainMs));
   }
   return 'unknown';
-}
-
-/** Returns the result of a promise, or `otherwise` if the promise does not settle within `ms`. */
-async function within<T, L>(ms: number, promise: Promise<T>, otherwise: L): Promise<T | L> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<L>((resolve) => (timer = setTimeout(resolve, ms, otherwise)));
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -1,6 +1,7 @@
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js';
 import postgres, { type Sql } from 'postgres';
 import { passwordFileParameter, readPassword } from '#base/config/config.ts';
+import { within } from '#base/within.ts';
 import { withKnownCommits } from './commits.ts';
 import { createReconnecting, type Reconnecting } from './socket.ts';
 
@@ -174,16 +175,10 @@ const firstAnswerTimeoutMs = 15_000;
  * without a pause, and it waits forever for a program that is not PostgreSQL.
  */
 async function expectAnswer(sql: Sql): Promise<void> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const late = Object.assign(new Error(`no response within ${firstAnswerTimeoutMs / 1000} s`), {
-    code: 'CONNECTION_CLOSED',
+  await within(sql`select 1`, firstAnswerTimeoutMs, () => {
+    const message = `no response within ${firstAnswerTimeoutMs / 1000} s`;
+    throw Object.assign(new Error(message), { code: 'CONNECTION_CLOSED' });
   });
-  const timer = setTimeout(() => reject(late), firstAnswerTimeoutMs);
-  try {
-    await Promise.race([sql`select 1`, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /**

@@ -1,3 +1,5 @@
+import { within } from '#base/within.ts';
+
 /** PostgreSQL could not be asked, or did not answer in time. */
 export class StoreAwayError extends Error {
   constructor(what: string, cause?: unknown) {
@@ -18,16 +20,12 @@ export class BoundedStore {
   async ask<T>(what: string, timeoutMs: number, run: () => PromiseLike<T>): Promise<T> {
     if (this.#unanswered >= unansweredMax) throw new StoreAwayError(what);
     this.#unanswered += 1;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new StoreAwayError(what)), timeoutMs);
-    });
     try {
-      return await Promise.race([this.#run(run), late]);
+      return await within(this.#run(run), timeoutMs, () => {
+        throw new StoreAwayError(what);
+      });
     } catch (error) {
       throw error instanceof StoreAwayError ? error : new StoreAwayError(what, error);
-    } finally {
-      clearTimeout(timer);
     }
   }
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { Cluster, Command, Redis } from 'ioredis';
 import type { Log } from '#base/log.ts';
+import { within } from '#base/within.ts';
 import { Refusals } from './refusals.ts';
 import { AnswerWatch, type Patience, RedisAwayError } from './watch.ts';
 
@@ -237,17 +238,12 @@ class Store implements RedisStore {
 
   async subscribe(channels: readonly string[], listener: (channel: string, message: string) => void): Promise<void> {
     this.#listener.on('message', listener);
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const timer = setTimeout(
-      () => reject(new RedisAwayError('Redis did not answer in time', true)),
-      subscribeTimeoutMs,
-    );
     try {
-      await Promise.race([this.#listener.subscribe(...channels), late]);
+      await within(this.#listener.subscribe(...channels), subscribeTimeoutMs, () => {
+        throw new RedisAwayError('Redis did not answer in time', true);
+      });
     } catch (error) {
       throw error instanceof RedisAwayError ? error : new RedisAwayError('Redis is unreachable', true, error);
-    } finally {
-      clearTimeout(timer);
     }
   }
 

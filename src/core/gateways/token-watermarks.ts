@@ -1,5 +1,6 @@
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
+import { within } from '#base/within.ts';
 
 /** Maximum tokens that an engine may count for requests. */
 export interface CountedMost {
@@ -96,7 +97,8 @@ export function createTokenWatermarks({ db, log, id }: TokenWatermarksOptions): 
 
   function soon(): Promise<void> | void {
     const noted = written();
-    return isFailing ? undefined : inTime(noted, () => noteFailure(new Error(`no answer within ${waitMs} ms`)));
+    if (isFailing) return undefined;
+    return within(noted, waitMs, () => noteFailure(new Error(`no answer within ${waitMs} ms`)));
   }
 
   return {
@@ -126,10 +128,4 @@ export function createTokenWatermarks({ db, log, id }: TokenWatermarksOptions): 
       if (isLower) await written();
     },
   };
-}
-
-function inTime(noted: Promise<void>, onLate: () => void): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, waitMs))).then(onLate);
-  return Promise.race([noted, late]).finally(() => clearTimeout(timer));
 }

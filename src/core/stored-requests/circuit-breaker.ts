@@ -1,4 +1,5 @@
 import { isDatabaseUnavailable } from '#base/database/database.ts';
+import { within } from '#base/within.ts';
 
 /** Number of unanswered queries, or failures in a row, after which the database is treated as unavailable. */
 const unansweredMax = 4;
@@ -27,21 +28,15 @@ export class BoundedAsking {
   async ask<T>(ask: () => Promise<T>, onLate: () => void): Promise<T> {
     if (this.#unanswered + this.#failures >= unansweredMax) this.#probe();
     const asked = this.#heard(ask());
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const timer = setTimeout(() => {
+    return within(asked, this.#timeoutMs, () => {
       this.#unanswered += 1;
       const ended = (): void => {
         this.#unanswered -= 1;
         onLate();
       };
       asked.then(ended, ended);
-      reject(new Error(`no answer within ${this.#timeoutMs} ms`));
-    }, this.#timeoutMs);
-    try {
-      return await Promise.race([asked, late]);
-    } finally {
-      clearTimeout(timer);
-    }
+      throw new Error(`no answer within ${this.#timeoutMs} ms`);
+    });
   }
 
   async #heard<T>(asked: Promise<T>): Promise<T> {

@@ -3,6 +3,7 @@ import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
 import { ConcurrencyLimit, TooManyWaitError } from '#base/queues/queues.ts';
+import { within } from '#base/within.ts';
 import { BoundedAsking, NotAskedError } from './circuit-breaker.ts';
 import { decompress } from './compress.ts';
 import { IdempotencyRows } from './idempotency-rows.ts';
@@ -218,7 +219,7 @@ class PostgresIdempotency implements Idempotency {
   }
 
   async close(): Promise<void> {
-    await Promise.race([Promise.allSettled(this.#writes), timeout(claimTimeoutMs)]);
+    await within(Promise.allSettled(this.#writes), claimTimeoutMs, () => undefined);
   }
 
   /** Claims for the first request with this key on this gateway: the row decides whether the request runs. */
@@ -356,7 +357,7 @@ class PostgresIdempotency implements Idempotency {
     );
     this.#writes.add(written);
     void written.then(() => this.#writes.delete(written));
-    return Promise.race([written, timeout(claimTimeoutMs)]);
+    return within(written, claimTimeoutMs, () => undefined);
   }
 }
 
@@ -381,10 +382,6 @@ function unavailable(cause?: unknown): AppError {
     'The gateway cannot check at the moment whether a request with this Idempotency-Key was answered. Nothing was charged for this attempt; send the request again.';
   const headers = { 'retry-after': String(unavailableRetrySeconds) };
   return new AppError('billing_unavailable', { message, headers, ...(cause !== undefined && { cause }) });
-}
-
-function timeout(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms).unref());
 }
 
 function aborted(signal: AbortSignal): Promise<{ readonly kind: 'stopped' }> {

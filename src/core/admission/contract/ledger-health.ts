@@ -1,5 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import { isLate } from '#base/is-late.ts';
+import { within } from '#base/within.ts';
 
 export interface LedgerHealthOptions {
   readonly clock: Clock;
@@ -60,11 +61,11 @@ export class LedgerHealth {
     const noteSilence = (): void => {
       this.#unavailableSinceMs ??= askedMs;
     };
-    const { promise: silence, reject } = Promise.withResolvers<never>();
     const late = setTimeout(noteSilence, patienceMs);
-    const givenUp = setTimeout(() => reject(new BooksSilentError()), giveUpAfterMs);
     try {
-      const answer = await Promise.race([this.#asked(question, askedMs), silence]);
+      const answer = await within(this.#asked(question, askedMs), giveUpAfterMs, () => {
+        throw new BooksSilentError();
+      });
       this.#unavailableSinceMs = null;
       return answer;
     } catch (error) {
@@ -72,7 +73,6 @@ export class LedgerHealth {
       throw error;
     } finally {
       clearTimeout(late);
-      clearTimeout(givenUp);
     }
   }
 

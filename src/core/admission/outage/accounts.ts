@@ -1,5 +1,6 @@
 import type { Clock } from '#base/clock.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
+import { within } from '#base/within.ts';
 import {
   type AdmitRefusal,
   type AdmitRequest,
@@ -231,14 +232,8 @@ export class OutageAccounts {
     const { watch } = this.#options;
     if (!hasOther) return watch.ask(question);
     if (!watch.isWorthATry) return null;
-    const asked = watch.ask(question);
-    const { promise: late, resolve } = Promise.withResolvers<null>();
-    const timer = setTimeout(resolve, bearableMs, null);
-    try {
-      return await Promise.race([asked.catch(() => null), late]);
-    } finally {
-      clearTimeout(timer);
-    }
+    const asked = watch.ask(question).catch(() => null);
+    return within(asked, bearableMs, () => null);
   }
 }
 

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
+import { within } from '#base/within.ts';
 import {
   type EngineDefinition,
   type EngineFileProblem,
@@ -38,7 +39,7 @@ function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): Readabl
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       next ??= iterator.next();
-      const result = await within(next, aliveEveryMs);
+      const result = await within(next, aliveEveryMs, () => null);
       if (result === null) {
         controller.enqueue(encoder.encode(':\n'));
         return;
@@ -56,19 +57,6 @@ function toEvents(lines: AsyncIterable<LogLine>, left: AbortController): Readabl
 
 function toLogAnswer({ replicaId, line }: LogLine): EngineLogLineAnswer {
   return { replica: replicaId, line };
-}
-
-/** @returns null if the promise takes longer */
-async function within<T>(promise: Promise<T>, timeoutMs: number): Promise<T | null> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, timeoutMs, null);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 export interface EngineRoutesParts {
