@@ -1,7 +1,7 @@
-import { z } from 'zod';
 import { type Config, readAddress } from '#base/config/config.ts';
 import { connectDb } from '#base/database/database.ts';
 import { differenceText, findDifferences, readLiveGateways } from '#core/gateways/gateways.ts';
+import { readinessSchema } from '#edge/contract/health.ts';
 import { dataDirOf, findDatabaseUrl, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
 
 /** Checks the running gateway, and compares the gateways of the database. */
@@ -49,17 +49,15 @@ function listeningUrl({ http: { host, port } }: Config): string {
   return `http://${name.includes(':') ? `[${name}]` : name}:${port}`;
 }
 
-/** The answer of `/readyz` of a gateway. Both lists are empty for another server. */
-const readySchema = z
-  .object({ warnings: z.array(z.string()).default([]), not_ready: z.array(z.string()).default([]) })
-  .catch({ warnings: [], not_ready: [] });
+/** Reads the lists in an answer of `/readyz`; none for another server. */
+const listsSchema = readinessSchema.omit({ status: true }).catch({});
 
 /** @returns null where nothing answers */
 async function askGateway(address: string): Promise<Finding | null> {
   const url = address.replace(/\/+$/, '');
   try {
     const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(answerMs), redirect: 'manual' });
-    const { warnings, not_ready: missing } = readySchema.parse(await response.json().catch(() => ({})));
+    const { warnings = [], not_ready: missing = [] } = listsSchema.parse(await response.json().catch(() => ({})));
     if (warnings.includes('database_older')) {
       return wrong(
         `the database is older than the gateway at ${url}, as after the restore of a backup from before an upgrade`,

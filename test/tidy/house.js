@@ -99,7 +99,7 @@ export const house = {
     'edge/inference/reuse': ['edge/inference/answer', 'edge/inference/call', 'edge/inference/request'],
     'edge/inference/rules': ['edge/inference/request'],
     // It is the report of inference on its requests, in that room's own words.
-    'edge/observe': ['edge/http', 'edge/inference'],
+    'edge/observe': ['edge/contract', 'edge/http', 'edge/inference'],
     'edge/portal': ['edge/contract', 'edge/http'],
     'edge/portal/engines': ['edge/portal/frame', 'edge/portal/people', 'edge/portal/ui'],
     'edge/portal/events': ['edge/portal/frame', 'edge/portal/keys', 'edge/portal/people', 'edge/portal/ui'],

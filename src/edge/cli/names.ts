@@ -8,11 +8,13 @@ import {
   namedThings,
   parseAnswer,
 } from '#edge/cli/shell/shell.ts';
+import { wholeListOf } from '#edge/contract/lists.ts';
 
 /** `headgate names`: prints the names that a shell offers as completions. */
 
 const thing = z.looseObject({ id: z.string().optional(), name: z.string().nullish() });
-const things = () => Promise.resolve(z.looseObject({ data: z.array(thing) }));
+/** Every form of list has `data`. */
+const things = () => Promise.resolve(wholeListOf(thing).pick({ data: true }));
 
 /** Path of each list, and the field with the name that people use. */
 const places: Readonly<Record<NamedThing, readonly [path: string, field: 'id' | 'name']>> = {

@@ -1,17 +1,25 @@
 import { z } from 'zod';
 
-/** Forms of lists. The `name` of a list is its name in the OpenAPI document. */
+/**
+ * Forms of lists. The `name` of a list is its name in the OpenAPI document; readers of a list, such as the command line,
+ * give none.
+ */
+
+function named<T extends z.ZodType>(schema: T, name: string | undefined): T {
+  return name === undefined ? schema : schema.meta({ id: name });
+}
 
 /** Returns the schema of a list with cursors, newest first. */
-export function listOf<T extends z.ZodType>(item: T, name: string) {
-  return z
-    .object({
+export function listOf<T extends z.ZodType>(item: T, name?: string) {
+  return named(
+    z.object({
       object: z.literal('list'),
       data: z.array(item),
       has_more: z.boolean(),
       next_cursor: z.string().nullable().meta({ description: '`cursor` of the next page; null on the last page' }),
-    })
-    .meta({ id: name });
+    }),
+    name,
+  );
 }
 
 /** A page of a list with cursors. */
@@ -23,14 +31,14 @@ export interface ListAnswer<T> {
 }
 
 /** Returns the schema of a list without pages, of few items. */
-export function wholeListOf<T extends z.ZodType>(item: T, name: string) {
-  return z.object({ object: z.literal('list'), data: z.array(item) }).meta({ id: name });
+export function wholeListOf<T extends z.ZodType>(item: T, name?: string) {
+  return named(z.object({ object: z.literal('list'), data: z.array(item) }), name);
 }
 
 /** Returns the schema of a list with numbered pages, as in the generic API. */
-export function pageOf<T extends z.ZodType>(item: T, name: string) {
-  return z
-    .object({
+export function pageOf<T extends z.ZodType>(item: T, name?: string) {
+  return named(
+    z.object({
       data: z.array(item),
       pagination: z.object({
         page: z.int(),
@@ -38,8 +46,9 @@ export function pageOf<T extends z.ZodType>(item: T, name: string) {
         total: z.int().meta({ description: 'Number of items on all pages' }),
         pages: z.int().meta({ description: 'Number of pages' }),
       }),
-    })
-    .meta({ id: name });
+    }),
+    name,
+  );
 }
 
 /** A page of a list with numbered pages, counted from 1. */
@@ -49,17 +58,18 @@ export interface PageAnswer<T> {
 }
 
 /** Returns the schema of a list in OpenAI's paging, which continues after `last_id`. */
-export function cursorPageOf<T extends z.ZodType>(item: T, name: string) {
+export function cursorPageOf<T extends z.ZodType>(item: T, name?: string) {
   const id = z.string().nullable();
-  return z
-    .object({
+  return named(
+    z.object({
       object: z.literal('list'),
       data: z.array(item),
       first_id: id,
       last_id: id.meta({ description: '`after` for the next page; null if this page is empty' }),
       has_more: z.boolean(),
-    })
-    .meta({ id: name });
+    }),
+    name,
+  );
 }
 
 /** A page of a list in OpenAI's paging. */

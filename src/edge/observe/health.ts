@@ -1,4 +1,5 @@
 import { Hono } from 'hono';
+import type { ReadinessAnswer } from '#edge/contract/health.ts';
 import { type HttpEnv, requestId } from '#edge/http/http.ts';
 
 /** Stage of a gateway's life. */
@@ -45,8 +46,13 @@ export function createHealth(parts: readonly HealthPart[], warnings: readonly He
   };
 }
 
+export interface HealthAnswer {
+  readonly status: 200 | 503;
+  readonly body: ReadinessAnswer | { readonly status: 'ok' };
+}
+
 /** Answers `/healthz`, which depends on nothing else, and `/readyz`, which names the missing parts. */
-export function healthAnswer(health: Health, path: string): { status: 200 | 503; body: object } {
+export function healthAnswer(health: Health, path: string): HealthAnswer {
   if (path === '/healthz') return { status: 200, body: { status: 'ok' } };
   const [missing, warnings] = [health.notReady(), health.warnings()];
   const warned = warnings.length > 0 && { warnings };

@@ -1,6 +1,7 @@
-import { OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi';
+import { OpenAPIHono, type RouteConfig } from '@hono/zod-openapi';
 import { type Operation, operations, tags } from '#edge/api/operations/operations.ts';
 import { type ApiApp, errorDescription, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { anthropicErrorSchema, genericErrorSchema, openaiErrorSchema } from '#edge/contract/errors.ts';
 import { type ErrorShape, groupOf, Routes } from '#edge/http/http.ts';
 
 const info = {
@@ -14,51 +15,10 @@ const info = {
 /** Server of the API: the gateway that serves the document. */
 const servers = [{ url: '/' }];
 
-const stableCode = z.string().openapi({ description: 'Code of the error, which does not change' });
-const wrongField = z
-  .string()
-  .nullable()
-  .openapi({ description: 'Field or header that is wrong; null if the error concerns none' });
-
-const openaiError = z
-  .object({
-    error: z.object({
-      message: z.string(),
-      type: z.string(),
-      code: stableCode,
-      param: wrongField,
-    }),
-  })
-  .openapi('Error');
-
-const anthropicError = z
-  .object({
-    type: z.literal('error'),
-    error: z.object({
-      type: z.string(),
-      message: z.string(),
-      code: stableCode,
-      param: wrongField,
-    }),
-  })
-  .openapi('AnthropicError');
-
-const genericError = z
-  .object({
-    error: z.object({
-      code: stableCode.openapi({ example: 'VALIDATION_ERROR' }),
-      message: z.string(),
-      details: z
-        .array(z.object({ field: z.string(), message: z.string() }))
-        .openapi({ description: 'All wrong fields; empty for most errors' }),
-    }),
-  })
-  .openapi('GenericError');
-
 const errorAnswers: Readonly<Record<ErrorShape, ReturnType<typeof jsonAnswer>>> = {
-  openai: jsonAnswer(openaiError, errorDescription),
-  anthropic: jsonAnswer(anthropicError, errorDescription),
-  generic: jsonAnswer(genericError, errorDescription),
+  openai: jsonAnswer(openaiErrorSchema, errorDescription),
+  anthropic: jsonAnswer(anthropicErrorSchema, errorDescription),
+  generic: jsonAnswer(genericErrorSchema, errorDescription),
 };
 
 type Answers = RouteConfig['responses'];

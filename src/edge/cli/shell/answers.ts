@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { stringify } from 'yaml';
 import { z } from 'zod';
+import { cursorPageOf, listOf, pageOf } from '#edge/contract/lists.ts';
 import { type CommandContext, exitCodes, textFlag } from './command.ts';
 import { FailedError, UsageError } from './errors.ts';
 import { cleanLine, renderTable } from './table.ts';
@@ -71,7 +72,7 @@ export async function readCursorList<Item>(
   { api }: CommandContext,
   { path, item, query, limit, parameter }: CursorRequest<Item>,
 ): Promise<readonly Item[]> {
-  const schema = z.object({ data: z.array(tolerant(await item())), next_cursor: z.string().nullable() });
+  const schema = listOf(tolerant(await item())).pick({ data: true, next_cursor: true });
   const all: Item[] = [];
   let cursor: string | null = null;
   do {
@@ -102,7 +103,7 @@ const pageLimit = 100;
 /** Reads all pages of a list with page numbers, as one list. */
 export async function readList<Item>(context: CommandContext, request: ListRequest<Item>): Promise<readonly Item[]> {
   const { path, item, query, limit = Number.POSITIVE_INFINITY } = request;
-  const schema = z.object({ data: z.array(tolerant(await item())), pagination: z.object({ pages: z.number() }) });
+  const schema = pageOf(tolerant(await item()));
   const all: Item[] = [];
   for (let page = 1, pages = 1; page <= pages && all.length < limit; page += 1) {
     const asked = new URLSearchParams([...query, ['page', String(page)], ['limit', String(pageLimit)]]);
@@ -125,11 +126,7 @@ export async function readAfterList<Item>(
   context: CommandContext,
   { path, item, limit = Number.POSITIVE_INFINITY }: AfterRequest<Item>,
 ): Promise<readonly Item[]> {
-  const page = z.object({
-    data: z.array(tolerant(await item())),
-    has_more: z.boolean(),
-    last_id: z.string().nullable(),
-  });
+  const page = cursorPageOf(tolerant(await item())).pick({ data: true, has_more: true, last_id: true });
   const all: Item[] = [];
   let after: string | null = null;
   do {

@@ -1,5 +1,5 @@
-import { z } from 'zod';
 import type { ClientConfig } from '#base/config/config.ts';
+import { anyErrorSchema } from '#edge/contract/errors.ts';
 
 /** Describes errors between a command and the gateway, and how the user can fix them. */
 
@@ -175,22 +175,14 @@ function runHint(path: string, message: string): string | null {
   return 'only a failed or canceled run can be retried: "headgate runs apply" applies the stack again';
 }
 
-const refusalBody = z.looseObject({
-  error: z.looseObject({
-    message: z.string(),
-    code: z.string().nullish(),
-    details: z.array(z.looseObject({ field: z.string(), message: z.string() })).default([]),
-  }),
-});
-
 /** Returns the gateway's error code; null if the answer has none. */
 export const codeOf = (body: string): string | null => readError(body)?.code ?? null;
 
 function readError(body: string): { readonly text: string; readonly code: string | null } | null {
   try {
-    const parsed = refusalBody.safeParse(JSON.parse(body));
+    const parsed = anyErrorSchema.safeParse(JSON.parse(body));
     if (!parsed.success) return null;
-    const { message, code = null, details } = parsed.data.error;
+    const { message, code = null, details = [] } = parsed.data.error;
     // The message lists only the first few details.
     const text = details.length < 2 ? message : details.map((one) => `${one.field}: ${one.message}`).join('; ');
     return { text, code };

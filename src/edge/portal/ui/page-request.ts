@@ -2,6 +2,7 @@ import type { Context } from 'hono';
 import { formatId } from '#base/id.ts';
 import { type Action, type Extent, extentOf, type OwnOrganization, rolesGivenBy } from '#core/accounts/accounts.ts';
 import { formTokenOf, type SignedIn } from '#core/sessions/sessions.ts';
+import type { AnyError } from '#edge/contract/errors.ts';
 import type { OrganizationRole } from '#edge/contract/users.ts';
 import type { AskApi, Caller, HttpContext, HttpEnv, OpenApi } from '#edge/http/http.ts';
 import { asksByItself } from './page-origin.ts';
@@ -75,21 +76,10 @@ export interface Visit {
   readonly open: (path: string, headers?: Readonly<Record<string, string>>) => Promise<Response>;
 }
 
-interface ErrorBody {
-  readonly error?: {
-    readonly message?: string;
-    readonly param?: string | null;
-    readonly details?: readonly { readonly field: string; readonly message: string }[];
-  };
-}
-
 /** Reads both error formats. OpenAI's format has the first field in `param`, and all fields in the message. */
 export function refusalOf({ status, headers }: Pick<Response, 'status' | 'headers'>, body: unknown): Refusal {
-  const {
-    message = 'The gateway returned an error without a message.',
-    param = null,
-    details,
-  } = (body as ErrorBody).error ?? {};
+  const error: Partial<AnyError['error']> = (body as Partial<AnyError>).error ?? {};
+  const { message = 'The gateway returned an error without a message.', param = null, details } = error;
   const problems =
     details?.map(({ field, message: text }): [string, string] => [field, text]) ?? fieldsOf(message, param);
   return { status, message, problems: new Map(problems), retryAfter: retryAfterOf(headers) };
