@@ -68,7 +68,7 @@ describe('the check of the rooms', () => {
     ['src/core/wallet/a.ts', './../metering/metering.ts', '"../" is not used'],
     ['src/core/wallet/a.ts', '/srv/wallet.ts', 'a path of one machine'],
     ['src/core/wallet/a.ts', '#test/gateway.ts', 'src may not know test'],
-    ['src/edge/observe/a.ts', '#edge/contract/keys.ts', 'edge/observe may not know edge/contract'],
+    ['src/edge/web-addresses/a.ts', '#edge/contract/keys.ts', 'edge/web-addresses may not know edge/contract'],
   ])('rejects that %s imports %s', (path, specifier, why) => {
     const breaches = check(path, `import { a } from '${specifier}';\na();\n`);
     expect(breaches).toHaveLength(1);

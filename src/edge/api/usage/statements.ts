@@ -14,7 +14,7 @@ import {
   organizationQuery,
   toUnixSeconds,
 } from '#edge/api/shared/shared.ts';
-import { type StatementAnswer, statementKeySchema, statementSchema } from '#edge/contract/statements.ts';
+import { type StatementAnswer, statementKeySchema, statementSchema } from '#edge/contract/wallet.ts';
 import { ValidationError } from '#edge/http/http.ts';
 import { csvText } from './usage-export.ts';
 
