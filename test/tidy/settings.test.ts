@@ -5,17 +5,21 @@ import { chaptersOf, listPages } from '#test/tidy/chapters.ts';
 
 const root = new URL('../..', import.meta.url).pathname;
 const read = (path: string): string => readFileSync(`${root}${path}`, 'utf8');
+const configFiles = readdirSync(`${root}src/base/config`);
+/**
+ * Files that declare no settings of a gateway: `programs` has those of other programs, and the others read the values of
+ * settings that are declared elsewhere.
+ */
+const otherFiles = ['common.ts', 'data-dir.ts', 'files.ts', 'programs.ts', 'read-config.ts', 'values.ts'];
 /** Settings of a gateway only. */
 const gatewaySettings = new Set(
-  ['sections', 'batches', 'platform', 'runs', 'sign-in', 'alerts'].flatMap((name) =>
-    namesIn(read(`src/base/config/${name}.ts`)),
-  ),
+  configFiles.filter((name) => !otherFiles.includes(name)).flatMap((name) => namesIn(read(`src/base/config/${name}`))),
 );
 const settingsPage = 'compose/settings.md';
 
 /** Settings that a gateway, the door to the Docker socket or the command reads. */
 const known = new Set(
-  readdirSync(`${root}src/base/config`).flatMap((name) =>
+  configFiles.flatMap((name) =>
     namesIn(read(`src/base/config/${name}`)).map((word) => (name === 'files.ts' ? `${word}_FILE` : word)),
   ),
 );
