@@ -1,7 +1,7 @@
 import postgres from 'postgres';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ConfigError } from '#base/config-error.ts';
-import { readVersion } from '#base/config/version.ts';
+import { readVersion } from '#base/config/config.ts';
 import { migrateDb, readMigrations } from '#base/database/migrations.ts';
 import { createTestDatabase } from '#test/database.ts';
 

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+
 export {
   defaultDataDir,
   type GatewayDir,
@@ -37,4 +39,10 @@ export {
   type StorageConfig,
 } from './read-config.ts';
 export { readSigner, type Signer } from './signing.ts';
-export { readVersion } from './version.ts';
+
+/** The version of this program, as its package says. */
+export function readVersion(): string {
+  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(text) as { version?: unknown };
+  return typeof version === 'string' ? version : '';
+}

@@ -8,7 +8,6 @@ import type { Secrets } from '#core/secrets/secrets.ts';
 import { createDelivering, type Delivering } from './deliver.ts';
 import { createDeliveries, type Deliveries } from './deliveries.ts';
 import { createEndpoints, type Endpoints } from './endpoints.ts';
-import { deleteOldEvents } from './old-events.ts';
 import type { Raising } from './raise.ts';
 import { resealEndpoints } from './reseal.ts';
 
@@ -61,4 +60,23 @@ export function createAlerts(options: AlertsOptions): Alerts {
     reseal: () => resealEndpoints(options),
     deleteOld: () => deleteOldEvents(db, clock.now()),
   };
+}
+
+/** Milliseconds that events and their deliveries are kept. */
+const eventsKeptMs = 30 * 86_400_000;
+
+const deletedAtOnce = 1000;
+
+/** Deletes older events, except those with pending deliveries. */
+async function deleteOldEvents({ sql }: Db, nowMs: number): Promise<void> {
+  const before = new Date(nowMs - eventsKeptMs).toISOString();
+  for (;;) {
+    const { count } = await sql`
+      delete from alert_events where id in (
+        select id from alert_events e
+        where created_at < ${before}::timestamptz and addressed_at is not null
+          and not exists (select 1 from alert_deliveries d where d.event_id = e.id and d.status = 'pending')
+        order by id limit ${deletedAtOnce})`;
+    if (count < deletedAtOnce) return;
+  }
 }

@@ -1,9 +1,11 @@
 import { sql } from 'drizzle-orm';
 import { check, customType, index, integer, pgTable, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
-import { clusterAccess } from './access.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+
+/** Users of web addresses on a cluster: everybody, or those who may see the cluster. */
+const clusterAccess = ['public', 'members'] as const;
 
 /** Groups of an organization's machines. An archived cluster stays, because reports of its hours need it. */
 export const clusters = pgTable(

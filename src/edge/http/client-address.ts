@@ -38,7 +38,7 @@ export function createWholeAddress(trustedProxies: readonly string[]): ClientAdd
 }
 
 /** Creates a function that returns true if an address is one of the proxies. */
-export function createIsTrusted(trustedProxies: readonly string[]): (address: string) => boolean {
+function createIsTrusted(trustedProxies: readonly string[]): (address: string) => boolean {
   const trusted = new BlockList();
   for (const proxy of trustedProxies) {
     const [address = '', bits] = proxy.split('/');
@@ -50,7 +50,7 @@ export function createIsTrusted(trustedProxies: readonly string[]): (address: st
 }
 
 /** Returns an IPv4-mapped IPv6 address as IPv4, and an IPv6 address without its zone, which has no meaning here. */
-export function plain(address: string): string {
+function plain(address: string): string {
   return /^::ffff:(\d{1,3}(?:\.\d{1,3}){3})$/i.exec(address)?.[1] ?? address.replace(/%.*$/, '');
 }
 
@@ -62,4 +62,21 @@ function network(address: string): string {
   const zeros = Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0');
   const groups = [...left, ...(tail === undefined ? [] : zeros), ...right].slice(0, 4);
   return `${groups.map((group) => Number.parseInt(group, 16).toString(16)).join(':')}::/64`;
+}
+
+/**
+ * True if a browser's request came over TLS, which a proxy that the operator named reports in X-Forwarded-Proto. The
+ * gateway's own port speaks plain HTTP.
+ */
+export type IsSecure = (request: RawRequest) => boolean;
+
+/** @param trustedProxies addresses, or networks such as 10.0.0.0/8 */
+export function createIsSecure(trustedProxies: readonly string[]): IsSecure {
+  const isTrusted = createIsTrusted(trustedProxies);
+  return (request) => {
+    if (trustedProxies.length === 0 || !isTrusted(plain(request.socket?.remoteAddress ?? ''))) return false;
+    // The last value is from the nearest proxy.
+    const protocols = headerValues(request, 'x-forwarded-proto').flatMap((value) => value.split(','));
+    return protocols.at(-1)?.trim().toLowerCase() === 'https';
+  };
 }

@@ -1,6 +1,6 @@
 /** The shared parts of every HTTP surface of the gateway: callers, request ids, bodies, and answers to errors. */
 export { type Authenticator, type InferenceAuthenticator, requireOpenProject, unauthorized } from './authenticate.ts';
-export type { ClientAddress } from './client-address.ts';
+export { type ClientAddress, createIsSecure, type IsSecure } from './client-address.ts';
 export { createHttpGuards, type HttpGuards } from './http-guards.ts';
 export { AtOnce } from './concurrency-counter.ts';
 export type { BodyHold, BodyShares } from './body-shares.ts';
@@ -31,4 +31,3 @@ export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
 export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
 export { createOwnExchange } from './in-process-request.ts';
 export { type AskApi, createOnBehalf, type OnBehalf, type OpenApi, type OwnAnswer } from './on-behalf.ts';
-export { createIsSecure, type IsSecure } from './is-secure.ts';

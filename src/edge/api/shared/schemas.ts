@@ -1,6 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { type IdPrefix, parseId } from '#base/id.ts';
 import { AppError } from '#base/errors.ts';
+import { parseMoment } from '#base/timestamps.ts';
 import { idText } from '#edge/contract/fields.ts';
 
 /** Shared parts of the schemas of several resources. */
@@ -91,3 +92,20 @@ export const errorDescription = 'Error';
 
 /** Security of routes that need a key. */
 export const bearerSecurity = [{ bearer: [] as string[] }];
+
+const timeExpected =
+  'must be a date such as 2026-11-21 (midnight UTC) or an RFC 3339 time such as 2026-11-21T09:30:00Z';
+
+/** Returns the schema of a query parameter that bounds a period, in milliseconds since the Unix epoch. */
+export function timeBound(description: string) {
+  return z
+    .string()
+    .transform((text, context): number => {
+      const momentMs = parseMoment(text);
+      if (momentMs !== null) return momentMs;
+      context.addIssue({ code: 'custom', message: timeExpected });
+      return z.NEVER;
+    })
+    .optional()
+    .openapi({ type: 'string', description, example: '2026-11-21' });
+}

@@ -18,7 +18,7 @@ export {
   organizationQuery,
   requireId,
   someFields,
+  timeBound,
   toUnixSeconds,
   toUnixSecondsOrNull,
 } from './schemas.ts';
-export { timeBound } from './time-bound.ts';

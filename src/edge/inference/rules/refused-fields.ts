@@ -1,6 +1,6 @@
 import type { JsonMember } from '#base/json/json.ts';
 import { type AllowableField, allowableFields, type EngineDefinition, type Model } from '#core/catalog/catalog.ts';
-import { isNull } from '#edge/inference/json-member.ts';
+import { isNull, isObject, valueText } from '#edge/inference/json-member.ts';
 import {
   comparedKeys,
   type Endpoint,
@@ -30,7 +30,6 @@ import {
   unlessAllowedOr,
 } from './field-bounds.ts';
 import { type FieldRule, refuse, type RuleRequest } from './field-rule.ts';
-import { refuseDefinedTools } from './tool-changes.ts';
 import {
   checkOutputConfig,
   checkResponseFormat,
@@ -64,6 +63,38 @@ function refuseMedia(media: Media, { allow, mediaDomains, mediaMax }: EngineDefi
       `A request may have at most ${mediaMax} images, audio files and videos.`,
     );
   }
+}
+
+/** Matches text that may hold the type of such a block: as it is, or with escaped letters, which no encoder writes. */
+const definitionSign = /tool_definition|\\u00[4-7][0-9a-f]/i;
+
+/**
+ * Rejects tools that a message of Anthropic's form defines, as vLLM accepts them since 0.32. A grammar is made of them
+ * without the bounds of `tools`. References to tools pass.
+ */
+const refuseDefinedTools: FieldRule = ({ fields, endpoint }, member) => {
+  if (endpoint.toolForm !== 'anthropic') return;
+  const text = valueText(fields.text, member);
+  if (!definitionSign.test(text) || !definesTool(text)) return;
+  throw refuse(
+    member.key,
+    'Tools cannot be defined in "messages". Define them in "tools" with "defer_loading", and name them here.',
+  );
+};
+
+function definesTool(text: string): boolean {
+  let messages: unknown;
+  try {
+    messages = JSON.parse(text);
+  } catch {
+    // The engine rejects it.
+    return false;
+  }
+  if (!Array.isArray(messages)) return false;
+  const blocks = messages.flatMap((message: unknown) => (isObject(message) ? message['content'] : []));
+  return blocks.some(
+    (block) => isObject(block) && isObject(block['tool']) && block['tool']['type'] === 'tool_definition',
+  );
 }
 
 /**

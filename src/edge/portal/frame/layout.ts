@@ -1,6 +1,6 @@
 import type { Action } from '#core/accounts/accounts.ts';
 import type { HttpContext } from '#edge/http/http.ts';
-import { formToken, html, type Html, type MaybeHtml, type Visit } from '#edge/portal/ui/ui.ts';
+import { formToken, html, type Html, type MaybeHtml, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
 import { assets } from './assets.ts';
 import { organizationMenu } from './organization-switch.ts';
 import { aboutOf, viewBanner } from './viewed-organization.ts';
@@ -175,4 +175,10 @@ export function openPage(context: HttpContext, options: PageOptions): Response |
     ${body}
   </main>`;
   return context.html(documentOf({ title }, content), status);
+}
+
+/** Returns the status of the page for a rejection by the API. */
+export function statusOf({ status }: Refusal): PageStatus {
+  const known = [400, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503] as const;
+  return known.find((one) => one === status) ?? 400;
 }

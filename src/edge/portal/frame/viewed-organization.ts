@@ -12,6 +12,7 @@ import {
   headerOf,
   html,
   type MaybeHtml,
+  notice,
   type Place,
   placeOf,
   type PortalParts,
@@ -149,4 +150,18 @@ export function viewButtons(visit: Visit, organizationId: string, paths: readonl
     ${formToken(visit)} <input type="hidden" name="organization_id" value="${organizationId}" />
     ${paths.map((path) => html`<button name="to" value="${path}">${entrances[path]}</button>`)}
   </form>`;
+}
+
+/**
+ * Shows a notice that the page is about another organization than the visitor's own, with a link back.
+ * @param id the organization in the query; empty for the visitor's own, which gets no notice
+ */
+export function otherOrganization(id: string, ownPath: string): MaybeHtml {
+  if (id === '') return null;
+  return notice(
+    'plain',
+    html`<p>
+      You are viewing the organization <code>${id}</code>. <a href="${ownPath}">Back to your organization</a>.
+    </p>`,
+  );
 }

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { AppError } from '#base/errors.ts';
 import { isFormToken } from '#core/sessions/sessions.ts';
 import { type BodyReader, createMultipartBody, type HttpContext, wrongBody } from '#edge/http/http.ts';
@@ -84,3 +85,9 @@ export function numberOf(text: string): number | string | null {
   if (isWhole) return Number(trimmed.replaceAll(/[\s,_']/g, ''));
   return /^-?\d{1,17}\.\d{0,5}[1-9]$/.test(trimmed) ? Number(trimmed) : text;
 }
+
+/** Idempotency key of a form with its values: a form that is sent again with other values is another request. */
+export const onceOf = (once: string, body: object): string =>
+  createHash('sha256')
+    .update(`${once}\n${JSON.stringify(body)}`)
+    .digest('hex');

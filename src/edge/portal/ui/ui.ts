@@ -26,6 +26,7 @@ export {
   type Form,
   formBody,
   numberOf,
+  onceOf,
   readForm,
   readUpload,
   requireFormToken,
@@ -59,4 +60,3 @@ export {
 } from './page-request.ts';
 export type { Change, Page, PortalParts, ProviderParts, Upload } from './parts.ts';
 export { isChat, sampleModel, snippetList, snippetsOf } from './snippets.ts';
-export { onceOf } from './submit-once.ts';
