@@ -23,7 +23,7 @@ import {
 
 /** Commands over /v1/files. Fields that a newer gateway adds to its answers are ignored. */
 
-const file = async () => (await import('#edge/contract/files.ts')).fileSchema;
+const file = async () => (await import('#edge/contract/batches.ts')).fileSchema;
 type StoredFile = Read<typeof file>;
 
 const filesPath = '/v1/files';

@@ -17,7 +17,7 @@ import {
 } from '#edge/api/shared/shared.ts';
 import { keysSeen, type OwnKeys } from '#edge/api/usage/usage.ts';
 import { idText } from '#edge/contract/fields.ts';
-import { deletedFileSchema, type FileAnswer, fileListSchema, fileSchema } from '#edge/contract/files.ts';
+import { deletedFileSchema, type FileAnswer, fileListSchema, fileSchema } from '#edge/contract/batches.ts';
 import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import { type FileUploadParts, receiveFile } from './file-upload.ts';
 
