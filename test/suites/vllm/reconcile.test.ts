@@ -73,7 +73,8 @@ async function sayOtherwise(): Promise<void> {
     const cached = body.usage.prompt_tokens_details?.cached_tokens ?? 0;
     const microUsd = (input - cached) * price.input + cached * price.cached + output * price.output;
     expect(Number(record.cost) * 1e6).toBeCloseTo(microUsd, 6);
-    said.push(body.choices[0].message.content);
+    // With a reasoning parser, the text may be reasoning only.
+    said.push(JSON.stringify(body.choices[0].message));
   }
   expect(said[0]).not.toBe(said[1]);
   const streamed = await bench.chat({ model: 'tuned', stream: true });
@@ -108,12 +109,10 @@ describe('a real vLLM', () => {
     await answerForOther();
     const found = await reconcileAtRest(bench);
     expect(found, JSON.stringify(found)).toMatchObject({ balanced: true, ledger_differences: [] });
-    for (const kind of ['prompt_tokens', 'completion_tokens']) {
-      expect(
-        sumOf(found, (line) => line.difference[kind]),
-        JSON.stringify(found),
-      ).toBe(0);
-    }
+    const differs = (kind: string): number => sumOf(found, (line) => line.difference[kind]);
+    expect(differs('completion_tokens'), JSON.stringify(found)).toBe(0);
+    // An engine counts the prompt of a choice when it has read it, and some clients left before.
+    expect(differs('prompt_tokens'), JSON.stringify(found)).toBeLessThanOrEqual(0);
     expect(sumOf(found, promptTokensRead)).toBeGreaterThan(0);
     const kinds = ownLines(found).flatMap(({ explanations }) => explanations.map(({ kind }: Body) => kind));
     expect(kinds).toContain('probe');
