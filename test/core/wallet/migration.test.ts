@@ -119,7 +119,7 @@ describe('books from before the ledger chain', () => {
       outcome: 'completed',
       reason: 'why',
       cacheHit: false,
-      usage: { inputTokens: 10, cachedTokens: 0, outputTokens: 5, reasoningTokens: 0 },
+      usage: { inputTokens: 10, cachedTokens: 0, cacheWriteTokens: 0, outputTokens: 5, reasoningTokens: 0 },
       usageSource: 'engine',
       costPicoUsd: usd,
       writtenOffPicoUsd: 0n,
