@@ -26,6 +26,7 @@ const engine = {
       running: 2,
       healthy: true,
       version: { name: '0.32.0', tried: true },
+      deployment: null,
     },
   ],
   replicas_min: 1,
