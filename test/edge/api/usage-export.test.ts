@@ -71,13 +71,13 @@ describe('an export of GET /v1/usage/requests', () => {
     const organization = await openHistory(3);
     const answer = await ask(organization.managementKey, 'text/csv');
     const [heading = '', ...lines] = (await answer.text()).split('\r\n');
-    expect(heading).toMatch(/^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for$/);
+    expect(heading).toMatch(/^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for,input_cache_write_tokens$/);
     expect(lines.pop()).toBe('');
     const [newest] = await pagesOf(organization.managementKey, '');
     const fields = `${newest.id},${newest.created_at},${newest.key_id},${newest.project_id},small,/v1/chat/completions,false,default`;
     expect(lines).toHaveLength(3);
-    expect(lines[0]).toBe(`${fields},200,completed,,false,10,4,5,2,engine,0.000003,0,USD,1,20,30,,`);
-    expect(lines[1]).toMatch(/,30,"mine, ""1""",$/);
+    expect(lines[0]).toBe(`${fields},200,completed,,false,10,4,5,2,engine,0.000003,0,USD,1,20,30,,,0`);
+    expect(lines[1]).toMatch(/,30,"mine, ""1""",,0$/);
   });
 
   it('shows an inference key only its own requests', async () => {
