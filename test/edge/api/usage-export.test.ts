@@ -71,7 +71,9 @@ describe('an export of GET /v1/usage/requests', () => {
     const organization = await openHistory(3);
     const answer = await ask(organization.managementKey, 'text/csv');
     const [heading = '', ...lines] = (await answer.text()).split('\r\n');
-    expect(heading).toMatch(/^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for,input_cache_write_tokens$/);
+    expect(heading).toMatch(
+      /^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for,input_cache_write_tokens$/,
+    );
     expect(lines.pop()).toBe('');
     const [newest] = await pagesOf(organization.managementKey, '');
     const fields = `${newest.id},${newest.created_at},${newest.key_id},${newest.project_id},small,/v1/chat/completions,false,default`;
