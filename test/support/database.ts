@@ -8,6 +8,8 @@ export interface TestServer {
   readonly url: string;
   /** A database with all migrations applied, which nobody is connected to. */
   readonly template: string;
+  /** True if its data lies in memory, where PostgreSQL copies a database fastest as files. */
+  readonly isInMemory: boolean;
 }
 
 declare module 'vitest' {
@@ -24,9 +26,9 @@ export interface TestDatabase {
 
 /** A database of the caller's own with all migrations applied: one per test file, so that files run side by side. */
 export async function createTestDatabase(): Promise<TestDatabase> {
-  const { url, template } = inject('testServer');
+  const { url, template, isInMemory } = inject('testServer');
   const name = `headgate_test_${randomBytes(8).toString('hex')}`;
-  await withServer(url, (sql) => copyDatabase(sql, template, name));
+  await withServer(url, (sql) => copyDatabase(sql, template, name, isInMemory ? 'file_copy' : 'wal_log'));
   return {
     url: databaseUrl(url, name),
     drop: () => withServer(url, (sql) => sql`drop database if exists ${sql(name)} with (force)`),
@@ -36,10 +38,10 @@ export async function createTestDatabase(): Promise<TestDatabase> {
 const copyAttemptsMax = 20;
 
 /** A template can be copied only while nobody, autovacuum included, is connected to it: SQLSTATE 55006. */
-async function copyDatabase(sql: postgres.Sql, template: string, name: string): Promise<void> {
+async function copyDatabase(sql: postgres.Sql, template: string, name: string, strategy: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      await sql`create database ${sql(name)} template ${sql(template)}`;
+      await sql`create database ${sql(name)} template ${sql(template)} strategy ${sql(strategy)}`;
       return;
     } catch (error) {
       const inUse = error instanceof postgres.PostgresError && error.code === '55006';

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { readdir, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { lockDataDir } from '#base/config/data-dir.ts';
@@ -10,11 +9,11 @@ import { startEmbeddedPostgres } from '#base/postgres/postgres.ts';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { databaseUrl, type TestServer, withServer } from './database.ts';
 import { startGuardian } from './guardian.ts';
+import { findScratch } from './scratch.ts';
 import { shareInRun } from './share.ts';
 
 const dirPrefix = 'headgate-test-';
-/** PostgreSQL runs as nobody when the tests run as root, so the folder must lie where everybody can pass. */
-const parentDir = process.geteuid?.() === 0 ? '/tmp' : tmpdir();
+const scratch = findScratch();
 
 /**
  * One PostgreSQL for a whole run, with a template database that test files copy: the server that DATABASE_URL names,
@@ -35,7 +34,8 @@ export async function setup(project: TestProject): Promise<() => Promise<void>> 
 
 async function startServer(): Promise<{ testServer: TestServer; stop(): Promise<void> }> {
   const given = process.env['DATABASE_URL'] ?? '';
-  const server = given === '' ? await startThrowAway() : { url: given, stop: async () => undefined };
+  const own = given === '';
+  const server = own ? await startThrowAway() : { url: given, stop: async () => undefined };
   const template = `headgate_template_${randomBytes(8).toString('hex')}`;
   try {
     await withServer(server.url, (sql) => sql`create database ${sql(template)}`);
@@ -45,7 +45,7 @@ async function startServer(): Promise<{ testServer: TestServer; stop(): Promise<
     throw error;
   }
   return {
-    testServer: { url: server.url, template },
+    testServer: { url: server.url, template, isInMemory: own && scratch.isMemory },
     async stop() {
       await withServer(server.url, (sql) => sql`drop database if exists ${sql(template)} with (force)`);
       await server.stop();
@@ -55,7 +55,7 @@ async function startServer(): Promise<{ testServer: TestServer; stop(): Promise<
 
 async function startThrowAway(): Promise<{ url: string; stop(): Promise<void> }> {
   await removeLeftOver();
-  const dir = join(parentDir, `${dirPrefix}${randomBytes(6).toString('hex')}`);
+  const dir = join(scratch.dir, `${dirPrefix}${randomBytes(6).toString('hex')}`);
   const release = lockDataDir(dir);
   const dataDir = join(dir, 'postgres');
   const postgres = await startEmbeddedPostgres({ dataDir, log: createLog('error'), fsync: false });
@@ -71,8 +71,8 @@ async function startThrowAway(): Promise<{ url: string; stop(): Promise<void> }>
 
 /** Runs that were killed leave their server and data behind; the lock tells them from runs that go on. */
 async function removeLeftOver(): Promise<void> {
-  const names = (await readdir(parentDir)).filter((name) => name.startsWith(dirPrefix));
-  for (const dir of names.map((name) => join(parentDir, name))) {
+  const names = (await readdir(scratch.dir)).filter((name) => name.startsWith(dirPrefix));
+  for (const dir of names.map((name) => join(scratch.dir, name))) {
     try {
       // One this young may be between its making and its lock.
       if (Date.now() - (await stat(dir)).birthtimeMs < 10_000) continue;

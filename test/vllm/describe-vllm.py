@@ -113,6 +113,7 @@ def flags() -> set[str]:
 
 
 description = {
+    "version": vllm.__version__,
     "fields": {place: sorted(fields) for place, fields in sorted(found.items())},
     "routes": sorted(routes),
     "metrics": sorted(metrics),

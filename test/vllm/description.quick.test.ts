@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { type Description, describeVllm, differencesBetween } from './description.ts';
 
-const empty: Description = { fields: {}, routes: [], metrics: [], environment: [], flags: [] };
+const empty: Description = { version: '0.32.0', fields: {}, routes: [], metrics: [], environment: [], flags: [] };
 
 it('names new and removed parts, fields by their place', () => {
   const older = { ...empty, fields: { '/v1/a': ['one', 'two'] }, routes: ['GET /x'], flags: ['--same'] };

@@ -5,6 +5,8 @@ import { promisify } from 'node:util';
 
 /** The interface of an installed vLLM, as `describe-vllm.py` prints it. */
 export interface Description {
+  /** Such as `0.32.0`. */
+  readonly version: string;
   /** Request fields by the place at which they stand: a route, or the path of an object inside a body. */
   readonly fields: Readonly<Record<string, readonly string[]>>;
   /** Such as `POST /abort_requests`. */
@@ -50,7 +52,7 @@ export const fieldList = ({ fields }: Pick<Description, 'fields'>): string[] =>
 export function differencesBetween(
   older: Description,
   newer: Description,
-): Readonly<Record<keyof Description, Difference>> {
+): Readonly<Record<Exclude<keyof Description, 'version'>, Difference>> {
   const between = (before: readonly string[], after: readonly string[]): Difference => ({
     added: after.filter((name) => !before.includes(name)),
     gone: before.filter((name) => !after.includes(name)),

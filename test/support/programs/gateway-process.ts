@@ -10,13 +10,13 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
 import { findPostmaster, stopPostmaster } from '#base/postgres/postmaster.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { createTestDatabase } from '#test/database.ts';
 import { runMark } from '#test/guardian.ts';
+import { findScratch } from '#test/scratch.ts';
 
 export const repository = new URL('../../../', import.meta.url).pathname;
 
@@ -57,9 +57,6 @@ export interface Processes {
   run(options: StartOptions): GatewayProcess;
 }
 
-/** As root PostgreSQL runs as nobody, which must be able to reach the folder. */
-const parentDir = process.geteuid?.() === 0 ? '/var/tmp' : tmpdir();
-
 export function useProcesses(): Processes {
   const cleanups: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
@@ -88,7 +85,7 @@ export function useProcesses(): Processes {
 }
 
 export function makeHome(engines: Readonly<Record<string, string>>): Home {
-  const dir = mkdtempSync(join(parentDir, 'hg-test-'));
+  const dir = mkdtempSync(join(findScratch().dir, 'hg-test-'));
   chmodSync(dir, 0o711);
   const home = { dir, dataDir: join(dir, 'data'), enginesDir: join(dir, 'engines') };
   mkdirSync(home.enginesDir);
