@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import { type Difference, findDifferences, type LiveGateway, type Published } from './published.ts';
+import { type Difference, findDifferences, type LiveGateway, type Published } from './differences.ts';
 
 /** A difference between live gateways, as this gateway sees it. */
 export interface StandingDifference extends Difference {

@@ -1,6 +1,6 @@
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { LiveGateway } from './published.ts';
+import type { LiveGateway } from './differences.ts';
 
 export interface ConnectionCheckOptions {
   readonly db: Pick<Db, 'sql'>;

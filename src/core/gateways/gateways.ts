@@ -10,7 +10,7 @@ import { Bus, type Message, type MessageHandler } from './bus.ts';
 import { type DatabaseChange, DatabaseWatch, type Noticed, type Sighting } from './database-watch.ts';
 import { type GatewayRun, readUncleanRuns } from './gateway-runs.ts';
 import { placeOf } from './place.ts';
-import { bounded, expiresAfterMs, type LiveGateway, type Published, readLiveGateways } from './published.ts';
+import { bounded, expiresAfterMs, type LiveGateway, type Published, readLiveGateways } from './differences.ts';
 import { createTokenWatermarks, type TokenWatermarks } from './token-watermarks.ts';
 
 export { type Agreement, compareMs, createAgreement, differenceText, type StandingDifference } from './agreement.ts';
@@ -28,7 +28,7 @@ export {
   type LiveGateway,
   type Published,
   readLiveGateways,
-} from './published.ts';
+} from './differences.ts';
 export type { CountedMost, TokenWatermarks } from './token-watermarks.ts';
 
 /**

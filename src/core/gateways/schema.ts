@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { bigint, boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
-import type { Published } from './published.ts';
+import type { Published } from './differences.ts';
 import type { CountedMost } from './token-watermarks.ts';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
