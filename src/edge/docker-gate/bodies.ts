@@ -112,6 +112,15 @@ export const droppedCapabilities = [
 export const logOptions = z.strictObject({ 'max-size': z.literal('10m'), 'max-file': z.literal('3') });
 export const logDriver = z.literal('json-file');
 
+/** Limits of memory alone: a higher number of files or processes could exhaust the machine. */
+export const ulimits = z
+  .array(
+    z
+      .strictObject({ Name: z.enum(['memlock', 'stack']), Soft: z.int().min(-1), Hard: z.int().min(-1) })
+      .refine(({ Soft: soft, Hard: hard }) => soft === hard, 'must have the same soft and hard limit'),
+  )
+  .max(2);
+
 const hostConfig = (policy: Policy) =>
   z.strictObject({
     NetworkMode: networkName,
@@ -130,6 +139,7 @@ const hostConfig = (policy: Policy) =>
     ShmSize: z.int().min(0).optional(),
     Memory: z.int().min(0).optional(),
     MemorySwap: z.int().min(0).optional(),
+    Ulimits: ulimits.optional(),
     PortBindings: portBindings(policy).optional(),
     DeviceRequests: deviceRequests.optional(),
   });

@@ -9,6 +9,7 @@ import {
   mount,
   networkName,
   texts,
+  ulimits,
 } from './bodies.ts';
 import { ownName, type Policy } from './rule.ts';
 
@@ -62,6 +63,7 @@ const containerSpec = (policy: Policy) =>
         'must drop all capabilities that engines do not need',
       ),
     Privileges: z.strictObject({ NoNewPrivileges: z.literal(true) }),
+    Ulimits: ulimits.optional(),
   });
 
 const genericResource = z.strictObject({

@@ -314,6 +314,7 @@ describe('valid container engine files', () => {
       gpus: null,
       shmBytes: null,
       memoryBytesMax: null,
+      ulimits: {},
       volumes: [],
       port: 8000,
       hosts: [],
@@ -352,6 +353,7 @@ canaries:
       gpus: { count: 4, memoryBytesMin: 85_362_475_008, profile: 'H100' },
       shmBytes: 1_610_612_736,
       memoryBytesMax: 68_719_476_736,
+      ulimits: {},
       volumes: [
         { source: 'hf-cache', target: '/root/.cache/huggingface', readOnly: false },
         { source: '/srv/models', target: '/models', readOnly: true },

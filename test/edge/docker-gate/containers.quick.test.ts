@@ -223,7 +223,16 @@ describe('the Docker gate: containers', () => {
     const env = { NVIDIA_DRIVER_CAPABILITIES: 'all', HF_HUB_OFFLINE: '1', EMPTY: '', LINES: 'a\nb=c' };
     const all = [
       planned(),
-      planned({ driver: { volumes, env, entrypoint: ['/bin/sh'], memoryBytesMax: 2 ** 36, shmBytes: 2 ** 34 } }),
+      planned({
+        driver: {
+          volumes,
+          env,
+          entrypoint: ['/bin/sh'],
+          memoryBytesMax: 2 ** 36,
+          shmBytes: 2 ** 34,
+          ulimits: { memlock: -1, stack: 2 ** 26 },
+        },
+      }),
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'GPU-b'], host: { gpuAccess: 'nvidia' } }),
       planned({ driver: { gpus }, gpuIds: ['all'], host: { gpuAccess: 'nvidia' } }),
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'amd.com/gpu=1'], host: { gpuAccess: 'cdi' } }),

@@ -203,6 +203,7 @@ describe('the Docker gate: Swarm', () => {
         entrypoint: ['/bin/sh'],
         gpus: { count: 2, memoryBytesMin: null, profile: null },
         memoryBytesMax: 2 ** 35,
+        ulimits: { memlock: -1, stack: 2 ** 26 },
         shmBytes: 2 ** 30,
         constraints: ['node.labels.gpu==h100'],
         volumes: [

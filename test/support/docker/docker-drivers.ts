@@ -62,6 +62,7 @@ export function containerEngine(
       gpus: null,
       shmBytes: null,
       memoryBytesMax: null,
+      ulimits: {},
       volumes: [],
       port: 8000,
       hosts: [],

@@ -22,6 +22,7 @@ export function containerDefinition(
         gpus: { count: 1, memoryBytesMin: null, profile: null },
         shmBytes: null,
         memoryBytesMax: null,
+        ulimits: {},
         volumes: [],
         port: 8000,
         hosts: [],

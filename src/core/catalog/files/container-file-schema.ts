@@ -70,6 +70,12 @@ const argument = z
   .max(32_768)
   .regex(/^[^\0]*$/, 'must not contain a NUL character');
 
+/** Limits of a container's processes that engines need raised; -1 is unlimited. */
+const ulimits = z.strictObject({
+  memlock: z.int().min(-1).optional().describe('Bytes of memory that a process may lock, as for RDMA; -1: unlimited.'),
+  stack: z.int().min(-1).optional().describe('Bytes of the stack of a process; -1: unlimited.'),
+});
+
 const canary = z.strictObject({
   route: z.enum(canaryRoutes).describe('Route, without /v1.'),
   body: z.record(z.string(), z.unknown()).describe('Request body, without "model" and "stream".'),
@@ -100,6 +106,7 @@ const containerFields = {
     .describe('Number of GPUs over which each layer is split. Default for vLLM: the value in args, or gpus.count.'),
   shm_size: size('Shared memory, such as 16gb. Default for vLLM on several GPUs: 16gb.').optional(),
   memory_limit: size('Memory limit of the container, such as 64gb. Default: no limit.').optional(),
+  ulimits: ulimits.default({}).describe("Limits of the container's processes. Default: those of the Docker engine."),
   volumes: z
     .array(
       z

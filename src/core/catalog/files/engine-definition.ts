@@ -192,6 +192,8 @@ export interface ContainerDriverSettings {
   readonly shmBytes: number | null;
   /** Memory limit of the container; null: none. */
   readonly memoryBytesMax: number | null;
+  /** Bytes; -1 is unlimited. An absent limit is the Docker engine's own. */
+  readonly ulimits: { readonly memlock?: number | undefined; readonly stack?: number | undefined };
   readonly volumes: readonly VolumeMount[];
   /** Port on which the engine listens inside the container. */
   readonly port: number;

@@ -137,6 +137,7 @@ function toContainer(engine: ContainerFile): ContainerDriverSettings {
     gpus: toGpuNeed(engine.gpus),
     shmBytes: sharedMemory(engine),
     memoryBytesMax: engine.memory_limit === undefined ? null : parseSize(engine.memory_limit),
+    ulimits: engine.ulimits,
     volumes: engine.volumes.flatMap((volume) => parseVolume(volume) ?? []),
     port: engine.port,
     hosts: engine.driver === 'docker' ? engine.hosts : [],

@@ -89,7 +89,7 @@ export function containerEnvironment({
  * covers secrets, so it is keyed.
  */
 export function containerSpecHash(definition: EngineDefinition, env: Environment, fleetSecret: string): string {
-  const { image, entrypoint, env: texts, gpus, memoryBytesMax, volumes, port } = containerSettings(definition);
+  const { image, entrypoint, env: texts, gpus, memoryBytesMax, ulimits, volumes, port } = containerSettings(definition);
   const values = Object.keys(texts)
     .toSorted()
     .map((name) => [name, fillReferences(texts[name] ?? '', env)]);
@@ -104,6 +104,8 @@ export function containerSpecHash(definition: EngineDefinition, env: Environment
     memoryBytesMax,
     volumes,
     port,
+    // Absent without limits: an upgrade must not replace running containers.
+    ...(Object.keys(ulimits).length === 0 ? [] : [ulimits]),
   ];
   return createHmac('sha256', fleetSecret).update(JSON.stringify(parts)).digest('hex');
 }

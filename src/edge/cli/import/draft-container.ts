@@ -20,7 +20,7 @@ const vllmVersion = 'v0.32.0';
 const doneItself = new Set(
   'name rm init detach interactive tty network net ipc restart pull log-driver log-opt label'.split(' '),
 );
-const read = new Set('gpus env env-file volume shm-size memory entrypoint publish runtime'.split(' '));
+const read = new Set('gpus env env-file volume shm-size memory ulimit entrypoint publish runtime'.split(' '));
 
 /** @returns null if the image names no fixed version */
 export function draftContainer(run: DockerRun, options: ContainerOptions): Record<string, unknown> | null {
@@ -40,9 +40,21 @@ export function draftContainer(run: DockerRun, options: ContainerOptions): Recor
     ...(count > 0 && { gpus: { count } }),
     ...sizeOf('shm_size', run.options.get('shm-size')?.[0], options),
     ...sizeOf('memory_limit', run.options.get('memory')?.[0], options),
+    ...ulimitsOf(run, options),
     ...volumesOf(run, options),
     port: portOf(run),
   };
+}
+
+/** Reads `--ulimit name=soft[:hard]`: the hard limit applies, because engine files have one number. */
+function ulimitsOf({ options }: DockerRun, { model, notes }: ContainerOptions): object {
+  const ulimits: Record<string, number> = {};
+  for (const text of options.get('ulimit') ?? []) {
+    const [, name = '', limit = ''] = /^(memlock|stack)=(?:-?\d+:)?(-1|\d+)$/.exec(text) ?? [];
+    if (name !== '') ulimits[name] = Number(limit);
+    else notes.add(model, `docker's option --ulimit ${text}: not imported; engine files have memlock and stack`);
+  }
+  return Object.keys(ulimits).length === 0 ? {} : { ulimits };
 }
 
 function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {

@@ -130,7 +130,15 @@ describe('a container', () => {
     const hash = (driver: Partial<ContainerDriverSettings>, env = {}) =>
       containerSpecHash(containerEngine(driver), env, 'secret');
     expect(hash({ idleMs: 1, drainMs: 1, hosts: ['a'] })).toBe(hash({}));
-    const changed = [{ image: 'other:1' }, { args: [] }, { gpus }, { shmBytes: 1 }, { memoryBytesMax: 1 }, { port: 1 }];
+    const changed = [
+      { image: 'other:1' },
+      { args: [] },
+      { gpus },
+      { shmBytes: 1 },
+      { memoryBytesMax: 1 },
+      { ulimits: { stack: 1 } },
+      { port: 1 },
+    ];
     expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(7);
     const secret = { env: { HF_TOKEN: '${TOKEN}' } };
     expect(hash(secret, { TOKEN: 'a' })).not.toBe(hash(secret, { TOKEN: 'b' }));

@@ -44,7 +44,7 @@ models:
       stripParams: temperature
   coder:
     cmd: |
-      docker run --rm --init --name coder --runtime=nvidia --gpus '"device=2,3"' --shm-size=16g --ulimit memlock=-1
+      docker run --rm --init --name coder --runtime=nvidia --gpus '"device=2,3"' --shm-size=16g --ulimit memlock=-1 --ulimit nofile=9
         -v /srv/cache:/root/.cache:ro -v ~/models:/models -e HF_TOKEN=${secret} -eOTHER -p \${PORT}:9000
         vllm/vllm-openai:v0.11.0 --model "acme/Coder" --port 9000 --tensor-parallel-size 2 --max-model-len 65536
     cmdStop: docker stop coder
@@ -219,7 +219,7 @@ describe('headgate import llama-swap', () => {
       'Big Model: --api-key: not imported',
       "Big Model: the value of HF_TOKEN may be a secret and was not written to the file: set HF_TOKEN in the gateway's environment",
       'coder: devices 2,3: not imported; Headgate chooses free GPUs',
-      "coder: docker's option --ulimit: not imported",
+      "coder: docker's option --ulimit nofile=9: not imported",
       'coder: the volume ~/models:/models: not imported',
       'elsewhere: not imported: the image ghcr.io/acme/server has no fixed version',
       'homely: disabled: its command uses environment variables; replace HOME with the value',
@@ -233,7 +233,9 @@ describe('headgate import llama-swap', () => {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }
     expect(engines.get('homely')?.enabled).toBe(false);
-    expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain("# docker's option --ulimit: not imported");
+    expect(readFileSync(join(out, 'coder.yaml'), 'utf8')).toContain(
+      "# docker's option --ulimit nofile=9: not imported",
+    );
   });
 });
 

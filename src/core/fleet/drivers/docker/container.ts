@@ -86,6 +86,7 @@ export function planContainer(
       Mounts: mountsOf(settings.volumes),
       ...shmOf(containerShmBytes(definition)),
       ...memoryOf(settings.memoryBytesMax),
+      ...ulimitsOf(settings.ulimits),
       ...publishedOf(host.address, settings.port),
       ...gpu.hostConfig,
     },
@@ -110,6 +111,12 @@ function shmOf(bytes: number | null): object {
 /** Disables swap: an engine that swaps is worse than one that ends. */
 function memoryOf(bytes: number | null): object {
   return bytes === null ? {} : { Memory: bytes, MemorySwap: bytes };
+}
+
+/** Returns nothing without limits: the Docker engine's own apply. */
+export function ulimitsOf(ulimits: Readonly<Record<string, number | undefined>>): object {
+  const given = Object.entries(ulimits).filter(([, limit]) => limit !== undefined);
+  return given.length === 0 ? {} : { Ulimits: given.map(([Name, limit]) => ({ Name, Soft: limit, Hard: limit })) };
 }
 
 function publishedOf(address: string | null, port: number): object {

@@ -30,7 +30,7 @@ import { nameOf } from './observe.ts';
 import { createObservedHost, type HostView, type ObservedHost } from './observed-host.ts';
 import { launch, type Launch } from './start.ts';
 
-export { containerLog, droppedCapabilities, mountsOf } from './container.ts';
+export { containerLog, droppedCapabilities, mountsOf, ulimitsOf } from './container.ts';
 export { apiKeyOf, containerName, labels, labelsOf, type Marks, networkName, readMarks } from './labels.ts';
 export { joinNetworks } from './network.ts';
 export { refusedStart, startErrorCode } from './start-error-code.ts';

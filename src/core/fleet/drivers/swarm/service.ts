@@ -15,6 +15,7 @@ import {
   droppedCapabilities,
   labelsOf,
   mountsOf,
+  ulimitsOf,
   networkName,
 } from '#core/fleet/drivers/docker/docker.ts';
 import type { EngineSpec, Placement, StartRequest } from '#core/fleet/drivers/driver.ts';
@@ -158,6 +159,7 @@ function containerSpec(definition: EngineSpec['definition'], env: readonly strin
     ...(settings.entrypoint === null ? {} : { Command: settings.entrypoint }),
     Env: [...env, ...withoutGpus],
     Mounts: [...mountsOf(settings.volumes), ...(shmBytes === null ? [] : [shm])],
+    ...ulimitsOf(settings.ulimits),
     StopSignal: 'SIGTERM',
     StopGracePeriod: stopGraceNs,
     // With an image's own health check, a task would count as running only once the check passes.
