@@ -161,6 +161,8 @@ describe('container engine file validation', () => {
     ['tensor_parallel_size: 4\ngpus: {count: 2}\n', ':10: tensor_parallel_size: the parallel sizes multiply to 4'],
     ['shm_size: 16\n', ':10: shm_size: expected a size'],
     ['shm_size: 16kb\n', ':10: shm_size: must be at least 1mb'],
+    ['ulimits: {nofile: 9}\n', ':10: ulimits.nofile: unknown field'],
+    ['ulimits: {memlock: -2}\n', ':10: ulimits.memlock: '],
     ['memory_limit: lots\n', ':10: memory_limit: expected a size'],
     ['gpus: {count: 0}\n', ':10: gpus.count: must be at least 1'],
     ['gpus: {count: 1, memory: 80}\n', ':10: gpus.memory: unknown field'],
@@ -335,6 +337,7 @@ describe('valid container engine files', () => {
   it('keep every field, and pass parallel size and sleep mode to vLLM as arguments', () => {
     const text = `gpus: {count: 4, memory_gib: 79.5, profile: H100}
 sleep_level: 2
+ulimits: {memlock: -1}
 shm_size: 1.5GB
 memory_limit: 64 gib
 volumes: ["hf-cache:/root/.cache/huggingface", "/srv/models:/models:ro"]
@@ -353,7 +356,7 @@ canaries:
       gpus: { count: 4, memoryBytesMin: 85_362_475_008, profile: 'H100' },
       shmBytes: 1_610_612_736,
       memoryBytesMax: 68_719_476_736,
-      ulimits: {},
+      ulimits: { memlock: -1 },
       volumes: [
         { source: 'hf-cache', target: '/root/.cache/huggingface', readOnly: false },
         { source: '/srv/models', target: '/models', readOnly: true },

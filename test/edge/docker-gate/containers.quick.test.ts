@@ -14,7 +14,7 @@ describe('the Docker gate: containers', () => {
   /** Known members, of 25, 71 and 9 that there are. */
   const known = {
     container: ['Image', 'Cmd', 'Entrypoint', 'Env', 'Labels', 'ExposedPorts', 'StopSignal', 'Healthcheck'],
-    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap PortBindings DeviceRequests'.split(
+    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap Ulimits PortBindings DeviceRequests'.split(
       ' ',
     ),
     mount: ['Type', 'Source', 'Target', 'ReadOnly'],
@@ -81,6 +81,9 @@ describe('the Docker gate: containers', () => {
     ['a log that is sent away', { LogConfig: { Type: 'syslog', Config: { 'syslog-address': 'tcp://1.2.3.4' } } }],
     ['a log that fills the disk', { LogConfig: { Type: 'json-file', Config: {} } }],
     ['memory below nothing', { Memory: -1 }],
+    ['more files than the machine allows', { Ulimits: [{ Name: 'nofile', Soft: 9, Hard: 9 }] }],
+    ['a limit that processes may raise', { Ulimits: [{ Name: 'stack', Soft: 1, Hard: 2 }] }],
+    ['a limit with another field', { Ulimits: [{ Name: 'stack', Soft: 1, Hard: 1, Extra: 1 }] }],
     ['devices of another driver', { DeviceRequests: [{ Driver: 'evil', DeviceIDs: ['a'], Capabilities: [['gpu']] }] }],
     ['devices of another kind', { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['vendor.com/disk=all'] }] }],
     [

@@ -1,12 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { createLog } from '#base/log.ts';
-import type { DockerHostSettings } from '#core/catalog/catalog.ts';
+import type { DockerHostSettings, EngineDefinition } from '#core/catalog/catalog.ts';
 import { containerName, networkName } from '#core/fleet/drivers/docker/labels.ts';
 import { FenceLostError } from '#core/fleet/drivers/fence.ts';
 import { startDockerGate } from '#edge/docker-gate/docker-gate.ts';
 import { explainExit } from '#core/fleet/drivers/start-failure.ts';
 import {
   ask,
+  collect,
   containerEngine,
   createLab,
   holding,
@@ -15,9 +16,26 @@ import {
   newId,
   scriptEngine,
   statusOf,
+  type TestDriver,
 } from '#test/docker/docker-drivers.ts';
 
 const lab = createLab();
+
+/** Prints the lines of a file of /proc that begin with these words, each with its first value. */
+const showLines = (file: string, words: string) => `
+  const text = require('node:fs').readFileSync('/proc/self/${file}', 'utf8');
+  for (const line of text.split('\\n')) {
+    const [name, value] = line.split(/:?\\s{2,}|:\\s/);
+    if (/^(?:${words})$/.test(name)) console.log(name, value);
+  }`;
+
+/** Returns what a container wrote until its end. */
+async function outputOf(test: TestDriver, definition: EngineDefinition): Promise<string[]> {
+  const id = await test.start(definition);
+  const { exit } = await test.untilIs(id, 'exited');
+  expect(exit).toMatchObject({ startErrorCode: null, exitCode: 0 });
+  return collect(test.driver.logs(id, { tailLines: 10, follow: false, signal: AbortSignal.timeout(60_000) }));
+}
 
 /** A docker-gate before the engine, and its address. */
 async function openGate(
@@ -235,6 +253,14 @@ describe.concurrent('a running container', () => {
     const { env, log: _, ...changed } = { env: { TOKEN: 'another' }, log };
     const other = await lab.open([localHost(lab.docker())], [engine], { ...changed, env });
     expect(other.driver.specOf(engine).hash).not.toBe(test.driver.specOf(engine).hash);
+  });
+
+  it('gives its processes the limits of its file', async () => {
+    const script = showLines('limits', 'Max locked memory|Max stack size');
+    const test = await lab.open();
+    // Lower than those of the machine: without CAP_SYS_RESOURCE a Docker engine cannot raise them.
+    const limited = scriptEngine(script, { ulimits: { memlock: 4_194_304, stack: 2_097_152 } });
+    expect(await outputOf(test, limited)).toEqual(['Max stack size 2097152', 'Max locked memory 4194304']);
   });
 
   it('shares a network with a gateway that runs in a container', async () => {

@@ -139,7 +139,7 @@ describe('a container', () => {
       { ulimits: { stack: 1 } },
       { port: 1 },
     ];
-    expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(7);
+    expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(8);
     const secret = { env: { HF_TOKEN: '${TOKEN}' } };
     expect(hash(secret, { TOKEN: 'a' })).not.toBe(hash(secret, { TOKEN: 'b' }));
   });
