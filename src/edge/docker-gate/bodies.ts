@@ -121,6 +121,11 @@ export const ulimits = z
   )
   .max(2);
 
+/** Numbers of CPUs or NUMA nodes, and ranges of them. */
+const cpuset = z
+  .string()
+  .regex(/^\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*$/, 'expected numbers such as 0-15,32-47');
+
 const hostConfig = (policy: Policy) =>
   z.strictObject({
     NetworkMode: networkName,
@@ -140,6 +145,8 @@ const hostConfig = (policy: Policy) =>
     Memory: z.int().min(0).optional(),
     MemorySwap: z.int().min(0).optional(),
     Ulimits: ulimits.optional(),
+    CpusetCpus: cpuset.optional(),
+    CpusetMems: cpuset.optional(),
     PortBindings: portBindings(policy).optional(),
     DeviceRequests: deviceRequests.optional(),
   });

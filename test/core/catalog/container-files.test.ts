@@ -162,6 +162,7 @@ describe('container engine file validation', () => {
     ['shm_size: 16\n', ':10: shm_size: expected a size'],
     ['shm_size: 16kb\n', ':10: shm_size: must be at least 1mb'],
     ['ulimits: {nofile: 9}\n', ':10: ulimits.nofile: unknown field'],
+    ['cpuset_cpus: all\n', ':10: cpuset_cpus: expected numbers and ranges such as 0-15,32-47'],
     ['ulimits: {memlock: -2}\n', ':10: ulimits.memlock: '],
     ['memory_limit: lots\n', ':10: memory_limit: expected a size'],
     ['gpus: {count: 0}\n', ':10: gpus.count: must be at least 1'],
@@ -317,6 +318,7 @@ describe('valid container engine files', () => {
       shmBytes: null,
       memoryBytesMax: null,
       ulimits: {},
+      cpuset: {},
       volumes: [],
       port: 8000,
       hosts: [],
@@ -338,6 +340,8 @@ describe('valid container engine files', () => {
     const text = `gpus: {count: 4, memory_gib: 79.5, profile: H100}
 sleep_level: 2
 ulimits: {memlock: -1}
+cpuset_cpus: 0-15,32-47
+cpuset_mems: '0'
 shm_size: 1.5GB
 memory_limit: 64 gib
 volumes: ["hf-cache:/root/.cache/huggingface", "/srv/models:/models:ro"]
@@ -357,6 +361,7 @@ canaries:
       shmBytes: 1_610_612_736,
       memoryBytesMax: 68_719_476_736,
       ulimits: { memlock: -1 },
+      cpuset: { cpus: '0-15,32-47', mems: '0' },
       volumes: [
         { source: 'hf-cache', target: '/root/.cache/huggingface', readOnly: false },
         { source: '/srv/models', target: '/models', readOnly: true },

@@ -14,7 +14,7 @@ describe('the Docker gate: containers', () => {
   /** Known members, of 25, 71 and 9 that there are. */
   const known = {
     container: ['Image', 'Cmd', 'Entrypoint', 'Env', 'Labels', 'ExposedPorts', 'StopSignal', 'Healthcheck'],
-    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap Ulimits PortBindings DeviceRequests'.split(
+    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap Ulimits CpusetCpus CpusetMems PortBindings DeviceRequests'.split(
       ' ',
     ),
     mount: ['Type', 'Source', 'Target', 'ReadOnly'],
@@ -83,6 +83,8 @@ describe('the Docker gate: containers', () => {
     ['memory below nothing', { Memory: -1 }],
     ['more files than the machine allows', { Ulimits: [{ Name: 'nofile', Soft: 9, Hard: 9 }] }],
     ['a limit that processes may raise', { Ulimits: [{ Name: 'stack', Soft: 1, Hard: 2 }] }],
+    ['CPUs that are no numbers', { CpusetCpus: '0;1' }],
+    ['a NUMA node that is no number', { CpusetMems: '' }],
     ['a limit with another field', { Ulimits: [{ Name: 'stack', Soft: 1, Hard: 1, Extra: 1 }] }],
     ['devices of another driver', { DeviceRequests: [{ Driver: 'evil', DeviceIDs: ['a'], Capabilities: [['gpu']] }] }],
     ['devices of another kind', { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['vendor.com/disk=all'] }] }],
@@ -234,6 +236,7 @@ describe('the Docker gate: containers', () => {
           memoryBytesMax: 2 ** 36,
           shmBytes: 2 ** 34,
           ulimits: { memlock: -1, stack: 2 ** 26 },
+          cpuset: { cpus: '0-15,32-47', mems: '0' },
         },
       }),
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'GPU-b'], host: { gpuAccess: 'nvidia' } }),

@@ -263,6 +263,13 @@ describe.concurrent('a running container', () => {
     expect(await outputOf(test, limited)).toEqual(['Max stack size 2097152', 'Max locked memory 4194304']);
   });
 
+  it('gets the CPUs and the NUMA nodes of its file', async () => {
+    const script = showLines('status', 'Cpus_allowed_list|Mems_allowed_list');
+    const test = await lab.open();
+    const pinned = scriptEngine(script, { cpuset: { cpus: '0', mems: '0' } });
+    expect(await outputOf(test, pinned)).toEqual(['Cpus_allowed_list 0', 'Mems_allowed_list 0']);
+  });
+
   it('shares a network with a gateway that runs in a container', async () => {
     const gateway = await lab.open();
     const own = await gateway.start(scriptEngine('setInterval(() => {}, 1000)'));

@@ -63,6 +63,7 @@ export function containerEngine(
       shmBytes: null,
       memoryBytesMax: null,
       ulimits: {},
+      cpuset: {},
       volumes: [],
       port: 8000,
       hosts: [],

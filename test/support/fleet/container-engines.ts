@@ -23,6 +23,7 @@ export function containerDefinition(
         shmBytes: null,
         memoryBytesMax: null,
         ulimits: {},
+        cpuset: {},
         volumes: [],
         port: 8000,
         hosts: [],

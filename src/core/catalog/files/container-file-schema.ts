@@ -76,6 +76,13 @@ const ulimits = z.strictObject({
   stack: z.int().min(-1).optional().describe('Bytes of the stack of a process; -1: unlimited.'),
 });
 
+/** Numbers and ranges such as `0-15,32-47`, as Docker and the kernel read them. */
+const cpuset = z
+  .string()
+  .max(4096)
+  .regex(/^\d{1,4}(?:-\d{1,4})?(?:,\d{1,4}(?:-\d{1,4})?)*$/, 'expected numbers and ranges such as 0-15,32-47')
+  .optional();
+
 const canary = z.strictObject({
   route: z.enum(canaryRoutes).describe('Route, without /v1.'),
   body: z.record(z.string(), z.unknown()).describe('Request body, without "model" and "stream".'),
@@ -160,6 +167,8 @@ export const dockerFields = {
     .max(1000)
     .default([])
     .describe('Hosts or pools in hosts.yaml that may run replicas. Empty: any host.'),
+  cpuset_cpus: cpuset.describe('CPUs of the host that each replica may use, such as 0-15,32-47. Default: all.'),
+  cpuset_mems: cpuset.describe('NUMA nodes from which each replica gets memory, such as 0. Default: all.'),
 };
 
 export const swarmFields = {

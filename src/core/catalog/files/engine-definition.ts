@@ -194,6 +194,8 @@ export interface ContainerDriverSettings {
   readonly memoryBytesMax: number | null;
   /** Bytes; -1 is unlimited. An absent limit is the Docker engine's own. */
   readonly ulimits: { readonly memlock?: number | undefined; readonly stack?: number | undefined };
+  /** CPUs and NUMA nodes of the host, as Docker's options `--cpuset-cpus` and `--cpuset-mems`; absent: all. */
+  readonly cpuset: { readonly cpus?: string | undefined; readonly mems?: string | undefined };
   readonly volumes: readonly VolumeMount[];
   /** Port on which the engine listens inside the container. */
   readonly port: number;

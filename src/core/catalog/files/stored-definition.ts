@@ -93,6 +93,7 @@ const containerDriver: z.ZodType<ContainerDriverSettings, unknown> = z.object({
   gpus: gpuNeed.nullable(),
   shmBytes: z.number().nullable(),
   memoryBytesMax: z.number().nullable(),
+  cpuset: z.object({ cpus: z.string().optional(), mems: z.string().optional() }).default({}),
   ulimits: z.object({ memlock: z.number().optional(), stack: z.number().optional() }).default({}),
   volumes: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
   port: z.number(),

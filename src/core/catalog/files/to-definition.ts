@@ -138,6 +138,7 @@ function toContainer(engine: ContainerFile): ContainerDriverSettings {
     shmBytes: sharedMemory(engine),
     memoryBytesMax: engine.memory_limit === undefined ? null : parseSize(engine.memory_limit),
     ulimits: engine.ulimits,
+    cpuset: engine.driver === 'docker' ? toCpuset(engine) : {},
     volumes: engine.volumes.flatMap((volume) => parseVolume(volume) ?? []),
     port: engine.port,
     hosts: engine.driver === 'docker' ? engine.hosts : [],
@@ -150,6 +151,10 @@ function toContainer(engine: ContainerFile): ContainerDriverSettings {
     sleepLevel: engine.sleep_level,
     canaries: engine.canaries.map(({ route, body, contains }) => ({ route, body, contains: contains ?? null })),
   };
+}
+
+function toCpuset({ cpuset_cpus: cpus, cpuset_mems: mems }: Extract<ContainerFile, { driver: 'docker' }>) {
+  return { ...(cpus !== undefined && { cpus }), ...(mems !== undefined && { mems }) };
 }
 
 function toGpuNeed(gpus: ContainerFile['gpus']): GpuNeed | null {

@@ -89,7 +89,17 @@ export function containerEnvironment({
  * covers secrets, so it is keyed.
  */
 export function containerSpecHash(definition: EngineDefinition, env: Environment, fleetSecret: string): string {
-  const { image, entrypoint, env: texts, gpus, memoryBytesMax, ulimits, volumes, port } = containerSettings(definition);
+  const {
+    image,
+    entrypoint,
+    env: texts,
+    gpus,
+    memoryBytesMax,
+    ulimits,
+    cpuset,
+    volumes,
+    port,
+  } = containerSettings(definition);
   const values = Object.keys(texts)
     .toSorted()
     .map((name) => [name, fillReferences(texts[name] ?? '', env)]);
@@ -104,8 +114,8 @@ export function containerSpecHash(definition: EngineDefinition, env: Environment
     memoryBytesMax,
     volumes,
     port,
-    // Absent without limits: an upgrade must not replace running containers.
-    ...(Object.keys(ulimits).length === 0 ? [] : [ulimits]),
+    // Absent where a file has none of them: an upgrade must not replace running containers.
+    ...[ulimits, cpuset].filter((given) => Object.keys(given).length > 0),
   ];
   return createHmac('sha256', fleetSecret).update(JSON.stringify(parts)).digest('hex');
 }

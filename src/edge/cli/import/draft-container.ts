@@ -20,7 +20,9 @@ const vllmVersion = 'v0.32.0';
 const doneItself = new Set(
   'name rm init detach interactive tty network net ipc restart pull log-driver log-opt label'.split(' '),
 );
-const read = new Set('gpus env env-file volume shm-size memory ulimit entrypoint publish runtime'.split(' '));
+const read = new Set(
+  'gpus env env-file volume shm-size memory ulimit cpuset-cpus cpuset-mems entrypoint publish runtime'.split(' '),
+);
 
 /** @returns null if the image names no fixed version */
 export function draftContainer(run: DockerRun, options: ContainerOptions): Record<string, unknown> | null {
@@ -41,6 +43,7 @@ export function draftContainer(run: DockerRun, options: ContainerOptions): Recor
     ...sizeOf('shm_size', run.options.get('shm-size')?.[0], options),
     ...sizeOf('memory_limit', run.options.get('memory')?.[0], options),
     ...ulimitsOf(run, options),
+    ...cpusetOf(run),
     ...volumesOf(run, options),
     port: portOf(run),
   };
@@ -57,6 +60,11 @@ function ulimitsOf({ options }: DockerRun, { model, notes }: ContainerOptions): 
   return Object.keys(ulimits).length === 0 ? {} : { ulimits };
 }
 
+function cpusetOf({ options }: DockerRun): object {
+  const [cpus, mems] = ['cpuset-cpus', 'cpuset-mems'].map((name) => options.get(name)?.[0]);
+  return { ...(cpus !== undefined && { cpuset_cpus: cpus }), ...(mems !== undefined && { cpuset_mems: mems }) };
+}
+
 function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions): void {
   const names = [...options.keys()];
   const own = names.filter((name) => doneItself.has(name)).map((name) => `--${name}`);
@@ -71,7 +79,7 @@ function noteOptions({ options }: DockerRun, { model, notes }: ContainerOptions)
       model,
       `docker's option --runtime ${runtimes.join(', ')}: not imported; an engine file has no such field`,
     );
-  const single = ['gpus', 'shm-size', 'memory', 'entrypoint', 'publish'] as const;
+  const single = ['gpus', 'shm-size', 'memory', 'cpuset-cpus', 'cpuset-mems', 'entrypoint', 'publish'] as const;
   for (const name of single.filter((option) => (options.get(option)?.length ?? 0) > 1)) {
     notes.add(model, `docker's option --${name} is given more than once: only the first was imported`);
   }

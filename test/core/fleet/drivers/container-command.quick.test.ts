@@ -137,9 +137,11 @@ describe('a container', () => {
       { shmBytes: 1 },
       { memoryBytesMax: 1 },
       { ulimits: { stack: 1 } },
+      { cpuset: { cpus: '0' } },
+      { cpuset: { mems: '0' } },
       { port: 1 },
     ];
-    expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(8);
+    expect(new Set([{}, ...changed].map((driver) => hash(driver))).size).toBe(10);
     const secret = { env: { HF_TOKEN: '${TOKEN}' } };
     expect(hash(secret, { TOKEN: 'a' })).not.toBe(hash(secret, { TOKEN: 'b' }));
   });

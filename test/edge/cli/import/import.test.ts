@@ -44,7 +44,7 @@ models:
       stripParams: temperature
   coder:
     cmd: |
-      docker run --rm --init --name coder --runtime=nvidia --gpus '"device=2,3"' --shm-size=16g --ulimit memlock=-1 --ulimit nofile=9
+      docker run --rm --init --name coder --runtime=nvidia --gpus '"device=2,3"' --shm-size=16g --ulimit memlock=-1 --ulimit nofile=9 --cpuset-mems 1
         -v /srv/cache:/root/.cache:ro -v ~/models:/models -e HF_TOKEN=${secret} -eOTHER -p \${PORT}:9000
         vllm/vllm-openai:v0.11.0 --model "acme/Coder" --port 9000 --tensor-parallel-size 2 --max-model-len 65536
     cmdStop: docker stop coder
@@ -171,6 +171,8 @@ describe('headgate import llama-swap', () => {
         env: { HF_TOKEN: '${HF_TOKEN}', OTHER: '${OTHER}' },
         gpus: { count: 2 },
         shmBytes: 17_179_869_184,
+        ulimits: { memlock: -1 },
+        cpuset: { mems: '1' },
         volumes: [{ source: '/srv/cache', target: '/root/.cache', readOnly: true }],
         port: 9000,
         pinned: true,

@@ -1,4 +1,4 @@
-import type { DockerHostSettings, GpuAccess } from '#core/catalog/catalog.ts';
+import type { ContainerDriverSettings, DockerHostSettings, GpuAccess } from '#core/catalog/catalog.ts';
 import {
   containerArguments,
   containerEnvironment,
@@ -87,6 +87,7 @@ export function planContainer(
       ...shmOf(containerShmBytes(definition)),
       ...memoryOf(settings.memoryBytesMax),
       ...ulimitsOf(settings.ulimits),
+      ...cpusetOf(settings.cpuset),
       ...publishedOf(host.address, settings.port),
       ...gpu.hostConfig,
     },
@@ -117,6 +118,10 @@ function memoryOf(bytes: number | null): object {
 export function ulimitsOf(ulimits: Readonly<Record<string, number | undefined>>): object {
   const given = Object.entries(ulimits).filter(([, limit]) => limit !== undefined);
   return given.length === 0 ? {} : { Ulimits: given.map(([Name, limit]) => ({ Name, Soft: limit, Hard: limit })) };
+}
+
+function cpusetOf({ cpus, mems }: ContainerDriverSettings['cpuset']): object {
+  return { ...(cpus !== undefined && { CpusetCpus: cpus }), ...(mems !== undefined && { CpusetMems: mems }) };
 }
 
 function publishedOf(address: string | null, port: number): object {
