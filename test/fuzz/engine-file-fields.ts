@@ -239,7 +239,7 @@ export const hostsFile: fc.Arbitrary<unknown> = fields({
         address: maybe(pick('10.0.0.11', '::1', '0.0.0.0', 'x', '999.0.0.1')),
         pools: maybe(fc.subarray(['h100', 'rack-1', 'a b'])),
         gpus: maybe(pick<unknown>('auto', [], [{ id: '0' }], [{ id: '0' }, { id: '0', memory_gib: 80 }])),
-        gpu_access: maybe(pick('nvidia', 'cdi', 'environment')),
+        gpu_access: maybe(pick('nvidia', 'cdi', 'environment', 'rocm')),
       }),
       { maxLength: 3 },
     ),

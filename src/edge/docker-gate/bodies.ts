@@ -96,6 +96,16 @@ const deviceRequests = z.tuple([
     }),
   ]),
 ]);
+const deviceFile = (path: RegExp) =>
+  z
+    .strictObject({
+      PathOnHost: z.string().regex(path, 'expected /dev/kfd, then files such as /dev/dri/renderD128'),
+      PathInContainer: z.string(),
+      CgroupPermissions: z.literal('rw'),
+    })
+    .refine((device) => device.PathInContainer === device.PathOnHost, 'must have the same path in the container');
+/** The device files of AMD's ROCm: the one that all GPUs share, then those of single GPUs. */
+const rocmFiles = z.tuple([deviceFile(/^\/dev\/kfd$/)], deviceFile(/^\/dev\/dri\/renderD\d{1,4}$/));
 const withoutCheck = z.strictObject({ Test: z.tuple([z.literal('NONE')]) });
 const withoutNewPrivileges = z.tuple([z.literal('no-new-privileges')]);
 
@@ -112,7 +122,7 @@ export const droppedCapabilities = [
 export const logOptions = z.strictObject({ 'max-size': z.literal('10m'), 'max-file': z.literal('3') });
 export const logDriver = z.literal('json-file');
 
-/** Limits of memory alone: a higher number of files or processes could exhaust the machine. */
+/** Only limits of memory: a higher number of files or processes could exhaust the machine. */
 export const ulimits = z
   .array(
     z
@@ -147,6 +157,7 @@ const hostConfig = (policy: Policy) =>
     Ulimits: ulimits.optional(),
     CpusetCpus: cpuset.optional(),
     CpusetMems: cpuset.optional(),
+    Devices: rocmFiles.optional(),
     PortBindings: portBindings(policy).optional(),
     DeviceRequests: deviceRequests.optional(),
   });

@@ -390,18 +390,6 @@ canaries:
     expect(found).toMatchObject({ type: 'swarm', hosts: [], constraints });
   });
 
-  it('get kind vllm from the image name in any registry', () => {
-    for (const [name, kind] of [
-      ['vllm/vllm-openai-cpu:v0.32.0', 'vllm'],
-      [`registry.example:5000/mirror/vllm-openai@sha256:${'a'.repeat(64)}`, 'vllm'],
-      [`vllm/vllm-openai:latest@sha256:${'a'.repeat(64)}`, 'vllm'],
-      ['ghcr.io/ggml-org/llama.cpp:server-b4719', 'openai'],
-    ] as const) {
-      const result = load(`driver: docker\nimage: ${name}\nargs: [Acme/Chat]\n`);
-      expect(result.ok && result.engines[0]?.kind, name).toBe(kind);
-    }
-  });
-
   it('are loaded beside hosts.yaml, which is not an engine file', () => {
     writeFileSync(join(folder, 'hosts.yaml'), 'hosts: []\n');
     expect(problems('')).toEqual([]);

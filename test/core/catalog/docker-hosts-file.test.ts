@@ -29,6 +29,18 @@ const ssh = `ssh: {key: /k, host_key: "${hostKey}"}`;
 
 describe('hosts.yaml validation', () => {
   it.each([
+    [
+      'hosts: [{name: a, docker: "unix:///d.sock", gpu_access: rocm}]',
+      'hosts[0].gpus: list the GPUs: with rocm, Docker does not report them',
+    ],
+    [
+      'hosts: [{name: a, docker: "unix:///d.sock", gpu_access: rocm, gpus: [{id: renderD128}, {id: ../sda}]}]',
+      'hosts[0].gpus[1].id: ',
+    ],
+    [
+      'hosts: [{name: a, docker: "unix:///d.sock", gpu_access: rocm, gpus: [{id: renderD128}, {id: card0}]}]',
+      'hosts[0].gpus[1].id: expected the file of the GPU in /dev/dri, such as renderD128',
+    ],
     ['hosts: []', 'hosts.yaml:1: hosts: must not be empty'],
     ['hosts: [{name: a}]', 'hosts.yaml:1: hosts[0].docker: this field is missing'],
     ['hosts:\n  - name: a\n    docker: unix:///d.sock\n    user: x', 'hosts.yaml:4: hosts[0].user: unknown field'],
@@ -149,6 +161,7 @@ hosts:
   - { name: near, docker: unix:///run/docker.sock, gpus: auto, pools: [lab], gpu_access: cdi }
   - { ${far}, ${tls}, address: 10.0.0.5, gpus: [{ id: GPU-1, memory_gib: 80, profile: H100 }, { id: GPU-2 }] }
   - { name: c, docker: "ssh://ops@c.internal:2222", ssh: { key: /k/id, host_key: "${hostKey}" }, probe_image: cuda:1 }
+  - { name: d, docker: unix:///run/d.sock, gpu_access: rocm, gpus: [{ id: renderD128, memory_gib: 192, profile: MI300X }] }
 `;
     expect(load(text)).toMatchObject({
       ok: true,
@@ -174,6 +187,7 @@ hosts:
           address: null,
           probeImage: 'cuda:1',
         },
+        { gpuAccess: 'rocm', gpus: [{ id: 'renderD128', memoryBytes: 192 * 2 ** 30, profile: 'MI300X' }] },
       ],
     });
   });

@@ -9,12 +9,19 @@ const within = (fields: object, body = base) => ({ ...body, HostConfig: { ...bod
 const mount = (fields: object) => ({ Type: 'volume', Source: 'hf-cache', Target: '/x', ReadOnly: false, ...fields });
 const mounted = (fields: object) => within({ Mounts: [mount(fields)] });
 
+const device = (path: string, fields: object = {}) => ({
+  PathOnHost: path,
+  PathInContainer: path,
+  CgroupPermissions: 'rw',
+  ...fields,
+});
+
 describe('the Docker gate: containers', () => {
   const values = [true, 1, 'host', ['/:/host'], { a: 'b' }, null];
   /** Known members, of 25, 71 and 9 that there are. */
   const known = {
     container: ['Image', 'Cmd', 'Entrypoint', 'Env', 'Labels', 'ExposedPorts', 'StopSignal', 'Healthcheck'],
-    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap Ulimits CpusetCpus CpusetMems PortBindings DeviceRequests'.split(
+    host: 'NetworkMode RestartPolicy Init IpcMode SecurityOpt CapDrop LogConfig Mounts ShmSize Memory MemorySwap Ulimits CpusetCpus CpusetMems Devices PortBindings DeviceRequests'.split(
       ' ',
     ),
     mount: ['Type', 'Source', 'Target', 'ReadOnly'],
@@ -96,6 +103,14 @@ describe('the Docker gate: containers', () => {
       'other capabilities of devices',
       { DeviceRequests: [{ Driver: 'nvidia', Count: -1, Capabilities: [['display']] }] },
     ],
+    ['a disk', { Devices: [device('/dev/sda')] }],
+    ['a disk beside the files of ROCm', { Devices: [device('/dev/kfd'), device('/dev/sda')] }],
+    ['the folder of all displays', { Devices: [device('/dev/kfd'), device('/dev/dri')] }],
+    ['a display', { Devices: [device('/dev/kfd'), device('/dev/dri/card0')] }],
+    ['a way out of the folder', { Devices: [device('/dev/kfd'), device('/dev/dri/renderD128/../../sda')] }],
+    ['a GPU in another place', { Devices: [device('/dev/kfd', { PathInContainer: '/dev/sda' })] }],
+    ['the right to make device files', { Devices: [device('/dev/kfd', { CgroupPermissions: 'rwm' })] }],
+    ['another field of a device', { Devices: [device('/dev/kfd', { Extra: 1 })] }],
     ['published ports', { PortBindings: { '8000/tcp': [{ HostIp: '10.0.0.1', HostPort: '' }] } }],
   ])('rejects a container with %s', (_what, fields) => {
     expect(create(within(fields))).toEqual(refusal);
@@ -242,6 +257,8 @@ describe('the Docker gate: containers', () => {
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'GPU-b'], host: { gpuAccess: 'nvidia' } }),
       planned({ driver: { gpus }, gpuIds: ['all'], host: { gpuAccess: 'nvidia' } }),
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'amd.com/gpu=1'], host: { gpuAccess: 'cdi' } }),
+      planned({ driver: { gpus }, gpuIds: ['intel.com/gpu=0000:03:00.0-0x56c0'], host: { gpuAccess: 'cdi' } }),
+      planned({ driver: { gpus }, gpuIds: ['renderD128', 'renderD129'], host: { gpuAccess: 'rocm' } }),
       planned({ driver: { gpus }, gpuIds: ['GPU-a', 'MIG-b'], host: { gpuAccess: 'environment' } }),
     ];
     for (const body of all) expect(bodyOf(create(body))).toEqual(body);

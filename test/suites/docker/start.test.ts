@@ -102,10 +102,14 @@ describe.concurrent('a container that cannot start', () => {
     expect(await lab.networksOf(test.fleetId)).toEqual([]);
   });
 
-  it('reports a missing GPU, also to the next gateway', async () => {
-    const hosts = [localHost(lab.docker(), { gpuAccess: 'nvidia' })];
+  it.each([
+    ['nvidia', 'GPU-aaaa'],
+    ['rocm', 'renderD999'],
+  ] as const)('reports a missing GPU (gpu_access: %s), also to the next gateway', async (gpuAccess, gpuId) => {
+    const hosts = [localHost(lab.docker(), { gpuAccess })];
     const test = await lab.open(hosts);
-    const placement = { host: 'local', gpuIds: ['GPU-aaaa'] };
+    const placement = { host: 'local', gpuIds: [gpuId] };
+    expect(await test.driver.probeGpus({ host: 'local', gpuIds: ['renderD999'] })).toBeNull();
     const id = await test.start(containerEngine(), { placement });
     const { exit } = await test.untilIs(id, 'exited');
     expect(exit?.startErrorCode).toBe('NO_SUCH_DEVICE');

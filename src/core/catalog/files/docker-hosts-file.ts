@@ -18,8 +18,11 @@ export interface HostGpu {
   readonly profile: string | null;
 }
 
-/** Ways to give containers GPUs: device requests of the nvidia runtime, CDI, or only an environment variable. */
-export type GpuAccess = 'nvidia' | 'cdi' | 'environment';
+/**
+ * Ways to give containers GPUs: device requests of the nvidia runtime, CDI, only an environment variable, or the device
+ * files of AMD's ROCm.
+ */
+export type GpuAccess = 'nvidia' | 'cdi' | 'environment' | 'rocm';
 
 export interface DockerHostSettings {
   readonly name: string;
@@ -79,7 +82,7 @@ const gpuSchema = z.strictObject({
   id: z
     .string()
     .regex(/^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}$/, 'expected a UUID or the name of the device on the host')
-    .describe('UUID of the device, as `nvidia-smi -L` prints it.'),
+    .describe('UUID as `nvidia-smi -L` prints it, a CDI name such as amd.com/gpu=0, or renderD128 for rocm.'),
   memory_gib: z.number().positive().max(1_000_000).optional().describe('Memory of the GPU.'),
   profile: z.string().min(1).max(128).optional().describe('Product name of the GPU.'),
 });
@@ -124,7 +127,10 @@ const hostSchema = z.strictObject({
       z.array(gpuSchema, 'expected auto or a list of GPUs').max(1000).optional(),
     )
     .describe('auto, or a list.'),
-  gpu_access: z.enum(['nvidia', 'cdi', 'environment']).optional().describe('How containers get access to GPUs.'),
+  gpu_access: z
+    .enum(['nvidia', 'cdi', 'environment', 'rocm'])
+    .optional()
+    .describe('How containers get access to GPUs. rocm: /dev/kfd and the files of their GPUs in /dev/dri.'),
   probe_image: z.string().min(1).max(1024).optional().describe('Image that runs nvidia-smi.'),
 });
 
@@ -245,7 +251,10 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
   const names = new Set<string>();
   const byEngine = new Map<string, string>();
   return hosts.flatMap((host, index) => {
-    const problems = [...reachProblems(host)].map(([field, message]) => ({ path: ['hosts', index, field], message }));
+    const problems: Problem[] = [...reachProblems(host)].map(([field, message]) => ({
+      path: ['hosts', index, field],
+      message,
+    }));
     if (names.has(host.name)) {
       const message = `${JSON.stringify(host.name)} is already the name of another host`;
       problems.push({ path: ['hosts', index, 'name'], message });
@@ -258,10 +267,21 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
       const message = `same Docker engine as host ${JSON.stringify(same)}: list each machine once, because its GPUs would be assigned twice`;
       problems.push({ path: ['hosts', index, 'docker'], message });
     }
+    problems.push(...rocmProblems(host).map(({ path, message }) => ({ path: ['hosts', index, ...path], message })));
     const ids = (host.gpus ?? []).map(({ id }) => id);
     const twice = ids.findIndex((id, at) => ids.indexOf(id) !== at);
     if (twice === -1) return problems;
     return [...problems, { path: ['hosts', index, 'gpus', twice, 'id'], message: 'listed twice' }];
+  });
+}
+
+/** Device files are named in the file: Docker knows nothing about GPUs without CDI or a runtime. */
+function rocmProblems({ gpu_access: access, gpus }: HostFile): Problem[] {
+  if (access !== 'rocm') return [];
+  if (gpus === undefined) return [{ path: ['gpus'], message: 'list the GPUs: with rocm, Docker does not report them' }];
+  return gpus.flatMap(({ id }, at) => {
+    const message = 'expected the file of the GPU in /dev/dri, such as renderD128';
+    return /^renderD\d{1,4}$/.test(id) ? [] : [{ path: ['gpus', at, 'id'], message }];
   });
 }
 

@@ -174,6 +174,21 @@ describe('container GPUs', () => {
     const devices = ['0', 'GPU-1', 'all'].map((id) => ({ Source: 'cdi', ID: `nvidia.com/gpu=${id}` }));
     const gpu = { id: 'GPU-1', memoryBytes: null, profile: null };
     expect(gpusOfInfo({ DiscoveredDevices: devices }, null)).toEqual({ access: 'cdi', gpus: [gpu], mayHaveMore: true });
+    const others = ['nvidia.com/gpu=GPU-1', 'amd.com/gpu=all', 'amd.com/gpu=0', 'intel.com/gpu=0000:03:00.0-0x56c0'];
+    const discovered = (ids: string[]) => ({ DiscoveredDevices: ids.map((ID) => ({ Source: 'cdi', ID })) });
+    const ofOthers = [
+      { id: 'amd.com/gpu=0', memoryBytes: null, profile: 'amd.com/gpu' },
+      { id: 'intel.com/gpu=0000:03:00.0-0x56c0', memoryBytes: null, profile: 'intel.com/gpu' },
+    ];
+    expect(gpusOfInfo(discovered(others), null)).toEqual({
+      access: 'cdi',
+      gpus: [gpu, ...ofOthers],
+      mayHaveMore: true,
+    });
+    const withoutNvidia = { access: 'cdi', gpus: ofOthers, mayHaveMore: false };
+    expect(gpusOfInfo(discovered(others.slice(1)), null)).toEqual(withoutNvidia);
+    expect(gpusOfInfo(discovered(others.slice(1)), 'cdi')).toEqual(withoutNvidia);
+    expect(gpusOfInfo(discovered(['other.com/gpu=0', 'amd.com/disk=0']), null).gpus).toEqual([]);
     const named = [{ NamedResourceSpec: { Kind: 'NVIDIA-GPU', Value: 'GPU-1' } }];
     expect(gpusOfInfo({ GenericResources: named, Runtimes: { nvidia: {} } }, null)).toEqual({
       access: 'nvidia',
@@ -202,6 +217,12 @@ describe("a Docker engine's answer", () => {
     ['image', null, 'write /var/lib/docker/tmp/x: no space left on device', 'ENOSPC'],
     ['container', 500, 'could not select device driver "nvidia" with capabilities: [[gpu]]', 'NO_SUCH_DEVICE'],
     ['container', 500, 'CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-9', 'NO_SUCH_DEVICE'],
+    [
+      'container',
+      500,
+      'error gathering device information while adding custom device "/dev/kfd": no such file or directory',
+      'NO_SUCH_DEVICE',
+    ],
     ['container', 500, 'nvidia-container-cli: device error: GPU-9: unknown device: unknown', 'NO_SUCH_DEVICE'],
     [
       'container',

@@ -142,10 +142,18 @@ interface GpuSettings {
 export function gpuSettings(access: GpuAccess, gpuIds: readonly string[]): GpuSettings {
   if (gpuIds.length === 0) return { env: { NVIDIA_VISIBLE_DEVICES: 'void' }, hostConfig: {} };
   if (access === 'environment') return { env: { NVIDIA_VISIBLE_DEVICES: gpuIds.join(',') }, hostConfig: {} };
+  if (access === 'rocm') {
+    const paths = ['/dev/kfd', ...gpuIds.map((id) => `/dev/dri/${id}`)];
+    return { env: { NVIDIA_VISIBLE_DEVICES: 'void' }, hostConfig: { Devices: paths.map(deviceFile) } };
+  }
   if (access === 'cdi') {
     const devices = gpuIds.map((id) => (id.includes('=') ? id : `nvidia.com/gpu=${id}`));
     return { env: {}, hostConfig: { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: devices }] } };
   }
   const which = gpuIds[0] === 'all' ? { Count: -1 } : { DeviceIDs: gpuIds };
   return { env: {}, hostConfig: { DeviceRequests: [{ Driver: 'nvidia', ...which, Capabilities: [['gpu']] }] } };
+}
+
+function deviceFile(path: string): object {
+  return { PathOnHost: path, PathInContainer: path, CgroupPermissions: 'rw' };
 }

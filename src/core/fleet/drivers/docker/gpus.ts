@@ -20,20 +20,36 @@ export interface DockerGpus {
   readonly access: GpuAccess;
   /** Without memory and product name; empty if the engine knows no GPU. */
   readonly gpus: readonly Gpu[];
-  /** True if the engine can give GPUs to containers at all, even if it cannot list them. */
+  /** True if `nvidia-smi` may know more: the engine can give GPUs of NVIDIA to containers, even if it lists none. */
   readonly mayHaveMore: boolean;
 }
 
 const cdiPrefix = 'nvidia.com/gpu=';
+/** CDI devices of AMD and Intel. Their ids and profiles have the kind, which is all that the Docker engine reports. */
+const otherDevice = /^((?:amd|intel)\.com\/gpu)=/;
 
 /**
  * Reads CDI devices (engine 28.2 and later), the daemon's generic resources, and the presence of nvidia's runtime. CDI
- * lists each device by index and by UUID, and all of them as one.
+ * lists each device of NVIDIA by index and by UUID, and all of them as one.
  */
 export function gpusOfInfo(info: DockerInfo, wanted: GpuAccess | null): DockerGpus {
-  const devices = (info.DiscoveredDevices ?? [])
-    .filter(({ ID: id }) => id.startsWith(cdiPrefix) && id !== `${cdiPrefix}all`)
-    .map(({ ID: id }) => id.slice(cdiPrefix.length));
+  const { cdi, resources, others } = devicesOfInfo(info);
+  const hasRuntime = info.Runtimes?.['nvidia'] !== undefined;
+  const access = wanted ?? (hasRuntime || cdi.length + others.length === 0 ? 'nvidia' : 'cdi');
+  const ids = access === 'cdi' && cdi.length > 0 ? cdi : resources.length > 0 ? resources : cdi;
+  const all = access === 'cdi' ? [...ids, ...others] : ids;
+  return {
+    access,
+    gpus: all.map((id) => ({ id, memoryBytes: null, profile: otherDevice.exec(id)?.[1] ?? null })),
+    mayHaveMore: hasRuntime || cdi.length > 0 || resources.length > 0 || (wanted !== null && all.length === 0),
+  };
+}
+
+/** Returns the ids that a Docker engine knows: of NVIDIA by CDI and as generic resources, and of others by CDI. */
+function devicesOfInfo(info: DockerInfo) {
+  const discovered = (info.DiscoveredDevices ?? []).map(({ ID: id }) => id).filter((id) => !id.endsWith('=all'));
+  const devices = discovered.filter((id) => id.startsWith(cdiPrefix)).map((id) => id.slice(cdiPrefix.length));
+  const others = discovered.filter((id) => otherDevice.test(id));
   const uuids = devices.filter((id) => /^(GPU|MIG)-/.test(id));
   const cdi = uuids.length > 0 ? uuids : devices;
   const resources = (info.GenericResources ?? [])
@@ -41,14 +57,12 @@ export function gpusOfInfo(info: DockerInfo, wanted: GpuAccess | null): DockerGp
     .filter((spec) => spec !== null && spec !== undefined)
     .filter(({ Kind: kind }) => /gpu/i.test(kind))
     .map(({ Value: value }) => value);
-  const hasRuntime = info.Runtimes?.['nvidia'] !== undefined;
-  const access = wanted ?? (hasRuntime || cdi.length === 0 ? 'nvidia' : 'cdi');
-  const ids = access === 'cdi' && cdi.length > 0 ? cdi : resources.length > 0 ? resources : cdi;
-  return {
-    access,
-    gpus: ids.map((id) => ({ id, memoryBytes: null, profile: null })),
-    mayHaveMore: hasRuntime || cdi.length > 0 || resources.length > 0 || wanted !== null,
-  };
+  return { cdi, resources, others };
+}
+
+/** True for a device about which `nvidia-smi` can report. */
+export function isOfNvidia(gpuId: string): boolean {
+  return !otherDevice.test(gpuId) && !/^renderD\d/.test(gpuId);
 }
 
 export interface ProbeOptions {

@@ -5,7 +5,7 @@ import { isLate } from '#base/is-late.ts';
 import type { Log } from '#base/log.ts';
 import type { DockerHostSettings, GpuAccess } from '#core/catalog/catalog.ts';
 import type { Gpu, HostReport } from '#core/fleet/drivers/driver.ts';
-import { gpusOfInfo, probeInventory } from './gpus.ts';
+import { gpusOfInfo, isOfNvidia, probeInventory } from './gpus.ts';
 import { joinNetworks } from './network.ts';
 import { observeContainers, type ObservedContainers, type ObserveMemory } from './observe.ts';
 import { labels } from './labels.ts';
@@ -263,7 +263,9 @@ async function countGpus(context: Context): Promise<void> {
   const image = await findProbeImage(context);
   if (image === null) return;
   try {
-    state.gpus = await probeInventory({ api: connection.api, fleetId, image, access: state.access });
+    const others = state.gpus.filter(({ id }) => !isOfNvidia(id));
+    const found = await probeInventory({ api: connection.api, fleetId, image, access: state.access });
+    state.gpus = [...found, ...others];
     state.inventoryAt = null;
   } catch (error) {
     log.warn(

@@ -10,7 +10,7 @@ import { failedStart, type ReplicaExit, startErrors } from '#core/fleet/drivers/
 const signs: readonly (readonly [code: string, sign: RegExp])[] = [
   [
     startErrors.noSuchDevice,
-    /could not select device driver|unresolvable CDI devices|nvidia-container-cli: (?:device error|initialization error)|unknown device|failed to inject (?:NVIDIA|CDI)|CDI device injection failed/i,
+    /could not select device driver|unresolvable CDI devices|nvidia-container-cli: (?:device error|initialization error)|unknown device|failed to inject (?:NVIDIA|CDI)|CDI device injection failed|adding custom device/i,
   ],
   ['ENOSPC', /no space left on device/i],
   ['EADDRINUSE', /port is already allocated|address already in use|cannot assign requested address/i],
