@@ -189,9 +189,12 @@ const probeBody = (policy: Policy) =>
   z.strictObject({
     Image: image(policy),
     Entrypoint: z.tuple([z.literal('nvidia-smi')]),
-    Cmd: z.tuple([
-      z.string().regex(/^--query-(?:gpu|compute-apps)=[a-z._,]+$/),
-      z.literal('--format=csv,noheader,nounits'),
+    Cmd: z.union([
+      z.tuple([z.literal('-L')]),
+      z.tuple([
+        z.string().regex(/^--query-(?:gpu|compute-apps)=[a-z._,]+$/),
+        z.literal('--format=csv,noheader,nounits'),
+      ]),
     ]),
     Env: environment.refine(
       (all) => all.every((text) => text.startsWith('NVIDIA_')),

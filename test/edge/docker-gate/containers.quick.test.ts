@@ -191,6 +191,8 @@ describe('the Docker gate: containers', () => {
     const isRefused = (body: object) => expect(ask('POST', url, body)).toEqual(refusal);
     expect(bodyOf(ask('POST', url, probe))).toEqual(probe);
     expect(ask('POST', url, probe)).toMatchObject({ targets: [] });
+    expect(bodyOf(ask('POST', url, { ...probe, Cmd: ['-L'] }))).toEqual({ ...probe, Cmd: ['-L'] });
+    isRefused({ ...probe, Cmd: ['-L', '--filename=/x'] });
     isRefused({ ...probe, Entrypoint: ['sh'] });
     isRefused({ ...probe, entrypoint: ['sh'] });
     isRefused({ ...probe, Cmd: ['--id=0', '--gpu-reset'] });

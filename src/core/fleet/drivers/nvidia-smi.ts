@@ -4,6 +4,8 @@ import type { Gpu, GpuUse } from './driver.ts';
 
 export const csvFormat = '--format=csv,noheader,nounits';
 export const inventoryQuery = '--query-gpu=uuid,memory.total,name';
+/** Lists cards, and below each card its MIG slices, which no query for cards lists. */
+export const sliceList = '-L';
 export const useQuery = '--query-gpu=uuid,memory.used,memory.total';
 export const programsQuery = '--query-compute-apps=gpu_uuid,pid,process_name';
 
@@ -19,13 +21,52 @@ export function wrongRow(rows: readonly (readonly string[])[]): string | null {
   return rows.find((row) => !/^(GPU|MIG)-/.test(row[0] ?? ''))?.join(', ') ?? null;
 }
 
-/** Parses answers to `inventoryQuery`. */
-export function gpusOfRows(rows: readonly (readonly string[])[]): Gpu[] {
-  return rows.map(([id = '', total = '', name = '']) => ({
-    id,
-    memoryBytes: mebibytes(total),
-    profile: name === '' ? null : name,
-  }));
+/** True for the UUID of a MIG slice, or for the name that CDI gives a slice: `0:1`. */
+export function isSlice(gpuId: string): boolean {
+  return /^(?:nvidia\.com\/gpu=)?(?:MIG-|\d+:\d+$)/.test(gpuId);
+}
+
+/**
+ * Parses answers to `inventoryQuery`. Slices take the place of their card.
+ * @param listing lines of `sliceList`: `GPU 0: NAME (UUID: GPU-…)`, `MIG 3g.20gb Device 0: (UUID: MIG-…)`
+ */
+export function gpusOfRows(rows: readonly (readonly string[])[], listing: readonly string[]): Gpu[] {
+  const slices = slicesOf(listing);
+  return rows.flatMap(([id = '', total = '', name = '']) => {
+    const profile = name === '' ? null : name;
+    const ofCard = slices.filter(({ card }) => card === id);
+    if (ofCard.length === 0) return [{ id, memoryBytes: mebibytes(total), profile }];
+    return ofCard.map((slice) => ({
+      id: slice.id,
+      memoryBytes: gigabytes(slice.size),
+      profile: `${name} MIG ${slice.size}`.trim(),
+    }));
+  });
+}
+
+interface Slice {
+  readonly id: string;
+  /** UUID of its card. */
+  readonly card: string;
+  /** Name of its size: `3g.20gb` has three compute slices and 20 GB. */
+  readonly size: string;
+}
+
+function slicesOf(listing: readonly string[]): Slice[] {
+  const slices: Slice[] = [];
+  let card = '';
+  for (const line of listing) {
+    const [, size, uuid = ''] = /^\s*(?:GPU \d+:|MIG (\S+)).*\(UUID: ([\w/-]+)\)/.exec(line) ?? [];
+    if (size === undefined) card = uuid;
+    else slices.push({ id: uuid, card, size });
+  }
+  return slices;
+}
+
+/** Reads the memory in a name such as `1g.10gb+me`. The name has decimal, rounded-up gigabytes, so slices have no less. */
+function gigabytes(size: string): number | null {
+  const found = /\.(\d{1,4})gb/.exec(size)?.[1];
+  return found === undefined ? null : Number(found) * 1e9;
 }
 
 /** Parses answers to `useQuery` and `programsQuery`. */

@@ -1,5 +1,5 @@
 import type { EngineGroup, GpuNeed } from '#core/catalog/catalog.ts';
-import type { Gpu, HostReport, Placement } from '#core/fleet/drivers/drivers.ts';
+import { type Gpu, type HostReport, isSlice, type Placement } from '#core/fleet/drivers/drivers.ts';
 
 /**
  * Chooses a place for each replica. The functions are pure: occupants, hosts and needs come in, a placement comes out.
@@ -231,7 +231,9 @@ function countOf({ gpus }: PlaceNeed): number {
 /** Returns the devices of a host that meet the need, free or not. */
 function usable({ gpus: need }: PlaceNeed, { gpus }: HostReport): readonly Gpu[] {
   if (need === null) return gpus;
-  return gpus.filter(({ memoryBytes, profile }) => {
+  return gpus.filter(({ id, memoryBytes, profile }) => {
+    // A process of CUDA uses one slice, and slices do not communicate.
+    if (need.count > 1 && isSlice(id)) return false;
     const enough = need.memoryBytesMin === null || (memoryBytes !== null && memoryBytes >= need.memoryBytesMin);
     const isOne = need.profile === null || profile?.toLowerCase().includes(need.profile.toLowerCase()) === true;
     return enough && isOne;

@@ -23,7 +23,7 @@ import type { ReadFreeBytes } from '#core/fleet/drivers/free-disk.ts';
 import { type ContainerLog, containerLogLines, lastLogLines } from '#core/fleet/drivers/log-without-probes.ts';
 import { observedStart } from '#core/fleet/drivers/pending-start.ts';
 import { failedStart, startErrors } from '#core/fleet/drivers/replica-exit.ts';
-import { isOfNvidia, probeUse } from './gpus.ts';
+import { probeUse, reportsUse } from './gpus.ts';
 import { labels, isStoppingName, stoppingName } from './labels.ts';
 import { removeNetwork } from './network.ts';
 import { nameOf } from './observe.ts';
@@ -273,7 +273,7 @@ class DockerDriver implements EngineDriver, ImageStore {
 
   async probeGpus({ host: name, gpuIds }: Placement): Promise<readonly GpuUse[] | null> {
     const host = this.#hosts.get(name);
-    if (host === undefined || gpuIds.length === 0 || !gpuIds.every(isOfNvidia)) return null;
+    if (host === undefined || gpuIds.length === 0 || !gpuIds.every(reportsUse)) return null;
     const { fleetId, log } = this.#options;
     const image = await host.probeImage();
     if (image === null) return null;

@@ -6,7 +6,9 @@ import {
   csvFormat,
   gpusOfRows,
   inventoryQuery,
+  isSlice,
   programsQuery,
+  sliceList,
   useQuery,
   usesOfRows,
   wrongRow,
@@ -60,9 +62,14 @@ function devicesOfInfo(info: DockerInfo) {
   return { cdi, resources, others };
 }
 
-/** True for a device about which `nvidia-smi` can report. */
+/** True for a device that `nvidia-smi` lists. */
 export function isOfNvidia(gpuId: string): boolean {
   return !otherDevice.test(gpuId) && !/^renderD\d/.test(gpuId);
+}
+
+/** True if queries of `nvidia-smi` report the memory in use. They report on whole cards only. */
+export function reportsUse(gpuId: string): boolean {
+  return isOfNvidia(gpuId) && !isSlice(gpuId);
 }
 
 export interface ProbeOptions {
@@ -78,21 +85,33 @@ let probeCount = 0;
 
 /** Returns every GPU that a container can get on the host. @throws if the probe fails */
 export async function probeInventory(options: Omit<ProbeOptions, 'gpuIds'>): Promise<Gpu[]> {
-  return gpusOfRows(await runNvidiaSmi({ ...options, gpuIds: ['all'] }, inventoryQuery));
+  const all = { ...options, gpuIds: ['all'] };
+  const [rows, listing] = await Promise.all([askNvidiaSmi(all, inventoryQuery), runNvidiaSmi(all, [sliceList])]);
+  return gpusOfRows(rows, listing);
 }
 
 /** Returns the memory use of the given GPUs and its owners. @throws if the probe fails */
 export async function probeUse(options: ProbeOptions): Promise<GpuUse[]> {
   const [devices, programs] = await Promise.all([
-    runNvidiaSmi(options, useQuery),
+    askNvidiaSmi(options, useQuery),
     // Without access to the machine's process ids, the memory in use is still enough.
-    runNvidiaSmi(options, programsQuery).catch(() => []),
+    askNvidiaSmi(options, programsQuery).catch(() => []),
   ]);
   return usesOfRows(devices, programs);
 }
 
 /** Returns rows of CSV without header and units: `nvidia-smi … --format=csv,noheader,nounits`. */
-async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOptions, query: string): Promise<string[][]> {
+async function askNvidiaSmi(options: ProbeOptions, query: string): Promise<string[][]> {
+  const rows = (await runNvidiaSmi(options, [query, csvFormat])).map(cellsOf);
+  const wrong = wrongRow(rows);
+  if (wrong !== null) throw new Error(`nvidia-smi reported: ${wrong}`);
+  return rows;
+}
+
+async function runNvidiaSmi(
+  { api, fleetId, image, access, gpuIds }: ProbeOptions,
+  args: readonly string[],
+): Promise<string[]> {
   const gpu = gpuSettings(access, gpuIds);
   probeCount += 1;
   const name = `headgate-probe-${process.pid}-${Date.now().toString(36)}-${probeCount}`;
@@ -101,7 +120,7 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
   const container = await api.create(name, {
     Image: image,
     Entrypoint: ['nvidia-smi'],
-    Cmd: [query, csvFormat],
+    Cmd: args,
     Env: Object.entries(env).map(([variable, value]) => `${variable}=${value}`),
     Labels: { [labels.managed]: 'true', [labels.fleet]: fleetId, [labels.probe]: 'true' },
     NetworkDisabled: true,
@@ -112,19 +131,17 @@ async function runNvidiaSmi({ api, fleetId, image, access, gpuIds }: ProbeOption
       AutoRemove: true,
       NetworkMode: 'none',
       SecurityOpt: ['no-new-privileges'],
-      PidMode: query === programsQuery ? 'host' : '',
+      PidMode: args.includes(programsQuery) ? 'host' : '',
       ...gpu.hostConfig,
     },
   });
   try {
     const output = await api.attach(container, signal);
     await api.start(container);
-    const rows: string[][] = [];
-    for await (const line of readLogLines(output, signal)) rows.push(cellsOf(line));
+    const lines: string[] = [];
+    for await (const line of readLogLines(output, signal)) lines.push(line);
     if (signal.aborted) throw new Error('nvidia-smi timed out.');
-    const wrong = wrongRow(rows);
-    if (wrong !== null) throw new Error(`nvidia-smi reported: ${wrong}`);
-    return rows;
+    return lines;
   } finally {
     await api.remove(container, true).catch(() => undefined);
   }

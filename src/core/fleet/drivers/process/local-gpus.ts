@@ -6,7 +6,9 @@ import {
   csvFormat,
   gpusOfRows,
   inventoryQuery,
+  isSlice,
   programsQuery,
+  sliceList,
   useQuery,
   usesOfRows,
   wrongRow,
@@ -50,8 +52,11 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
 
   async function ask(): Promise<FoundGpus> {
     try {
-      const rows = await runNvidiaSmi(env, [`${inventoryQuery},index`]);
-      const gpus = gpusOfRows(visibleRows(rows, env['CUDA_VISIBLE_DEVICES']));
+      const [rows, listing] = await Promise.all([
+        askNvidiaSmi(env, [`${inventoryQuery},index`]),
+        runNvidiaSmi(env, [sliceList]),
+      ]);
+      const gpus = visibleGpus(rows, gpusOfRows(rows, listing), env['CUDA_VISIBLE_DEVICES']);
       return gpus.length === 0 ? nothing('nvidia-smi lists no GPU that the gateway may use') : { gpus, trouble: null };
     } catch (error) {
       return nothing(troubleOf(error));
@@ -65,11 +70,13 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
       return (found ??= ask());
     },
     async uses(gpuIds) {
+      // Queries report on whole cards only.
+      if (gpuIds.some(isSlice)) return null;
       try {
         const id = `--id=${gpuIds.join(',')}`;
         const [devices, programs] = await Promise.all([
-          runNvidiaSmi(env, [id, useQuery]),
-          runNvidiaSmi(env, [id, programsQuery]).catch(() => []),
+          askNvidiaSmi(env, [id, useQuery]),
+          askNvidiaSmi(env, [id, programsQuery]).catch(() => []),
         ]);
         return usesOfRows(devices, programs);
       } catch (error) {
@@ -90,33 +97,42 @@ function troubleOf(error: unknown): string {
   return error instanceof Error ? error.message.trim() : String(error);
 }
 
-/** Applies CUDA's own rule: indexes or prefixes of UUIDs; the first entry that matches neither hides the rest. */
-function visibleRows(rows: readonly string[][], visible: string | undefined): string[][] {
-  if (visible === undefined || visible === '') return [...rows];
-  const shown: string[][] = [];
+/**
+ * Applies CUDA's own rule: indexes or prefixes of UUIDs; the first entry that matches neither hides the rest. Slices
+ * are named by their UUIDs only.
+ */
+function visibleGpus(rows: readonly string[][], gpus: readonly Gpu[], visible: string | undefined): readonly Gpu[] {
+  if (visible === undefined || visible === '') return gpus;
+  const shown: Gpu[] = [];
   for (const word of visible.split(',').map((part) => part.trim())) {
-    const row = rows.find(([id = '', , , index]) => (/^\d+$/.test(word) ? index === word : id.startsWith(word)));
-    if (row === undefined || word === '') break;
-    shown.push(row);
+    const prefix = /^\d+$/.test(word) ? rows.find(([, , , index]) => index === word)?.[0] : word;
+    const gpu = gpus.find(({ id }) => prefix !== undefined && id.startsWith(prefix));
+    if (gpu === undefined || word === '') break;
+    shown.push(gpu);
   }
   return shown;
 }
 
-/** @throws with nvidia-smi's message if it fails */
-function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Promise<string[][]> {
+/** Returns rows of CSV without header and units. @throws with nvidia-smi's message if it fails */
+async function askNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Promise<string[][]> {
+  const rows = (await runNvidiaSmi(env, [...args, csvFormat])).map(cellsOf);
+  const wrong = wrongRow(rows);
+  if (wrong !== null) throw new Error(`nvidia-smi reported: ${wrong}`);
+  return rows;
+}
+
+/** Returns the lines of its output. @throws with nvidia-smi's message if it fails */
+function runNvidiaSmi(env: LocalGpusOptions['env'], args: readonly string[]): Promise<string[]> {
   const path = { PATH: env['PATH'], LD_LIBRARY_PATH: env['LD_LIBRARY_PATH'] };
   return new Promise((resolve, reject) => {
     const options = { env: path, timeout: answerTimeoutMs, encoding: 'utf8' as const };
-    execFile('nvidia-smi', [...args, csvFormat], options, (error, stdout, stderr) => {
+    execFile('nvidia-smi', args, options, (error, stdout, stderr) => {
       const firstLine = `${stdout}${stderr}`.trim().split('\n')[0] ?? '';
       if (error !== null) {
         reject(firstLine === '' ? error : new Error(`nvidia-smi reported: ${firstLine}`, { cause: error }));
         return;
       }
-      const rows = stdout.split('\n').flatMap((line) => (line.trim() === '' ? [] : [cellsOf(line)]));
-      const wrong = wrongRow(rows);
-      if (wrong === null) resolve(rows);
-      else reject(new Error(`nvidia-smi reported: ${wrong}`));
+      resolve(stdout.split('\n').filter((line) => line.trim() !== ''));
     });
   });
 }

@@ -101,12 +101,13 @@ describe('processes with their own GPUs', () => {
   const gpus = { count: 1, memoryBytesMin: null, profile: null };
 
   /** A machine with two GPUs, as `nvidia-smi` reports them; the used memory stands in a file. */
-  function withGpus(): NodeJS.ProcessEnv {
+  function withGpus(slices = ''): NodeJS.ProcessEnv {
     const bin = join(folder, 'bin');
     mkdirSync(bin);
     writeFileSync(join(folder, 'used'), '4');
     const script = `#!/bin/sh
 case "$*" in
+  -L) printf 'GPU 0: NVIDIA H100 (UUID: GPU-11)\\n${slices}GPU 1: NVIDIA H100 (UUID: GPU-22)\\n' ;;
   *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0\\nGPU-22, 81559, NVIDIA H100, 1\\n' ;;
   *--query-gpu=uuid,memory.used*) echo "$1" | sed 's/--id=//' | tr ',' '\\n' | sed "s/$/, $(cat ${folder}/used), 81559/" ;;
   *) printf 'GPU-22, 4711, python\\n' ;;
@@ -165,6 +166,23 @@ esac
       refusal: { publicText: expect.stringMatching(/Another program uses the GPU memory/) },
     });
     expect(fleet.list().find(({ engineId }) => engineId === 'b')?.causeDetail).toContain('by python (pid 4711)');
+  });
+
+  it('get slices of a divided card side by side, and whole cards for several GPUs', async () => {
+    const line = (n: number) => `  MIG 3g.40gb     Device  ${n}: (UUID: MIG-${n})\\n`;
+    const of = (id: string, over: object) => engine(id, { gpus: { ...gpus, ...over } });
+    const sliced = ['a', 'b'].map((id) => of(id, { profile: 'MIG 3g.40gb' }));
+    const fleet = await start([...sliced, of('large', { memoryBytesMin: 70 * gib }), of('two', { count: 2 })], {
+      env: withGpus(line(0) + line(1)),
+    });
+    expect(await devicesOf(fleet, 'a')).toBe('MIG-0');
+    expect(await devicesOf(fleet, 'b')).toBe('MIG-1');
+    expect(await devicesOf(fleet, 'large')).toBe('GPU-22');
+    expect(running(fleet)).toEqual(['a', 'b', 'large']);
+    expect(await fleet.acquire('two', {})).toMatchObject({
+      ok: false,
+      refusal: { publicText: expect.stringMatching(/No GPU fits the requirements/) },
+    });
   });
 
   it('are rejected when nvidia-smi is missing', async () => {

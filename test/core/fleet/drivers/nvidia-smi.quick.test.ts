@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest';
+import { gpusOfRows, isSlice } from '#core/fleet/drivers/nvidia-smi.ts';
+
+/** As NVIDIA's MIG User Guide prints it. */
+const listing = `GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 1g.5gb      Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.5gb+me   Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+  MIG 1c.3g.20gb  Device  2: (UUID: MIG-1e99852c-e624-574a-9b5c-ce0aa0c2a9e9)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c)`.split('\n');
+
+describe('the GPUs that nvidia-smi lists', () => {
+  const card = 'GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c';
+  const rows = ['GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77', card].map((id) => [id, '40960', 'NVIDIA A100-SXM4-40GB']);
+
+  it('are cards, and slices in the place of a card that is divided', () => {
+    const slice = (id: string, gb: number, size: string) => ({
+      id,
+      memoryBytes: gb * 1e9,
+      profile: `NVIDIA A100-SXM4-40GB MIG ${size}`,
+    });
+    expect(gpusOfRows(rows, listing)).toEqual([
+      slice('MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f', 5, '1g.5gb'),
+      slice('MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb', 5, '1g.5gb+me'),
+      slice('MIG-1e99852c-e624-574a-9b5c-ce0aa0c2a9e9', 20, '1c.3g.20gb'),
+      { id: card, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' },
+    ]);
+  });
+
+  it('are cards for a listing without slices', () => {
+    const cards = rows.map(([id]) => ({ id, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' }));
+    expect(gpusOfRows(rows, [])).toEqual(cards);
+    expect(gpusOfRows(rows, ['No devices were found'])).toEqual(cards);
+  });
+
+  it('are slices by UUID or by the name that CDI gives them', () => {
+    const slices = ['MIG-c6d4f1ef', 'MIG-GPU-c6d4/1/0', '0:1', 'nvidia.com/gpu=MIG-c6d4f1ef', 'nvidia.com/gpu=0:1'];
+    for (const id of slices) expect(isSlice(id), id).toBe(true);
+    for (const id of ['GPU-1', '0', 'nvidia.com/gpu=0', 'intel.com/gpu=0000:03:00.0', 'renderD128']) {
+      expect(isSlice(id), id).toBe(false);
+    }
+  });
+});
