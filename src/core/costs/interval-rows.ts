@@ -25,6 +25,7 @@ interface AllocationRow {
   readonly organization_name: string;
   readonly hardware_profile: string;
   readonly gpus: number;
+  readonly gpu_share: number;
   readonly allocated_ms: string;
   readonly ready_ms: string | null;
   readonly released_ms: string | null;
@@ -85,7 +86,7 @@ async function readAllocations(
     select a.*, a.allocated_ms < since.since_ms as is_earlier
     from since cross join lateral (
       select a.node_id, a.generation, a.cluster_id, a.cluster_name, a.organization_id, a.organization_name,
-        a.hardware_profile, a.gpus, a.allocated_ms, a.ready_ms, a.released_ms, a.release_estimated
+        a.hardware_profile, a.gpus, a.gpu_share, a.allocated_ms, a.ready_ms, a.released_ms, a.release_estimated
       from usage_allocations a
       where a.source = ${source} and a.node_id = since.node_id and a.allocated_ms is not null
         and (a.released_ms is null or a.released_ms > since.since_ms or a.allocated_ms >= since.since_ms)
@@ -161,6 +162,7 @@ function toRow(source: UsageSource, row: AllocationRow, interval: DerivedInterva
     hardware_profile: row.hardware_profile,
     nodes: source === 'node' ? 1 : 0,
     gpus: row.gpus,
+    gpu_share: row.gpu_share,
     started_ms: interval.startedMs,
     ready_ms: row.ready_ms === null ? null : Number(row.ready_ms),
     ended_ms: interval.endedMs,
@@ -171,7 +173,7 @@ function toRow(source: UsageSource, row: AllocationRow, interval: DerivedInterva
 async function insertIntervals(tx: Transaction, source: UsageSource, rows: readonly IntervalRow[]): Promise<void> {
   const incoming = sql`json_to_recordset(${JSON.stringify(rows)}::text::json) as t(node_id text, generation integer,
     part smallint, organization_id uuid, organization_name text, cluster_id text, cluster_name text,
-    hardware_profile text, nodes smallint, gpus integer, started_ms bigint, ready_ms bigint, ended_ms bigint,
+    hardware_profile text, nodes smallint, gpus integer, gpu_share smallint, started_ms bigint, ready_ms bigint, ended_ms bigint,
     estimated boolean)`;
   const same = sql`s.source = ${source} and s.organization_id = t.organization_id and s.cluster_id = t.cluster_id
     and s.hardware_profile = t.hardware_profile and s.cluster_name = t.cluster_name
@@ -183,9 +185,9 @@ async function insertIntervals(tx: Transaction, source: UsageSource, rows: reado
     from ${incoming} where not exists (select 1 from usage_snapshots s where ${same})
     on conflict do nothing`);
   const inserted = await tx.execute(sql`
-    insert into usage_intervals (source, node_id, generation, part, snapshot_id, nodes, gpus, started_ms, ready_ms,
+    insert into usage_intervals (source, node_id, generation, part, snapshot_id, nodes, gpus, gpu_share, started_ms, ready_ms,
       ended_ms, estimated)
-    select ${source}, t.node_id, t.generation, t.part, s.id, t.nodes, t.gpus, t.started_ms, t.ready_ms, t.ended_ms,
+    select ${source}, t.node_id, t.generation, t.part, s.id, t.nodes, t.gpus, t.gpu_share, t.started_ms, t.ready_ms, t.ended_ms,
       t.estimated
     from ${incoming} join usage_snapshots s on ${same} returning 1`);
   if (inserted.length !== rows.length) throw new Error('a snapshot of another transaction is not visible yet');

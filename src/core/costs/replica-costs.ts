@@ -80,14 +80,14 @@ function sumLines(engineId: string, lines: readonly LineSum[], startingGpuMs = 0
 async function readStarting({ sql, asOfMs }: UsageView, window: Window): Promise<ReadonlyMap<string, bigint>> {
   const [from, to] = [String(window.fromMs), String(Math.min(window.toMs, asOfMs))];
   const rows = await sql<{ cluster_id: string; gpu_ms: string }[]>`
-    select s.cluster_id, sum(i.gpus * greatest(0, i.until - i.since)) as gpu_ms
+    select s.cluster_id, sum(i.gpus * i.gpu_share * greatest(0, i.until - i.since)) as gpu_ms
     from (
-      select snapshot_id, gpus, greatest(started_ms, ${from}::text::bigint) as since,
+      select snapshot_id, gpus, gpu_share, greatest(started_ms, ${from}::text::bigint) as since,
         least(ready_ms, ended_ms, ${to}::text::bigint) as until
       from usage_intervals
       where source = ${source} and started_ms < ${to}::text::bigint
         and (ended_ms is null or ended_ms > ${from}::text::bigint)
     ) as i join usage_snapshots s on s.id = i.snapshot_id
     group by s.cluster_id`;
-  return new Map(rows.map((row) => [row.cluster_id, BigInt(row.gpu_ms)]));
+  return new Map(rows.map((row) => [row.cluster_id, BigInt(row.gpu_ms) / 28n]));
 }

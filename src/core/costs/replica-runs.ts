@@ -18,6 +18,8 @@ export interface ReplicaRun {
   /** The hardware profile in the engine's file. */
   readonly hardwareProfile: string;
   readonly gpus: number;
+  /** Part of its card that each GPU is, in 28ths: 28 for a whole card, 12 for a MIG slice of 3/7. */
+  readonly gpuShare: number;
   readonly startedMs: number;
   /** When the replica became ready; null before. */
   readonly readyMs: number | null;
@@ -56,11 +58,11 @@ async function carryChunk(tx: Transaction, runs: readonly ReplicaRun[]): Promise
   const keepsEnd = sql`a.released_ms is not null and not a.release_estimated`;
   const changed = await tx.execute<{ node_id: string }>(sql`
     insert into usage_allocations as a (source, node_id, generation, cluster_id, cluster_name, organization_id,
-      organization_name, node_name, hardware_profile, gpus, allocated_ms, ready_ms, released_ms, release_estimated)
+      organization_name, node_name, hardware_profile, gpus, gpu_share, allocated_ms, ready_ms, released_ms, release_estimated)
     select ${source}, "runId", 0, "engineId", "engineName", "organizationId", "organizationName", "replicaName",
-      "hardwareProfile", gpus, "startedMs", "readyMs", "endedMs", "endEstimated" and "endedMs" is not null
+      "hardwareProfile", gpus, "gpuShare", "startedMs", "readyMs", "endedMs", "endEstimated" and "endedMs" is not null
     from json_to_recordset(${JSON.stringify(rows)}::text::json) as t("runId" text, "engineId" text, "engineName" text,
-      "organizationId" uuid, "organizationName" text, "replicaName" text, "hardwareProfile" text, gpus integer,
+      "organizationId" uuid, "organizationName" text, "replicaName" text, "hardwareProfile" text, gpus integer, "gpuShare" smallint,
       "startedMs" bigint, "readyMs" bigint, "endedMs" bigint, "endEstimated" boolean)
     on conflict (source, node_id, generation) do update set
       allocated_ms = least(a.allocated_ms, excluded.allocated_ms),

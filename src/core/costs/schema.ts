@@ -38,6 +38,8 @@ export const usageAllocations = pgTable(
     nodeName: text('node_name'),
     hardwareProfile: text('hardware_profile'),
     gpus: integer('gpus'),
+    /** Part of its card that each GPU is, in 28ths: a MIG slice is less than a card. */
+    gpuShare: smallint('gpu_share').notNull().default(28),
     allocatedMs: ms('allocated_ms'),
     /** When a replica became ready; null for nodes, and for a replica that never did. */
     readyMs: ms('ready_ms'),
@@ -118,6 +120,7 @@ export const usageIntervals = pgTable(
     /** 1, or 0 for a replica, which uses GPUs and no node. */
     nodes: smallint('nodes').notNull(),
     gpus: integer('gpus').notNull(),
+    gpuShare: smallint('gpu_share').notNull().default(28),
     startedMs: ms('started_ms').notNull(),
     readyMs: ms('ready_ms'),
     endedMs: ms('ended_ms'),

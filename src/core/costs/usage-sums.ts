@@ -14,7 +14,8 @@ export interface SumScope {
 
 /**
  * Starts or ends of one snapshot's intervals within one segment: their number, their nodes and GPUs, and the sums of
- * their times, weighted by nodes and by GPUs. Times are milliseconds since the start of the window.
+ * their times, weighted by nodes and by GPUs. Times are milliseconds since the start of the window, GPUs are 28ths of a
+ * card.
  */
 export interface EdgeSums {
   readonly snapshotId: number;
@@ -23,7 +24,7 @@ export interface EdgeSums {
   readonly isStart: boolean;
   readonly intervals: number;
   readonly nodes: number;
-  readonly gpus: number;
+  readonly gpuShares: number;
   readonly nodeTimes: bigint;
   readonly gpuTimes: bigint;
   /** The first start, or the last end; not cut to the window. Null if an end is unknown. */
@@ -39,7 +40,7 @@ interface EdgeRow {
   readonly is_start: boolean;
   readonly intervals: string;
   readonly nodes: string;
-  readonly gpus: string;
+  readonly gpu_shares: string;
   readonly node_times: string;
   readonly gpu_times: string;
   readonly outer_ms: string | null;
@@ -74,7 +75,7 @@ export async function* readEdgeSums(
       : sql`and snapshot_id in (select id from usage_snapshots
           where organization_id = any(${`{${organizationIds.join(',')}}`}::text::uuid[]))`;
   const used = sql`
-    select snapshot_id, nodes, gpus, estimated, started_ms, ended_ms,
+    select snapshot_id, nodes, gpus * gpu_share as gpu_shares, estimated, started_ms, ended_ms,
       greatest(started_ms - ${from}::text::bigint, 0) as s,
       least(ended_ms - ${from}::text::bigint, ${String(toMs - fromMs)}::text::bigint) as e
     from usage_intervals
@@ -82,13 +83,13 @@ export async function* readEdgeSums(
       ${ofSource} ${ofOrganizations}`;
   const cursor = sql<EdgeRow[]>`
     select snapshot_id, width_bucket(s, ${segments}) - 1 as segment, true as is_start,
-      count(*) as intervals, sum(nodes) as nodes, sum(gpus) as gpus, sum(nodes * s) as node_times,
-      sum(gpus * s) as gpu_times, min(started_ms) as outer_ms, max(started_ms) as last_start_ms, false as estimated
+      count(*) as intervals, sum(nodes) as nodes, sum(gpu_shares) as gpu_shares, sum(nodes * s) as node_times,
+      sum(gpu_shares * s) as gpu_times, min(started_ms) as outer_ms, max(started_ms) as last_start_ms, false as estimated
     from (${used}) as starts group by 1, 2
     union all
     select snapshot_id, width_bucket(e - 1, ${segments}) - 1, false,
-      count(*), sum(nodes), sum(gpus), sum(nodes * e),
-      sum(gpus * e), nullif(max(coalesce(ended_ms, ${openEnd}::text::bigint)), ${openEnd}::text::bigint), null,
+      count(*), sum(nodes), sum(gpu_shares), sum(nodes * e),
+      sum(gpu_shares * e), nullif(max(coalesce(ended_ms, ${openEnd}::text::bigint)), ${openEnd}::text::bigint), null,
       bool_or(estimated and ended_ms <= ${to}::text::bigint)
     from (${used}) as ends group by 1, 2
     order by 1, 2, 3 desc`.cursor(rowsAtOnce);
@@ -102,7 +103,7 @@ function toEdgeSums(row: EdgeRow): EdgeSums {
     isStart: row.is_start,
     intervals: Number(row.intervals),
     nodes: Number(row.nodes),
-    gpus: Number(row.gpus),
+    gpuShares: Number(row.gpu_shares),
     nodeTimes: BigInt(row.node_times),
     gpuTimes: BigInt(row.gpu_times),
     outerMs: row.outer_ms === null ? null : Number(row.outer_ms),
@@ -134,7 +135,7 @@ export interface Segments {
  */
 export function usedPieces(edges: readonly EdgeSums[], { borders, endMs }: Segments, fromMs: number): UsedPiece[] {
   const pieces: UsedPiece[] = [];
-  let held: Held = { intervals: 0, nodes: 0, gpus: 0 };
+  let held: Held = { intervals: 0, nodes: 0, gpuShares: 0 };
   let next = 0;
   for (let segment = 0; segment < borders.length; segment += 1) {
     if (held.intervals === 0 && next === edges.length) break;
@@ -156,7 +157,7 @@ export function usedPieces(edges: readonly EdgeSums[], { borders, endMs }: Segme
 interface Held {
   readonly intervals: number;
   readonly nodes: number;
-  readonly gpus: number;
+  readonly gpuShares: number;
 }
 
 const signOf = ({ isStart }: EdgeSums): 1 | -1 => (isStart ? 1 : -1);
@@ -166,7 +167,7 @@ function addEdge(held: Held, edge: EdgeSums): Held {
   return {
     intervals: held.intervals + sign * edge.intervals,
     nodes: held.nodes + sign * edge.nodes,
-    gpus: held.gpus + sign * edge.gpus,
+    gpuShares: held.gpuShares + sign * edge.gpuShares,
   };
 }
 
@@ -179,15 +180,16 @@ interface SegmentSpan {
 
 /**
  * Computes the usage in a segment [b, c) from the usage open at its start, its starts s and its ends e: open × (c − b)
- * + Σ (c − s) − Σ (c − e). Exact, in whole milliseconds. Null if nothing is used.
+ * + Σ (c − s) − Σ (c − e). Exact, in whole milliseconds; those of parts of cards are rounded down. Null if nothing is
+ * used.
  */
 function pieceOf(before: Held, after: Held, edges: readonly EdgeSums[], span: SegmentSpan): UsedPiece | null {
   const { segment, beginMs, endMs, fromMs } = span;
   const [length, end] = [BigInt(endMs - beginMs), BigInt(endMs)];
-  let [nodeMs, gpuMs] = [BigInt(before.nodes) * length, BigInt(before.gpus) * length];
+  let [nodeMs, gpuMs] = [BigInt(before.nodes) * length, BigInt(before.gpuShares) * length];
   for (const edge of edges) {
     nodeMs += BigInt(signOf(edge)) * (BigInt(edge.nodes) * end - edge.nodeTimes);
-    gpuMs += BigInt(signOf(edge)) * (BigInt(edge.gpus) * end - edge.gpuTimes);
+    gpuMs += BigInt(signOf(edge)) * (BigInt(edge.gpuShares) * end - edge.gpuTimes);
   }
   if (nodeMs === 0n && gpuMs === 0n) return null;
   const first = edges.find(({ isStart }) => isStart)?.outerMs ?? fromMs;
@@ -195,7 +197,7 @@ function pieceOf(before: Held, after: Held, edges: readonly EdgeSums[], span: Se
   return {
     segment,
     nodeMs,
-    gpuMs,
+    gpuMs: gpuMs / 28n,
     startedMs: before.intervals > 0 ? beginMs : Math.max(beginMs, first - fromMs),
     endedMs: after.intervals > 0 ? endMs : Math.min(endMs, last - fromMs),
     estimated: edges.some(({ estimated }) => estimated),

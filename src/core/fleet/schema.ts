@@ -7,6 +7,7 @@ import {
   jsonb,
   pgTable,
   primaryKey,
+  smallint,
   text,
   timestamp,
   uniqueIndex,
@@ -102,6 +103,8 @@ export const replicaRuns = pgTable(
     driver: text('driver').notNull(),
     host: text('host').notNull(),
     gpus: jsonb('gpus').notNull(),
+    /** Part of its card that each GPU is, in 28ths: a MIG slice is less than a card. */
+    gpuShare: smallint('gpu_share').notNull().default(28),
     specHash: text('spec_hash').notNull(),
     image: text('image'),
     startedAt: moment('started_at'),

@@ -118,6 +118,7 @@ class Carrier implements ReplicaCarrier {
       organization: (await this.#organizationOf(engine)) ?? first,
       hardwareProfile,
       gpus: run.gpuIds.length,
+      gpuShare: run.gpuShare,
       startedMs: run.startedMs,
       readyMs: run.readyMs,
       ...endOf(run, nowMs),
@@ -128,7 +129,8 @@ class Carrier implements ReplicaCarrier {
     if ((engine?.hardwareProfile ?? null) !== null) return engine?.hardwareProfile ?? null;
     const report = this.#parts.hosts().find(({ name }) => name === host);
     const name = report?.gpus.find(({ id }) => gpuIds.includes(id))?.profile ?? null;
-    if (name !== null) return name;
+    // A slice has the price of its card, for its part of the card.
+    if (name !== null) return name.replace(/ MIG \S+$/, '');
     const isUnknown = report === undefined || !report.reachable;
     return isUnknown && endedMs === null && nowMs - startedMs < hostWaitMs ? null : defaultProfile;
   }

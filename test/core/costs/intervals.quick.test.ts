@@ -70,7 +70,7 @@ describe('usage by segments', () => {
     readonly startedMs: number;
     readonly endedMs: number | null;
     readonly nodes: number;
-    readonly gpus: number;
+    readonly gpuShares: number;
     readonly estimated: boolean;
   }
 
@@ -106,9 +106,9 @@ describe('usage by segments', () => {
       isStart,
       intervals: edges.length,
       nodes: totalOf(edges.map(({ one }) => one.nodes)),
-      gpus: totalOf(edges.map(({ one }) => one.gpus)),
+      gpuShares: totalOf(edges.map(({ one }) => one.gpuShares)),
       nodeTimes: BigInt(totalOf(edges.map(({ one, time }) => one.nodes * time))),
-      gpuTimes: BigInt(totalOf(edges.map(({ one, time }) => one.gpus * time))),
+      gpuTimes: BigInt(totalOf(edges.map(({ one, time }) => one.gpuShares * time))),
       outerMs: known.length === outer.length ? outermost : null,
       lastStartMs: null,
       estimated: !isStart && edges.some(({ one }) => one.estimated),
@@ -132,7 +132,8 @@ describe('usage by segments', () => {
         startedMs: fc.integer({ min: 0, max: 60 }),
         length: fc.option(fc.integer({ min: 1, max: 40 })),
         nodes: fc.constantFrom(0, 1),
-        gpus: fc.integer({ min: 1, max: 8 }),
+        // 28ths of a card: slices, and several cards.
+        gpuShares: fc.constantFrom(4, 12, 28, 7, 224),
         estimated: fc.boolean(),
       })
       .map(({ length, ...rest }): Plain => ({ ...rest, endedMs: length === null ? null : rest.startedMs + length }));
@@ -155,12 +156,14 @@ describe('usage by segments', () => {
                   startedMs <= fromMs + moment && (endedMs === null || fromMs + moment < endedMs),
               );
               nodeMs += held.reduce((sum, { nodes }) => sum + nodes, 0);
-              gpuMs += held.reduce((sum, { gpus }) => sum + gpus, 0);
+              gpuMs += held.reduce((sum, { gpuShares }) => sum + gpuShares, 0);
               if (held.length > 0) [first, last] = [Math.min(first, moment), moment + 1];
             }
             const piece = pieces.find((one) => one.segment === segment);
             const shown = piece && [piece.nodeMs, piece.gpuMs, piece.startedMs, piece.endedMs];
-            expect(shown).toEqual(gpuMs === 0 ? undefined : [BigInt(nodeMs), BigInt(gpuMs), first, last]);
+            expect(shown).toEqual(
+              gpuMs === 0 ? undefined : [BigInt(nodeMs), BigInt(Math.floor(gpuMs / 28)), first, last],
+            );
           }
         },
       ),

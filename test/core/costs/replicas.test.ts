@@ -18,6 +18,7 @@ describe('replica runs', () => {
     organization: platform,
     hardwareProfile: 'h100',
     gpus: 2,
+    gpuShare: 28,
     startedMs: at('2026-03-10 10:00'),
     readyMs: null,
     endedMs: null,
@@ -97,6 +98,18 @@ describe('replica runs', () => {
       ConsumedUnit: 'GPU-Hours',
       x_NodeHours: '0',
     });
+  });
+  it('with a slice of a card have its part of the card in hours and costs', async () => {
+    await bench.card({ profile: 'h100', gpuHour: '7' });
+    const slice = { gpus: 1, gpuShare: 12, readyMs: at('2026-03-10 10:30'), endedMs: at('2026-03-10 12:20') };
+    await carry(run(slice), run({ ...slice, runId: 'run-2', engineId: 'other', gpuShare: 4 }));
+    const report = await bench.report(march);
+    expect(report.organizations[0]?.clusters).toMatchObject([
+      { id: 'other', gpuHours: 0.333333, amounts: [{ amount: '2.33' }] },
+      { id: 'qwen3-4b', gpuHours: 1, amounts: [{ amount: '7.00' }] },
+    ]);
+    const costs = await bench.costs.replicaCosts({ window: windowOf(march) });
+    expect(costs.get('qwen3-4b')).toMatchObject({ heldGpuMs: 3_600_000n, startingGpuMs: 771_428n });
   });
   const oneHour = { from: '2026-03-10 10:00', to: '2026-03-10 11:00' };
 

@@ -138,6 +138,16 @@ describe('the usage intervals of replicas', () => {
     expect(await intervals()).toEqual([{ ...interval, organization: first.id }]);
   });
 
+  it('have the part of the card that a slice is, and the profile of its card', async () => {
+    const gpus = [{ id: 'MIG-1', memoryBytes: null, profile: 'NVIDIA H100 MIG 3g.40gb' }];
+    hosts.splice(0, 1, { name: 'gpu1', pools: [], reachable: true, gpus });
+    const id = await write({ startedMs: nowMs - hour, gpus: ['MIG-1'] });
+    await db.sql`update replica_runs set gpu_share = 12`;
+    expect(await carrier().carry()).toBe(1);
+    expect(await intervals()).toMatchObject([{ id, gpus: 1, profile: 'NVIDIA H100' }]);
+    expect([...(await db.sql`select gpu_share from usage_intervals`)]).toEqual([{ gpu_share: 12 }]);
+  });
+
   it('contain all replicas after a start, and those that ended during a pause of a running gateway', async () => {
     const old = nowMs - 200 * 24 * hour;
     await write({ startedMs: old, endedMs: old + hour, ended: 'clean' });

@@ -26,7 +26,7 @@ export { type FailureCause, failureCause, type FailureKind, isLasting, needsOper
 export { type Fence, FenceLostError, requireFence } from './fence.ts';
 export { lastLogLines } from './log-without-probes.ts';
 export { failedStart, startErrors } from './replica-exit.ts';
-export { isSlice } from './nvidia-smi.ts';
+export { cardShare, isSlice } from './nvidia-smi.ts';
 export { newReplicaId, type Replica, type ReplicaDeployment } from './replica.ts';
 export { explainExit } from './start-failure.ts';
 export { cachedBytes, cacheFolders, repositoryOfFolder, wordsOf } from './weights-cache.ts';

@@ -44,6 +44,15 @@ export function gpusOfRows(rows: readonly (readonly string[])[], listing: readon
   });
 }
 
+/**
+ * Returns the part of its card that a device is, in 28ths, from the profile that `gpusOfRows` gives it: a card has 7
+ * compute slices, an A30 or RTX PRO 6000 has 4. A compute instance such as `1c.3g.20gb` has the first number.
+ */
+export function cardShare(profile: string | null): number {
+  const [, card = '', slices = ''] = /^(.*)\bMIG (\d)[cg]\./.exec(profile ?? '') ?? [];
+  return slices === '' ? 28 : Math.min(28, (Number(slices) * 28) / (/\bA30\b|RTX PRO 6000/i.test(card) ? 4 : 7));
+}
+
 interface Slice {
   readonly id: string;
   /** UUID of its card. */

@@ -1,6 +1,14 @@
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import type { DriverType, EngineDriver, EngineSpec, Fence } from '#core/fleet/drivers/drivers.ts';
+import {
+  cardShare,
+  type DriverType,
+  type EngineDriver,
+  type EngineSpec,
+  type Fence,
+  type HostReport,
+  type Placement,
+} from '#core/fleet/drivers/drivers.ts';
 import {
   type JobReport,
   type LeaderEvent,
@@ -160,7 +168,7 @@ export class Leader {
 }
 
 /** Returns the observed replicas of known engines, with what the leader intends for each. */
-function followed(state: LeaderState, { observed }: ReconcileFacts): readonly FollowedReplica[] {
+function followed(state: LeaderState, { observed, hosts }: ReconcileFacts): readonly FollowedReplica[] {
   const engines = new Map(state.engines.map((engine) => [engine.id, engine]));
   return [...observed.values()].flatMap((found) => {
     const engine = engines.get(found.replica.engineId);
@@ -170,8 +178,15 @@ function followed(state: LeaderState, { observed }: ReconcileFacts): readonly Fo
     const ends = replica?.phase === 'stopping';
     const leaves = replica?.drain?.reason ?? (ends ? (replica.wedged === null ? 'stopped' : 'wedged') : null);
     const image = driver.type === 'docker' || driver.type === 'swarm' ? driver.image : null;
-    return [{ found, driver: driver.type, image, isReady: replica?.phase === 'ready', leaves }];
+    const gpuShare = cardShare(profileOf(found.placement, [...hosts.values()].flat()));
+    return [{ found, driver: driver.type, gpuShare, image, isReady: replica?.phase === 'ready', leaves }];
   });
+}
+
+/** Returns the profile of a replica's first GPU; the others are whole cards, too. */
+function profileOf({ host, gpuIds: [gpuId] }: Placement, hosts: readonly HostReport[]): string | null {
+  const gpus = hosts.filter(({ name }) => name === host).flatMap((report) => report.gpus);
+  return gpus.find(({ id }) => id === gpuId)?.profile ?? null;
 }
 
 function unreachableHosts({ hosts }: ReconcileFacts): ReadonlySet<string> {

@@ -9,6 +9,8 @@ export interface GpuRun {
   readonly host: string;
   /** At least one. */
   readonly gpuIds: readonly string[];
+  /** Part of its card that each GPU is, in 28ths: 12 for a MIG slice of 3/7. */
+  readonly gpuShare: number;
   /** When the run got its GPUs. */
   readonly startedMs: number;
   /** When the replica became ready; null before. */
@@ -37,6 +39,7 @@ interface Row {
   readonly replica: string;
   readonly host: string;
   readonly gpus: readonly string[];
+  readonly gpu_share: number;
   readonly started_ms: string;
   readonly ready_ms: string | null;
   readonly ended_ms: string | null;
@@ -58,7 +61,7 @@ const heldAt = `case when held_at is null then started_at else least(started_at,
       where before.host = r.host or (before.scope = r.scope and before.replica = r.replica)
         or gpu ~ '^(GPU|MIG)-[0-9a-fA-F]{8}-')))) end`;
 
-const columns = `id::text, model, replica, host, gpus, ${epochMs(heldAt)} as started_ms,
+const columns = `id::text, model, replica, host, gpus, gpu_share, ${epochMs(heldAt)} as started_ms,
   ${epochMs('ready_at')} as ready_ms, ${epochMs('ended_at')} as ended_ms, ended, end_reason,
   ${epochMs('scraped_at')} as scraped_ms`;
 
@@ -76,11 +79,12 @@ export async function readGpuRuns({ sql }: Db, wanted: GpuRunsWanted): Promise<r
   return rows.map(toGpuRun);
 }
 
-/** The model of a replica and the number of its GPUs. */
+/** The model of a replica and its GPUs. */
 export interface ReplicaGpus {
   /** Catalog id. */
   readonly model: string;
-  readonly gpus: number;
+  /** 28ths of a card: 56 for two cards, 12 for a MIG slice of 3/7. */
+  readonly gpuShares: number;
 }
 
 /** Returns the replicas with GPUs that existed between two moments, by id. */
@@ -88,8 +92,8 @@ export async function readReplicaGpus(
   { sql }: Db,
   { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },
 ): Promise<ReadonlyMap<string, ReplicaGpus>> {
-  const rows = await sql.unsafe<{ replica: string; model: string; gpus: number }[]>(
-    `select replica, max(model) as model, max(jsonb_array_length(gpus)) as gpus from replica_runs
+  const rows = await sql.unsafe<{ replica: string; model: string; gpuShares: number }[]>(
+    `select replica, max(model) as model, max(jsonb_array_length(gpus) * gpu_share) as "gpuShares" from replica_runs
       where started_at < $2::text::timestamptz and (ended_at is null or ended_at > $1::text::timestamptz) and ${hasGpus}
       group by replica`,
     [new Date(fromMs).toISOString(), new Date(toMs).toISOString()],
@@ -105,6 +109,7 @@ function toGpuRun(row: Row): GpuRun {
     replicaId: row.replica,
     host: row.host,
     gpuIds: row.gpus,
+    gpuShare: row.gpu_share,
     startedMs: Number(row.started_ms),
     readyMs: msOrNull(row.ready_ms),
     endedMs: msOrNull(row.ended_ms),

@@ -11,6 +11,8 @@ import { type HourRow, readOpenRuns, type RunRow, writeRuns } from './run-table.
 export interface FollowedReplica {
   readonly found: ObservedReplica;
   readonly driver: string;
+  /** Part of its card that each GPU is, in 28ths. */
+  readonly gpuShare: number;
   /** Image of a container. */
   readonly image: string | null;
   readonly isReady: boolean;
@@ -165,7 +167,7 @@ class LeaderRuns implements ReplicaRuns {
     }
   }
 
-  #begin(runs: Map<string, Run>, { found, driver, image }: FollowedReplica): Run {
+  #begin(runs: Map<string, Run>, { found, driver, gpuShare, image }: FollowedReplica): Run {
     const { replica, placement, specHash } = found;
     const isFromStart = this.#started.delete(replica.id);
     const run = newRun({
@@ -175,6 +177,7 @@ class LeaderRuns implements ReplicaRuns {
       driver,
       host: placement.host,
       gpuIds: placement.gpuIds,
+      gpuShare,
       specHash,
       image,
       startedMs: this.#options.clock.now(),

@@ -9,6 +9,8 @@ export interface RunRow {
   readonly driver: string;
   readonly host: string;
   readonly gpuIds: readonly string[];
+  /** Part of its card that each GPU is, in 28ths. */
+  readonly gpuShare: number;
   readonly specHash: string;
   readonly image: string | null;
   /** For a replica that was found running, the time of the first reading of its counters. */
@@ -40,6 +42,7 @@ interface StoredRun {
   readonly driver: string;
   readonly host: string;
   readonly gpus: readonly string[];
+  readonly gpu_share: number;
   readonly spec_hash: string;
   readonly image: string | null;
   readonly started_ms: string;
@@ -60,7 +63,7 @@ const epochMs = (column: string): string => `(extract(epoch from ${column}) * 10
 /** Reads the runs of a scope without a recorded end. */
 export async function readOpenRuns({ sql }: Db, scope: string): Promise<readonly RunRow[]> {
   const rows = await sql<StoredRun[]>`
-    select id::text, model, replica, driver, host, gpus, spec_hash, image,
+    select id::text, model, replica, driver, host, gpus, gpu_share, spec_hash, image,
       ${sql.unsafe(epochMs('started_at'))} as started_ms, ${sql.unsafe(epochMs('held_at'))} as held_ms,
       ${sql.unsafe(epochMs('ready_at'))} as ready_ms,
       prompt_tokens_first::text, generation_tokens_first::text, requests_first::text,
@@ -74,6 +77,7 @@ export async function readOpenRuns({ sql }: Db, scope: string): Promise<readonly
     driver: row.driver,
     host: row.host,
     gpuIds: row.gpus,
+    gpuShare: row.gpu_share,
     specHash: row.spec_hash,
     image: row.image,
     startedMs: Number(row.started_ms),
@@ -110,6 +114,7 @@ function toRow(run: RunRow): Record<string, unknown> {
     driver: run.driver,
     host: run.host,
     gpus: run.gpuIds,
+    gpu_share: run.gpuShare,
     spec_hash: run.specHash,
     image: run.image,
     started_at: momentOf(run.startedMs),
@@ -164,7 +169,7 @@ const changing = [
   'scraped_at',
   'process_started_at',
 ];
-const columns = ['id', 'model', 'replica', 'driver', 'host', 'gpus', 'spec_hash', 'image', ...changing];
+const columns = ['id', 'model', 'replica', 'driver', 'host', 'gpus', 'gpu_share', 'spec_hash', 'image', ...changing];
 
 const writeText = `
   with hours as (
@@ -178,7 +183,7 @@ const writeText = `
   )
   insert into replica_runs as r (scope, ${columns.join(', ')})
   select $1, ${columns.join(', ')}
-  from json_to_recordset($2::text::json) as t(id uuid, model text, replica text, driver text, host text, gpus jsonb,
+  from json_to_recordset($2::text::json) as t(id uuid, model text, replica text, driver text, host text, gpus jsonb, gpu_share smallint,
     spec_hash text, image text, started_at timestamptz, held_at timestamptz, ready_at timestamptz, ended_at timestamptz, ended text,
     end_reason text, exit_code integer, prompt_tokens_first bigint, generation_tokens_first bigint,
     requests_first bigint, prompt_tokens_last bigint, generation_tokens_last bigint, requests_last bigint,

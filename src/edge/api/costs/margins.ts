@@ -91,7 +91,7 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
   for (const { replicaId, busyMs } of busy.replicas) {
     const replica = replicas.get(replicaId);
     if (replica === undefined) continue;
-    const more = BigInt(busyMs) * BigInt(replica.gpus);
+    const more = (BigInt(busyMs) * BigInt(replica.gpuShares)) / 28n;
     busyGpuMs.set(replica.model, (busyGpuMs.get(replica.model) ?? 0n) + more);
   }
   const models = [...new Set([...usage.keys(), ...held.keys()])].toSorted();

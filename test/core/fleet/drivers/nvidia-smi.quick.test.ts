@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { gpusOfRows, isSlice } from '#core/fleet/drivers/nvidia-smi.ts';
+import { cardShare, gpusOfRows, isSlice } from '#core/fleet/drivers/nvidia-smi.ts';
 
 /** As NVIDIA's MIG User Guide prints it. */
 const listing = `GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
@@ -30,6 +30,19 @@ describe('the GPUs that nvidia-smi lists', () => {
     const cards = rows.map(([id]) => ({ id, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' }));
     expect(gpusOfRows(rows, [])).toEqual(cards);
     expect(gpusOfRows(rows, ['No devices were found'])).toEqual(cards);
+  });
+
+  it.each([
+    [null, 28],
+    ['NVIDIA H100 80GB HBM3', 28],
+    ['NVIDIA H100 80GB HBM3 MIG 3g.40gb', 12],
+    ['NVIDIA A100-SXM4-40GB MIG 1g.5gb+me', 4],
+    ['NVIDIA A100-SXM4-40GB MIG 7g.40gb', 28],
+    ['NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb', 4],
+    ['NVIDIA A30 MIG 2g.12gb', 14],
+    ['NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb', 7],
+  ])('are a part of a card: %s, in 28ths: %s', (profile, share) => {
+    expect(cardShare(profile)).toBe(share);
   });
 
   it('are slices by UUID or by the name that CDI gives them', () => {

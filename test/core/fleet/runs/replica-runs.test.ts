@@ -76,6 +76,7 @@ function replicaOf(id: string, over: Partial<FollowedReplica['found']> = {}): Fo
       ...over,
     },
     driver: 'docker',
+    gpuShare: 28,
     image: 'vllm/vllm-openai:v0.32.0',
     isReady: true,
     leaves: null,
