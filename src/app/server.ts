@@ -107,7 +107,7 @@ class Answers {
     if (this.#isDraining) outgoing.shouldKeepAlive = false;
     const answer = { slot: -1, outgoing };
     this.#open.add(answer);
-    outgoing.once('close', () => this.#open.remove(answer));
+    outgoing.on('close', () => this.#open.remove(answer));
   }
 
   drain(): void {

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { latin1Json } from './latin1.ts';
 import { scanDocument, skipLiteral, skipSpace, skipString } from './scan.ts';
 
 /**
@@ -33,7 +34,7 @@ function canonicalLiteral(source: string): string {
 function canonicalString(source: string): string {
   if (!source.includes('\\')) return source;
   const value = JSON.parse(Buffer.from(source, 'latin1').toString('utf8')) as string;
-  return Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
+  return latin1Json(value);
 }
 
 class Reader {

@@ -1,5 +1,6 @@
 export { type BodyText, LargeText } from './body-text.ts';
 export { digestMembers } from './canonical.ts';
+export { latin1Json } from './latin1.ts';
 export { ListPieces } from './list-pieces.ts';
 export { NextMark, StringEnds } from './marks.ts';
 export { findMistake, type JsonMistake } from './mistake.ts';

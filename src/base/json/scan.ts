@@ -225,7 +225,7 @@ export interface Splice {
 /** Applies replacements, which must not overlap, in one pass. */
 export function spliceText(text: string, splices: readonly Splice[]): string {
   if (splices.length === 0) return text;
-  const ordered = splices.toSorted((a, b) => a.start - b.start);
+  const ordered = splices.length === 1 ? splices : splices.toSorted((a, b) => a.start - b.start);
   let result = '';
   let from = 0;
   for (const { start, end, text: replacement } of ordered) {

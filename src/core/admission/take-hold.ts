@@ -66,9 +66,18 @@ export function takeHold(admission: Admission, demand: HoldDemand): Grant | Hold
 }
 
 function requestOf({ key, spender, model, requestId, size }: HoldDemand, bounds: CostBounds): AdmitRequest {
-  const estimatedTokens = estimateTokens(size, bounds.cappedTo ?? Number.POSITIVE_INFINITY);
-  const of = { ...(spender !== undefined && { spender }), ...(model !== undefined && { model }) };
-  return { ...key, requestId, ...holdBounds(bounds), estimatedTokens, ...of };
+  const { wantedMicroUsd, neededMicroUsd } = holdBounds(bounds);
+  return {
+    organizationId: key.organizationId,
+    keyId: key.keyId,
+    limits: key.limits,
+    requestId,
+    wantedMicroUsd,
+    neededMicroUsd,
+    estimatedTokens: estimateTokens(size, bounds.cappedTo ?? Number.POSITIVE_INFINITY),
+    spender,
+    model,
+  };
 }
 
 interface Asked {

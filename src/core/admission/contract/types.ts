@@ -235,9 +235,9 @@ export interface AdmitRequest extends KeyRef {
   /** Tokens that the request may use, input and output together. */
   readonly estimatedTokens: number;
   /** Spender whose budgets apply besides those of the key. Absent: no budgets apply. */
-  readonly spender?: Spender;
+  readonly spender?: Spender | undefined;
   /** Catalog id of the model that serves the request. Absent: no limits of its project apply. */
-  readonly model?: string;
+  readonly model?: string | undefined;
 }
 
 export interface Settlement {

@@ -1,4 +1,4 @@
-import { memberCut, scanDocument, skipString, skipValue, type Splice } from '#base/json/json.ts';
+import { latin1Json, memberCut, scanDocument, skipString, skipValue, type Splice } from '#base/json/json.ts';
 
 /** Position of the top-level `usage` of a JSON text, or its absence, or `broken` for a text that is not an object. */
 export type UsageMember =
@@ -75,7 +75,7 @@ function scanUsage(object: string, offset: number): UsageMember {
 export type PublicName = string & { readonly publicName: never };
 
 export function publicNameOf(name: string): PublicName {
-  return Buffer.from(JSON.stringify(name), 'utf8').toString('latin1') as PublicName;
+  return latin1Json(name) as PublicName;
 }
 
 /**

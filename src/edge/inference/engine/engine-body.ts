@@ -1,10 +1,8 @@
-import { type BodyText, LargeText, type Splice, spliceText } from '#base/json/json.ts';
+import { type BodyText, LargeText, latin1Json, type Splice, spliceText } from '#base/json/json.ts';
 import type { Replica } from '#core/fleet/fleet.ts';
 import type { EngineBody } from '#core/engine-client/engine-client.ts';
 import { isNull, parseMember, valueText } from '#edge/inference/json-member.ts';
 import { type Endpoint, type InputPart, integerOf, type RequestFields } from '#edge/inference/request/request.ts';
-
-const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');
 
 function setMember(fields: RequestFields, key: string, json: string): Splice {
   const member = fields.members.get(key);
@@ -67,7 +65,10 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   // Engines default to true, and only requests that name true explicitly were accepted.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
-  splices.push(...setNulls(fields, nullMembers));
+  for (const [key, json] of nullMembers) {
+    const member = fields.members.get(key);
+    if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
+  }
   if (idMember !== null && replica.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }
@@ -85,13 +86,6 @@ function cutOthers({ split }: RequestFields, part: InputPart): Splice[] {
     { start: part.end, end: split.end, text: '' },
   ];
   return cuts.filter(({ start, end }) => start < end);
-}
-
-function setNulls(fields: RequestFields, values: Endpoint['nullMembers']): Splice[] {
-  return Object.entries(values).flatMap(([key, json]) => {
-    const member = fields.members.get(key);
-    return member !== undefined && isNull(fields.text, member) ? [setMember(fields, key, json)] : [];
-  });
 }
 
 function isTrue({ text, members }: RequestFields, key: string): boolean {
@@ -117,10 +111,11 @@ function spliceBytes(bytes: Buffer, splices: readonly Splice[]): Buffer[] {
 }
 
 /** Merges insertions at one offset into one splice, because splices must not overlap. */
-function mergeInsertions(splices: readonly Splice[]): Splice[] {
+function mergeInsertions(splices: readonly Splice[]): readonly Splice[] {
+  if (splices.length < 2) return splices;
   const insertions = splices.filter(({ start, end }) => start === end);
   const first = insertions[0];
-  if (first === undefined || insertions.length === 1) return [...splices];
+  if (first === undefined || insertions.length === 1) return splices;
   const text = insertions.map((splice) => splice.text).join('');
   return [...splices.filter(({ start, end }) => start !== end), { ...first, text }];
 }

@@ -16,7 +16,7 @@ const OPEN_BRACKET = 0x5b;
 const OPEN_BRACE = 0x7b;
 
 /** Matches strings without escapes and non-ASCII characters, as nearly all needed values are: they need no parsing. */
-const plainString = /^"([\x20\x21\x23-\x5b\x5d-\x7e]*)"$/;
+const plainString = /^"[\x20\x21\x23-\x5b\x5d-\x7e]*"$/;
 const plainBytesMax = 1024;
 
 /** Returns a member that exists and is not null. */
@@ -30,8 +30,7 @@ export function readString(reader: BodyReader, key: string): string | null {
   const member = present(reader, key);
   if (member === null) return null;
   const value = valueText(reader.text, member);
-  const plain = value.length > plainBytesMax ? null : plainString.exec(value);
-  if (plain !== null) return plain[1] ?? '';
+  if (value.length <= plainBytesMax && plainString.test(value)) return value.slice(1, -1);
   const parsed = parseMember(reader.text, member);
   if (typeof parsed !== 'string') throw invalidValue(key, `"${key}" must be a string.`);
   return parsed;

@@ -1,4 +1,4 @@
-import { type JsonMember, type Splice, spliceText } from '#base/json/json.ts';
+import { type JsonMember, latin1Json, type Splice, spliceText } from '#base/json/json.ts';
 import type { RequestChanges } from '#core/catalog/catalog.ts';
 import { isNull } from '#edge/inference/json-member.ts';
 import type { RequestForm } from './request-form.ts';
@@ -64,4 +64,3 @@ function withMembers({ text, members }: Body, wanted: ReadonlyMap<string, unknow
   return spliceText(text, splices);
 }
 
-const latin1Json = (value: unknown): string => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1');

@@ -55,7 +55,7 @@ export interface Endpoint extends RequestForm {
   /**
    * Members whose null an engine accepts and then fails at after it made the answer, with the value that replaces null.
    */
-  readonly nullMembers: Readonly<Record<string, string>>;
+  readonly nullMembers: readonly (readonly [key: string, json: string])[];
   /** Healthy engines may lack this endpoint. */
   readonly mayBeUnserved: boolean;
   /** Members that do not change the answer: requests that differ only in these share one answer in the cache. */
@@ -88,7 +88,7 @@ const generating = {
   itemsKey: null,
   idMember: null,
   storeKey: null,
-  nullMembers: {},
+  nullMembers: [],
   mayBeUnserved: false,
   formFields,
   toolForm: 'wrapped',
@@ -107,7 +107,7 @@ const reading = {
   engineRequestId: null,
   idMember: null,
   storeKey: null,
-  nullMembers: {},
+  nullMembers: [],
   mayBeUnserved: false,
   formFields,
   toolForm: 'wrapped',
@@ -174,7 +174,10 @@ export const endpoints = [
     engineRequestId: 'resp_{id}_{turn}',
     idMember: { key: 'request_id', value: 'resp_{id}' },
     storeKey: 'store',
-    nullMembers: { background: 'false', truncation: '"disabled"' },
+    nullMembers: [
+      ['background', 'false'],
+      ['truncation', '"disabled"'],
+    ],
     mayBeUnserved: true,
     // The answer repeats the metadata and the user of its request.
     formFields: ['model', 'stream', 'stream_options', 'usage'],

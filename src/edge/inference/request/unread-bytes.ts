@@ -15,17 +15,20 @@ export interface Unread {
 const formMembers = ['response_format', 'structured_outputs', 'text', 'output_config'];
 
 export function readUnread({ text, members }: BodyReader, inputs: InputForm, media: Media): Unread {
-  const forms = formMembers.flatMap((key) => members.get(key) ?? []);
-  const ids = inputKeys(inputs)
-    .flatMap((key) => members.get(key) ?? [])
-    .map(({ valueStart, valueEnd }) => countIds(text, valueStart, valueEnd));
-  return {
-    tokenIds: ids.reduce((sum, { tokenIds }) => sum + tokenIds, 0),
-    unreadBytes:
-      media.bytes +
-      forms.reduce((bytes, { valueStart, valueEnd }) => bytes + valueEnd - valueStart, 0) +
-      ids.reduce((bytes, { unreadBytes }) => bytes + unreadBytes, 0),
-  };
+  let tokenIds = 0;
+  let unreadBytes = media.bytes;
+  for (const key of formMembers) {
+    const form = members.get(key);
+    if (form !== undefined) unreadBytes += form.valueEnd - form.valueStart;
+  }
+  for (const key of inputKeys(inputs)) {
+    const input = members.get(key);
+    if (input === undefined) continue;
+    const ids = countIds(text, input.valueStart, input.valueEnd);
+    tokenIds += ids.tokenIds;
+    unreadBytes += ids.unreadBytes;
+  }
+  return { tokenIds, unreadBytes };
 }
 
 const QUOTE = 0x22;
