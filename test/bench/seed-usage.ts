@@ -123,11 +123,7 @@ async function seed(sql: Sql, url: string): Promise<void> {
   try {
     await openWallets(wallet, series, db.orm);
     await writeNames(sql, series, startMs);
-    await createCodes(db).ensure({
-      owners: series,
-      ids: series.map(({ priceVersionId }) => priceVersionId),
-      names: series.flatMap(({ model, endpoint }) => [model, endpoint]),
-    });
+    await createCodes(db).ensure(series);
     const codes = await readCodes(sql);
     for (const plan of monthsOf(spreadOverHours(random, { rows, startMs, endMs }))) {
       await fillMonth(sql, plan, { series, codes, batch, seed: whole('seed') });

@@ -48,7 +48,10 @@ class Places {
   }
 }
 
-/** Returns a row as `json_to_recordset` reads it. Amounts go as text, since a JSON number would lose their digits. */
+/**
+ * Returns a row as `json_to_recordset` reads it, which takes what is undefined, and so absent, for null. Amounts go as
+ * text, since a JSON number would lose their digits.
+ */
 function toRow(
   record: UsageRecord,
   { ids, names }: { readonly ids: Places; readonly names: Places },
@@ -66,10 +69,10 @@ function toRow(
     model_at: names.of(record.model),
     endpoint_at: names.of(record.endpoint),
     stream: record.stream,
-    service_tier: record.serviceTier === 'default' ? null : record.serviceTier,
+    service_tier: record.serviceTier === 'default' ? undefined : record.serviceTier,
     status: record.status,
     outcome: record.outcome,
-    failure: record.reason,
+    failure: record.reason ?? undefined,
     cache_hit: record.cacheHit,
     input_tokens: record.usage.inputTokens,
     input_cached_tokens: record.usage.cachedTokens,
@@ -77,26 +80,23 @@ function toRow(
     output_reasoning_tokens: record.usage.reasoningTokens,
     usage_source: record.usageSource,
     amount: record.costPicoUsd.toString(),
-    beyond: record.writtenOffPicoUsd === 0n ? null : record.writtenOffPicoUsd.toString(),
+    beyond: record.writtenOffPicoUsd === 0n ? undefined : record.writtenOffPicoUsd.toString(),
     queued_ms: Math.round(record.queuedMs),
-    first_byte_ms: record.firstByteMs === null ? null : Math.round(record.firstByteMs),
+    first_byte_ms: record.firstByteMs === null ? undefined : Math.round(record.firstByteMs),
     total_ms: Math.round(record.totalMs),
-    client_request_id: record.clientRequestId,
-    known: facts === undefined ? null : packFacts(facts).toString('hex'),
+    client_request_id: record.clientRequestId ?? undefined,
+    known: facts === undefined ? undefined : packFacts(facts).toString('hex'),
     waited_ms: Math.round(waitedMs ?? nowMs - settledMs),
-    commit_ms: waitedMs === undefined ? commitMs : null,
-    choices: (record.choices ?? 1) === 1 ? null : Math.min(record.choices ?? 1, choicesMax),
-    fallback_at: record.fallbackFor === undefined ? null : names.of(record.fallbackFor),
-    prompt_tokens_max: record.promptTokensMax ?? null,
-    completion_tokens_max: record.completionTokensMax ?? null,
-    input_cache_write_tokens: nullIfZero(record.usage.cacheWriteTokens),
+    commit_ms: waitedMs === undefined ? commitMs : undefined,
+    choices: (record.choices ?? 1) === 1 ? undefined : Math.min(record.choices ?? 1, choicesMax),
+    fallback_at: record.fallbackFor === undefined ? undefined : names.of(record.fallbackFor),
+    prompt_tokens_max: record.promptTokensMax,
+    completion_tokens_max: record.completionTokensMax,
+    input_cache_write_tokens: record.usage.cacheWriteTokens === 0 ? undefined : record.usage.cacheWriteTokens,
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
-    ...(record.endUser !== undefined && { end_user: record.endUser }),
+    end_user: record.endUser,
   };
 }
-
-/** The most common value is stored as null, which takes no room. */
-const nullIfZero = (tokens: number): number | null => (tokens === 0 ? null : tokens);
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,

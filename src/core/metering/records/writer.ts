@@ -1,7 +1,7 @@
 import type { ISql } from 'postgres';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
-import { createCodes, isBetweenPartitions, type KnownIds, type Wanted } from '#core/metering/tables/tables.ts';
+import { createCodes, isBetweenPartitions, type KnownIds } from '#core/metering/tables/tables.ts';
 import {
   type ClaimOf,
   claimsParameter,
@@ -55,14 +55,6 @@ const nothing: ReadonlyMap<string, bigint> = new Map();
 /** Maximum number of tries of a batch whose codes the database has lost: by the second they exist again. */
 const uncodedTriesMax = 3;
 
-const wantedOf = (records: readonly UsageRecord[]): Wanted => ({
-  owners: records.map(({ organizationId, projectId, keyId }) => ({ organizationId, projectId, keyId })),
-  ids: records.map(({ priceVersionId }) => priceVersionId),
-  names: records.flatMap(({ model, endpoint, fallbackFor }) =>
-    fallbackFor === undefined ? [model, endpoint] : [model, endpoint, fallbackFor],
-  ),
-});
-
 export function createWriter(options: WriterOptions): Writer {
   return new RecordWriter(options);
 }
@@ -105,7 +97,7 @@ class RecordWriter implements Writer {
       });
     };
     for (let uncoded = 0; ;) {
-      await this.#codes.ensure(wantedOf(records));
+      await this.#codes.ensure(records);
       const beganMs = clock.monotonicMs();
       try {
         await run(charge);

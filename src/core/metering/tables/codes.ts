@@ -8,26 +8,27 @@ import { type KnownIds, nobodyKnown } from './verify-names.ts';
  */
 export interface Codes {
   /**
-   * Gives a code to everything that has none. Queries the database only for values not seen before.
+   * Gives a code to everything in the rows that has none. Queries the database only for values not seen before.
    * @throws UnknownOwnerError, and the driver's error
    */
-  ensure(wanted: Wanted): Promise<void>;
+  ensure(rows: readonly CodedRow[]): Promise<void>;
   /** Forgets all values seen: the database may have lost them. */
   forget(): void;
-}
-
-export interface Wanted {
-  readonly owners: readonly Owner[];
-  /** Price versions. */
-  readonly ids: readonly string[];
-  /** Models, paths. */
-  readonly names: readonly string[];
 }
 
 export interface Owner {
   readonly organizationId: string;
   readonly projectId: string;
   readonly keyId: string;
+}
+
+/** The ids and names of one row of usage. */
+export interface CodedRow extends Owner {
+  readonly priceVersionId: string;
+  readonly model: string;
+  readonly endpoint: string;
+  /** The requested model, if a fallback answered. */
+  readonly fallbackFor?: string;
 }
 
 /**
@@ -51,20 +52,33 @@ export function createCodes(db: Pick<Db, 'sql'>, known: KnownIds = nobodyKnown):
   const ids = new CodeTable(db, idTable);
   const names = new CodeTable(db, nameTable);
   return {
-    async ensure(wanted) {
-      const { owners } = wanted;
-      const ofOwners = owners.flatMap(({ organizationId, projectId, keyId }) => [organizationId, projectId, keyId]);
-      const unseen = await ids.missing([...wanted.ids, ...ofOwners]);
-      const made = owners.filter(({ projectId, keyId }) => unseen.includes(projectId) || unseen.includes(keyId));
-      if (made.length > 0) await requireOwners(db, known, made);
-      await ids.add(unseen);
-      await names.add(await names.missing(wanted.names));
+    async ensure(rows) {
+      const unseenIds = new Set<string>();
+      const unseenNames = new Set<string>();
+      for (const row of rows) {
+        ids.noteUnseen(row.organizationId, unseenIds);
+        ids.noteUnseen(row.projectId, unseenIds);
+        ids.noteUnseen(row.keyId, unseenIds);
+        ids.noteUnseen(row.priceVersionId, unseenIds);
+        names.noteUnseen(row.model, unseenNames);
+        names.noteUnseen(row.endpoint, unseenNames);
+        if (row.fallbackFor !== undefined) names.noteUnseen(row.fallbackFor, unseenNames);
+      }
+      if (unseenIds.size > 0) await addIds(rows, unseenIds);
+      if (unseenNames.size > 0) await names.add(await names.missing(unseenNames));
     },
     forget() {
       ids.forget();
       names.forget();
     },
   };
+
+  async function addIds(rows: readonly CodedRow[], unseen: ReadonlySet<string>): Promise<void> {
+    const missing = await ids.missing(unseen);
+    const made = rows.filter(({ projectId, keyId }) => missing.includes(projectId) || missing.includes(keyId));
+    if (made.length > 0) await requireOwners(db, known, made);
+    await ids.add(missing);
+  }
 }
 
 /** SQL statements of one table: $1 is a JSON array of values. */
@@ -101,12 +115,16 @@ class CodeTable {
     this.#seen = new Set();
   }
 
+  /** Adds a value to `unseen`, unless it has a code already. */
+  noteUnseen(value: string, unseen: Set<string>): void {
+    if (!this.#seen.has(value)) unseen.add(value);
+  }
+
   /**
    * Returns the values without a code. They are looked up before they are added, since a conflict would use up a code.
    */
-  async missing(values: readonly string[]): Promise<readonly string[]> {
-    const asked = [...new Set(values)].filter((value) => !this.#seen.has(value));
-    if (asked.length === 0) return asked;
+  async missing(unseen: ReadonlySet<string>): Promise<readonly string[]> {
+    const asked = [...unseen];
     const found = await this.#db.sql.unsafe<{ value: string }[]>(this.#texts.find, [JSON.stringify(asked)]);
     if (this.#seen.size > seenMax) this.#seen = new Set();
     for (const { value } of found) this.#seen.add(value);
@@ -132,7 +150,7 @@ async function requireOwners({ sql }: Pick<Db, 'sql'>, known: KnownIds, owners: 
       exists (select from (${known.keys}) k where k.id = o."keyId" and k.organization_id = o."organizationId") and
       exists (select from (${known.projects}) p where p.id = o."projectId" and p.organization_id = o."organizationId"))
     limit 1`,
-    [JSON.stringify(owners)],
+    [JSON.stringify(owners.map(({ organizationId, projectId, keyId }) => ({ organizationId, projectId, keyId })))],
   );
   if (unknown !== undefined) throw new UnknownOwnerError(unknown);
 }

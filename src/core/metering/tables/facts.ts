@@ -41,47 +41,46 @@ const replicaBit = 32;
 const ageBit = 64;
 /** Set if the replica's id is stored as text. Otherwise it is stored as seven bytes, whose hex digits most ids are. */
 const textBit = 128;
-const shortId = /^([0-9a-f]{6})-([0-9a-f]{8})$/;
+const shortId = /^[0-9a-f]{6}-[0-9a-f]{8}$/;
 const shortIdBytes = 7;
 /** Maximum stored length of an id; a longer one is cut. */
 const idBytesMax = 100;
+/** The bit mask, seven numbers of at most eight bytes, and an id with its length. */
+const packedBytesMax = 1 + 7 * 8 + 1 + idBytesMax;
 const committedBytes = 3;
 
 /** Packs facts, without the last three bytes. */
 export function packFacts({ admittedMs, coldMs, remaining, replica }: RequestFacts): Buffer {
-  const bytes: number[] = [0];
+  const bytes = Buffer.allocUnsafe(packedBytesMax);
   let bits = 0;
-  push(bytes, admittedMs);
+  let at = push(bytes, 1, admittedMs);
   if (coldMs > 0) {
     bits |= coldBit;
-    push(bytes, coldMs);
+    at = push(bytes, at, coldMs);
   }
-  limitNames.forEach((name, index) => {
-    const left = remaining[name];
-    if (left === null) return;
+  for (let index = 0; index < limitNames.length; index += 1) {
+    const name = limitNames[index];
+    const left = name === undefined ? null : remaining[name];
+    if (left === null) continue;
     bits |= 1 << index;
-    push(bytes, left);
-  });
+    at = push(bytes, at, left);
+  }
   if (replica !== null) {
     bits |= replicaBit;
     if (replica.ageSeconds !== null) {
       bits |= ageBit;
-      push(bytes, replica.ageSeconds);
+      at = push(bytes, at, replica.ageSeconds);
     }
-    const short = shortId.exec(replica.id);
-    if (short === null) bits |= textBit;
-    const id = short === null ? withLength(replica.id) : Buffer.from(`${short[1]}${short[2]}`, 'hex');
-    // An iterator would allocate an object for each byte.
-    for (let at = 0; at < id.length; at += 1) bytes.push(id[at] ?? 0);
+    if (shortId.test(replica.id)) {
+      at += bytes.write(replica.id.replace('-', ''), at, 'hex');
+    } else {
+      bits |= textBit;
+      const idBytes = Buffer.from(replica.id).copy(bytes, at + 1, 0, idBytesMax);
+      at = bytes.writeUInt8(idBytes, at) + idBytes;
+    }
   }
   bytes[0] = bits;
-  return Buffer.from(bytes);
-}
-
-/** Returns the length of an id in one byte, and the id, cut to its most bytes. */
-function withLength(id: string): Buffer {
-  const text = Buffer.from(id).subarray(0, idBytesMax);
-  return Buffer.concat([Buffer.of(text.length), text]);
+  return bytes.subarray(0, at);
 }
 
 /** Unpacks facts; returns null for bytes that a later version wrote. */
@@ -118,11 +117,12 @@ function readReplica(reader: Reader, bits: number): ReplicaFact {
   return { id: `${digits.slice(0, 6)}-${digits.slice(6)}`, ageSeconds };
 }
 
-/** Appends a whole number from 0 on; other values are rounded or clamped. */
-function push(bytes: number[], value: number): void {
+/** Writes a whole number from 0 on; other values are rounded or clamped. Returns the offset after it. */
+function push(bytes: Buffer, offset: number, value: number): number {
   let rest = Number.isFinite(value) ? Math.min(Math.max(0, Math.round(value)), Number.MAX_SAFE_INTEGER) : 0;
-  for (; rest > 127; rest = Math.floor(rest / 128)) bytes.push((rest % 128) + 128);
-  bytes.push(rest);
+  let at = offset;
+  for (; rest > 127; rest = Math.floor(rest / 128)) at = bytes.writeUInt8((rest % 128) + 128, at);
+  return bytes.writeUInt8(rest, at);
 }
 
 class Reader {

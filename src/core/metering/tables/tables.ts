@@ -7,7 +7,6 @@ export {
   textsSql,
   UnknownOwnerError,
   valuesSql,
-  type Wanted,
 } from './codes.ts';
 export { packFacts, type RequestFacts, type StoredFacts, unpackFacts } from './facts.ts';
 export {
