@@ -63,4 +63,3 @@ function withMembers({ text, members }: Body, wanted: ReadonlyMap<string, unknow
   splices.push({ start: last.valueEnd, end: all.at(-1)?.valueEnd ?? last.valueEnd, text: '' });
   return spliceText(text, splices);
 }
-
