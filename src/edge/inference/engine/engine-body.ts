@@ -65,10 +65,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
   // Engines default to true, and only requests that name true explicitly were accepted.
   if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
-  for (const [key, json] of nullMembers) {
-    const member = fields.members.get(key);
-    if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
-  }
+  setNulls(fields, nullMembers, splices);
   if (idMember !== null && replica.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
   }
@@ -86,6 +83,13 @@ function cutOthers({ split }: RequestFields, part: InputPart): Splice[] {
     { start: part.end, end: split.end, text: '' },
   ];
   return cuts.filter(({ start, end }) => start < end);
+}
+
+function setNulls(fields: RequestFields, values: Endpoint['nullMembers'], splices: Splice[]): void {
+  for (const [key, json] of values) {
+    const member = fields.members.get(key);
+    if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
+  }
 }
 
 function isTrue({ text, members }: RequestFields, key: string): boolean {
