@@ -8,7 +8,7 @@ import { defaultKeyToggles } from '#core/keys/keys.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import { type AskApi, createIsSecure, type HeldKeys, type HttpGuards, type OpenApi } from '#edge/http/http.ts';
-import { type Inference, listModels, listPrices } from '#edge/inference/inference.ts';
+import { type Inference, listPrices, modelRecords } from '#edge/inference/inference.ts';
 import { callbackPath, createPortal, type PortalParts, type ProviderParts } from '#edge/portal/portal.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
@@ -44,7 +44,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
     async models(organizationId) {
       const organization = await accounts.readOrganization(organizationId);
       const names = organization?.models ?? null;
-      return listModels(gateway, undefined, { usableModels: names === null ? null : new Set(names) }).data;
+      return modelRecords(gateway, undefined, { usableModels: names === null ? null : new Set(names) });
     },
     async heldModels({ actor, organizationId, project }) {
       const by = { organizationId, projectId: project.id, userId: actor.user.id, name: playgroundKeyName };

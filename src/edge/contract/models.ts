@@ -6,7 +6,7 @@ import { unixSeconds } from './fields.ts';
 /** A model that a key may use. */
 export const modelSchema = z
   .object({
-    id: z.string().meta({ description: 'Catalog id, as requests send it in `model`' }),
+    id: z.string().meta({ description: 'Catalog id or listed alias, as requests send it in `model`' }),
     object: z.literal('model'),
     created: unixSeconds,
     owned_by: z.string(),
@@ -19,6 +19,7 @@ export const modelSchema = z
     hugging_face_id: z.string().nullable(),
     task_type: z.enum(['chat', 'completion', 'embedding', 'rerank', 'vision', 'code']),
     context_length: z.int().meta({ description: 'Maximum number of tokens, input and output together' }),
+    max_model_len: z.int().meta({ description: 'The same as `context_length`, under the name that vLLM gives it' }),
     max_output_length: z
       .int()
       .nullable()

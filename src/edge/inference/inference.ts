@@ -32,7 +32,7 @@ import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';
 export { hasEngineTools } from '#edge/inference/rules/rules.ts';
-export { listModels, listPrices } from './models.ts';
+export { listPrices, modelRecords } from './models.ts';
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from '#edge/inference/call/call.ts';
 
 /** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */

@@ -39,6 +39,7 @@ function modelRecord({ catalog, fleet, routing }: ModelParts, model: Model, { us
     hugging_face_id: model.huggingFaceId,
     task_type: model.taskType,
     context_length: model.contextLength,
+    max_model_len: model.contextLength,
     // The answer may use all of the context that the prompt leaves.
     max_output_length: generates(model) ? model.contextLength : null,
     input_modalities: model.taskType === 'vision' ? ['text', 'image'] : ['text'],
@@ -67,30 +68,51 @@ function coldStartSeconds(ms: number | null): number | null {
   return ms === null ? null : Math.ceil(ms / 100) / 10;
 }
 
-/** Answers GET /v1/models?task_type= with the models that the key may use. */
+/** Returns the record of a model under one of its aliases; `aliases` are then its other names, with its id. */
+function aliasRecord(record: ModelAnswer, alias: string): ModelAnswer {
+  return { ...record, id: alias, aliases: [record.id, ...record.aliases.filter((name) => name !== alias)] };
+}
+
+/** Returns the aliases that the model list shows as models of their own. */
+const listedAliases = ({ aliases, engine }: Model): readonly string[] => (engine.listsAliases ? aliases : []);
+
+/**
+ * Returns the models that a caller may use, each once.
+ * @throws AppError invalid_value for an unknown task
+ */
+export function modelRecords(parts: ModelParts, taskType: string | undefined, caller: Caller): ModelAnswer[] {
+  return usableModels(parts, taskType, caller).map((model) => modelRecord(parts, model, caller));
+}
+
+/** Answers GET /v1/models?task_type= with the models that the key may use, each followed by its listed aliases. */
 export function listModels(parts: ModelParts, taskType: string | undefined, caller: Caller): ModelListAnswer {
+  const data = usableModels(parts, taskType, caller).flatMap((model) => {
+    const record = modelRecord(parts, model, caller);
+    return [record, ...listedAliases(model).map((alias) => aliasRecord(record, alias))];
+  });
+  return { object: 'list', data };
+}
+
+function usableModels(parts: ModelParts, taskType: string | undefined, { usableModels: usable }: Caller): Model[] {
   const known = taskTypes.find((task) => task === taskType);
   if (taskType !== undefined && known === undefined) {
     const message = `"task_type" must be one of ${taskTypes.join(', ')}.`;
     throw new AppError('invalid_value', { message, param: 'task_type' });
   }
   const models = known === undefined ? parts.catalog.list() : parts.catalog.byTask(known);
-  return {
-    object: 'list',
-    data: models
-      .filter((model) => mayUse(caller.usableModels, model))
-      .map((model) => modelRecord(parts, model, caller)),
-  };
+  return models.filter((model) => mayUse(usable, model));
 }
 
-/** Answers GET /v1/models/{id}; the id may contain slashes, encoded or not. */
+/** Answers GET /v1/models/{id} as the list has it; the id may contain slashes, encoded or not. */
 export function getModel(parts: ModelParts, id: string, caller: ApiKey): ModelAnswer {
   const model = parts.catalog.find(id);
   if (model === undefined || !mayUse(caller.usableModels, model)) {
     const message = `The model ${JSON.stringify(id.slice(0, 128))} does not exist. GET /v1/models lists the models.`;
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
-  return modelRecord(parts, model, caller);
+  const record = modelRecord(parts, model, caller);
+  const alias = listedAliases(model).find((name) => name.toLowerCase() === id.toLowerCase());
+  return alias === undefined ? record : aliasRecord(record, alias);
 }
 
 function perMillion(price: PriceVersion) {

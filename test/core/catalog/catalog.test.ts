@@ -34,6 +34,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     id,
     name: `The ${id}`,
     aliases: [],
+    listsAliases: false,
     huggingFaceId: `Acme/${id}`,
     taskType: 'chat',
     contextLength: 4096,

@@ -94,6 +94,7 @@ describe('GET /v1/models', () => {
       hugging_face_id: 'test/team/Chat-Model',
       task_type: 'chat',
       context_length: 8192,
+      max_model_len: 8192,
       max_output_length: 8192,
       input_modalities: ['text'],
       supported_parameters: expect.arrayContaining(['max_tokens', 'temperature', 'top_k', 'response_format']),

@@ -27,6 +27,7 @@ export function containerEngine(
     id: 'chat',
     name: 'Chat',
     aliases: [],
+    listsAliases: false,
     huggingFaceId: 'acme/chat',
     taskType: 'chat',
     contextLength: 1024,

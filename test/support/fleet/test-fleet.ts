@@ -24,6 +24,7 @@ export function engineDefinition(
     id: 'fixture',
     name: 'Fixture',
     aliases: [],
+    listsAliases: false,
     huggingFaceId: 'acme/fixture',
     taskType: 'chat',
     contextLength: 1024,

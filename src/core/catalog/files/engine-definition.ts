@@ -258,6 +258,8 @@ export interface EngineDefinition {
   readonly name: string;
   /** Further names that requests may use. */
   readonly aliases: readonly string[];
+  /** True if the model list has a model of its own for each alias of the model and of its adapters. */
+  readonly listsAliases: boolean;
   /** null if not specified; only for external engines. */
   readonly huggingFaceId: string | null;
   readonly taskType: TaskType;

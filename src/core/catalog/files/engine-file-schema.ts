@@ -94,6 +94,10 @@ const common = {
   id: modelId.describe('Name of the model in the API and in responses.'),
   name: printable(128).describe('Display name. Requests may use it too; case does not matter.'),
   aliases: aliasesField,
+  list_aliases: z
+    .boolean()
+    .default(false)
+    .describe('true: the model list has a model of its own for each alias of the model and of its adapters.'),
   hugging_face_id: printable(128).describe(repositoryText),
   task_type: z.enum(taskTypes).describe('Purpose of the model. Decides which routes serve it.'),
   context_length: z

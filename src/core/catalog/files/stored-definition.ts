@@ -126,6 +126,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   id: z.string(),
   name: z.string(),
   aliases: texts.default([]),
+  listsAliases: z.boolean().default(false),
   huggingFaceId: z.string().nullable(),
   taskType: z.enum(taskTypes),
   contextLength: z.number(),

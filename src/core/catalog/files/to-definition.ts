@@ -34,6 +34,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     id: engine.id,
     name: engine.name,
     aliases: engine.aliases,
+    listsAliases: engine.list_aliases,
     huggingFaceId: engine.hugging_face_id ?? null,
     taskType: engine.task_type,
     contextLength: engine.context_length,

@@ -180,6 +180,7 @@ const modelRecord = {
   hugging_face_id: 'Qwen/Qwen3-32B',
   task_type: 'chat',
   context_length: 32_768,
+  max_model_len: 32_768,
   max_output_length: 32_768,
   input_modalities: ['text'],
   supported_parameters: ['max_completion_tokens', 'temperature', 'tools'],
@@ -194,7 +195,7 @@ const models: Operations = {
     summary: 'List models',
     description:
       'Returns the enabled models that the API key may use, with prices in USD per token and the state of their ' +
-      'engines. Any API key may call it. It is free.',
+      'engines. Aliases are in the list if the engine file says so. Any API key may call it. It is free.',
     answer: { object: 'list', data: [modelRecord] },
   },
   'GET /v1/models/{id}': {
