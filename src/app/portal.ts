@@ -5,6 +5,7 @@ import { parseId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { createOidc } from '#base/oidc.ts';
 import { defaultKeyToggles } from '#core/keys/keys.ts';
+import { readLimitsLeft } from '#core/admission/admission.ts';
 import type { LimitsView } from '#core/limits/limits.ts';
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import { type AskApi, createIsSecure, type HeldKeys, type HttpGuards, type OpenApi } from '#edge/http/http.ts';
@@ -51,7 +52,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
       return (await foundation.keys.findHeld(by))?.models ?? null;
     },
     prices: () => listPrices(gateway).data,
-    remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key),
+    remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key, clock.now()),
     chat: createChat(options),
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
@@ -83,6 +84,7 @@ async function remainingLimits(
   { admission }: Pick<Gateway, 'admission'>,
   organizationId: string,
   key: KeyAnswer,
+  nowMs: number,
 ): Promise<LimitsView | null> {
   const keyId = parseId('key', key.id);
   if (keyId === null) return null;
@@ -92,12 +94,7 @@ async function remainingLimits(
     tokensPerMinute: key.tokens_per_minute,
     monthlyTokenLimit: key.monthly_token_limit,
   };
-  try {
-    return await admission.view({ organizationId, keyId, limits });
-  } catch (error) {
-    if (error instanceof AppError) return null;
-    throw error;
-  }
+  return readLimitsLeft(admission, { organizationId, keyId, limits }, nowMs);
 }
 
 /** Name of the key that the playground of a user calls with. */

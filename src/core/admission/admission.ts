@@ -20,6 +20,7 @@ export {
 export { createHoldReview, type HoldReview, type OrphanedHold } from '#core/admission/redis/redis.ts';
 export { createMemoryAdmission, type MemoryAdmissionOptions } from '#core/admission/memory/memory.ts';
 export { createRedisAdmission, type RedisAdmission, type RedisAdmissionOptions } from './redis-admission.ts';
+export { readLimitsLeft } from './limits-left.ts';
 export { createPromptOverheads, type PromptOverheads } from './prompt-overheads.ts';
 export type { RequestHold } from './request-hold.ts';
 export {

@@ -48,7 +48,10 @@ export interface Admission {
    * older state.
    */
   forgetBooks(): Promise<void> | void;
-  /** Returns the current limits of a key, without counting anything. */
+  /**
+   * Returns the current limits of a key for headers, without counting anything. `monthTokensLeft` and `concurrencyLeft`
+   * may be too large: `readLimitsLeft` reads all limits.
+   */
   view(key: KeyRef): LimitsView | Promise<LimitsView>;
   /**
    * Returns the micro-dollars held for running requests of an organization.
