@@ -55,7 +55,7 @@ export const house = {
     'edge/api/costs': ['edge/api/shared'],
     'edge/api/docs': ['edge/api/operations', 'edge/api/shared'],
     'edge/api/engines': ['edge/api/shared'],
-    'edge/api/keys': ['edge/api/shared'],
+    'edge/api/keys': ['edge/api/money', 'edge/api/shared'],
     'edge/api/money': ['edge/api/shared', 'edge/api/usage'],
     'edge/api/openai': ['edge/api/keys', 'edge/api/organizations', 'edge/api/shared'],
     'edge/api/organizations': ['edge/api/keys', 'edge/api/money', 'edge/api/shared'],

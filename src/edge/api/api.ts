@@ -23,7 +23,7 @@ import { registerBatchRoutes, registerFileRoutes } from '#edge/api/batches/batch
 import { type BillingRoutesParts, registerBillingRoutes } from '#edge/api/costs/costs.ts';
 import { registerDocs, registerInferenceDocs } from '#edge/api/docs/docs.ts';
 import { type EngineOperations, registerEngineRoutes } from '#edge/api/engines/engines.ts';
-import { registerKeyRoutes } from '#edge/api/keys/keys.ts';
+import { type OwnKeyRouteParts, registerKeyRoutes, registerOwnKeyRoute } from '#edge/api/keys/keys.ts';
 import {
   type BudgetRoutesParts,
   registerBudgetRoutes,
@@ -104,7 +104,7 @@ export interface ApiOptions {
   readonly budgets: BudgetRoutesParts['budgets'];
   readonly spentOf: BudgetRoutesParts['spentOf'];
   readonly rateLimits: OrganizationRateLimitParts['rateLimits'];
-  readonly admission: BudgetRoutesParts['admission'];
+  readonly admission: OwnKeyRouteParts['admission'];
   /** Engines and the commands for operators. Without this option the routes do not exist. */
   readonly engines?: {
     readonly operations: EngineOperations;
@@ -142,6 +142,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerFileRoutes(app, parts);
   registerBatchRoutes(app, parts);
   registerKeyRoutes(app, parts);
+  registerOwnKeyRoute(app, parts);
   registerProjectRoutes(app, parts);
   registerUserRoutes(app, parts);
   registerResetLinkRoutes(app, parts);

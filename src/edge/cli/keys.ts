@@ -9,6 +9,7 @@ import {
   jsonText,
   minuteText,
   parseAnswer,
+  printOne,
   queryText,
   type Read,
   readCursorList,
@@ -29,6 +30,8 @@ type Limits = Pick<
 >;
 
 const createdKey = async () => (await import('#edge/contract/keys.ts')).createdKeySchema;
+
+const ownKey = async () => (await import('#edge/contract/keys.ts')).ownKeySchema;
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 
@@ -274,6 +277,14 @@ export const keyCommands: readonly Command[] = [
       ...orgOption,
     },
     run: list,
+  },
+  {
+    name: 'keys show',
+    usage: '',
+    summary: 'Show the key of this login: models, what remains of its limits, budgets, spending.',
+    words: { min: 0, max: 0 },
+    options: {},
+    run: (context) => printOne(context, '/v1/key', ownKey),
   },
   {
     name: 'keys create',

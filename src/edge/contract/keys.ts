@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { idText, nameText, unixSeconds, unixSecondsOrNull } from './fields.ts';
+import { budgetSchema } from './budgets.ts';
+import { idText, nameText, orNull, unixSeconds, unixSecondsOrNull } from './fields.ts';
 import { listOf } from './lists.ts';
 
-/** Answers of `/v1/keys`. */
+/** Answers of `/v1/keys` and `/v1/key`. */
 
 /** Largest value of PostgreSQL's integer. */
 export const int4Max = 2_147_483_647;
@@ -115,6 +116,68 @@ export const keyReportSchema = z
 /** A page of API keys. */
 export const keyListSchema = listOf(keySchema, 'KeyList');
 
+/** Returns the schema of a limit with what remains of it; null is unlimited. */
+function remainingOf(unit: string) {
+  return orNull(
+    z.object({
+      limit: z.int().meta({ description: unit }),
+      remaining: z.int().nullable().meta({ description: 'What is left of the limit now; null while it is unknown' }),
+      resets_at: unixSecondsOrNull.meta({
+        description:
+          'Time when all of the limit is left again, in Unix seconds; null if only the end of requests frees it, and while it is unknown',
+      }),
+    }),
+  ).meta({ description: `${unit}; null is unlimited` });
+}
+
+const spent = (when: string) =>
+  z.number().meta({
+    example: 0.00042,
+    description: `USD charged for requests of the key ${when}, as the nearest JSON number; \`/v1/usage/summary\` has the exact amount`,
+  });
+const limitUsd = z.number().nullable();
+
+/** An API key about itself. Fields that OpenRouter's answer has too have its names and, for USD, its type. */
+export const ownKeySchema = z
+  .object({
+    data: z.object({
+      id: keyFields.id,
+      name: keyFields.name,
+      label: z.string().meta({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd', description: 'Start and end of the secret' }),
+      scope,
+      is_management_key: z.boolean(),
+      project_id: keyFields.project_id.meta({
+        description: "The key's project, or the project that `X-Project-ID` names",
+      }),
+      user_id: keyFields.user_id,
+      service_account_id: keyFields.service_account_id,
+      models: z.array(z.string()).nullable().meta({
+        description: 'Models by id that both the key and its organization allow; null is all models',
+      }),
+      limits: z.object({
+        requests_per_minute: remainingOf('Requests per minute'),
+        max_concurrency: remainingOf('Number of concurrent requests'),
+        tokens_per_minute: remainingOf('Tokens per minute, input and output together'),
+        monthly_token_limit: remainingOf('Tokens per calendar month in UTC, input and output together'),
+      }),
+      limit: limitUsd.meta({
+        description: "USD of the key's own hard budget, of several the one with the least left; null without one",
+      }),
+      limit_remaining: limitUsd.meta({ description: 'USD left of `limit`; null without a limit' }),
+      limit_reset: budgetSchema.shape.period
+        .nullable()
+        .meta({ description: 'Period of `limit`; null without a limit' }),
+      usage: spent('since its creation'),
+      usage_daily: spent('in this UTC day'),
+      usage_monthly: spent('in this UTC month'),
+      budgets: z.array(budgetSchema).meta({ description: 'Budgets of the key and of its project, newest first' }),
+      created_at: keyFields.created_at,
+      expires_at: keyFields.expires_at,
+    }),
+  })
+  .meta({ id: 'OwnApiKey' });
+
 export type KeyAnswer = z.infer<typeof keySchema>;
 export type CreatedKeyAnswer = z.infer<typeof createdKeySchema>;
+export type OwnKeyAnswer = z.infer<typeof ownKeySchema>;
 export type LimitsAnswer = Pick<KeyAnswer, keyof typeof limitFields>;

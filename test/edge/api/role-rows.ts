@@ -267,6 +267,7 @@ export const roleRows: readonly RoleRow[] = [
   openai('GET /v1/models/{id}', 200),
   row('GET /v1/pricing', 'public', 200),
   row('POST /v1/keys/report', 'public', 400, { secret: 'no key' }),
+  row('GET /v1/key', 'member', 200),
   row('GET /v1/keys', 'admin', 200),
   row('POST /v1/keys', 'admin', 201, {}),
   missing('GET /v1/keys/{id}', 'admin', nobody('key')),

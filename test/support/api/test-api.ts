@@ -134,7 +134,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
     announceAddresses: () => Promise.resolve(),
     heldPicoUsd: () => 0n,
     spentOf: (organizationId, spans) => rooms.metering.spending.spentOf(organizationId, spans),
-    admission: { heldOfSlot: () => 0n },
+    admission: { heldOfSlot: () => 0n, check: () => ({ ok: false, code: 'billing_unavailable' }) },
     showLimits: () => ({}),
     limits: { bodyStallTimeoutMs, bodyBytesPerSecondMin: 1024 },
     ...(options.reconciler === undefined ? {} : { reconciler: options.reconciler }),

@@ -45,6 +45,7 @@ import { type KeyAccounts, ownerOf } from './key-owner.ts';
 
 export { type KeyAccounts, projectOf, userOf } from './key-owner.ts';
 export { isConfined, someLimits } from './key-schemas.ts';
+export { type OwnKeyRouteParts, registerOwnKeyRoute } from './own-key.ts';
 
 export interface KeyRoutesParts {
   readonly guards: Guards;

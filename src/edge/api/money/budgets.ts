@@ -47,6 +47,9 @@ export interface BudgetRoutesParts {
   readonly clock: Clock;
 }
 
+/** Reads what budgets have spent. */
+type SpendingParts = Pick<BudgetRoutesParts, 'spentOf' | 'admission' | 'clock'>;
+
 interface Spending {
   readonly type: 'project' | 'api_key' | 'user';
   readonly id: string;
@@ -84,7 +87,7 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     const scope = type === undefined || id === undefined ? undefined : readScope({ type, id }, 'scope_id');
     const asked = { organizationId, view, limit, before: readAfter('budget', after) };
     const page = await budgets.list({ ...asked, scope, ...(scope === undefined && { type }) });
-    return context.json(toCursorPage(await toAnswers(parts, page.budgets), page.more), 200);
+    return context.json(toCursorPage(await toBudgetAnswers(parts, page.budgets), page.more), 200);
   });
   const create = createRoute({
     method: 'post',
@@ -195,13 +198,17 @@ async function viewOf({ keys }: BudgetRoutesParts, context: HttpContext): Promis
 }
 
 async function toAnswer(parts: BudgetRoutesParts, budget: Budget, user: string | null = null): Promise<BudgetAnswer> {
-  const [answer] = await toAnswers(parts, [budget], user);
+  const [answer] = await toBudgetAnswers(parts, [budget], user);
   if (answer === undefined) throw new Error('a budget has no answer');
   return answer;
 }
 
-async function toAnswers(
-  parts: BudgetRoutesParts,
+/**
+ * Returns budgets in the form of the API, with their spending.
+ * @param user end user whose spending budgets of every end user show; null shows none
+ */
+export async function toBudgetAnswers(
+  parts: SpendingParts,
   budgets: readonly Budget[],
   user: string | null = null,
 ): Promise<BudgetAnswer[]> {
@@ -229,7 +236,7 @@ async function toAnswers(
 }
 
 /** Returns null while the holds of other gateways are unknown. */
-async function readHeld({ admission }: BudgetRoutesParts, organizationId: string, slot: string) {
+async function readHeld({ admission }: SpendingParts, organizationId: string, slot: string) {
   try {
     return (await admission.heldOfSlot(organizationId, slot)) * PICO_PER_MICRO;
   } catch (error) {

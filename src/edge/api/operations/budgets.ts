@@ -1,7 +1,7 @@
 import { created, exampleId, openaiList } from './examples.ts';
 import type { Tag } from './operation.ts';
 
-const budget = {
+export const budget = {
   object: 'budget',
   id: exampleId('budget'),
   scope: { type: 'project', id: exampleId('proj') },

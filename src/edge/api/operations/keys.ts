@@ -1,3 +1,4 @@
+import { budget } from './budgets.ts';
 import { created, cursorList, exampleId } from './examples.ts';
 import { streamsEnd, type Tag } from './operation.ts';
 
@@ -32,6 +33,34 @@ const secret = 'sk-hg-8a1b2c3d4e5f-7c1f0d9e8b7a6f5e4d3c2b1a0x7Qd';
 
 const who = 'Requires a management key of the organization.';
 
+const { id, name, scope, project_id, user_id, service_account_id, models, created_at, expires_at } = key;
+const ownKey = {
+  id,
+  name,
+  label: `${key.prefix}…${key.last4}`,
+  scope,
+  is_management_key: false,
+  project_id,
+  user_id,
+  service_account_id,
+  models,
+  limits: {
+    requests_per_minute: { limit: 60, remaining: 58, resets_at: created + 60 },
+    max_concurrency: { limit: 10, remaining: 9, resets_at: null },
+    tokens_per_minute: null,
+    monthly_token_limit: null,
+  },
+  limit: 25,
+  limit_remaining: 12,
+  limit_reset: 'monthly',
+  usage: 40.75,
+  usage_daily: 0.42,
+  usage_monthly: 12.5,
+  budgets: [{ ...budget, scope: { type: 'api_key', id } }],
+  created_at,
+  expires_at,
+};
+
 export const keys: Tag = {
   name: 'API keys',
   description: 'Keys for programs: create, limit, rotate and revoke them.',
@@ -50,6 +79,15 @@ export const keys: Tag = {
       summary: 'List API keys',
       description: `Returns the keys of the organization, newest first, without their secrets. ${who}`,
       answer: cursorList(key),
+    },
+    'GET /v1/key': {
+      operationId: 'retrieveOwnKey',
+      summary: 'Retrieve the key of the request',
+      description:
+        'Returns the API key that the request is sent with, without its secret: its models, what remains of its limits, ' +
+        'the budgets of the key and its project, and its spending. The request counts against no limit. Any API key may ' +
+        'call it.',
+      answer: { data: ownKey },
     },
     'GET /v1/keys/{id}': {
       operationId: 'retrieveKey',

@@ -130,6 +130,7 @@ export const pathsOfAll: readonly string[] = [
   '/v1/clusters/{id}/nodes/{node}/allocate',
   '/v1/clusters/{id}/nodes/{node}/heartbeat',
   '/v1/clusters/{id}/nodes/{node}/release',
+  '/v1/key',
   '/v1/keys/report',
   '/v1/models',
   '/v1/models/{id}',
