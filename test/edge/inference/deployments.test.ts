@@ -146,7 +146,7 @@ describe('a model with several deployments', () => {
     expect(new Set(large.keys)).toEqual(new Set(Object.values(secrets).map((key) => `Bearer ${key}`)));
   });
 
-  it.each([500, 401, 402, 404, 429])(
+  it.each([500, 301, 401, 402, 404, 405, 410, 429])(
     'answers from another deployment when one fails with status %d',
     async (status) => {
       large.status = status;

@@ -33,8 +33,6 @@ const busyStatuses: ReadonlySet<number> = new Set([425, 429, 503, 529]);
 const lateStatuses: ReadonlySet<number> = new Set([408, 504, 522, 524]);
 /** The request had no effect, and another replica may accept it. */
 const passingStatuses: ReadonlySet<number> = new Set([408, 421, 425, 429]);
-/** An external server has no credit, no permission or no such model; another deployment may have its own. */
-const lackingStatuses: ReadonlySet<number> = new Set([402, 403, 404]);
 
 /** True for an HTML page, which comes from a proxy: engines reject in JSON or in plain text. */
 const isPage = (text: string): boolean => /^\s*</.test(text);
@@ -71,7 +69,8 @@ export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boo
   // Each replica has its own key: a replica that rejects the key is another one, started at the address of a lost
   // replica. The operator of an external engine may have changed its key, and not on all replicas.
   if (status === 401) return { error, retry: true, unreachable: isOurs, refusedWith: status };
-  const retry = status >= 500 || passingStatuses.has(status) || (!isOurs && lackingStatuses.has(status));
+  // Another external server has its own address, credit, permissions and models.
+  const retry = !isOurs || status >= 500 || passingStatuses.has(status);
   return { error, retry, unreachable: false, refusedWith: status };
 }
 
