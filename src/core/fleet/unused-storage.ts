@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Audit } from '#core/audit/audit.ts';
-import { encodeDefinition, type EngineDefinition, fillReferences } from '#core/catalog/catalog.ts';
+import { decodeDefinition, encodeDefinition, type EngineDefinition, fillReferences } from '#core/catalog/catalog.ts';
 import {
   cachedBytes,
   cacheFolders,
@@ -12,6 +12,7 @@ import {
   wordsOf,
 } from '#core/fleet/drivers/drivers.ts';
 import { readRunImages } from '#core/fleet/runs/runs.ts';
+import { readGoodDefinitions } from '#core/fleet/store/store.ts';
 import type { CommandAuthor } from './operator-commands.ts';
 
 /** An image or weights on a disk that no engine file names. */
@@ -29,7 +30,8 @@ export interface UnusedItem {
 export interface UnusedStorage {
   /**
    * Lists images that Headgate ran engines from, on the hosts of the docker driver that answer, and repositories in the
-   * caches of this machine's processes. What any engine file names, disabled ones included, is not listed.
+   * caches of this machine's processes. What any engine file names, disabled ones included, is not listed, nor what the
+   * last version of a file names that passed its checks.
    */
   list(): Promise<readonly UnusedItem[]>;
   /**
@@ -63,8 +65,9 @@ export function createUnusedStorage(options: UnusedStorageOptions): UnusedStorag
   const { db, audit, images } = options;
 
   async function find(): Promise<readonly Found[]> {
-    const definitions = options.definitions();
-    const named = definitions.map((engine) => encodeDefinition(engine).toLowerCase());
+    const good = (await readGoodDefinitions(db)).flatMap((text) => decodeDefinition(text) ?? []);
+    const definitions = [...options.definitions(), ...good];
+    const named = definitions.flatMap((engine) => textsOf(options, engine)).map((text) => text.toLowerCase());
     // A longer name that contains this one keeps it too: too little is deleted rather than too much.
     const isNamed = (text: string): boolean => named.some((file) => file.includes(text.toLowerCase()));
     const pulled = (await readRunImages(db)).filter((image) => !isNamed(image));
@@ -98,17 +101,27 @@ export function createUnusedStorage(options: UnusedStorageOptions): UnusedStorag
 
 const itemOf = ({ type, name, host, bytes }: Found): UnusedItem => ({ type, name, host, bytes });
 
+/** Returns the definition of an engine, and the variables of its process with their references filled in. */
+function textsOf(options: UnusedStorageOptions, engine: EngineDefinition): string[] {
+  return [encodeDefinition(engine), ...Object.values(variablesOf(options, engine)).flatMap((text) => text ?? [])];
+}
+
+/** Returns the variables that an engine file sets for a process; none for other engines. */
+function variablesOf({ env }: UnusedStorageOptions, { driver }: EngineDefinition) {
+  if (driver.type !== 'process') return {};
+  return Object.fromEntries(
+    Object.entries(driver.env).map(([name, text]) => [name, fillReferences(text, env) ?? undefined]),
+  );
+}
+
 /** Returns the caches of the gateway's own environment and of the processes of the files. */
-function cachesOf({ env }: UnusedStorageOptions, definitions: readonly EngineDefinition[]): ReadonlySet<string> {
-  const folders = cacheFolders(env, []);
-  for (const definition of definitions) {
-    const { driver } = definition;
-    if (driver.type !== 'process') continue;
-    const filled: Record<string, string | undefined> = { ...env };
-    for (const [name, text] of Object.entries(driver.env)) filled[name] = fillReferences(text, env) ?? undefined;
-    folders.push(...cacheFolders(filled, wordsOf(definition)));
-  }
-  return new Set(folders);
+function cachesOf(options: UnusedStorageOptions, definitions: readonly EngineDefinition[]): ReadonlySet<string> {
+  const { env } = options;
+  const processes = definitions.filter(({ driver }) => driver.type === 'process');
+  return new Set([
+    ...cacheFolders(env, []),
+    ...processes.flatMap((one) => cacheFolders({ ...env, ...variablesOf(options, one) }, wordsOf(one))),
+  ]);
 }
 
 /** Folders of a repository in the cache. A repository with anything else is not listed. */

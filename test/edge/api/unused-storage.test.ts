@@ -24,6 +24,7 @@ const bench = useInference(() => {
   addRepository(inCache('models--acme--older'));
   addRepository(inCache('models--test--chat'));
   addRepository(inCache('models--Acme--Draft'));
+  addRepository(inCache('models--acme--variable'));
   addRepository(inCache('models--acme--mine'), 'notes.txt');
   addRepository(inCache('datasets--acme--data'));
   addRepository(join(other, 'models--acme--linked'));
@@ -31,13 +32,13 @@ const bench = useInference(() => {
   addRepository(join(other, 'models--acme--downloaded'));
   return {
     engines: {
-      chat: standinFile('chat'),
+      chat: standinFile('chat', { lines: ['env: { MODEL: "${MODEL_OF_CHAT}" }'] }),
       drafted: standinFile('drafted', {
         lines: ['enabled: false'],
         flags: ['--speculative-config', '{"model": "acme/draft"}', '--download-dir', other],
       }),
     },
-    env: { HF_HOME: home },
+    env: { HF_HOME: home, MODEL_OF_CHAT: 'acme/variable' },
   };
 });
 
@@ -63,7 +64,7 @@ describe('weights in the cache of the machine', () => {
     expect(data.filter(({ name }: { name: string }) => name === 'acme/linked')).toHaveLength(1);
   });
 
-  it.each(['acme/draft', 'test/chat', 'acme/mine', 'acme/data', 'nothing', '../old'])(
+  it.each(['acme/draft', 'acme/variable', 'test/chat', 'acme/mine', 'acme/data', 'nothing', '../old'])(
     'are not deleted if they are named or unknown: %s',
     async (name) => {
       const answer = await bench.gateway.request(`${path}/${encodeURIComponent(name)}`, { method: 'DELETE' });

@@ -70,3 +70,9 @@ export function createGoodSpecTable({ db, scope, answerMs = 3000 }: GoodSpecTabl
     },
   };
 }
+
+/** Returns the encoded definitions of all good specs, also of those of other machines. */
+export async function readGoodDefinitions({ sql }: Pick<Db, 'sql'>): Promise<readonly string[]> {
+  const rows = await sql<{ definition: string }[]>`select definition::text from fleet_good_specs`;
+  return rows.map(({ definition }) => definition);
+}

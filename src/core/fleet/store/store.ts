@@ -15,5 +15,5 @@ export type {
   PublishedReplica,
 } from './coordination-store.ts';
 export { createDbStore } from './db-store.ts';
-export { createGoodSpecTable } from './good-spec-table.ts';
+export { createGoodSpecTable, readGoodDefinitions } from './good-spec-table.ts';
 export { createLocalStore } from './local-store.ts';
