@@ -68,13 +68,25 @@ function coldStartSeconds(ms: number | null): number | null {
   return ms === null ? null : Math.ceil(ms / 100) / 10;
 }
 
-/** Returns the record of a model under one of its aliases; `aliases` are then its other names, with its id. */
+const isSameName = (one: string, other: string): boolean => one.toLowerCase() === other.toLowerCase();
+
+/**
+ * Returns the record of a model under one of its aliases; `aliases` are then its other names, with its id. The name is
+ * the alias too, since some clients show only names.
+ */
 function aliasRecord(record: ModelAnswer, alias: string): ModelAnswer {
-  return { ...record, id: alias, aliases: [record.id, ...record.aliases.filter((name) => name !== alias)] };
+  const others = record.aliases.filter((name) => !isSameName(name, alias));
+  return { ...record, id: alias, name: alias, aliases: [record.id, ...others] };
 }
 
-/** Returns the aliases that the model list shows as models of their own. */
-const listedAliases = ({ aliases, engine }: Model): readonly string[] => (engine.listsAliases ? aliases : []);
+/**
+ * Returns the aliases that the model list shows as models of their own: none that differs only in case from the id or
+ * from an alias before it.
+ */
+function listedAliases({ id, aliases, engine }: Model): readonly string[] {
+  if (!engine.listsAliases) return [];
+  return aliases.filter((alias, at) => ![id, ...aliases.slice(0, at)].some((name) => isSameName(name, alias)));
+}
 
 /**
  * Returns the models that a caller may use, each once.
@@ -111,7 +123,7 @@ export function getModel(parts: ModelParts, id: string, caller: ApiKey): ModelAn
     throw new AppError('model_not_found', { status: 404, message, param: 'model' });
   }
   const record = modelRecord(parts, model, caller);
-  const alias = listedAliases(model).find((name) => name.toLowerCase() === id.toLowerCase());
+  const alias = listedAliases(model).find((name) => isSameName(name, id));
   return alias === undefined ? record : aliasRecord(record, alias);
 }
 

@@ -21,7 +21,12 @@ describe('aliases of an engine file with list_aliases', () => {
     expect(ids(list)).toEqual(['embed', 'claude-embed', 'listed', 'claude-sonnet', 'Claude Opus', 'unlisted']);
     const [, , model, sonnet] = list.data;
     expect(model.aliases).toEqual(['claude-sonnet', 'Claude Opus']);
-    expect(sonnet).toEqual({ ...model, id: 'claude-sonnet', aliases: ['listed', 'Claude Opus'] });
+    expect(sonnet).toEqual({
+      ...model,
+      id: 'claude-sonnet',
+      name: 'claude-sonnet',
+      aliases: ['listed', 'Claude Opus'],
+    });
     expect(ids(await get('/v1/models?task_type=embedding'))).toEqual(['embed', 'claude-embed']);
   });
 
@@ -49,5 +54,29 @@ describe('aliases of an engine file with list_aliases', () => {
     const made: Body = await (await bench.post('/v1/keys', { name: 'two', models: ['claude-sonnet'] })).json();
     expect(made.models).toEqual(['listed']);
     expect(ids(await get('/v1/models', made.secret))).toEqual(['listed', 'claude-sonnet', 'Claude Opus']);
+  });
+});
+
+describe('aliases that are difficult to list', () => {
+  const odd = useInference(() => ({
+    engines: {
+      odd: standinFile('odd', {
+        lines: ['aliases: [Odd, The odd, two, TWO, "a/b c", "100% x", "50%25"]', 'list_aliases: true'],
+      }),
+    },
+  }));
+  const read = async (path: string): Promise<Body> => (await odd.gateway.request(path)).json();
+
+  it('are listed once, though the file has them in two cases or repeats the id', async () => {
+    expect(ids(await read('/v1/models'))).toEqual(['odd', 'The odd', 'two', 'a/b c', '100% x', '50%25']);
+    expect(await read('/v1/models/ODD')).toMatchObject({ id: 'odd' });
+    expect(await read('/v1/models/TWO')).toMatchObject({ id: 'two' });
+  });
+
+  it('are each returned by their own path, also with slashes and percent signs', async () => {
+    for (const record of (await read('/v1/models')).data) {
+      expect(await read(`/v1/models/${encodeURIComponent(record.id)}`)).toEqual(record);
+    }
+    expect(await read('/v1/models/a/b%20c')).toMatchObject({ id: 'a/b c' });
   });
 });
