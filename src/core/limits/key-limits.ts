@@ -215,7 +215,8 @@ export function viewLimits(use: KeyUse, limits: KeyLimits, nowMs: number): Limit
     limit === null ? null : Math.max(0, limit - used);
   return {
     requests: requestsPerMinute === null ? null : viewOf(requestsPerMinute, use.requests, endMs),
-    tokens: tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, endMs),
+    tokens:
+      tokensPerMinute === null ? null : viewOf(tokensPerMinute, use.tokens, tokensResetMs(use, tokensPerMinute, nowMs)),
     monthTokensLeft: left(monthlyTokenLimit, use.monthTokens),
     concurrencyLeft: left(maxConcurrency, use.running),
   };
@@ -237,6 +238,14 @@ export function shiftView(all: LimitsView, aheadMs: number): LimitsView {
 export function shiftRefusal(refusal: LimitRefusal, aheadMs: number): LimitRefusal {
   const { view } = refusal;
   return { ...refusal, view: { ...view, resetAtMs: view.resetAtMs + aheadMs } };
+}
+
+/**
+ * Returns when all tokens of a minute are left again, in milliseconds since the Unix epoch: each window pays off one
+ * limit. The window must have been rolled.
+ */
+export function tokensResetMs(use: WindowUse, limit: number, nowMs: number): number {
+  return windowEndMs(use, nowMs) + Math.max(0, Math.ceil(use.tokens / limit) - 1) * windowMs;
 }
 
 /** Returns the end of a window; now if the window has not begun, since all of it is available. */

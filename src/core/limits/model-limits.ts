@@ -7,6 +7,7 @@ import {
   type LimitView,
   rollWindow,
   tokensRefused,
+  tokensResetMs,
   viewOf,
   windowEndMs,
   type WindowUse,
@@ -123,14 +124,15 @@ export function viewModel(
   { nowMs, hereMs }: { readonly nowMs: number; readonly hereMs: number },
   whole: ModelLimits = limits,
 ): ModelView {
-  const endMs = windowEndMs(use, nowMs) + hereMs - nowMs;
+  const aheadMs = hereMs - nowMs;
+  const tokensEndMs = tokensResetMs(use, limits.tokensPerMinute ?? 1, nowMs);
   const view = (name: ModelLimitName, used: number, resetAtMs: number): LimitView | null => {
     const limit = limits[name];
     return limit === null ? null : { ...viewOf(limit, used, resetAtMs), limit: whole[name] ?? limit };
   };
-  const minute = view('requestsPerMinute', use.requests, endMs);
+  const minute = view('requestsPerMinute', use.requests, windowEndMs(use, nowMs) + aheadMs);
   const day = use.dayMs === null ? null : view('requestsPerDay', use.dayRequests, dayEndMs(use, hereMs));
-  const tokens = view('tokensPerMinute', use.tokens, endMs);
+  const tokens = view('tokensPerMinute', use.tokens, tokensEndMs + aheadMs);
   return { requests: tighter(minute, day), tokens, each: [minute, day, tokens].filter((one) => one !== null) };
 }
 

@@ -134,6 +134,25 @@ describe('the limits of a key', () => {
     expect(caller.view().requests).toEqual({ limit: 2, remaining: 1, resetAtMs: beganMs + 2 * windowMs });
   });
 
+  it('return the time when all tokens of a minute are left again, also after more than the limit', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 400 }), fc.integer({ min: 1, max: 4000 }), (most, used) => {
+        const caller = new Caller({
+          requestsPerMinute: null,
+          maxConcurrency: null,
+          tokensPerMinute: most,
+          monthlyTokenLimit: null,
+        });
+        caller.ask(1, used);
+        const resetAtMs = caller.view().tokens?.resetAtMs ?? 0;
+        caller.nowMs = resetAtMs - 1;
+        expect(caller.view().tokens?.remaining).toBeLessThan(most);
+        caller.nowMs = resetAtMs;
+        expect(caller.view().tokens?.remaining).toBe(most);
+      }),
+    );
+  });
+
   it('never reserve more tokens than the limit itself', () => {
     expect(reserve(1000, 10)).toBe(10);
     expect(reserve(5, 10)).toBe(5);

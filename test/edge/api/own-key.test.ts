@@ -62,6 +62,15 @@ describe.each(storeNames)('GET /v1/key, with limits counted in %s', (name) => {
     expect(limits.monthly_token_limit.resets_at).toBe(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1) / 1000);
   });
 
+  it('returns when all tokens of a minute are left again after a request that used more', async () => {
+    const key = await bench.key({ tokens_per_minute: 10 });
+    expect((await key.chat({ max_tokens: 40, min_tokens: 40, ignore_eos: true })).status).toBe(200);
+    // 40 output tokens and the prompt against 10 a minute: five windows and more must pass.
+    const inFourMinutes = Date.now() / 1000 + 240;
+    const reset = async (): Promise<number> => (await own(key.secret)).limits.tokens_per_minute.resets_at;
+    await eventually(async () => (await reset()) > inFourMinutes);
+  });
+
   it('counts running requests', async () => {
     const key = await bench.key({ max_concurrency: 2 });
     const answer = await key.chat({ stream: true, max_tokens: 4000, ignore_eos: true, standin: { tpot_ms: 20 } });
