@@ -58,6 +58,8 @@ export interface ApiKey extends KeyRecord {
   readonly usableModels: ReadonlySet<string> | null;
   /** SHA-256 of the secret that the caller sent. Null if the gateway itself calls with the key. */
   readonly secretHash: Buffer | null;
+  /** End of the secret that the caller sent, if it is a former one; null for the current secret. */
+  readonly secretEndsAtMs: number | null;
 }
 
 /** Returns the models that both lists allow; null, as a list or as the result, allows all. */
@@ -75,13 +77,19 @@ function usableModels(
 export function toApiKey(
   record: KeyRecord,
   organization: Organization,
-  { platformAdmin, seesAllProjects, secretHash }: Pick<ApiKey, 'platformAdmin' | 'seesAllProjects' | 'secretHash'>,
+  {
+    platformAdmin,
+    seesAllProjects,
+    secretHash,
+    secretEndsAtMs,
+  }: Pick<ApiKey, 'platformAdmin' | 'seesAllProjects' | 'secretHash' | 'secretEndsAtMs'>,
 ): ApiKey {
   return {
     ...record,
     platformAdmin,
     seesAllProjects,
     secretHash,
+    secretEndsAtMs,
     organizationStatus: organization.status,
     usableModels: usableModels(record.models, organization.models),
   };

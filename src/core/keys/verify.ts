@@ -41,8 +41,6 @@ interface KnownKey {
   readonly organization: Organization;
   /** SHA-256 of the secret that found the key. */
   readonly secretHash: Buffer;
-  /** End of a former secret; null for the current secret. */
-  readonly secretEndsAtMs: number | null;
 }
 
 /** Returns a known key after a change of the key or its organization. */
@@ -141,8 +139,8 @@ async function readKnownKey(
   const platformAdmin = roles?.isPlatformAdmin === true;
   const administers = platformAdmin || roles?.organizationRole === 'owner' || roles?.organizationRole === 'admin';
   const seesAllProjects = row.scope === 'management' || administers;
-  const key = toApiKey(toKeyRecord(row), organization, { platformAdmin, seesAllProjects, secretHash });
-  return { key, organization, secretHash, secretEndsAtMs };
+  const key = toApiKey(toKeyRecord(row), organization, { platformAdmin, seesAllProjects, secretHash, secretEndsAtMs });
+  return { key, organization, secretHash };
 }
 
 /** Returns the digests of keys without a checksum. */
@@ -176,7 +174,8 @@ async function readByFormerHash(db: Db, secretHash: Buffer): Promise<FoundKey | 
 /** Returns why a key is not accepted; null if it is. A key whose full hash differs is unknown. */
 function rejectionOf(known: KnownKey | null, name: string, nowMs: number): KeyRejection | null {
   if (known === null || !timingSafeEqual(known.secretHash, Buffer.from(name, 'latin1'))) return 'key_unknown';
-  if (known.secretEndsAtMs !== null && known.secretEndsAtMs <= nowMs) return 'former_secret_expired';
+  const { secretEndsAtMs } = known.key;
+  if (secretEndsAtMs !== null && secretEndsAtMs <= nowMs) return 'former_secret_expired';
   const status = keyStatus(known.key, nowMs);
   if (status !== 'active') return status === 'expired' ? 'key_expired' : 'key_revoked';
   return known.key.organizationStatus === 'closed' ? 'organization_closed' : null;

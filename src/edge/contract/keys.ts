@@ -143,7 +143,7 @@ export const ownKeySchema = z
     data: z.object({
       id: keyFields.id,
       name: keyFields.name,
-      label: z.string().meta({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd', description: 'Start and end of the secret' }),
+      label: z.string().meta({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd', description: "Start and end of the key's current secret" }),
       scope,
       is_management_key: z.boolean(),
       project_id: keyFields.project_id.meta({
@@ -172,7 +172,9 @@ export const ownKeySchema = z
       usage_monthly: spent('in this UTC month'),
       budgets: z.array(budgetSchema).meta({ description: 'Budgets of the key and of its project, newest first' }),
       created_at: keyFields.created_at,
-      expires_at: keyFields.expires_at,
+      expires_at: unixSecondsOrNull.meta({
+        description: 'Time when the key ends, or the former secret that the request is sent with; null is never',
+      }),
     }),
   })
   .meta({ id: 'OwnApiKey' });

@@ -200,6 +200,31 @@ describe('GET /v1/key', () => {
     expect(data.models).toEqual(['chat']);
   });
 
+  it('returns the earlier end of a former secret', async () => {
+    const key = await bench.key();
+    const rotate = { body: { grace_seconds: 3600 } };
+    const now = Date.now() / 1000;
+    const rotated: Body = await (await bench.gateway.request(`/v1/keys/${key.id}/rotate`, rotate)).json();
+    const { data: former }: Body = await (await ask(key.secret)).json();
+    expect(former.expires_at).toBe(rotated.former_secrets_end_at);
+    expect(former.expires_at).toBeGreaterThan(now + 3500);
+    const { data: current }: Body = await (await ask(rotated.secret)).json();
+    expect(current).toMatchObject({ id: key.id, expires_at: null, label: `${rotated.prefix}…${rotated.last4}` });
+    const expiresAt = Math.floor(now) + 600;
+    const short: Body = await (await bench.gateway.request('/v1/keys', { body: { expires_at: expiresAt } })).json();
+    expect((await bench.gateway.request(`/v1/keys/${short.id}/rotate`, rotate)).status).toBe(200);
+    const { data: sooner }: Body = await (await ask(short.secret)).json();
+    expect(sooner.expires_at).toBe(expiresAt);
+  });
+
+  it('calls a confined key no management key, since it may not manage', async () => {
+    const body = { scope: 'management', confined: true };
+    const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
+    expect((await ask(made.secret, '/v1/keys')).status).toBe(403);
+    const { data }: Body = await (await ask(made.secret)).json();
+    expect(data).toMatchObject({ scope: 'management', is_management_key: false });
+  });
+
   it('names the project that X-Project-ID names, with its budgets', async () => {
     const owner = await bench.organization('1');
     const project: Body = await (

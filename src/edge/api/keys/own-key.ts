@@ -65,6 +65,12 @@ export function registerOwnKeyRoute(app: ApiApp, parts: OwnKeyRouteParts): void 
   });
 }
 
+/** Returns when the secret of the request ends; null if it does not. */
+function endOf({ expiresAtMs, secretEndsAtMs }: ApiKey): number | null {
+  if (expiresAtMs === null || secretEndsAtMs === null) return expiresAtMs ?? secretEndsAtMs;
+  return Math.min(expiresAtMs, secretEndsAtMs);
+}
+
 function identityOf(key: ApiKey) {
   return {
     id: formatId('key', key.id),
@@ -76,7 +82,7 @@ function identityOf(key: ApiKey) {
     service_account_id: key.serviceAccountId === null ? null : formatId('svc_acct', key.serviceAccountId),
     models: key.usableModels === null ? null : [...key.usableModels],
     created_at: toUnixSeconds(key.createdAtMs),
-    expires_at: toUnixSecondsOrNull(key.expiresAtMs),
+    expires_at: toUnixSecondsOrNull(endOf(key)),
   };
 }
 
