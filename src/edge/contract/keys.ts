@@ -143,9 +143,11 @@ export const ownKeySchema = z
     data: z.object({
       id: keyFields.id,
       name: keyFields.name,
-      label: z.string().meta({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd', description: "Start and end of the key's current secret" }),
+      label: z
+        .string()
+        .meta({ example: 'sk-hg-8a1b2c3d4e5f…x7Qd', description: "Start and end of the key's current secret" }),
       scope,
-      is_management_key: z.boolean(),
+      is_management_key: z.boolean().meta({ description: 'True if the key may manage; false for a confined key' }),
       project_id: keyFields.project_id.meta({
         description: "The key's project, or the project that `X-Project-ID` names",
       }),

@@ -43,7 +43,7 @@ export function registerOwnKeyRoute(app: ApiApp, parts: OwnKeyRouteParts): void 
     responses: { 200: jsonAnswer(ownKeySchema, 'The key of the request') },
   });
   app.openapi(route, async (context) => {
-    const { actor, project } = context.get('caller');
+    const { actor, project, scope } = context.get('caller');
     if (actor.kind !== 'key')
       throw new AppError('insufficient_scope', { message: 'Send the request with an API key.' });
     const { key } = actor;
@@ -55,6 +55,7 @@ export function registerOwnKeyRoute(app: ApiApp, parts: OwnKeyRouteParts): void 
     ]);
     const data = {
       ...identityOf(key),
+      is_management_key: scope === 'management',
       project_id: formatId('proj', project.id),
       limits: limitsOf(key, view, nowMs),
       ...limitOf(budgets, key),
@@ -77,7 +78,6 @@ function identityOf(key: ApiKey) {
     name: key.name,
     label: `${key.prefix}…${key.last4}`,
     scope: key.scope,
-    is_management_key: key.scope === 'management',
     user_id: key.userId === null ? null : formatId('user', key.userId),
     service_account_id: key.serviceAccountId === null ? null : formatId('svc_acct', key.serviceAccountId),
     models: key.usableModels === null ? null : [...key.usableModels],
