@@ -14,7 +14,7 @@ type Json = ReturnType<JSON['parse']>;
 const smi = `#!/bin/sh
 case "$*" in
   -L) printf 'GPU 0: NVIDIA H100 (UUID: GPU-11)\\n  MIG 3g.40gb     Device  0: (UUID: MIG-33)\\n' ;;
-  *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0\\n' ;;
+  *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0, Enabled\\n' ;;
   *) true ;;
 esac
 `;

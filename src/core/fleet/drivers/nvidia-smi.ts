@@ -3,7 +3,7 @@ import type { Gpu, GpuUse } from './driver.ts';
 /** Queries for `nvidia-smi`, on this machine or in a container, and the parsing of its answers. */
 
 export const csvFormat = '--format=csv,noheader,nounits';
-export const inventoryQuery = '--query-gpu=uuid,memory.total,name';
+export const inventoryQuery = '--query-gpu=uuid,memory.total,name,index,mig.mode.current';
 /** Lists cards, and below each card its MIG slices, which no query for cards lists. */
 export const sliceList = '-L';
 export const useQuery = '--query-gpu=uuid,memory.used,memory.total';
@@ -26,16 +26,21 @@ export function isSlice(gpuId: string): boolean {
   return /^(?:nvidia\.com\/gpu=)?(?:MIG-|\d+:\d+$)/.test(gpuId);
 }
 
+/** True for the row of a card in MIG mode: programs run in its slices only. */
+export function isDivided([, , , , mode]: readonly string[]): boolean {
+  return mode === 'Enabled';
+}
+
 /**
- * Parses answers to `inventoryQuery`. Slices take the place of their card.
+ * Parses answers to `inventoryQuery`. Slices take the place of their card; a divided card without slices is no device.
  * @param listing lines of `sliceList`: `GPU 0: NAME (UUID: GPU-…)`, `MIG 3g.20gb Device 0: (UUID: MIG-…)`
  */
 export function gpusOfRows(rows: readonly (readonly string[])[], listing: readonly string[]): Gpu[] {
   const slices = slicesOf(listing);
-  return rows.flatMap(([id = '', total = '', name = '']) => {
-    const profile = name === '' ? null : name;
+  return rows.flatMap((row) => {
+    const [id = '', total = '', name = ''] = row;
+    if (!isDivided(row)) return [{ id, memoryBytes: mebibytes(total), profile: name === '' ? null : name }];
     const ofCard = slices.filter(({ card }) => card === id);
-    if (ofCard.length === 0) return [{ id, memoryBytes: mebibytes(total), profile }];
     return ofCard.map((slice) => ({
       id: slice.id,
       memoryBytes: gigabytes(slice.size),
@@ -65,9 +70,10 @@ function slicesOf(listing: readonly string[]): Slice[] {
   const slices: Slice[] = [];
   let card = '';
   for (const line of listing) {
-    const [, size, uuid = ''] = /^\s*(?:GPU \d+:|MIG (\S+)).*\(UUID: ([\w/-]+)\)/.exec(line) ?? [];
-    if (size === undefined) card = uuid;
-    else slices.push({ id: uuid, card, size });
+    const uuid = /\(UUID: ([\w/-]+)\)/.exec(line)?.[1];
+    const size = /^\s*MIG (\S+)/.exec(line)?.[1];
+    if (/^GPU \d+:/.test(line)) card = uuid ?? '';
+    else if (size !== undefined && uuid !== undefined) slices.push({ id: uuid, card, size });
   }
   return slices;
 }

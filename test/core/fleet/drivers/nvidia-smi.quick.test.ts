@@ -10,7 +10,10 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c)`.s
 
 describe('the GPUs that nvidia-smi lists', () => {
   const card = 'GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c';
-  const rows = ['GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77', card].map((id) => [id, '40960', 'NVIDIA A100-SXM4-40GB']);
+  const divided = 'GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77';
+  const row = (id: string, mode: string) => [id, '40960', 'NVIDIA A100-SXM4-40GB', '0', mode];
+  const rows = [row(divided, 'Enabled'), row(card, 'Disabled')];
+  const whole = (id: string) => ({ id, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' });
 
   it('are cards, and slices in the place of a card that is divided', () => {
     const slice = (id: string, gb: number, size: string) => ({
@@ -22,14 +25,25 @@ describe('the GPUs that nvidia-smi lists', () => {
       slice('MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f', 5, '1g.5gb'),
       slice('MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb', 5, '1g.5gb+me'),
       slice('MIG-1e99852c-e624-574a-9b5c-ce0aa0c2a9e9', 20, '1c.3g.20gb'),
-      { id: card, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' },
+      whole(card),
     ]);
   });
 
-  it('are cards for a listing without slices', () => {
-    const cards = rows.map(([id]) => ({ id, memoryBytes: 40_960 * 2 ** 20, profile: 'NVIDIA A100-SXM4-40GB' }));
-    expect(gpusOfRows(rows, [])).toEqual(cards);
-    expect(gpusOfRows(rows, ['No devices were found'])).toEqual(cards);
+  it('are not cards in MIG mode without slices, which run no program', () => {
+    expect(gpusOfRows(rows, [])).toEqual([whole(card)]);
+    expect(gpusOfRows(rows, ['No devices were found'])).toEqual([whole(card)]);
+    const withoutMig = [row(divided, '[N/A]'), row(card, 'Disabled')];
+    expect(gpusOfRows(withoutMig, [])).toEqual([whole(divided), whole(card)]);
+  });
+
+  it('are slices of the card above them, whatever lines are between', () => {
+    const [first = '', ...others] = listing;
+    const warning = 'WARNING: infoROM is corrupted at gpu 0000:07:00.0';
+    expect(gpusOfRows(rows, [first, warning, ...others])).toEqual(gpusOfRows(rows, listing));
+    const lost = 'GPU 0: Unable to determine the device handle for gpu 0000:07:00.0';
+    expect(gpusOfRows([row(card, 'Enabled')], [`GPU 1: A100 (UUID: ${card})`, lost, ...others.slice(0, 3)])).toEqual(
+      [],
+    );
   });
 
   it.each([

@@ -6,6 +6,7 @@ import {
   csvFormat,
   gpusOfRows,
   inventoryQuery,
+  isDivided,
   isSlice,
   programsQuery,
   sliceList,
@@ -86,8 +87,8 @@ let probeCount = 0;
 /** Returns every GPU that a container can get on the host. @throws if the probe fails */
 export async function probeInventory(options: Omit<ProbeOptions, 'gpuIds'>): Promise<Gpu[]> {
   const all = { ...options, gpuIds: ['all'] };
-  const [rows, listing] = await Promise.all([askNvidiaSmi(all, inventoryQuery), runNvidiaSmi(all, [sliceList])]);
-  return gpusOfRows(rows, listing);
+  const rows = await askNvidiaSmi(all, inventoryQuery);
+  return gpusOfRows(rows, rows.some(isDivided) ? await runNvidiaSmi(all, [sliceList]) : []);
 }
 
 /** Returns the memory use of the given GPUs and its owners. @throws if the probe fails */

@@ -6,6 +6,7 @@ import {
   csvFormat,
   gpusOfRows,
   inventoryQuery,
+  isDivided,
   isSlice,
   programsQuery,
   sliceList,
@@ -52,10 +53,8 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
 
   async function ask(): Promise<FoundGpus> {
     try {
-      const [rows, listing] = await Promise.all([
-        askNvidiaSmi(env, [`${inventoryQuery},index`]),
-        runNvidiaSmi(env, [sliceList]),
-      ]);
+      const rows = await askNvidiaSmi(env, [inventoryQuery]);
+      const listing = rows.some(isDivided) ? await runNvidiaSmi(env, [sliceList]) : [];
       const gpus = visibleGpus(rows, gpusOfRows(rows, listing), env['CUDA_VISIBLE_DEVICES']);
       return gpus.length === 0 ? nothing('nvidia-smi lists no GPU that the gateway may use') : { gpus, trouble: null };
     } catch (error) {

@@ -108,7 +108,7 @@ describe('processes with their own GPUs', () => {
     const script = `#!/bin/sh
 case "$*" in
   -L) printf 'GPU 0: NVIDIA H100 (UUID: GPU-11)\\n${slices}GPU 1: NVIDIA H100 (UUID: GPU-22)\\n' ;;
-  *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0\\nGPU-22, 81559, NVIDIA H100, 1\\n' ;;
+  *--query-gpu=uuid,memory.total*) printf 'GPU-11, 81559, NVIDIA H100, 0, ${slices === '' ? 'Disabled' : 'Enabled'}\\nGPU-22, 81559, NVIDIA H100, 1, Disabled\\n' ;;
   *--query-gpu=uuid,memory.used*) echo "$1" | sed 's/--id=//' | tr ',' '\\n' | sed "s/$/, $(cat ${folder}/used), 81559/" ;;
   *) printf 'GPU-22, 4711, python\\n' ;;
 esac
