@@ -51,12 +51,19 @@ export function gpusOfRows(rows: readonly (readonly string[])[], listing: readon
 
 /**
  * Returns the part of its card that a device is, in 28ths, from the profile that `gpusOfRows` gives it: a card has 7
- * compute slices, an A30 or RTX PRO 6000 has 4. A compute instance such as `1c.3g.20gb` has the first number.
+ * compute slices, with the exceptions of `slicesOfCards`. A compute instance such as `1c.3g.20gb` has the first number.
  */
 export function cardShare(profile: string | null): number {
   const [, card = '', slices = ''] = /^(.*)\bMIG (\d)[cg]\./.exec(profile ?? '') ?? [];
-  return slices === '' ? 28 : Math.min(28, (Number(slices) * 28) / (/\bA30\b|RTX PRO 6000/i.test(card) ? 4 : 7));
+  const all = slicesOfCards.find(([names]) => names.test(card))?.[1] ?? 7;
+  return slices === '' ? 28 : Math.min(28, (Number(slices) * 28) / all);
 }
+
+/** Compute slices of cards that do not have 7, as the table "Supported GPUs" of NVIDIA's MIG User Guide has them. */
+const slicesOfCards: readonly (readonly [card: RegExp, slices: number])[] = [
+  [/\bA30\b|RTX PRO 6000/i, 4],
+  [/RTX PRO (?:5000|4500)/i, 2],
+];
 
 interface Slice {
   readonly id: string;

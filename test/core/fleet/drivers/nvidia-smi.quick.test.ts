@@ -55,6 +55,8 @@ describe('the GPUs that nvidia-smi lists', () => {
     ['NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb', 4],
     ['NVIDIA A30 MIG 2g.12gb', 14],
     ['NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb', 7],
+    ['NVIDIA RTX PRO 5000 Blackwell MIG 1g.24gb', 14],
+    ['NVIDIA RTX PRO 4500 Blackwell MIG 2g.32gb', 28],
   ])('are a part of a card: %s, in 28ths: %s', (profile, share) => {
     expect(cardShare(profile)).toBe(share);
   });
