@@ -55,7 +55,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
     try {
       const rows = await askNvidiaSmi(env, [inventoryQuery]);
       const listing = rows.some(isDivided) ? await runNvidiaSmi(env, [sliceList]) : [];
-      const gpus = visibleGpus(rows, gpusOfRows(rows, listing), env['CUDA_VISIBLE_DEVICES']);
+      const gpus = visibleGpus(rows, listing, env['CUDA_VISIBLE_DEVICES']);
       return gpus.length === 0 ? nothing('nvidia-smi lists no GPU that the gateway may use') : { gpus, trouble: null };
     } catch (error) {
       return nothing(troubleOf(error));
@@ -97,19 +97,22 @@ function troubleOf(error: unknown): string {
 }
 
 /**
- * Applies CUDA's own rule: indexes or prefixes of UUIDs; the first entry that matches neither hides the rest. Slices
- * are named by their UUIDs only.
+ * Applies CUDA's own rule: indexes or prefixes of UUIDs; the first entry that matches neither hides the rest. A card
+ * stands for all its slices.
  */
-function visibleGpus(rows: readonly string[][], gpus: readonly Gpu[], visible: string | undefined): readonly Gpu[] {
+function visibleGpus(rows: readonly string[][], listing: readonly string[], visible: string | undefined): Gpu[] {
+  const gpus = gpusOfRows(rows, listing);
   if (visible === undefined || visible === '') return gpus;
-  const shown: Gpu[] = [];
+  const shown = new Map<string, Gpu>();
   for (const word of visible.split(',').map((part) => part.trim())) {
-    const prefix = /^\d+$/.test(word) ? rows.find(([, , , index]) => index === word)?.[0] : word;
-    const gpu = gpus.find(({ id }) => prefix !== undefined && id.startsWith(prefix));
-    if (gpu === undefined || word === '') break;
-    shown.push(gpu);
+    const isIndex = /^\d+$/.test(word);
+    const card = rows.find(([id = '', , , index]) => (isIndex ? index === word : id.startsWith(word)));
+    const slice = gpus.find(({ id }) => !isIndex && id.startsWith(word));
+    if (word === '' || (card === undefined && slice === undefined)) break;
+    const named = card === undefined ? [slice] : gpusOfRows([card], listing);
+    for (const gpu of named) if (gpu !== undefined) shown.set(gpu.id, gpu);
   }
-  return shown;
+  return [...shown.values()];
 }
 
 /** Returns rows of CSV without header and units. @throws with nvidia-smi's message if it fails */

@@ -185,6 +185,14 @@ esac
     });
   });
 
+  it('get the slices of a card that CUDA_VISIBLE_DEVICES names by its index', async () => {
+    const line = (n: number) => `  MIG 3g.40gb     Device  ${n}: (UUID: MIG-${n})\\n`;
+    const env = { ...withGpus(line(0) + line(1)), CUDA_VISIBLE_DEVICES: '0,1' };
+    const fleet = await start([engine('a', { gpus })], { env });
+    await devicesOf(fleet, 'a');
+    expect(fleet.hosts()[0]?.gpus.map(({ id }) => id)).toEqual(['MIG-0', 'MIG-1', 'GPU-22']);
+  });
+
   it('are rejected when nvidia-smi is missing', async () => {
     const fleet = await start([engine('a', { gpus })], { env: { ...process.env, PATH: join(folder, 'empty') } });
     expect(await fleet.acquire('a', {})).toMatchObject({
