@@ -69,6 +69,10 @@ describe('hosts.yaml validation', () => {
       'hosts[0].gpus[1].id: listed twice',
     ],
     [
+      'hosts: [{name: a, docker: "unix:///d.sock", gpus: [{id: "0:1"}, {id: "nvidia.com/gpu=0"}]}]',
+      'hosts[0].gpus[0].id: a slice of nvidia.com/gpu=0, which is listed too',
+    ],
+    [
       'hosts:\n- {name: a, docker: "unix:///d.sock"}\n- {name: a, docker: "unix:///e.sock"}',
       'hosts.yaml:3: hosts[1].name: "a" is already the name of another host',
     ],

@@ -268,10 +268,20 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
       problems.push({ path: ['hosts', index, 'docker'], message });
     }
     problems.push(...rocmProblems(host).map(({ path, message }) => ({ path: ['hosts', index, ...path], message })));
-    const ids = (host.gpus ?? []).map(({ id }) => id);
-    const twice = ids.findIndex((id, at) => ids.indexOf(id) !== at);
-    if (twice === -1) return problems;
-    return [...problems, { path: ['hosts', index, 'gpus', twice, 'id'], message: 'listed twice' }];
+    problems.push(...twiceProblems(host).map(({ path, message }) => ({ path: ['hosts', index, ...path], message })));
+    return problems;
+  });
+}
+
+/** Finds devices that the list would assign twice. Only CDI names show that a slice and a card belong together. */
+function twiceProblems({ gpus = [] }: HostFile): Problem[] {
+  const ids = gpus.map(({ id }) => id);
+  const shortIds = ids.map((id) => id.replace(/^nvidia\.com\/gpu=/, ''));
+  return shortIds.flatMap((id, at) => {
+    const path = ['gpus', at, 'id'];
+    if (shortIds.indexOf(id) !== at) return [{ path, message: 'listed twice' }];
+    const card = shortIds.indexOf(/^(\d+):\d+$/.exec(id)?.[1] ?? '');
+    return card === -1 ? [] : [{ path, message: `a slice of ${ids[card]}, which is listed too` }];
   });
 }
 
