@@ -166,6 +166,8 @@ describe('container GPUs', () => {
     expect(gpuSettings('cdi', ['GPU-1', 'amd.com/gpu=0']).hostConfig).toEqual({
       DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=GPU-1', 'amd.com/gpu=0'] }],
     });
+    // CDI devices of AMD and Intel do not keep nvidia's runtime from giving all GPUs to an image that requests them.
+    expect(gpuSettings('cdi', ['amd.com/gpu=0']).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
     expect(gpuSettings('environment', ['GPU-1', 'GPU-2']).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'GPU-1,GPU-2' });
     expect(gpuSettings('nvidia', []).env).toEqual({ NVIDIA_VISIBLE_DEVICES: 'void' });
   });

@@ -135,7 +135,7 @@ interface GpuSettings {
 }
 
 /**
- * Returns the settings that give a container its devices. A container without devices needs
+ * Returns the settings that give a container its devices. A container without devices of nvidia's runtime needs
  * NVIDIA_VISIBLE_DEVICES=void: vLLM images request all GPUs, and get them where nvidia's runtime is the default.
  * @param gpuIds `all` as the only one gives every device
  */
@@ -148,7 +148,10 @@ export function gpuSettings(access: GpuAccess, gpuIds: readonly string[]): GpuSe
   }
   if (access === 'cdi') {
     const devices = gpuIds.map((id) => (id.includes('=') ? id : `nvidia.com/gpu=${id}`));
-    return { env: {}, hostConfig: { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: devices }] } };
+    return {
+      env: { NVIDIA_VISIBLE_DEVICES: 'void' },
+      hostConfig: { DeviceRequests: [{ Driver: 'cdi', DeviceIDs: devices }] },
+    };
   }
   const which = gpuIds[0] === 'all' ? { Count: -1 } : { DeviceIDs: gpuIds };
   return { env: {}, hostConfig: { DeviceRequests: [{ Driver: 'nvidia', ...which, Capabilities: [['gpu']] }] } };
