@@ -1,20 +1,20 @@
 import { readDockerHosts } from '#app/app.ts';
 import type { Config } from '#base/config/config.ts';
-import { connectHost } from '#base/docker/docker.ts';
+import { connectHost, type DockerInfo } from '#base/docker/docker.ts';
 import { gateAddresses, type SwarmGates } from '#core/runs/runs.ts';
 import { enginesDirOf, type Finding, note, ok, readEngines, wrong } from './doctor-checks.ts';
 
 /** Checks the Docker engines that a gateway would use for engines and for runs of stacks. */
 
 type ReadEngine = Extract<ReturnType<typeof readEngines>, { readonly ok: true }>['engines'][number];
-type AskedHost = Parameters<typeof connectHost>[0] & { readonly name: string };
+type AskedHost = Parameters<typeof connectHost>[0] & { readonly name: string; readonly isRocm: boolean };
 
 const needsContainerGpus = ({ enabled, driver }: ReadEngine): boolean =>
   enabled && (driver.type === 'docker' || driver.type === 'swarm') && driver.gpus !== null;
 
 const toolkit =
-  'if the host has GPUs, install the NVIDIA Container Toolkit, run "nvidia-ctk runtime configure --runtime=docker" and ' +
-  'restart Docker; else add a host with GPUs to hosts.yaml';
+  'if the host has GPUs of NVIDIA, install the NVIDIA Container Toolkit, run "nvidia-ctk runtime configure --runtime=docker" and ' +
+  'restart Docker; GPUs of AMD and Intel need CDI or gpu_access: rocm; else add a host with GPUs to hosts.yaml';
 
 /** Asks each Docker engine in the way a gateway does. */
 export async function checkDocker(config: Config): Promise<readonly Finding[]> {
@@ -26,21 +26,24 @@ export async function checkDocker(config: Config): Promise<readonly Finding[]> {
   const gates = swarm?.gates ?? null;
   const takeRuns = image !== null && (gates === null || areHostsNamed);
   const asked: AskedHost[] =
-    kinds.includes('docker') || takeRuns ? hosts.map(({ name, docker, address }) => ({ name, docker, address })) : [];
-  if (kinds.includes('swarm') && swarm !== null) asked.push({ name: 'swarm', docker: swarm.docker, address: null });
+    kinds.includes('docker') || takeRuns
+      ? hosts.map(({ name, docker, address, gpuAccess }) => ({ name, docker, address, isRocm: gpuAccess === 'rocm' }))
+      : [];
+  if (kinds.includes('swarm') && swarm !== null)
+    asked.push({ name: 'swarm', docker: swarm.docker, address: null, isRocm: false });
   const engines = Promise.all(asked.map((host) => askEngine(host, needing)));
   const found = (await Promise.all([engines, gates === null ? [] : checkGates(gates, image)])).flat();
   return found.length > 0 ? found : [note('no enabled engine is a container')];
 }
 
-async function askEngine({ name, ...host }: AskedHost, needing: readonly string[]): Promise<Finding> {
+async function askEngine({ name, isRocm, ...host }: AskedHost, needing: readonly string[]): Promise<Finding> {
   const connection = connectHost(host);
   try {
-    const { ID: id, Runtimes: runtimes } = await connection.api.info();
-    const hasRuntime = Object.keys(runtimes ?? {}).includes('nvidia');
-    const answers = `${name}: answers (${(id ?? '').slice(0, 12)}${hasRuntime ? ', with the NVIDIA runtime' : ''})`;
+    const info = await connection.api.info();
+    const source = gpuSource(info, isRocm);
+    const answers = `${name}: answers (${(info.ID ?? '').slice(0, 12)}${source === null ? '' : `, with ${source}`})`;
     // A hook may provide GPUs without the runtime, which only a start of a container shows.
-    return hasRuntime || needing.length === 0
+    return source !== null || needing.length === 0
       ? ok(answers)
       : note(`${answers}; ${needing.join(', ')} need GPUs`, toolkit);
   } catch (error) {
@@ -51,6 +54,13 @@ async function askEngine({ name, ...host }: AskedHost, needing: readonly string[
   } finally {
     connection.close();
   }
+}
+
+/** Names what gives GPUs to containers; null if nothing is known. */
+function gpuSource({ Runtimes: runtimes, DiscoveredDevices: devices }: DockerInfo, isRocm: boolean): string | null {
+  if (Object.keys(runtimes ?? {}).includes('nvidia')) return 'the NVIDIA runtime';
+  if ((devices ?? []).some(({ ID: id }) => /^(?:nvidia|amd|intel)\.com\/gpu=/.test(id))) return 'GPUs by CDI';
+  return isRocm ? 'gpu_access: rocm' : null;
 }
 
 const gatesHelp =

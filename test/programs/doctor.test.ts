@@ -75,9 +75,10 @@ describe('headgate doctor', () => {
   it('reports a Docker engine without the NVIDIA runtime for engines that need GPUs', async () => {
     const [enginesDir, socket] = [folders(), join(folders(), 'docker.sock')];
     let runtimes: object = { runc: {} };
+    let devices: object[] = [];
     const docker = createServer((_, response) => {
       response.setHeader('content-type', 'application/json');
-      response.end(JSON.stringify({ ID: 'AAAA:BBBB:CCCC', Runtimes: runtimes }));
+      response.end(JSON.stringify({ ID: 'AAAA:BBBB:CCCC', Runtimes: runtimes, DiscoveredDevices: devices }));
     }).listen(socket);
     await new Promise((resolve) => docker.once('listening', resolve));
     const container = engineFile('big')
@@ -96,6 +97,13 @@ describe('headgate doctor', () => {
     });
     runtimes = { runc: {}, nvidia: {} };
     expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('with the NVIDIA runtime') });
+    runtimes = { runc: {} };
+    devices = [{ Source: 'cdi', ID: 'amd.com/gpu=0' }];
+    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('with GPUs by CDI') });
+    devices = [];
+    const hosts = `hosts: [{ name: amd, docker: "unix://${socket}", gpu_access: rocm, gpus: [{ id: renderD128 }] }]`;
+    writeFileSync(join(enginesDir, 'hosts.yaml'), hosts);
+    expect(await look()).toMatchObject({ state: 'ok', message: expect.stringContaining('with gpu_access: rocm') });
     docker.close();
   });
 
