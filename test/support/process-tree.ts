@@ -23,6 +23,16 @@ export function listProcesses(): readonly Seen[] {
   });
 }
 
+/** Returns what a process has started, and what these have. */
+export function listDescendants(root: number): readonly Seen[] {
+  const all = listProcesses();
+  const isOf = (pid: number): boolean => {
+    const parent = all.find((seen) => seen.pid === pid)?.parent;
+    return parent === root || (parent !== undefined && isOf(parent));
+  };
+  return all.filter(({ pid }) => isOf(pid));
+}
+
 function read(path: string): string {
   try {
     return readFileSync(path, 'latin1');

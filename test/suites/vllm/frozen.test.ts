@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { listProcesses } from '#test/process-tree.ts';
+import { listDescendants, listProcesses } from '#test/process-tree.ts';
 import { askEngine, eventually, useInference } from '#test/inference/inference-gateway.ts';
 import { vllmFile } from '#test/inference/vllm-file.ts';
 
@@ -9,13 +9,15 @@ const bench = useInference(() => ({ engines: { chat: vllmFile({ lines: ['wedged_
 it('is restarted, and the request that waits in it is answered', async () => {
   expect((await bench.chat({})).status).toBe(200);
   const socket = bench.socketOf('chat');
-  const core = listProcesses().find(({ name }) => name.startsWith('VLLM::EngineCor'));
-  process.kill(core?.pid ?? 0, 'SIGSTOP');
+  // Other files run a vLLM of their own at the same time.
+  const core = listDescendants(process.pid).find(({ name }) => name.startsWith('VLLM::EngineCor'));
+  if (core === undefined) throw new Error('vLLM has no engine core');
+  process.kill(core.pid, 'SIGSTOP');
   const answering = bench.chat({});
   expect((await askEngine(socket, '/health')).status).toBe(200);
   const answer = await answering;
   expect(answer.status).toBe(200);
   expect(bench.socketOf('chat')).not.toBe(socket);
   expect(await bench.recordOf(answer)).toMatchObject({ outcome: 'completed', usage_source: 'engine' });
-  await eventually(() => Promise.resolve(!listProcesses().some(({ pid }) => pid === core?.pid)));
+  await eventually(() => Promise.resolve(!listProcesses().some(({ pid }) => pid === core.pid)));
 });
