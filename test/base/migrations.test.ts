@@ -33,11 +33,13 @@ async function migrate(url: string): Promise<readonly Line[]> {
   return lines;
 }
 
-/** Takes back the tables and columns that a migration adds. */
+/** Takes back the indexes, tables and columns that a migration adds. */
 function undoing(text: string): readonly string[] {
   const columns = [...text.matchAll(/ALTER TABLE "(\w+)" ADD COLUMN "(\w+)"/g)];
   const tables = [...text.matchAll(/CREATE TABLE "(\w+)"/g)];
+  const indexes = [...text.matchAll(/CREATE (?:UNIQUE )?INDEX "(\w+)"/g)];
   return [
+    ...indexes.map(([, index]) => `drop index "${index}"`),
     ...columns.map(([, table, column]) => `alter table "${table}" drop column "${column}" cascade`),
     ...tables.map(([, table]) => `drop table "${table}" cascade`),
   ];

@@ -61,5 +61,5 @@ for (const filter of ['', ...keys, ...models, ...projects, ...outcomes, 'model=n
   await measure(`/v1/usage/requests?${filter}`);
 }
 for (const filter of [...keys, ...models, ...projects]) await measure(`/v1/usage/requests?${filter}&outcome=failed`);
-await measure('/v1/wallet/ledger');
+for (const filter of ['', '?type=credit', '?type=adjustment']) await measure(`/v1/wallet/ledger${filter}`);
 await measure(`/v1/wallet/statements/${month}`);

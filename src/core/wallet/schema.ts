@@ -3,6 +3,7 @@ import {
   bigint,
   check,
   customType,
+  index,
   integer,
   numeric,
   pgEnum,
@@ -84,6 +85,10 @@ export const ledgerEntries = pgTable(
     uniqueIndex('ledger_entries_reference_key')
       .on(table.organizationId, table.reference)
       .where(sql`${table.reference} is not null`),
+    /** Finds the few credits and adjustments among millions of usage entries. */
+    index('ledger_entries_changes_idx')
+      .on(table.organizationId, table.number)
+      .where(sql`${table.type} <> 'usage'`),
     check(
       'ledger_entries_amount_positive',
       sql`${table.amount} > 0 and ${table.debitAccount} <> ${table.creditAccount}`,

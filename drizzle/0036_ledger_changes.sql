@@ -1,0 +1,1 @@
+CREATE INDEX "ledger_entries_changes_idx" ON "ledger_entries" USING btree ("organization_id","number") WHERE "ledger_entries"."type" <> 'usage';
