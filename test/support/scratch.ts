@@ -17,7 +17,7 @@ export function findScratch(): Scratch {
   return { dir: process.geteuid?.() === 0 ? '/var/tmp' : tmpdir(), isMemory: false };
 }
 
-/** A whole run keeps less than 2 GiB there, and vLLM and browsers need memory of their own. */
+/** A whole run was seen to keep 0.2 GiB there; vLLM and browsers need memory of their own. */
 function hasRoom(): boolean {
   try {
     const { bavail, bsize } = statfsSync(memory);

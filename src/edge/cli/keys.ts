@@ -9,7 +9,6 @@ import {
   jsonText,
   minuteText,
   parseAnswer,
-  printOne,
   queryText,
   type Read,
   readCursorList,
@@ -17,6 +16,7 @@ import {
   textFlag,
   timeText,
   UsageError,
+  yamlText,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
 
@@ -265,6 +265,13 @@ const settings: Readonly<Record<string, CommandOption>> = {
   ...orgOption,
 };
 
+async function showOwn({ api, json, out }: CommandContext): Promise<number> {
+  const answer = await api.call('GET', '/v1/key');
+  const { data } = await parseAnswer(ownKey, answer);
+  out(json ? jsonText(answer) : yamlText(data));
+  return exitCodes.ok;
+}
+
 export const keyCommands: readonly Command[] = [
   {
     name: 'keys ls',
@@ -284,7 +291,7 @@ export const keyCommands: readonly Command[] = [
     summary: 'Show the key of this login: models, what remains of its limits, budgets, spending.',
     words: { min: 0, max: 0 },
     options: {},
-    run: (context) => printOne(context, '/v1/key', ownKey),
+    run: showOwn,
   },
   {
     name: 'keys create',

@@ -10,8 +10,8 @@ describe('headgate keys show', () => {
     const place = { url: api().url, key: key.secret };
     const { code, stdout } = await say(['keys', 'show'], place);
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^ +name: laptop$/m);
-    expect(stdout).toMatch(/^ +requests_per_minute:\n +limit: 60$/m);
+    expect(stdout).toMatch(/^name: laptop$/m);
+    expect(stdout).toMatch(/^ {2}requests_per_minute:\n {4}limit: 60$/m);
     expect(stdout).not.toContain(key.secret);
     const json = JSON.parse((await say(['keys', 'show', '--json'], place)).stdout);
     expect(json).toEqual((await api().ask('/v1/key', { key: key.secret })).body);

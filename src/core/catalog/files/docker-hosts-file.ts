@@ -267,9 +267,8 @@ function meaningProblems(hosts: readonly HostFile[]): Problem[] {
       const message = `same Docker engine as host ${JSON.stringify(same)}: list each machine once, because its GPUs would be assigned twice`;
       problems.push({ path: ['hosts', index, 'docker'], message });
     }
-    problems.push(...rocmProblems(host).map(({ path, message }) => ({ path: ['hosts', index, ...path], message })));
-    problems.push(...twiceProblems(host).map(({ path, message }) => ({ path: ['hosts', index, ...path], message })));
-    return problems;
+    const ofGpus = [...rocmProblems(host), ...twiceProblems(host)];
+    return [...problems, ...ofGpus.map(({ path, message }) => ({ path: ['hosts', index, ...path], message }))];
   });
 }
 

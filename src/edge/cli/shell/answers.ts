@@ -195,7 +195,7 @@ export const timeText = (seconds: number): string =>
   new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
 
 /** Formats a value as YAML without line breaks in texts: keys are copied from this output. */
-function yamlText(value: unknown): string {
+export function yamlText(value: unknown): string {
   const shown: unknown = JSON.parse(JSON.stringify(value, withTimes));
   return `${stringify(shown, { lineWidth: 0 }).trimEnd().split('\n').map(cleanLine).join('\n')}\n`;
 }

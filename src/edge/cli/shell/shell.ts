@@ -13,6 +13,7 @@ export {
   readList,
   readText,
   timeText,
+  yamlText,
 } from './answers.ts';
 export { type ApiClient, createApiClient, keyOf } from './api-client.ts';
 export { bareGroup, findCommand, nameFirst, parseWords } from './command-line.ts';
