@@ -85,7 +85,7 @@ function slicesOf(listing: readonly string[]): Slice[] {
   return slices;
 }
 
-/** Reads the memory in a name such as `1g.10gb+me`. The name has decimal, rounded-up gigabytes, so slices have no less. */
+/** Reads the memory in a name such as `1g.10gb+me`: decimal gigabytes, and a slice has at least as many. */
 function gigabytes(size: string): number | null {
   const found = /\.(\d{1,4})gb/.exec(size)?.[1];
   return found === undefined ? null : Number(found) * 1e9;
