@@ -174,6 +174,9 @@ const uploads: Readonly<Record<string, Upload>> = { ...platformUploads };
 /** Paths that the portal answers, except `/`. */
 const paths = ['/welcome', '/sign-in', '/sign-in/*', '/reset-password', '/invitation', '/portal', '/portal/*'];
 
+/** Where visitors look for the sign-in page, as other programs call it. */
+const otherSignInPaths = ['/login', '/signin'];
+
 /** Thrown if the client does not want a page. */
 class NoPageError extends AppError {}
 
@@ -217,7 +220,7 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   registerUploads(app, parts, ownOrigin);
   // The body goes to the model unread.
   app.post('/portal/playground/chat', (context) => serveChat(context, parts, () => ownVisitOf(context, parts)));
-  app.get('/portal', (context) => context.redirect('/', 303));
+  for (const path of ['/portal', '/portal/']) app.get(path, (context) => context.redirect('/', 303));
   app.all('/portal/*', () => {
     throw new AppError('not_found', { message: 'Page not found.' });
   });
@@ -232,6 +235,7 @@ function registerOverview(app: Hono<HttpEnv>, parts: PortalParts, secured: Middl
     if (!wantsPage(context)) throw new NoPageError('not_found');
     await next();
   };
+  for (const path of otherSignInPaths) app.get(path, requestId, forPeople, (context) => context.redirect('/', 303));
   app.get('/', requestId, forPeople, secured, async (context) => {
     try {
       const visit = await visitOf(context, parts);

@@ -39,6 +39,14 @@ describe('a page at / or below /portal', () => {
     expect(text).not.toContain('standin');
   });
 
+  it('leads to the sign-in page from the addresses that other programs use', async () => {
+    for (const path of ['/login', '/signin', '/portal/']) {
+      const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
+      expect([path, status, headers.location]).toEqual([path, 303, '/']);
+    }
+    expect((await send(`${gateway.url}/login`)).status).toBe(404);
+  });
+
   it('requires a session', async () => {
     for (const path of pages.slice(1)) {
       const { status, headers } = await send(`${gateway.url}${path}`, { headers: { accept: 'text/html' } });
@@ -260,6 +268,26 @@ it('rejects an ambiguous number such as 1.000 for a limit', async () => {
     expect(await limit(wrong)).toEqual([wrong, 400, 2_000_000]);
   }
   expect(await limit(' 1 000 ')).toEqual([' 1 000 ', 303, 1000]);
+});
+
+it('accepts amounts as people write them, and rejects ambiguous ones', async () => {
+  const alertAt = async (text: string): Promise<readonly unknown[]> => {
+    const { status } = await admin.post('/portal/organization', { name: 'Default', wallet_alert_below: text });
+    const { data } = (await (await gateway.request('/v1/organizations')).json()) as {
+      data: { wallet_alert_below: string | null }[];
+    };
+    return [text, status, data[0]?.wallet_alert_below];
+  };
+  for (const [text, amount] of [
+    ['1,000.50', '1000.5'],
+    ['$5', '5'],
+    ['5 USD', '5'],
+    ['US$ 1 000', '1000'],
+    ['usd 0.25', '0.25'],
+  ] as const)
+    expect(await alertAt(text)).toEqual([text, 303, amount]);
+  for (const wrong of ['1,5', '1.000,50', '5 EUR', '$', '1,00,000'])
+    expect(await alertAt(wrong)).toEqual([wrong, 400, '0.25']);
 });
 
 it('shows no notice for an unknown word in the address', async () => {

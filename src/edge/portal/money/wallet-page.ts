@@ -27,6 +27,7 @@ import {
   tabs,
   timeOf,
   usd,
+  usdOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
@@ -237,7 +238,7 @@ async function book(visit: Visit, parts: PortalParts, form: Form, { which, why, 
   const named = inForm === '' ? (inQuery === '' ? visit.organizationId : inQuery) : inForm;
   const [amount, reference, note] = [form.text('amount').trim(), form.text('reference'), form.text(why)];
   const path = pathWith(`/v1/wallet/${which}`, { organization_id: inQuery === '' ? named : inQuery });
-  const body = { organization_id: named, amount, reference, [why]: note };
+  const body = { organization_id: named, amount: usdOf(amount), reference, [why]: note };
   const booked = await visit.send<LedgerEntryAnswer>('POST', path, body);
   const organization = named === visit.organizationId ? '' : named;
   if (!booked.ok) {

@@ -17,6 +17,7 @@ import {
   type Refusal,
   refused,
   section,
+  usdOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 
@@ -56,7 +57,7 @@ interface Refused {
 
 const toBody = ({ name, alertBelow }: Typed) => ({
   name,
-  wallet_alert_below: alertBelow === '' ? null : alertBelow,
+  wallet_alert_below: alertBelow === '' ? null : usdOf(alertBelow),
 });
 
 function ownForm(visit: Visit, organization: OrganizationAnswer, wrong: Refused | null): Html {

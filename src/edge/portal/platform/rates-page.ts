@@ -4,6 +4,7 @@ import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
   checkbox,
+  decimalOf,
   empty,
   field,
   type Form,
@@ -204,7 +205,7 @@ function bodyOf(kind: Kind, form: Form): object {
   const { names } = kinds[kind];
   const texts = [...names, 'effective_from', 'effective_to'].map((name): [string, string] => [
     name,
-    form.text(fieldOf(kind, name)).trim(),
+    decimalOf(form.text(fieldOf(kind, name))),
   ]);
   return {
     ...Object.fromEntries(texts.filter(([, text]) => text !== '')),

@@ -86,6 +86,23 @@ export function numberOf(text: string): number | string | null {
   return /^-?\d{1,17}\.\d{0,5}[1-9]$/.test(trimmed) ? Number(trimmed) : text;
 }
 
+/**
+ * Converts the text of a decimal field to a plain decimal: group separators are accepted as in whole numbers. Other text
+ * stays as it is, and the API rejects it with the field's name.
+ */
+export function decimalOf(text: string): string {
+  const trimmed = text.trim();
+  const isDecimal = /^-?\d{1,3}(?:[\s,_']\d{3}){1,5}(?:\.\d{1,12})?$/.test(trimmed);
+  return isDecimal ? trimmed.replaceAll(/[\s,_']/g, '') : trimmed;
+}
+
+/** Converts the text of an amount in USD, which may name its currency ("$5", "5 USD"), to a plain decimal. */
+export function usdOf(text: string): string {
+  const [, sign = '', amount = ''] =
+    /^(-?)\s*(?:US\$|USD|\$)?\s*([\d.,_'\s]+?)\s*(?:US\$|USD|\$)?$/i.exec(text.trim()) ?? [];
+  return amount === '' ? text.trim() : sign + decimalOf(amount);
+}
+
 /** Idempotency key of a form with its values: a form that is sent again with other values is another request. */
 export const onceOf = (once: string, body: object): string =>
   createHash('sha256')

@@ -23,6 +23,7 @@ export {
 } from './elements.ts';
 export { takeNotice, withNotice } from './flash-message.ts';
 export {
+  decimalOf,
   type Form,
   formBody,
   numberOf,
@@ -32,6 +33,7 @@ export {
   requireFormToken,
   uploadBody,
   type UploadForm,
+  usdOf,
 } from './form.ts';
 export { count, counted, milliseconds, time, timeIn, timeInUtc, timeOf, timeToSecond, usd } from './format.ts';
 export { html, type Html, type MaybeHtml } from './html.ts';
