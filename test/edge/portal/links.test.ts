@@ -71,6 +71,8 @@ const attribute = (tag: string, name: string): string => plain(new RegExp(`\\s${
 
 /** Forms that change something, as they are filled in when the page is opened, each by its first button. */
 function formsOn({ text }: Shown): readonly Form[] {
+  // A downloaded stack may contain pages of its own.
+  if (!/^\s*<!doctype html/i.test(text)) return [];
   return [...text.matchAll(/<form[^>]*method="post"[^>]*>[^]*?<\/form>/g)].map(([form]) => {
     const inputs = [...form.matchAll(/<(?:input|button)\b[^>]*>/g)].map(([tag]) => tag);
     const given = inputs.filter((tag) => attribute(tag, 'name') !== '' && !/type="(?:radio|checkbox|file)"/.test(tag));
@@ -111,7 +113,7 @@ it.each(['member', 'admin', 'owner'] as const)('rejects no form that is shown to
   const forms = [...(seen.get(role)?.values() ?? [])].flatMap(formsOn);
   const byAction = new Map(forms.map((form) => [form.action, form]));
   byAction.delete('/portal/sign-out');
-  expect(byAction.size).toBeGreaterThan(role === 'member' ? 1 : 15);
+  expect(byAction.size).toBeGreaterThan(role === 'member' ? 0 : 15);
   const ordered = [...byAction.values()].toSorted(
     (a, b) => Number(endsSomething.test(a.action)) - Number(endsSomething.test(b.action)),
   );

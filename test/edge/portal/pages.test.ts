@@ -270,6 +270,21 @@ it('rejects an ambiguous number such as 1.000 for a limit', async () => {
   expect(await limit(' 1 000 ')).toEqual([' 1 000 ', 303, 1000]);
 });
 
+it('shows the problem of a field once, beside the field', async () => {
+  const { status, text } = await admin.post('/portal/keys', {
+    name: 'wrong',
+    requests_per_minute: 'abc',
+    tokens_per_minute: '0',
+    scope: 'inference',
+    expiry: 'never',
+  });
+  expect(status).toBe(400);
+  expect(text).toContain('Not saved: see the marked fields.');
+  expect(text.match(/must be a number/g)).toHaveLength(1);
+  expect(text.match(/Tokens per minute must be 1 or more/g)).toHaveLength(1);
+  expect(text).not.toContain('requests_per_minute:');
+});
+
 it('accepts amounts as people write them, and rejects ambiguous ones', async () => {
   const alertAt = async (text: string): Promise<readonly unknown[]> => {
     const { status } = await admin.post('/portal/organization', { name: 'Default', wallet_alert_below: text });

@@ -178,8 +178,17 @@ export interface FieldOptions {
   readonly list?: string;
 }
 
-const problemOf = (refusal: Refusal | null | undefined, name: string): string | null =>
-  refusal?.problems.get(name) ?? null;
+/** Names of the fields that show their problem, by refusal: a form's notice does not repeat these. */
+const shownProblems = new WeakMap<Refusal, Set<string>>();
+
+/** Returns the problem of a field that is about to show it; null if it has none. */
+function problemOf(refusal: Refusal | null | undefined, name: string): string | null {
+  const problem = refusal?.problems.get(name);
+  if (problem === undefined || refusal === null || refusal === undefined) return null;
+  const shown = shownProblems.get(refusal) ?? new Set();
+  shownProblems.set(refusal, shown.add(name));
+  return problem;
+}
 
 const fieldDefaults = {
   hint: null,
@@ -281,9 +290,21 @@ export function renamed(refusal: Refusal, nameOf: (name: string) => string): Ref
   return { ...refusal, problems: new Map([...refusal.problems].map(([name, text]) => [nameOf(name), text])) };
 }
 
-/** Shows the message of a rejected form. Problems of fields are shown beside the fields. */
+/**
+ * Says why a form was rejected. Problems that a field of the page shows are not repeated: the fields of a page are
+ * rendered after this notice, so it is rendered when they are.
+ */
 export function refused(refusal: Refusal | null): MaybeHtml {
-  return refusal === null ? null : notice('bad', refusal.message);
+  return refusal === null ? null : Promise.resolve().then(() => notice('bad', noticeOfRefusal(refusal)));
+}
+
+function noticeOfRefusal(refusal: Refusal): string | Html {
+  const { problems, message } = refusal;
+  const shown = shownProblems.get(refusal)?.size ?? 0;
+  if (shown === 0) return message;
+  const marked = shown === 1 ? 'Not saved: see the marked field.' : 'Not saved: see the marked fields.';
+  const others = [...problems].filter(([name]) => shownProblems.get(refusal)?.has(name) !== true);
+  return [marked, ...others.map(([name, text]) => `${name} ${text}.`)].join(' ');
 }
 
 /** Links to other views of the same list. */
