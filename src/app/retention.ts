@@ -84,6 +84,12 @@ export function createRetention(parts: RetentionParts): Retention {
       ...usageJobs(parts),
       { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
       { name: 'delete old receipts of changes', everyMs: cleaningMs, where: 'one', run: () => receipts.deleteOld() },
+      {
+        name: 'delete old rejected requests',
+        everyMs: usageMs,
+        where: 'one',
+        run: () => metering.deleteOldRejected(),
+      },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
     ],
     async stop() {

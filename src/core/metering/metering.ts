@@ -7,6 +7,7 @@ import type { Spool } from '#base/spool.ts';
 import {
   createGroupCommit,
   createRefusals,
+  createRejectedRequests,
   createWriter,
   decodeRecord,
   type Durable,
@@ -15,7 +16,7 @@ import {
   insertQuarantined,
   listQuarantined,
   type QuarantinedRecord,
-  type RefusalKey,
+  type RejectedRequest,
   type UsageRecord,
 } from '#core/metering/records/records.ts';
 import { createSpendingReports, type SpendingReports } from '#core/metering/reports/reports.ts';
@@ -50,8 +51,8 @@ export interface Metering {
   booked(record: UsageRecord): SettledRequest;
   /** Calls a listener with spooled records once they are in the database, or permanently in quarantine. */
   onUnspooled(listener: UnspooledListener): void;
-  /** Counts a refusal of this minute; written within about a second. */
-  countRefusal(refusal: RefusalKey): void;
+  /** Counts a rejected request, and keeps it if it is among the first of its minute; written within about a second. */
+  countRefusal(request: RejectedRequest): void;
   /** False while a record could not be made durable in time: no request may be admitted then. */
   readonly healthy: boolean;
   /** False while Postgres accepts no writes. */
@@ -79,6 +80,8 @@ export interface Metering {
   /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
   dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
+  /** Deletes rejected requests that are kept for long enough. */
+  deleteOldRejected(): Promise<void>;
   /** Returns the records that the database rejected, newest first. */
   listQuarantined(limit: number): Promise<readonly QuarantinedRecord[]>;
   /** Waits until everything is written, at most `timeoutMs`; spooled records stay in the spool. */
@@ -203,6 +206,23 @@ class Unspooled {
   }
 }
 
+/** Counts all rejected requests, and keeps some. */
+function createRejections(parts: Pick<MeteringOptions, 'db' | 'clock' | 'log'>) {
+  const counts = createRefusals(parts);
+  const kept = createRejectedRequests(parts);
+  return {
+    count(request: RejectedRequest): void {
+      counts.count(request);
+      kept.add(request);
+    },
+    async flush(): Promise<void> {
+      await counts.flush();
+      await kept.flush();
+    },
+    deleteOld: () => kept.deleteOld(),
+  };
+}
+
 export function createMetering(options: MeteringOptions): Metering {
   const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
   const unspooled = new Unspooled();
@@ -214,7 +234,7 @@ export function createMetering(options: MeteringOptions): Metering {
     onQuarantined: () => void (quarantined += 1),
     onWrittenOff: (id, picoUsd) => writtenOff.add(id, picoUsd),
   });
-  const refusals = createRefusals({ db, clock, log });
+  const rejections = createRejections({ db, clock, log });
 
   return {
     settle: (record) => commits.add(record),
@@ -223,8 +243,9 @@ export function createMetering(options: MeteringOptions): Metering {
       return { chargedPicoUsd: chargedPicoUsd - writtenOff.take(record.id), tokens };
     },
     onUnspooled: (listener) => unspooled.listen(listener),
-    countRefusal: (refusal) => refusals.count(refusal),
-    flushRefusals: () => refusals.flush(),
+    countRefusal: (request) => rejections.count(request),
+    flushRefusals: () => rejections.flush(),
+    deleteOldRejected: () => rejections.deleteOld(),
     async start() {
       await beginPartitions({ db, clock });
       commits.begin();
@@ -238,7 +259,7 @@ export function createMetering(options: MeteringOptions): Metering {
     reports: createReports({ db, wallet }),
     spending: createSpendingReports(db),
     async close(timeoutMs) {
-      const written = commits.idle().then(() => refusals.flush());
+      const written = commits.idle().then(() => rejections.flush());
       // Records on disk need not wait for an unavailable Postgres: the next start writes them.
       const ended = new AbortController();
       await isLate(Promise.race([written, untilAllSpooled(commits, ended.signal)]), timeoutMs);
@@ -285,7 +306,8 @@ export {
   type Durable,
   type OutcomeKind,
   type QuarantinedRecord,
-  type RefusalKey,
+  rejectedDays,
+  type RejectedRequest,
   type UsageRecord,
   type Writer,
   type Written,
@@ -308,6 +330,8 @@ export {
   type LedgerPosition,
   type RecordFilter,
   type RecordPage,
+  type RejectedFilter,
+  type RejectedPage,
   type ReplicaBusy,
   type Statement,
   type StatementUsage,

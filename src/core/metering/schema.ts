@@ -171,6 +171,29 @@ export const usageRefusals = pgTable(
 );
 
 /**
+ * The first rejected requests of each minute and organization, each with the error that its client got. The id (UUIDv7)
+ * contains the row's age.
+ */
+export const rejectedRequests = pgTable(
+  'rejected_requests',
+  {
+    id: uuid('id').primaryKey(),
+    organizationId: uuid('organization_id').notNull(),
+    keyId: uuid('key_id').notNull(),
+    projectId: uuid('project_id').notNull(),
+    /** The catalog id, or '' if the request was rejected before its model was known. */
+    model: text('model').notNull(),
+    endpoint: text('endpoint').notNull(),
+    status: smallint('status').notNull(),
+    code: text('code').notNull(),
+    param: text('param'),
+    message: text('message').notNull(),
+    clientRequestId: text('client_request_id'),
+  },
+  (table) => [index('rejected_requests_organization_idx').on(table.organizationId, table.id)],
+);
+
+/**
  * Records that Postgres rejected individually: kept for an operator, in no sum. A discarded record stays, since a copy
  * may be on some gateway's disk: it must never be recorded.
  */

@@ -146,6 +146,34 @@ export const deletedUsageContentSchema = z
   .object({ id: z.string(), object: z.literal('usage.content'), deleted: z.literal(true) })
   .meta({ id: 'DeletedUsageContent' });
 
+/** A request that was rejected before it was admitted. */
+export const rejectedRequestSchema = z
+  .object({
+    id: z.string().meta({ description: '`x-request-id` of the response' }),
+    object: z.literal('usage.rejected_request'),
+    created_at: unixSeconds,
+    key_id: idText('key'),
+    project_id: idText('proj'),
+    model: z
+      .string()
+      .nullable()
+      .meta({ description: 'Requested model; null if the request was rejected before its model was known' }),
+    endpoint: z.string().meta({ example: '/v1/chat/completions', description: 'Path of the request' }),
+    status: z.int().meta({ example: 429, description: 'HTTP status of the response' }),
+    code: z.string().meta({ example: 'rate_limit_exceeded', description: '`code` of the error' }),
+    param: z.string().nullable().meta({ description: '`param` of the error' }),
+    message: z.string().meta({ description: '`message` of the error, at most 500 characters' }),
+    client_request_id: z
+      .string()
+      .nullable()
+      .meta({ description: '`X-Client-Request-Id` of the request; null if it had none' }),
+  })
+  .meta({ id: 'RejectedRequest' });
+
+/** A page of rejected requests. */
+export const rejectedRequestListSchema = listOf(rejectedRequestSchema, 'RejectedRequestList');
+export type RejectedRequestAnswer = z.infer<typeof rejectedRequestSchema>;
+
 /** A page of recorded requests. */
 export const usageRequestListSchema = listOf(usageRequestSchema, 'UsageRequestList');
 

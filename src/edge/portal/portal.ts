@@ -77,7 +77,7 @@ import {
   type Visit,
   withNotice,
 } from '#edge/portal/ui/ui.ts';
-import { deleteContent, requestPage, usageCsv, usagePage } from '#edge/portal/usage/usage.ts';
+import { deleteContent, findRequest, requestPage, usageCsv, usagePage } from '#edge/portal/usage/usage.ts';
 import { adminChanges, adminPages } from './admin-pages.ts';
 import { failurePage } from './failure-page.ts';
 import { overviewPage } from './overview.ts';
@@ -121,6 +121,7 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/keys/:id/rotate': (visit, _, param) => rotateKeyPage(visit, param('id')),
   '/portal/usage': usagePage,
   '/portal/usage/requests.csv': usageCsv,
+  '/portal/usage/find': async (visit) => findRequest(visit),
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
   '/portal/batches': (visit) => batchesPage(visit),
   '/portal/batches/:id': (visit, _, param) => batchPage(visit, param('id')),

@@ -158,7 +158,11 @@ describe('a model with several deployments', () => {
   });
 
   it('uses a deployment again that had failed', async () => {
-    await eventually(async () => (await ask(1, { model: 'fails-500' })).length > 0 && large.keys.length > 0);
+    const answered = await eventually(async () => {
+      const answers = await ask(1, { model: 'fails-500' });
+      return large.keys.length > 0 && answers;
+    });
+    expect(statuses(answered)).toEqual([200]);
   });
 
   it('avoids a deployment that does not answer its probes, and uses it again once it does', async () => {

@@ -98,9 +98,10 @@ it('has a link to every page', () => {
   const reached = new Set(
     visited.map((path) => patterns.find(({ test }) => test.test(path.replace(/\?.*/, '')))?.path ?? '/'),
   );
-  // Addresses for scripts and images; a stopped engine is not restarted.
+  // Addresses for scripts, images and a search; a stopped engine is not restarted.
   const others = [
     '/portal/playground/models',
+    '/portal/usage/find',
     '/portal/engines/:id/log',
     '/portal/runs/:id/log',
     '/portal/stacks/:name/icon',

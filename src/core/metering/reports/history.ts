@@ -13,6 +13,7 @@ import {
   type RecordPage,
   type RecordRef,
 } from './record-list.ts';
+import { listRejected, type RejectedFilter, type RejectedPage } from './rejected-list.ts';
 import { readStatement, type Statement, type StatementRequest } from './statement.ts';
 import { summarize, type Summary, type SummaryRequest } from './summary.ts';
 
@@ -71,6 +72,8 @@ export interface History {
   readAllRecords(filter: Omit<RecordFilter, 'limit'>): AsyncGenerator<readonly UsageRecord[]>;
   /** Returns null if the organization (or the key, if one is given) has no such request. */
   readRecord(ref: RecordRef): Promise<DetailedRecord | null>;
+  /** Lists rejected requests; only the first of each minute are kept, for some days. */
+  listRejected(filter: RejectedFilter): Promise<RejectedPage>;
   summarize(request: SummaryRequest): Promise<Summary>;
   /** Returns an organization's ledger, with a line per request as long as there are records. */
   ledgerLines(organizationId: string, request: LedgerLinesRequest): Promise<LedgerLines>;
@@ -138,6 +141,7 @@ export function createHistory(options: HistoryOptions): History {
       }
     },
     readRecord: (ref) => during(ref.organizationId, () => readRecord(db, ref)),
+    listRejected: (filter) => during(filter.organizationId, () => listRejected(db, filter)),
     summarize: (request) => during(request.organizationId ?? ofAll, () => summarize(db, request)),
     ledgerLines: (organizationId, request) =>
       during(organizationId, () => readLedgerLines({ db, wallet }, organizationId, request)),

@@ -3,6 +3,7 @@ export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';
 export { readRecord, type RecordFilter, type RecordPage, type RecordRef } from './record-list.ts';
 export { createSpendingReports, type SpendingReports } from './spent.ts';
+export type { RejectedFilter, RejectedPage } from './rejected-list.ts';
 export type { Statement, StatementUsage } from './statement.ts';
 export {
   type SummaryDimension,

@@ -28,6 +28,21 @@ const request = {
   client_request_id: null,
 };
 
+const rejected = {
+  id: requestId,
+  object: 'usage.rejected_request',
+  created_at: created,
+  key_id: exampleId('key'),
+  project_id: exampleId('proj'),
+  model,
+  endpoint: '/v1/chat/completions',
+  status: 429,
+  code: 'rate_limit_exceeded',
+  param: null,
+  message: 'This key has reached its limit of requests per minute. Try again later.',
+  client_request_id: null,
+};
+
 const sums = {
   num_model_requests: 100,
   outcomes: { completed: 97, aborted: 2, ended: 0, failed: 1 },
@@ -72,6 +87,15 @@ export const usage: Tag = {
         price: { input_per_million: '0.15', cached_input_per_million: '0.075', output_per_million: '0.6' },
         replica: { id: 'r1', age_seconds: 3600 },
       },
+    },
+    'GET /v1/usage/rejected': {
+      operationId: 'listRejectedRequests',
+      summary: 'List rejected requests',
+      description:
+        'Returns requests that were rejected before they were admitted, newest first, each with the error that its client ' +
+        'got. Each gateway keeps the first 30 of an organization in each minute, for 7 days; `refusals` of ' +
+        `\`/v1/usage/summary\` counts all. ${who}`,
+      answer: cursorList(rejected),
     },
     'GET /v1/usage/summary': {
       operationId: 'summarizeUsage',

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
-import { formatId, type IdPrefix, isUuid, parseId, uuidTimeMs } from '#base/id.ts';
+import { formatId, isUuid, uuidTimeMs } from '#base/id.ts';
 import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
 import type { Catalog, PriceVersion } from '#core/catalog/catalog.ts';
 import {
@@ -32,8 +32,9 @@ import {
   usageRequestDetailSchema,
   usageRequestListSchema,
 } from '#edge/contract/requests.ts';
-import { ValidationError } from '#edge/http/http.ts';
+import { registerRejectedRoute } from './rejected.ts';
 import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
+import { idFilter, requireOrder } from './usage-filter.ts';
 import { keysSeen, type OwnKeys, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export { registerQuarantineRoutes } from './quarantine.ts';
@@ -56,6 +57,7 @@ export interface UsageRoutesParts {
  */
 export function registerUsageRoutes(app: ApiApp, parts: UsageRoutesParts): void {
   registerRequestRoutes(app, parts);
+  registerRejectedRoute(app, parts);
   registerUsageSummaryRoute(app, parts);
 }
 
@@ -164,24 +166,6 @@ async function* exportPages(history: History, filter: RecordFilter): AsyncGenera
 
 async function* noPages(): AsyncGenerator<UsageRequestAnswer[]> {}
 
-/** Returns the schema of a query parameter for an id, which is parsed to its UUID. */
-function idFilter(prefix: IdPrefix, what: string) {
-  return z
-    .string()
-    .transform((text, context): string => {
-      const id = parseId(prefix, text);
-      if (id !== null) return id;
-      context.addIssue({ code: 'custom', message: `is not the id of ${what}, which begins with "${prefix}_"` });
-      return z.NEVER;
-    })
-    .optional()
-    .openapi({
-      type: 'string',
-      example: `${prefix}_019ab1c2d3e47f008a1b2c3d4e5f6071`,
-      description: `Only requests of ${what}`,
-    });
-}
-
 const listRoute = (guards: Guards) =>
   createRoute({
     method: 'get',
@@ -229,9 +213,7 @@ type ListQuery = z.infer<ReturnType<typeof listRoute>['request']['query']>;
  * exist.
  */
 function toFilter(query: ListQuery, organizationId: string, own: readonly string[] | null): RecordFilter | null {
-  if (query.from !== undefined && query.to !== undefined && query.from >= query.to) {
-    throw new ValidationError([{ field: 'to', message: 'must be after "from"' }]);
-  }
+  requireOrder(query);
   const before = readCursor(query.cursor, (position) => (isUuid(position) ? position : null));
   const asked = query.key_id ?? null;
   if (own !== null && asked !== null && !own.includes(asked)) return null;

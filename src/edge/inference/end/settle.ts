@@ -58,15 +58,22 @@ function holdUnread({ shares }: FinishParts, { answer: client, found, held }: Ca
   client.onTaken(() => hold.release());
 }
 
-function countRefusal({ metering }: FinishParts, { found }: Call, { error }: Outcome): void {
+function countRefusal({ metering }: FinishParts, call: Call, { error }: Outcome): void {
+  const { requestId, found, endpoint, clientRequestId } = call;
   if (error === null || found.caller === null) return;
   const { key, project } = found.caller;
   metering.countRefusal({
+    id: requestId,
     organizationId: key.organizationId,
     keyId: key.id,
     projectId: project.id,
     model: found.model?.id ?? '',
+    endpoint: endpoint.path,
+    status: error.status,
     code: error.code,
+    param: error.param,
+    message: error.message,
+    clientRequestId,
   });
 }
 

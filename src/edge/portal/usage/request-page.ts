@@ -19,6 +19,7 @@ import {
   usd,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
+import { rejectedPage } from './rejected.ts';
 import { outcomeBadge } from './requests-table.ts';
 import { contentSection } from './request-content.ts';
 import { costSection } from './request-cost.ts';
@@ -41,9 +42,10 @@ const pathOf = (id: string): string => `/v1/usage/requests/${encodeURIComponent(
 export async function requestPage(visit: Visit, id: string): Promise<Response> {
   const of = { organization_id: queryOf(visit.context, 'organization_id') };
   const [request, content] = await Promise.all([
-    visit.get<UsageRequestDetailAnswer>(pathWith(pathOf(id), of)),
+    visit.find<UsageRequestDetailAnswer>(pathWith(pathOf(id), of)),
     visit.mayOwn('usage.contents') ? visit.find<UsageContentAnswer>(pathWith(`${pathOf(id)}/content`, of)) : null,
   ]);
+  if (request === null) return (await rejectedPage(visit, id, of.organization_id)) ?? noRequest(visit, id);
   const key = visit.may('keys') ? await visit.find<KeyAnswer>(pathWith(`/v1/keys/${request.key_id}`, of)) : null;
   const isDeleted = visit.takeNotice() === 'deleted';
   const body = html`${isDeleted ? notice('good', 'Stored content deleted. The record of the cost is kept.') : null}
@@ -54,6 +56,21 @@ export async function requestPage(visit: Visit, id: string): Promise<Response> {
     actions: html`<a class="button" href="/portal/usage">All usage</a>`,
     body,
   });
+}
+
+/** Shows that no request with this id is known, with the reasons that this may have. */
+function noRequest(visit: Visit, id: string): Response | Promise<Response> {
+  const body = html`<p>
+      No request with the id <code>${id}</code> is recorded in this organization. The id is the value of
+      <code>x-request-id</code> in the response.
+    </p>
+    <ul>
+      <li>A running request is recorded when it ends.</li>
+      <li>Of rejected requests, the first 30 of each minute are kept for 7 days.</li>
+      <li>A request without a valid key belongs to no organization.</li>
+    </ul>`;
+  const actions = html`<a class="button" href="/portal/usage">All usage</a>`;
+  return page(visit, { title: 'Request not found', actions, body, status: 404 });
 }
 
 /** @param key null if the visitor may not see the key */

@@ -19,6 +19,7 @@ import {
   select,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
+import { findForm, readRejected, rejectedSection } from './rejected.ts';
 import { requestsTable } from './requests-table.ts';
 import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
 import {
@@ -74,6 +75,8 @@ interface Filters {
   readonly key: string;
   readonly project: string;
   readonly outcome: string;
+  /** Error code of the rejected requests that are shown; empty for all. */
+  readonly code: string;
   /** The organization that a platform administrator looks at; empty for the visitor's own. */
   readonly organization: string;
 }
@@ -87,6 +90,7 @@ function filtersOf({ context }: Visit): Filters {
     key: asked('key'),
     project: asked('project'),
     outcome: asked('outcome'),
+    code: asked('code'),
     organization: asked('organization_id'),
   };
 }
@@ -166,13 +170,16 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
   const range = rangeOf(visit, parts.clock.now());
   const asked = requestsQuery(range, filters);
   const listed = { ...asked, limit: pageSize, cursor: queryOf(context, 'cursor') };
-  const [sums, requests, names, models] = await Promise.all([
+  const { outcome: _, ...apiQuery } = asked;
+  const query = queryWith(range, filters);
+  const ofRejected = { api: apiQuery, page: query, code: filters.code };
+  const [sums, requests, rejected, names, models] = await Promise.all([
     readSums(visit, range, filters),
     get<ListAnswer<UsageRequestAnswer>>(pathWith('/v1/usage/requests', listed)),
+    readRejected(visit, ofRejected),
     namesOf(visit, filters),
     modelsOf(visit, parts, filters),
   ]);
-  const query = queryWith(range, filters);
   // Names the organization that this page shows, because the visitor may look at another one by the time of the
   // download.
   const csv = pathWith('/portal/usage/requests.csv', {
@@ -198,8 +205,9 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
         ${filters.outcome === '' ? null : html`<p class="quiet">The outcome filter applies only to this list. The sums above include all outcomes.</p>`}
         ${requestList(requests, names, range, filters)} ${older(next)}
       </section>
+      ${rejectedSection(rejected, sums.lines.totals, ofRejected, keyNames(names))}
     </div>`;
-  return page(visit, { title: 'Usage', body });
+  return page(visit, { title: 'Usage', actions: findForm(filters.organization), body });
 }
 
 /** Sends all requests that match the filters, as the API exports them. */
@@ -272,15 +280,20 @@ function filterForm(range: Range, filters: Filters, { keys, projects }: Names, m
   </form>`;
 }
 
+const keyNames =
+  ({ keys }: Names) =>
+  (id: string): MaybeHtml =>
+    keys.get(id) ?? html`<span class="quiet">${id}</span>`;
+
 function requestList(
   { data }: ListAnswer<UsageRequestAnswer>,
-  { keys }: Names,
+  names: Names,
   range: Range,
   filters: Filters,
 ): MaybeHtml {
   const { organization } = filters;
   if (data.length > 0)
-    return requestsTable(data, (id) => keys.get(id) ?? html`<span class="quiet">${id}</span>`, {
+    return requestsTable(data, keyNames(names), {
       organization,
       isOfDays: true,
     });

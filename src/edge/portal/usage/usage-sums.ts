@@ -47,7 +47,7 @@ export function totals({ totals: sums }: UsageSummaryAnswer): Html {
     {
       label: 'Requests',
       value: count(sums.num_model_requests),
-      note: refused === 0 ? 'none rejected' : `${count(refused)} more rejected`,
+      note: refused === 0 ? 'none rejected' : html`<a href="#rejected-title">${count(refused)} more rejected</a>`,
     },
     {
       label: 'Input tokens',
