@@ -47,6 +47,35 @@ export const modelListSchema = z
   .object({ object: z.literal('list'), data: z.array(modelSchema) })
   .meta({ id: 'ModelList' });
 
+const neverSet = z.null().meta({ description: 'Always null: the gateway does not know it' });
+
+/** A model as Anthropic's clients read it. */
+export const anthropicModelSchema = z
+  .object({
+    type: z.literal('model'),
+    id: z.string().meta({ description: 'Catalog id or listed alias, as requests send it in `model`' }),
+    display_name: z.string(),
+    created_at: z.iso.datetime(),
+    max_input_tokens: z.int().meta({ description: 'The same as `context_length`' }),
+    max_tokens: z.int().nullable().meta({ description: 'The same as `max_output_length`' }),
+    lifecycle: z.literal('active'),
+    capabilities: neverSet,
+    deprecated_at: neverSet,
+    retires_at: neverSet,
+    line: neverSet,
+  })
+  .meta({ id: 'AnthropicModel' });
+
+/** A page of models as Anthropic's clients read it. */
+export const anthropicModelListSchema = z
+  .object({
+    data: z.array(anthropicModelSchema),
+    has_more: z.boolean().meta({ description: 'True if models follow; with `before_id`, if models come before' }),
+    first_id: z.string().nullable().meta({ description: '`before_id` for the page before' }),
+    last_id: z.string().nullable().meta({ description: '`after_id` for the next page' }),
+  })
+  .meta({ id: 'AnthropicModelList' });
+
 const usdPerMillion = z.string().meta({ description: 'USD per million tokens, exact decimal' });
 const perMillion = {
   input_per_million: usdPerMillion,
@@ -71,5 +100,7 @@ export const priceListSchema = z
 
 export type ModelAnswer = z.infer<typeof modelSchema>;
 export type ModelListAnswer = z.infer<typeof modelListSchema>;
+export type AnthropicModelAnswer = z.infer<typeof anthropicModelSchema>;
+export type AnthropicModelListAnswer = z.infer<typeof anthropicModelListSchema>;
 export type PriceListAnswer = z.infer<typeof priceListSchema>;
 export type PriceAnswer = PriceListAnswer['data'][number];

@@ -40,7 +40,7 @@ export function unauthorized(message?: string, reason?: KeyRejection): AppError 
 }
 
 const notInApiKey =
-  'Send the API key as "Authorization: Bearer <key>", not as x-api-key. Set authToken in Anthropic\'s SDKs, or ANTHROPIC_AUTH_TOKEN in Claude Code.';
+  'Send the API key as "Authorization: Bearer <key>", not as x-api-key: update Anthropic\'s SDK (TypeScript 1.0, Python 2.14), or set authToken in place of apiKey. In Claude Code, set ANTHROPIC_AUTH_TOKEN.';
 
 /**
  * Returns the secret of "Authorization: Bearer <secret>" (RFC 6750 §2.1), the only scheme.

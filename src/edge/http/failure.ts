@@ -5,7 +5,7 @@ import { anthropicEnvelope, AppError, type ErrorCode, errorEnvelope } from '#bas
 import type { Log } from '#base/log.ts';
 import { TooManyWaitError } from '#base/queues/queues.ts';
 import type { HttpContext } from './http-context.ts';
-import { type ErrorShape, groupOf } from './routes.ts';
+import { type ErrorShape, errorShapeOf } from './routes.ts';
 
 /** One thing that is wrong with a request; `field` is a dotted path, or "body". */
 export interface Problem {
@@ -118,8 +118,7 @@ export function createFailureHandler(log: Log): (error: unknown, context: HttpCo
       log.error({ ...fields, err: failure.cause ?? failure }, 'a request failed with a 5xx status (see err)');
     }
     for (const [name, value] of Object.entries(failure.headers)) context.header(name, value);
-    const { errorShape } = groupOf(context.req.path);
-    return context.json(envelopes[errorShape](failure), statusOf(failure));
+    return context.json(envelopes[errorShapeOf(context)](failure), statusOf(failure));
   };
 }
 

@@ -28,6 +28,6 @@ export { type PartSink, readMultipart } from './multipart-stream.ts';
 export { streamedBody } from './streamed-body.ts';
 export { knownQuery } from './known-query.ts';
 export { type BodyReader, createReadBody, wrongBody } from './read-body.ts';
-export { type ErrorShape, groupOf, routeGroups, Routes } from './routes.ts';
+export { type ErrorShape, groupOf, isAnthropicList, routeGroups, Routes } from './routes.ts';
 export { createOwnExchange } from './in-process-request.ts';
 export { type AskApi, createOnBehalf, type OnBehalf, type OpenApi, type OwnAnswer } from './on-behalf.ts';

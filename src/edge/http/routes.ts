@@ -1,5 +1,5 @@
 import type { Hono } from 'hono';
-import type { HttpEnv } from './http-context.ts';
+import type { HttpContext, HttpEnv } from './http-context.ts';
 
 /**
  * `openai`: {error: {message, type, code, param}}; `anthropic`: {type: 'error', error: {type, message, code, param}};
@@ -53,6 +53,18 @@ export const routeGroups: readonly RouteGroup[] = [
 /** @param path of a request, or of a route in any notation */
 export function groupOf(path: string): RouteGroup {
   return patterns.find(({ pattern }) => pattern.test(path))?.group ?? remaining;
+}
+
+const modelsPattern = /^\/v1\/models(?:\/|$)/;
+
+/** Checks whether a request is for the list of models, from a client of Anthropic's API: those send its version. */
+export function isAnthropicList({ req }: HttpContext): boolean {
+  return req.header('anthropic-version') !== undefined && modelsPattern.test(req.path);
+}
+
+/** Returns the error shape of a request. */
+export function errorShapeOf(context: HttpContext): ErrorShape {
+  return isAnthropicList(context) ? 'anthropic' : groupOf(context.req.path).errorShape;
 }
 
 const patterns = routeGroups.map((group) => {

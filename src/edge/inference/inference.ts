@@ -9,6 +9,7 @@ import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
 import {
   type HttpContext,
   type HttpEnv,
+  isAnthropicList,
   knownQuery,
   requestId,
   type ShowLimits,
@@ -27,6 +28,7 @@ import type { PathParts } from '#edge/inference/engine/engine.ts';
 import { serveInference } from '#edge/inference/path/path.ts';
 import { createLargeBodies, createReceiver, type ReceiveParts } from '#edge/inference/receive/receive.ts';
 import { type Endpoint, endpoints } from '#edge/inference/request/request.ts';
+import { anthropicModel, anthropicPage } from './anthropic-models.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 
 export { createEngineTextLog } from './engine-text.ts';
@@ -187,11 +189,13 @@ function createLists(parts: InferenceParts): Hono<HttpEnv> {
   };
   app.get('/v1/models', requestId, async (context) => {
     const key = await known(context);
-    return context.json(listModels(parts, context.req.query('task_type'), key));
+    const { data, ...list } = listModels(parts, context.req.query('task_type'), key);
+    return context.json(isAnthropicList(context) ? anthropicPage(data, context.req.query()) : { ...list, data });
   });
   app.get('/v1/models/:id{.+}', requestId, async (context) => {
     const key = await known(context);
-    return context.json(getModel(parts, modelIdOf(context), key));
+    const record = getModel(parts, modelIdOf(context), key);
+    return context.json(isAnthropicList(context) ? anthropicModel(record) : record);
   });
   app.get('/v1/pricing', requestId, knownQuery([]), (context) => context.json(listPrices(parts)));
   for (const { path, message } of unserved) {

@@ -1,7 +1,13 @@
 import { type RouteConfig, z } from '@hono/zod-openapi';
 import { taskTypes } from '#core/catalog/catalog.ts';
 import { type ApiApp, bearerSecurity, errorDescription, jsonAnswer, jsonRequest } from '#edge/api/shared/shared.ts';
-import { modelListSchema, modelSchema, priceListSchema } from '#edge/contract/models.ts';
+import {
+  anthropicModelListSchema,
+  anthropicModelSchema,
+  modelListSchema,
+  modelSchema,
+  priceListSchema,
+} from '#edge/contract/models.ts';
 import {
   errorAnswerHeaders,
   inferenceAnswerHeaders,
@@ -190,6 +196,21 @@ function streamable(
 
 const errors = { default: { description: errorDescription, headers: errorAnswerHeaders } };
 
+const anthropicVersion = z.object({
+  'anthropic-version': z.string().optional().openapi({
+    description: "Clients of Anthropic's API send it, and get models and errors in that API's shape",
+    example: '2023-06-01',
+  }),
+});
+
+const anthropicPaging = {
+  limit: z.int().min(1).max(1000).default(1000).openapi({
+    description: 'Models per page. The paging parameters apply with `anthropic-version` only',
+  }),
+  after_id: z.string().optional().openapi({ description: '`last_id` of the current page: returns the next page' }),
+  before_id: z.string().optional().openapi({ description: '`first_id` of the current page: returns the page before' }),
+};
+
 const inference: readonly RouteConfig[] = [
   {
     method: 'post',
@@ -272,20 +293,28 @@ const inference: readonly RouteConfig[] = [
     method: 'get',
     path: '/v1/models',
     request: {
+      headers: anthropicVersion,
       query: z.object({
         task_type: z.enum(taskTypes).optional().openapi({ description: 'Only models with this task' }),
+        ...anthropicPaging,
       }),
     },
     responses: {
-      200: { ...jsonAnswer(modelListSchema, 'The enabled models'), headers: listingAnswerHeaders },
+      200: {
+        ...jsonAnswer(z.union([modelListSchema, anthropicModelListSchema]), 'The enabled models'),
+        headers: listingAnswerHeaders,
+      },
       ...errors,
     },
   },
   {
     method: 'get',
     path: '/v1/models/{id}',
-    request: { params: z.object({ id: model }) },
-    responses: { 200: { ...jsonAnswer(modelSchema, 'The model'), headers: listingAnswerHeaders }, ...errors },
+    request: { headers: anthropicVersion, params: z.object({ id: model }) },
+    responses: {
+      200: { ...jsonAnswer(z.union([modelSchema, anthropicModelSchema]), 'The model'), headers: listingAnswerHeaders },
+      ...errors,
+    },
   },
 ];
 

@@ -195,7 +195,8 @@ const models: Operations = {
     summary: 'List models',
     description:
       'Returns the enabled models that the API key may use, with prices in USD per token and the state of their ' +
-      'engines. Aliases are in the list if the engine file says so. Any API key may call it. It is free.',
+      'engines. Aliases are in the list if the engine file says so. With the header `anthropic-version` the answer has ' +
+      "the shape and the paging of Anthropic's API. Any API key may call it. It is free.",
     answer: { object: 'list', data: [modelRecord] },
   },
   'GET /v1/models/{id}': {
@@ -203,7 +204,8 @@ const models: Operations = {
     summary: 'Retrieve a model',
     description:
       'Returns one model that the API key may use, by its catalog id, display name, Hugging Face id or alias. The id ' +
-      'may contain slashes. Any API key may call it.',
+      'may contain slashes. With the header `anthropic-version` the answer has the shape of Anthropic\'s API. Any API ' +
+      'key may call it.',
     answer: modelRecord,
   },
   'GET /v1/pricing': {
