@@ -45,7 +45,7 @@ describe('the routes of Anthropic', () => {
   });
 
   it("raise the SDK's own error classes with the known types", async () => {
-    const options = { baseURL: bench.gateway.url, authToken: bench.gateway.key, apiKey: null, maxRetries: 0 };
+    const options = { baseURL: bench.gateway.url, apiKey: bench.gateway.key, maxRetries: 0 };
     const { messages } = new Anthropic(options);
     const absent = messages.batches.retrieve('msgbatch_1');
     await expect(absent).rejects.toBeInstanceOf(Anthropic.NotFoundError);

@@ -82,7 +82,7 @@ describe('an error of POST /v1/messages', () => {
     expect(error.message).toMatch(/\.$/);
   });
 
-  it('is 401 without a key, and names authToken for a key in x-api-key', async () => {
+  it('is 401 without a key, and names the SDKs that send a Bearer for a key in x-api-key', async () => {
     expect(await errorOf(await ask({}, {}, { key: null }))).toMatchObject({
       status: 401,
       type: 'authentication_error',
@@ -91,7 +91,7 @@ describe('an error of POST /v1/messages', () => {
     const headers = { 'x-api-key': bench.gateway.key };
     const error = await errorOf(await ask({}, {}, { key: null, headers }));
     expect(error).toMatchObject({ status: 401, type: 'authentication_error' });
-    expect(error.message).toContain('authToken');
+    expect(error.message).toMatch(/TypeScript 1\.0, Python 2\.14.*authToken/);
   });
 
   it("is returned for an unknown model, a malformed body, another content type, and an engine's refusal", async () => {
@@ -268,7 +268,7 @@ describe('a stored message', () => {
     ['a call', false, { tools: [weather], tool_choice: { type: 'any' } }, {}],
   ])('with %s serves the same request in either form, first streamed: %s', async (name, first, fields, knobs) => {
     const asked = { ...fields, messages: [{ role: 'user', content: `kept ${name} ${first}` }] };
-    const client = new Anthropic({ baseURL: bench.gateway.url, authToken: key, apiKey: null, maxRetries: 0 });
+    const client = new Anthropic({ baseURL: bench.gateway.url, apiKey: key, maxRetries: 0 });
     const fresh = await ask(knobs, { ...asked, stream: first }, { key });
     expect(fresh.headers.get('x-headgate-cache')).toBe('miss');
     const text = await fresh.text();
@@ -290,9 +290,15 @@ describe("Anthropic's SDK", () => {
   let client: Anthropic;
   beforeAll(() => {
     const { url, key } = bench.gateway;
-    client = new Anthropic({ baseURL: url, authToken: key, apiKey: null, maxRetries: 0 });
+    client = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0 });
   });
   const asked = { model: 'chat', max_tokens: 64, messages: [{ role: 'user' as const, content: 'Hello' }] };
+
+  it('creates with its older form of the key, authToken', async () => {
+    const { url, key } = bench.gateway;
+    const older = new Anthropic({ baseURL: url, authToken: key, apiKey: null, maxRetries: 0 });
+    expect(await older.messages.create(asked)).toMatchObject({ type: 'message' });
+  });
 
   it('creates, streams and counts', async () => {
     const message = await client.messages.create(asked);
@@ -334,7 +340,7 @@ describe("Anthropic's SDK", () => {
 
   it('throws its own error classes', async () => {
     await expect(client.messages.create({ ...asked, model: 'none' })).rejects.toBeInstanceOf(Anthropic.BadRequestError);
-    const wrong = new Anthropic({ baseURL: bench.gateway.url, authToken: 'sk-hg-none', apiKey: null, maxRetries: 0 });
+    const wrong = new Anthropic({ baseURL: bench.gateway.url, apiKey: 'sk-hg-none', maxRetries: 0 });
     await expect(wrong.messages.create(asked)).rejects.toBeInstanceOf(Anthropic.AuthenticationError);
     const broken: Body = { ...asked, standin: { output_tokens: 20, error_after: 4 } };
     await expect(client.messages.stream(broken).finalMessage()).rejects.toThrow('upstream_error');

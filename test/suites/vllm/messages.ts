@@ -34,7 +34,7 @@ export function describeMessages(): void {
   it("streams to Anthropic's SDK up to message_stop, and is billed by the engine's count", async () => {
     const before = await counters();
     const { url, key } = bench.gateway;
-    const client = new Anthropic({ baseURL: url, authToken: key, apiKey: null, maxRetries: 0 });
+    const client = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0 });
     const stream = client.messages.stream({ model: 'chat', temperature: 0, ...question });
     const final = await stream.finalMessage();
     const [content] = final.content;

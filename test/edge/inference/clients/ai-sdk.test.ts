@@ -1,6 +1,7 @@
+import { createAnthropic } from '@ai-sdk/anthropic';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { embed, embedMany, generateObject, generateText, stepCountIs, streamText, tool } from 'ai';
+import { embed, embedMany, generateText, Output, stepCountIs, streamText, tool } from 'ai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
@@ -65,12 +66,23 @@ describe('the Vercel AI SDK', () => {
   });
 
   it('generates objects', async () => {
-    const { object } = await generateObject({
+    const { output } = await generateText({
       model: provider('standin-chat'),
       prompt: 'Name a city',
-      schema: z.object({ city: z.string() }),
+      output: Output.object({ schema: z.object({ city: z.string() }) }),
     });
-    expect(typeof object.city).toBe('string');
+    expect(typeof output.city).toBe('string');
+  });
+
+  it('generates and streams text with its Anthropic provider and authToken', async () => {
+    const anthropic = createAnthropic({ baseURL: `${gateway.url}/v1`, authToken: gateway.key });
+    const asked = { model: anthropic('standin-chat'), prompt: 'Hello', maxOutputTokens: 12, maxRetries: 0 };
+    const whole = await generateText(asked);
+    expect([whole.text.length > 0, whole.usage.outputTokens]).toEqual([true, 12]);
+    const streamed = streamText(asked);
+    let text = '';
+    for await (const part of streamed.textStream) text += part;
+    expect([text.length > 0, (await streamed.usage).outputTokens]).toEqual([true, 12]);
   });
 
   it('embeds', async () => {
