@@ -37,12 +37,19 @@ export interface ResponsesEngine {
 export const enginePath = '/srv/models/llama';
 export const inputTokens = 21;
 
+/** `usage` as clients get it. */
 export const usageOf = (tokens: number): object => ({
   input_tokens: inputTokens,
-  input_tokens_details: { cached_tokens: 16, input_tokens_per_turn: [] },
+  input_tokens_details: { cached_tokens: 16 },
   output_tokens: tokens,
   output_tokens_details: { reasoning_tokens: 0, tool_output_tokens: 0 },
   total_tokens: inputTokens + tokens,
+});
+
+/** vLLM also lists tokens per turn. */
+const sentUsage = (tokens: number): object => ({
+  ...usageOf(tokens),
+  input_tokens_details: { cached_tokens: 16, input_tokens_per_turn: [inputTokens], cached_tokens_per_turn: [16] },
 });
 
 const words = (tokens: number, { script = {} }: Body): string => script.says ?? 'word '.repeat(tokens);
@@ -66,7 +73,7 @@ function responseOf({ request_id: id, metadata = null, text = null }: Body, more
 function whole(body: Body, tokens: number, status: string): object {
   const content = [{ type: 'output_text', text: words(tokens, body), annotations: [], logprobs: null }];
   const output = [{ id: 'msg_1', type: 'message', role: 'assistant', status: 'completed', content }];
-  return responseOf(body, { output, status, usage: usageOf(tokens) });
+  return responseOf(body, { output, status, usage: sentUsage(tokens) });
 }
 
 /** The events of a stream, in the order and the form of vLLM: the type is the last member. */

@@ -121,7 +121,7 @@ export function shownUsage(
   form: UsageForm,
   before: Members = {},
 ): string {
-  const shown = withoutCost(usage === null ? json : billedUsage(json, usage, form, before));
+  const shown = withoutTurns(withoutCost(usage === null ? json : billedUsage(json, usage, form, before)));
   if (costText === null || !shown.startsWith('{')) return shown;
   const isEmpty = shown.slice(1, -1).trim() === '';
   return `${shown.slice(0, -1)}${isEmpty ? '' : ','}"cost":${costText}}`;
@@ -160,4 +160,15 @@ function withoutCost(json: string): string {
   if (usage === null || !('cost' in usage || 'cost_details' in usage)) return json;
   const { cost: _cost, cost_details: _details, ...rest } = usage;
   return JSON.stringify(rest);
+}
+
+/**
+ * Removes the tokens per turn that vLLM lists in the details of `/v1/responses`: OpenAI's details have numbers only, and
+ * its Agents SDK throws for a list.
+ */
+function withoutTurns(json: string): string {
+  const usage = json.includes('_per_turn"') ? parseObject(json) : null;
+  if (usage === null) return json;
+  const isTurns = (name: string, value: unknown): boolean => name.endsWith('_per_turn') && Array.isArray(value);
+  return JSON.stringify(usage, (name, value: unknown) => (isTurns(name, value) ? undefined : value));
 }
