@@ -89,6 +89,7 @@ describe("the code samples of a model's page", () => {
       ['python', `base_url="${address}"`],
       ['langchain', `ChatOpenAI(base_url="${address}"`],
       ['llamaindex', `OpenAILike(api_base="${address}"`],
+      ['anthropic', `Anthropic(base_url="${bench.gateway.url}", api_key=`],
     ] as const) {
       expect([id, snippet(shown, id)]).toEqual([id, expect.stringContaining(words)]);
       expect(snippet(shown, id)).toContain('"acme/odd"');

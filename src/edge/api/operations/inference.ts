@@ -204,7 +204,7 @@ const models: Operations = {
     summary: 'Retrieve a model',
     description:
       'Returns one model that the API key may use, by its catalog id, display name, Hugging Face id or alias. The id ' +
-      'may contain slashes. With the header `anthropic-version` the answer has the shape of Anthropic\'s API. Any API ' +
+      "may contain slashes. With the header `anthropic-version` the answer has the shape of Anthropic's API. Any API " +
       'key may call it.',
     answer: modelRecord,
   },

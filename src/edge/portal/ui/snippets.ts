@@ -131,8 +131,28 @@ console.log(answer.choices[0].text);`;
 console.log(answer);`;
 }
 
+function anthropicSnippet({ origin, model, secret }: SnippetOptions): Snippet {
+  const key = secret === null ? 'os.environ["HEADGATE_API_KEY"]' : JSON.stringify(secret);
+  const text = `${secret === null ? 'import os\n' : ''}from anthropic import Anthropic
+
+# Before 2.14: auth_token in place of api_key.
+client = Anthropic(base_url="${origin}", api_key=${key})
+message = client.messages.create(
+    model=${JSON.stringify(model.id)},
+    max_tokens=1024,
+    messages=[{"role": "user", "content": "${hello}"}],
+)
+print(message.content[0].text)`;
+  return { id: 'anthropic', title: 'Python (anthropic, 2.14 or newer)', text };
+}
+
 /** Returns programs for libraries and agents that use chat models. */
-function chatSnippets({ origin, model: { id }, secret }: SnippetOptions): Snippet[] {
+function chatSnippets(options: SnippetOptions): Snippet[] {
+  const {
+    origin,
+    model: { id },
+    secret,
+  } = options;
   const pythonKey = secret === null ? 'os.environ["HEADGATE_API_KEY"]' : JSON.stringify(secret);
   const pythonImport = secret === null ? 'import os\n' : '';
   const scriptKey = secret === null ? 'process.env.HEADGATE_API_KEY' : JSON.stringify(secret);
@@ -176,6 +196,7 @@ print(chat.invoke("${hello}").content)`,
 chat = OpenAILike(api_base="${origin}/v1", api_key=${pythonKey}, model=${model}, is_chat_model=True)
 print(chat.complete("${hello}"))`,
     },
+    anthropicSnippet(options),
     {
       id: 'ai-sdk',
       title: 'AI SDK',
