@@ -1,4 +1,5 @@
 import type { Body } from './params.ts';
+import { dumps } from './python.ts';
 
 /** A request of `/v1/responses` as the chat request that vLLM makes of it. */
 
@@ -14,18 +15,67 @@ function partOf({ type, text, image_url: url }: Body): Body {
 const contentOf = (content: unknown): unknown => (Array.isArray(content) ? listOf(content).map(partOf) : content);
 
 /** Thoughts of earlier answers are not read again. */
-function messagesOf({ type, role, content, call_id: id, name, arguments: given, output }: Body): Body[] {
+function messagesOf(item: Body): Body[] {
+  const { type, role, content, call_id: id, name, namespace, output } = item;
   if (type === 'reasoning') return [];
-  if (type === 'function_call') {
-    return [{ role: 'assistant', tool_calls: [{ id, type: 'function', function: { name, arguments: given } }] }];
+  if (type === 'function_call' || type === 'custom_tool_call') {
+    const given = type === 'function_call' ? item.arguments : dumps({ input: item.input });
+    const called = typeof namespace === 'string' ? flatName(namespace, name) : name;
+    return [
+      { role: 'assistant', tool_calls: [{ id, type: 'function', function: { name: called, arguments: given } }] },
+    ];
   }
-  if (type === 'function_call_output') return [{ role: 'tool', tool_call_id: id, content: contentOf(output) }];
+  if (type === 'function_call_output' || type === 'custom_tool_call_output')
+    return [{ role: 'tool', tool_call_id: id, content: contentOf(output) }];
   return [{ role, content: contentOf(content) }];
 }
 
-function toolOf({ type, name, description, parameters, strict }: Body): Body {
-  return { type, function: { name, description, parameters, strict } };
+/** The function that the model is shown in the place of a custom tool. */
+const customParameters = {
+  type: 'object',
+  properties: { input: { type: 'string', description: 'The freeform text payload for this tool.' } },
+  required: ['input'],
+  additionalProperties: false,
+};
+
+/** Functions that the model is shown: those of namespaces under a flat name. Tools of all other types are left out. */
+function toolsOf({ type, name, description, parameters, strict, tools }: Body): Body[] {
+  if (type === 'custom') return [{ type: 'function', function: { name, description, parameters: customParameters } }];
+  if (type === 'function') return [{ type, function: { name, description, parameters, strict } }];
+  if (type !== 'namespace') return [];
+  const inner = listOf(tools).filter((tool) => tool.type === 'function');
+  return inner.flatMap((tool) => toolsOf({ ...tool, name: flatName(name, tool.name) }));
 }
+
+const flatName = (namespace: unknown, name: unknown): string => `${String(namespace)}__${String(name)}`;
+
+/** How the calls of the model are shown to the client. */
+export interface ShownCalls {
+  readonly customNames: ReadonlySet<string>;
+  /** Namespace and name by the flat name. */
+  readonly namespaced: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
+}
+
+export function shownCallsOf(body: Body): ShownCalls {
+  const tools = listOf(body.tools);
+  return {
+    customNames: new Set(tools.filter(({ type }) => type === 'custom').map(({ name }) => String(name))),
+    namespaced: new Map(
+      tools
+        .filter(({ type }) => type === 'namespace')
+        .flatMap(({ name: namespace, tools: inner }) =>
+          listOf(inner).map(({ name }): [string, { namespace: string; name: string }] => [
+            flatName(namespace, name),
+            { namespace: String(namespace), name: String(name) },
+          ]),
+        ),
+    ),
+  };
+}
+
+/** True if a custom tool has a grammar, which vLLM rejects. */
+export const hasGrammar = (body: Body): boolean =>
+  listOf(body.tools).some(({ type, format }) => type === 'custom' && isBody(format) && format.type === 'grammar');
 
 function choiceOf(choice: unknown): unknown {
   return isBody(choice) ? { type: 'function', function: { name: choice.name } } : choice;
@@ -41,7 +91,7 @@ function formatOf(text: unknown): Body | null {
 export function chatOfResponses(body: Body): Body {
   const { input, instructions } = body;
   const said = typeof input === 'string' ? [{ role: 'user', content: input }] : listOf(input).flatMap(messagesOf);
-  const tools = listOf(body.tools).map(toolOf);
+  const tools = listOf(body.tools).flatMap(toolsOf);
   return {
     model: body.model,
     messages: typeof instructions === 'string' ? [{ role: 'system', content: instructions }, ...said] : said,

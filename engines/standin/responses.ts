@@ -1,11 +1,11 @@
 import { answerChat } from './chat.ts';
-import { invalidBody } from './errors.ts';
+import { badRequest, invalidBody } from './errors.ts';
 import { type Exchange, randomHex } from './http.ts';
 import type { Body } from './params.ts';
-import { chatOfResponses } from './responses-request.ts';
+import { chatOfResponses, hasGrammar, type ShownCalls, shownCallsOf } from './responses-request.ts';
 import type { Engine } from './run.ts';
 
-/** Answers `/v1/responses` as vLLM 0.29 does: by a chat request, whose answer is written in the form of responses. */
+/** Answers `/v1/responses` as vLLM 0.32 does: by a chat request, whose answer is written in the form of responses. */
 
 /** Fields that are read from a chat's answers, which the stand-in has printed itself. */
 interface ChatUsage {
@@ -34,20 +34,22 @@ interface ChatChunk {
 
 /** An item of the output, while it grows. */
 interface Item {
-  kind: 'reasoning' | 'message' | 'function_call';
+  kind: 'reasoning' | 'message' | 'function_call' | 'custom_tool_call';
   id: string;
   callId: string;
   name: string;
+  namespace: string | null;
   /** Thoughts, words, or the arguments of a call. */
   text: string;
 }
 
 const statuses: Readonly<Record<string, string>> = { length: 'incomplete', abort: 'cancelled' };
-const prefixes = { reasoning: 'rs', message: 'msg', function_call: 'fc' } as const;
+const prefixes = { reasoning: 'rs', message: 'msg', function_call: 'fc', custom_tool_call: 'ctc' } as const;
 const deltas = {
   reasoning: 'reasoning_text',
   message: 'output_text',
   function_call: 'function_call_arguments',
+  custom_tool_call: 'custom_tool_call_input',
 } as const;
 
 function usageOf(usage: ChatUsage): object {
@@ -74,6 +76,7 @@ const newItem = (kind: Item['kind'], { id, function: called }: ChatCall = {}): I
   id: `${prefixes[kind]}_${randomHex()}`,
   callId: id ?? '',
   name: called?.name ?? '',
+  namespace: null,
   text: '',
 });
 
@@ -82,10 +85,23 @@ function partOf({ kind, text }: Item): object {
   return { type: 'output_text', text, annotations: [], logprobs: null };
 }
 
+/** The text that a call of a custom tool has as its only argument. */
+function inputOf(text: string): string {
+  try {
+    const { input } = JSON.parse(text) as { input?: unknown };
+    return typeof input === 'string' ? input : text;
+  } catch {
+    return text;
+  }
+}
+
+const isCall = ({ kind }: Item): boolean => kind === 'function_call' || kind === 'custom_tool_call';
+
 /** As it is printed; the empty form is that of an item that has just begun. */
 function printed(item: Item, status: string): object {
-  const { kind, id, callId, name, text } = item;
-  if (kind === 'function_call') return { id, type: kind, call_id: callId, name, arguments: text, status };
+  const { kind, id, callId, name, namespace, text } = item;
+  if (kind === 'function_call') return { id, type: kind, call_id: callId, name, namespace, arguments: text, status };
+  if (kind === 'custom_tool_call') return { id, type: kind, call_id: callId, name, input: inputOf(text) };
   const content = status === 'in_progress' ? [] : [partOf(item)];
   return kind === 'reasoning'
     ? { id, type: kind, summary: [], content, encrypted_content: null, status }
@@ -103,9 +119,11 @@ class Printer {
   #usage: ChatUsage = { prompt_tokens: 0 };
   #sequence = 0;
   #isOpen = false;
+  readonly #calls: ShownCalls;
 
   constructor(id: string, body: Body) {
     this.#id = id;
+    this.#calls = shownCallsOf(body);
     this.#body = body;
   }
 
@@ -191,10 +209,17 @@ class Printer {
   #grow({ reasoning, content, tool_calls: calls }: ChatSaid): string {
     let out = this.#say('reasoning', reasoning) + this.#say('message', content);
     for (const call of calls ?? []) {
-      if (typeof call.id === 'string') out += this.#open(newItem('function_call', call));
+      if (typeof call.id === 'string') out += this.#open(this.#called(call));
       out += this.#add(call.function?.arguments ?? '');
     }
     return out;
+  }
+
+  /** The call as the client defined its tool. */
+  #called(call: ChatCall): Item {
+    const name = call.function?.name ?? '';
+    const item = newItem(this.#calls.customNames.has(name) ? 'custom_tool_call' : 'function_call', call);
+    return { ...item, ...this.#calls.namespaced.get(name) };
   }
 
   #say(kind: Item['kind'], text: string | null | undefined): string {
@@ -203,9 +228,9 @@ class Printer {
     return opened + this.#add(text);
   }
 
-  #place({ kind, id }: Item): object {
-    const place = { item_id: id, output_index: this.#items.length - 1 };
-    return kind === 'function_call' ? place : { content_index: 0, ...place };
+  #place(item: Item): object {
+    const place = { item_id: item.id, output_index: this.#items.length - 1 };
+    return isCall(item) ? place : { content_index: 0, ...place };
   }
 
   #open(item: Item): string {
@@ -216,7 +241,7 @@ class Printer {
       item: printed(item, 'in_progress'),
       output_index: this.#items.length - 1,
     });
-    if (item.kind === 'function_call') return closed + added;
+    if (isCall(item)) return closed + added;
     return closed + added + this.#event('response.content_part.added', { ...this.#place(item), part: partOf(item) });
   }
 
@@ -224,6 +249,8 @@ class Printer {
     const item = this.#items.at(-1);
     if (item === undefined || delta === '') return '';
     item.text += delta;
+    // Its argument shows once it is whole; vLLM shows the text in it piece by piece.
+    if (item.kind === 'custom_tool_call') return '';
     const logprobs = item.kind === 'message' ? { logprobs: [] } : {};
     return this.#event(`response.${deltas[item.kind]}.delta`, { ...this.#place(item), delta, ...logprobs });
   }
@@ -236,10 +263,13 @@ class Printer {
     const place = this.#place(item);
     const logprobs = kind === 'message' ? { logprobs: [] } : {};
     const ends =
-      kind === 'function_call'
-        ? this.#event('response.function_call_arguments.done', { ...place, arguments: text, name })
-        : this.#event(`response.${deltas[kind]}.done`, { ...place, text, ...logprobs }) +
-          this.#event('response.content_part.done', { ...place, part: partOf(item) });
+      kind === 'custom_tool_call'
+        ? this.#event('response.custom_tool_call_input.delta', { ...place, delta: inputOf(text) }) +
+          this.#event('response.custom_tool_call_input.done', { ...place, input: inputOf(text) })
+        : kind === 'function_call'
+          ? this.#event('response.function_call_arguments.done', { ...place, arguments: text, name })
+          : this.#event(`response.${deltas[kind]}.done`, { ...place, text, ...logprobs }) +
+            this.#event('response.content_part.done', { ...place, part: partOf(item) });
     const whole = { item: printed(item, 'completed'), output_index: this.#items.length - 1 };
     return ends + this.#event('response.output_item.done', whole);
   }
@@ -252,6 +282,11 @@ export function answerResponses(engine: Engine, exchange: Exchange, body: Body):
       400,
       invalidBody([{ type: 'missing', loc: ['body', 'input'], msg: 'Field required', input: body }]).body,
     );
+    return;
+  }
+  if (hasGrammar(body)) {
+    const only = 'only free-form text custom tools are accepted.';
+    exchange.json(400, badRequest(`Custom tools with a grammar format are not supported; ${only}`, 'tools').body);
     return;
   }
   const id = typeof body.request_id === 'string' ? body.request_id : `resp_${randomHex(16)}`;

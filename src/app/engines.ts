@@ -76,7 +76,7 @@ export interface EnginesParts extends EnginesPlace {
   readonly workingDirectory: string;
   readonly engineClient: Pick<EngineClient, 'giveUp'>;
   readonly engineRequests: EngineRequests;
-  readonly catalog: Pick<Catalog, 'setKind'>;
+  readonly catalog: Pick<Catalog, 'setShown'>;
 }
 
 /**
@@ -120,7 +120,7 @@ export function createEngines(parts: EnginesParts): { readonly fleet: Fleet; rea
       ...(hosts.swarm !== null && { swarm: createSwarmDriver({ swarm: hosts.swarm, ...identity, env, logins, log }) }),
     },
     sharing,
-    onKind: (engineId, kind) => parts.catalog.setKind(engineId, kind),
+    onShown: (engineId, shown) => parts.catalog.setShown(engineId, shown),
     onLost: ({ endpoint }) => parts.engineClient.giveUp(endpoint),
     stores: {
       shared: storeOf('containers'),

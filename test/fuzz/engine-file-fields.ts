@@ -146,6 +146,7 @@ const common = {
   max_n: maybe(whole(1024)),
   structured_outputs: maybe(fields({ max_choices: maybe(whole(1_000_000)), max_depth: maybe(whole(1000)) })),
   share_cache: maybe(fc.boolean()),
+  tools: maybe(fields({ unserved: maybe(mostly(pick('drop', 'reject'), pick('ignore', ''), 6)) })),
   fallbacks: maybe(fc.array(names, { maxLength: 9 })),
 };
 const times = {

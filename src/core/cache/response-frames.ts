@@ -28,7 +28,14 @@ function partEvents(part: Members, place: Members): Members[] {
   ];
 }
 
-function callEvents({ name, arguments: given }: Members, place: Members): Members[] {
+function callEvents({ type: kind, name, input, arguments: given }: Members, place: Members): Members[] {
+  if (kind === 'custom_tool_call') {
+    const type = 'response.custom_tool_call_input';
+    return [
+      { type: `${type}.delta`, ...place, delta: input },
+      { type: `${type}.done`, ...place, input },
+    ];
+  }
   const type = 'response.function_call_arguments';
   return [
     { type: `${type}.delta`, ...place, delta: given },
@@ -36,10 +43,14 @@ function callEvents({ name, arguments: given }: Members, place: Members): Member
   ];
 }
 
+/** Members that calls fill while they stream. */
+const emptyMember: Readonly<Record<string, string>> = { function_call: 'arguments', custom_tool_call: 'input' };
+
 function itemEvents(item: Members, index: number): Members[] {
   const place = { item_id: item['id'], output_index: index };
-  const isCall = item['type'] === 'function_call';
-  const begun = { ...item, status: 'in_progress', ...(isCall ? { arguments: '' } : { content: [] }) };
+  const emptied = emptyMember[textOf(item['type'])];
+  const isCall = emptied !== undefined;
+  const begun = { ...item, status: 'in_progress', ...(isCall ? { [emptied]: '' } : { content: [] }) };
   const parts = listOf(item['content']);
   const inner = isCall
     ? callEvents(item, place)

@@ -4,14 +4,13 @@ import { formatDecimal, MICRO_DIGITS } from '#base/money.ts';
 import {
   encodeDefinition,
   type EngineDefinition,
-  type EngineKind,
   type EnginePricing,
   type RequestChanges,
   type ServiceTier,
   type TaskType,
 } from '#core/catalog/files/files.ts';
 import { type AdapterBases, createAdapterBases } from './adapter-bases.ts';
-import type { Model, PriceVersion } from './model.ts';
+import type { Model, PriceVersion, ShownEngine } from './model.ts';
 import { createModelList } from './model-list.ts';
 import {
   type Priced,
@@ -76,6 +75,7 @@ export {
   type StructuredOutputBounds,
   type SwarmSettings,
   type TaskType,
+  type UnservedTools,
   type VolumeMount,
   type YamlOptions,
   volumeProblem,
@@ -86,8 +86,8 @@ export {
   type EngineReload,
   type EngineReloadResult,
 } from './engine-reload.ts';
-export type { Model, PriceVersion } from './model.ts';
-export { isTriedVllm } from './vllm-versions.ts';
+export type { Model, PriceVersion, ShownEngine } from './model.ts';
+export { isTriedVllm, isVllmSince } from './vllm-versions.ts';
 export type { PriceChange } from './sync.ts';
 
 /** Text forms of files' contents, which gateways compare with each other. */
@@ -156,10 +156,8 @@ export interface Catalog {
   pending(): readonly string[];
   /** Returns the prices and bases of the files by model, as text that gateways compare and operators read. */
   offers(): Readonly<Record<string, string>>;
-  /**
-   * Sets the kind that an external engine shows. Does nothing for an engine whose file names its kind.
-   */
-  setKind(engineId: string, kind: EngineKind): void;
+  /** Sets what an engine shows of itself. */
+  setShown(engineId: string, shown: ShownEngine): void;
   /** Finds a model by catalog id, display name, alias or Hugging Face id, ignoring case; disabled models too. */
   find(name: string): Model | undefined;
   /** Returns the changes of requests that engine files demand, by lower-case name of the model. */
@@ -266,7 +264,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
     },
     pending: () => pending,
     offers: () => Object.fromEntries([...priced.values()].map((model) => [model.id, offerText(model)])),
-    setKind: (engineId, kind) => models.setKind(engineId, kind),
+    setShown: (engineId, shown) => models.setShown(engineId, shown),
     find: (name) => models.find(name),
     requestChanges: () => models.requestChanges(),
     list: () => models.list(),

@@ -1,12 +1,13 @@
-import type { EngineDefinition, EngineKind, RequestChanges } from '#core/catalog/files/files.ts';
-import type { Model } from './model.ts';
+import { isDeepStrictEqual } from 'node:util';
+import type { EngineDefinition, RequestChanges } from '#core/catalog/files/files.ts';
+import type { Model, ShownEngine } from './model.ts';
 
-/** The models of the files in effect, with the kinds that external engines show. */
+/** The models of the files in effect, with what their engines show of themselves. */
 export interface ModelList {
   /** Replaces the files. @param createdAtOf Unix seconds at which the catalog first saw an id */
   take(engines: readonly EngineDefinition[], createdAtOf: (id: string) => number): void;
-  /** See `setKind` of the catalog. */
-  setKind(engineId: string, kind: EngineKind): void;
+  /** See `setShown` of the catalog. */
+  setShown(engineId: string, shown: ShownEngine): void;
   find(name: string): Model | undefined;
   /** Returns the changes that engine files demand, by lower-case name; models without changes are left out. */
   requestChanges(): ReadonlyMap<string, RequestChanges>;
@@ -15,22 +16,22 @@ export interface ModelList {
 }
 
 export function createModelList(): ModelList {
-  const kinds = new Map<string, EngineKind>();
+  const shown = new Map<string, ShownEngine>();
   let models: readonly Model[] = [];
   let byName: ReadonlyMap<string, Model> = new Map();
   let changes: ReadonlyMap<string, RequestChanges> = new Map();
 
   function replace(next: readonly Model[]): void {
-    models = next.map((model) => ({ ...model, engine: ofKind(model.engine, kinds.get(model.engine.id)) }));
+    models = next.map((model) => asShown(model, shown.get(model.engine.id)));
     byName = indexByName(models);
     changes = new Map([...byName].flatMap(([name, { engine }]) => changesOf(name, engine)));
   }
 
   return {
     take: (engines, createdAtOf) => replace(toModels(engines, createdAtOf)),
-    setKind(engineId, kind) {
-      if (kinds.get(engineId) === kind) return;
-      kinds.set(engineId, kind);
+    setShown(engineId, next) {
+      if (isDeepStrictEqual(shown.get(engineId), next)) return;
+      shown.set(engineId, next);
       replace(models);
     },
     find: (name) => byName.get(name.toLowerCase()),
@@ -39,10 +40,14 @@ export function createModelList(): ModelList {
   };
 }
 
-/** Returns an engine with the kind that it shows, if its file names none. */
-function ofKind(engine: EngineDefinition, kind: EngineKind | undefined): EngineDefinition {
+/** Returns a model with the version that its engine shows, and with the kind, if the engine's file names none. */
+function asShown(model: Model, shown: ShownEngine | undefined): Model {
+  if (shown === undefined) return model;
+  const { engine } = model;
   const { driver } = engine;
-  return kind === undefined || driver.type !== 'external' || !driver.findsKind ? engine : { ...engine, kind };
+  const { version, kind } = shown;
+  const findsKind = driver.type === 'external' && driver.findsKind;
+  return { ...model, version, engine: findsKind ? { ...engine, kind } : engine };
 }
 
 function changesOf(name: string, { requestChanges }: EngineDefinition): [string, RequestChanges][] {
@@ -57,7 +62,8 @@ function toModels(engines: readonly EngineDefinition[], createdAtOf: (id: string
     const shared = { taskType, contextLength, enabled, engine };
     return [null, ...engine.lora].map((adapter): Model => {
       const { id, name, aliases, huggingFaceId, ownedBy, fallbacks } = adapter ?? engine;
-      return { id, name, aliases, huggingFaceId, ownedBy, createdAt: createdAtOf(id), ...shared, adapter, fallbacks };
+      const createdAt = createdAtOf(id);
+      return { id, name, aliases, huggingFaceId, ownedBy, createdAt, ...shared, version: null, adapter, fallbacks };
     });
   });
   return models.toSorted((a, b) => (a.id < b.id ? -1 : 1));

@@ -1,4 +1,4 @@
-import type { EngineDefinition, LoraAdapter, ServiceTier, TaskType } from '#core/catalog/files/files.ts';
+import type { EngineDefinition, EngineKind, LoraAdapter, ServiceTier, TaskType } from '#core/catalog/files/files.ts';
 
 /** A model that clients may name. */
 export interface Model {
@@ -16,10 +16,19 @@ export interface Model {
   readonly ownedBy: string;
   /** Engine that serves the model: for an adapter, the engine of its base. */
   readonly engine: EngineDefinition;
+  /** Version of vLLM that the engine last reported, such as `0.32.0`, of several the oldest; null if unknown. */
+  readonly version: string | null;
   /** null for the engine's own model. */
   readonly adapter: LoraAdapter | null;
   /** Ids of models that may answer, in this order, if this one cannot. */
   readonly fallbacks: readonly string[];
+}
+
+/** What an engine shows of itself while it runs. */
+export interface ShownEngine {
+  readonly kind: EngineKind;
+  /** As `version` of a model. */
+  readonly version: string | null;
 }
 
 /** A price in effect from a time on; never changed, only succeeded by another version. */

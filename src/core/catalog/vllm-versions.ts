@@ -72,7 +72,8 @@ export const vllmVersions: readonly VllmVersion[] = [
         },
         changed: {
           '/v1/messages messages': 'tool_addition and tool_removal pass; a tool that a message defines is rejected',
-          '/v1/responses tools': 'custom tools pass as tools of the client; vLLM rejects those with a grammar',
+          '/v1/responses tools':
+            'custom tools without a grammar are served; older versions ignore them, and fail on custom_tool_call items',
         },
         gone: { '/v1/chat/completions return_assistant_tokens_mask': 'passed to older versions' },
       },
@@ -116,6 +117,20 @@ function each(field: string, decision: string): Decisions {
  */
 function minorOf(version: string): string | null {
   return /^v?(\d+\.\d+)(?![\d])/.exec(version)?.[1] ?? null;
+}
+
+/**
+ * True if an engine has what a minor release of vLLM brought. An engine of unknown version counts as the newest that was
+ * tried: a cold engine has reported none yet.
+ * @param version as vLLM reports it; null if unknown
+ * @param minor such as `0.32`
+ */
+export function isVllmSince(version: string | null, minor: string): boolean {
+  const parts = (text: string): number[] => text.split('.').map(Number);
+  const own = version === null ? null : minorOf(version);
+  if (own === null) return true;
+  const [[major = 0, middle = 0], [majorMin = 0, middleMin = 0]] = [parts(own), parts(minor)];
+  return major > majorMin || (major === majorMin && middle >= middleMin);
 }
 
 /** True if this version of Headgate was tried with the minor release of a vLLM. */

@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { EngineDefinition, EngineKind } from '#core/catalog/catalog.ts';
+import type { EngineDefinition, ShownEngine } from '#core/catalog/catalog.ts';
 import {
   createExternalDriver,
   createProcessDriver,
@@ -200,8 +200,8 @@ export interface FleetOptions {
   readonly engineMemoryBytes?: number | null;
   /** Called when a replica that was running and healthy no longer is: unsent requests do not go to it any more. */
   readonly onLost?: (replica: Replica) => void;
-  /** Called with the kind that an external engine shows, if its file names none, and again when that changes. */
-  readonly onKind?: (engineId: string, kind: EngineKind) => void;
+  /** Called with what an engine shows of itself, and again when that changes. */
+  readonly onShown?: (engineId: string, shown: ShownEngine) => void;
 }
 
 /** Creates the engines of the gateway. Nothing runs and nothing is routed before `start`. */
@@ -210,12 +210,12 @@ export function createFleet(options: FleetOptions): Fleet {
   const {
     sharing = 'sole',
     onLost = () => undefined,
-    onKind = () => undefined,
+    onShown = () => undefined,
     engineMemoryBytes: memoryBytes = null,
   } = options;
   const policy = { ...defaultPolicy, ...options.policy };
   const outlives = sharing !== 'sole';
-  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost, onKind };
+  const common = { clock, log, policy, queueMax, stopGraceMs, newReplicaId, outlives, onLost, onShown };
   const machine = new Map<DriverType, EngineDriver>([
     ['process', createProcessDriver({ dataDir, workingDirectory, env, log, sharing, memoryBytes })],
     ['external', createExternalDriver(env)],

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '#base/clock.ts';
 import type { Log } from '#base/log.ts';
-import { type EngineKind, isTriedVllm } from '#core/catalog/catalog.ts';
+import { isTriedVllm, type ShownEngine } from '#core/catalog/catalog.ts';
 import {
   createRecognizer,
   type Engine,
@@ -15,12 +15,12 @@ export interface RecognitionOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly engines: ReadonlyMap<string, Engine>;
-  /** Called with the kind of an engine after each answer. */
-  readonly onKind: (engineId: string, kind: EngineKind) => void;
+  /** Called with what an engine shows of itself, after each answer. */
+  readonly onShown: (engineId: string, shown: ShownEngine) => void;
 }
 
 /** Finds out the versions and kinds of engines, and logs what is new. */
-export function createRecognition({ clock, log, engines, onKind }: RecognitionOptions): Recognizer {
+export function createRecognition({ clock, log, engines, onShown }: RecognitionOptions): Recognizer {
   return createRecognizer({
     clock,
     slots: () => [...engines.values()].flatMap((engine) => engine.replicas.all()),
@@ -30,7 +30,7 @@ export function createRecognition({ clock, log, engines, onKind }: RecognitionOp
       const former = warningsOf(engine);
       engine.replicas.setIdentity(replica.id, identity);
       logIdentity(log, { engine, replicaId: replica.id, before, former });
-      onKind(engine.spec.engineId, engine.kind);
+      onShown(engine.spec.engineId, engine.shown);
       engine.serve();
     },
   });

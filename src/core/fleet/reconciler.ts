@@ -1,7 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { EngineKind } from '#core/catalog/catalog.ts';
+import type { ShownEngine } from '#core/catalog/catalog.ts';
 import {
   type DriverType,
   type EngineDriver,
@@ -41,8 +41,8 @@ export interface ReconcilerOptions {
   readonly outlives: boolean;
   /** Called when a replica that was running and healthy no longer is. */
   readonly onLost: (replica: Replica) => void;
-  /** Called when the kind of an external engine was found out. */
-  readonly onKind: (engineId: string, kind: EngineKind) => void;
+  /** Called with what an engine shows of itself. */
+  readonly onShown: (engineId: string, shown: ShownEngine) => void;
   /** Devices that engines of this gateway's other reconcilers use. */
   readonly elsewhere: () => readonly Holding[];
 }

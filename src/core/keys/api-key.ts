@@ -16,6 +16,10 @@ export interface KeyLimits {
 export interface KeyToggles {
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
+  /** Reaction to tools that an engine does not serve; null is the setting of the engine's file. */
+  readonly unservedTools: 'reject' | 'drop' | null;
+  /** True if requests name their end user in the header that HEADGATE_END_USER_HEADER names. */
+  readonly endUserFromHeader: boolean;
   /** True if the key works in its own project only. Null: only while the project has a hard budget. */
   readonly confined: boolean | null;
 }
@@ -123,6 +127,8 @@ export function toKeyRecord(row: KeyRow): KeyRecord {
     monthlyTokenLimit: row.monthlyTokenLimit,
     storeRequests: row.storeRequests,
     cacheResponses: row.cacheResponses,
+    unservedTools: row.unservedTools,
+    endUserFromHeader: row.endUserFromHeader,
     confined: row.confined,
     models: row.models,
   };
@@ -152,6 +158,8 @@ export function keyAuditView(row: KeyRow): AuditView {
     monthly_token_limit: row.monthlyTokenLimit,
     store_requests: row.storeRequests,
     cache_responses: row.cacheResponses,
+    unserved_tools: row.unservedTools,
+    end_user_from_header: row.endUserFromHeader,
     confined: row.confined,
     models: row.models,
   };

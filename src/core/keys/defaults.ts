@@ -11,5 +11,7 @@ export const defaultKeyLimits: KeyLimits = Object.freeze({
 export const defaultKeyToggles: KeyToggles = Object.freeze({
   storeRequests: false,
   cacheResponses: false,
+  unservedTools: null,
+  endUserFromHeader: false,
   confined: null,
 });

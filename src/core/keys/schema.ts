@@ -54,6 +54,10 @@ export const apiKeys = pgTable(
     monthlyTokenLimit: bigint('monthly_token_limit', { mode: 'number' }),
     storeRequests: boolean('store_requests').notNull().default(false),
     cacheResponses: boolean('cache_responses').notNull().default(false),
+    /** Reaction to tools that an engine does not serve. Null: as the engine's file says. */
+    unservedTools: text('unserved_tools', { enum: ['reject', 'drop'] }),
+    /** True if requests name their end user in a header. */
+    endUserFromHeader: boolean('end_user_from_header').notNull().default(false),
     /** True if the key works in its own project only. Null: only while the project has a hard budget. */
     confined: boolean('confined'),
     /** Ids of allowed models; null allows all models of the organization. */

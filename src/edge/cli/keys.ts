@@ -87,7 +87,11 @@ const limitFlags = {
   'monthly-token-limit': 'monthly_token_limit',
 } as const;
 
-const toggleFlags = { 'store-requests': 'store_requests', 'cache-responses': 'cache_responses' } as const;
+const toggleFlags = {
+  'store-requests': 'store_requests',
+  'cache-responses': 'cache_responses',
+  'end-user-from-header': 'end_user_from_header',
+} as const;
 
 /** Returns the settings that flags name; other settings are not sent. @throws UsageError */
 function settingsOf(context: CommandContext): Record<string, unknown> {
@@ -96,6 +100,8 @@ function settingsOf(context: CommandContext): Record<string, unknown> {
     const value = textFlag(context, flag);
     if (value !== null) said[field] = value === 'on';
   }
+  const tools = textFlag(context, 'unserved-tools');
+  if (tools !== null) said['unserved_tools'] = tools === 'model' ? null : tools;
   const confined = textFlag(context, 'confined');
   if (confined !== null) said['confined'] = confined === 'auto' ? null : confined === 'on';
   const models = modelsOf(context);
@@ -255,6 +261,12 @@ const settings: Readonly<Record<string, CommandOption>> = {
   ...limitOptions,
   'store-requests': toggle('store requests and answers'),
   'cache-responses': toggle('answer repeated requests from the cache'),
+  'unserved-tools': {
+    type: 'string',
+    choices: ['drop', 'reject', 'model'],
+    about: 'tools that a model does not serve, such as web search; model: as its engine file says; default: model',
+  },
+  'end-user-from-header': toggle('read the end user from the header that HEADGATE_END_USER_HEADER names'),
   models: { type: 'string', about: 'allowed models, separated by commas, or all' },
   confined: {
     type: 'string',

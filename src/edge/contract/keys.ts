@@ -59,6 +59,20 @@ const scope = z
 const storeRequests = z.boolean().meta({ description: 'Stores the bodies of requests and responses' });
 const cacheResponses = z.boolean().meta({ description: 'Answers identical requests from the response cache' });
 
+/** The setting `unserved_tools`, in answers and in bodies. */
+const unservedToolsField = z
+  .enum(['reject', 'drop'])
+  .nullable()
+  .meta({
+    description:
+      'Tools in requests that the engine of a model does not serve, such as `web_search`. `reject`: the request returns ' +
+      '400. `drop`: they are left out and named in `x-headgate-dropped-tools`. `null`: as the engine file of the model says',
+  });
+const endUserFromHeader = z.boolean().meta({
+  description:
+    'Requests name their end user in the header that `HEADGATE_END_USER_HEADER` names, in place of `user` in the body',
+});
+
 const keyFields = {
   id: idText('key'),
   object: z.literal('api_key'),
@@ -90,6 +104,8 @@ const keyFields = {
   ...limitFields,
   store_requests: storeRequests,
   cache_responses: cacheResponses,
+  unserved_tools: unservedToolsField,
+  end_user_from_header: endUserFromHeader,
   confined: confinedField,
   models: allowedModels,
 };

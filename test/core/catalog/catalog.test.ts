@@ -51,6 +51,7 @@ function engine(id: string, over: Partial<EngineDefinition> = {}): EngineDefinit
     stalledMs: 600_000,
     kind: 'openai',
     allow: [],
+    unservedTools: 'reject',
     mediaDomains: [],
     nMax: null,
     mediaMax: 32,

@@ -300,6 +300,7 @@ describe('valid engine files', () => {
       ownedBy: 'Acme',
       kind: 'openai',
       allow: [],
+      unservedTools: 'reject',
       mediaDomains: [],
       nMax: null,
       mediaMax: 32,

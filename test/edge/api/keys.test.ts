@@ -33,6 +33,8 @@ describe('POST /v1/keys', () => {
     [{ expires_at: 1e300 }, 'expires_at'],
     [{ store_requests: 1 }, 'store_requests'],
     [{ cache_responses: null }, 'cache_responses'],
+    [{ unserved_tools: 'ignore' }, 'unserved_tools'],
+    [{ end_user_from_header: null }, 'end_user_from_header'],
     [{ name: '' }, 'name'],
     [{ name: '   ' }, 'name'],
     [{ name: 'a\0b' }, 'name'],
@@ -100,6 +102,8 @@ describe('POST /v1/keys', () => {
       store_requests: false,
       models: null,
       cache_responses: false,
+      unserved_tools: null,
+      end_user_from_header: false,
       confined: null,
     });
     expect(secret).toMatch(new RegExp(`^${body.prefix}-[0-9A-Za-z]{32}$`));

@@ -164,7 +164,14 @@ describe('headgate with a hostile server', () => {
     const limits = { requests_per_minute: null, max_concurrency: null, tokens_per_minute: null };
     const times = { created_at: 1, expires_at: null, last_used_at: null, revoked_at: null, rotated_at: null };
     const owner = { project_id: 'proj_1', user_id: 'user_1', service_account_id: null, held: false };
-    const settings = { store_requests: false, cache_responses: false, confined: null, models: null };
+    const settings = {
+      store_requests: false,
+      cache_responses: false,
+      unserved_tools: null,
+      end_user_from_header: false,
+      confined: null,
+      models: null,
+    };
     const others = { object: 'api_key', status: 'active', monthly_token_limit: null, former_secrets_end_at: null };
     const url = await serve((_, response) => {
       response.writeHead(201, { 'content-type': 'application/json' });

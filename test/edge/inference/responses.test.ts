@@ -77,10 +77,6 @@ describe('input validation', () => {
   });
 
   it.each([
-    [
-      { type: 'custom_tool_call_output', call_id: 'c', output: 'x' },
-      'input[1] is of the type "custom_tool_call_output"',
-    ],
     [{ type: 'computer_call', id: 'c' }, 'input[1] is of the type "computer_call"'],
     [{ type: null, role: 'user', content: 'x' }, 'input[1] is of the type null'],
     [{ id: 'ws_1', status: 'completed' }, 'input[1] has neither a type nor a role'],

@@ -20,6 +20,7 @@ function partsOf(text: string): { model: string; input: unknown[] }[] {
     upstreamModel: 'other',
     outputTokensMax: null,
     cacheSalt: 'salt',
+    members: new Map<string, string>(),
   };
   const parts = fields.split?.parts ?? [null];
   return parts.map((part) =>

@@ -181,7 +181,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
 /** A model of a file that is not there, for what only knows ids. */
 function modelOf(id: string): Model {
   const engine = engineDefinition({}, { id });
-  return { ...engine, createdAt: 0, engine, adapter: null };
+  return { ...engine, createdAt: 0, engine, version: null, adapter: null };
 }
 
 function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations: ScriptedOperations) {

@@ -44,6 +44,7 @@ export function containerEngine(
     stalledMs: 600_000,
     kind: 'vllm',
     allow: [],
+    unservedTools: 'reject',
     mediaDomains: [],
     nMax: null,
     mediaMax: 32,

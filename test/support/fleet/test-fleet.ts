@@ -41,6 +41,7 @@ export function engineDefinition(
     stalledMs: 600_000,
     kind: 'openai',
     allow: [],
+    unservedTools: 'reject',
     mediaDomains: [],
     nMax: null,
     mediaMax: 32,

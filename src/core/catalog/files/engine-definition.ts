@@ -33,6 +33,10 @@ export const allowableFields = [
 ] as const;
 export type AllowableField = (typeof allowableFields)[number];
 
+/** Reactions to tools in a request that the engine of its model does not serve. */
+export const unservedTools = ['reject', 'drop'] as const;
+export type UnservedTools = (typeof unservedTools)[number];
+
 /** Limits of the grammars that requests make an engine build. */
 export interface StructuredOutputBounds {
   /** Most choices, and most enum values of a schema in total. */
@@ -284,6 +288,8 @@ export interface EngineDefinition {
   readonly stalledMs: number | null;
   readonly kind: EngineKind;
   readonly allow: readonly AllowableField[];
+  /** Reaction to tools that the engine does not serve; a key's own setting takes precedence. */
+  readonly unservedTools: UnservedTools;
   readonly requestChanges: RequestChanges;
   /** Hosts from which the engine may fetch images and other media; none if empty. */
   readonly mediaDomains: readonly string[];

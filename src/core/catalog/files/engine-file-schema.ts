@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { dockerFields, swarmFields } from './container-file-schema.ts';
-import { allowableFields, taskTypes } from './engine-definition.ts';
+import { allowableFields, taskTypes, unservedTools } from './engine-definition.ts';
 import {
   aliasesField,
   externalPricingField,
@@ -123,6 +123,17 @@ const common = {
     .max(allowableFields.length)
     .default([])
     .describe('Request fields that Headgate rejects unless they are listed here.'),
+  tools: z
+    .strictObject({
+      unserved: z
+        .enum(unservedTools)
+        .default('reject')
+        .describe(
+          'Tools in requests that the engine does not serve, such as web_search. reject: Headgate rejects the request. ' +
+            'drop: it leaves them out and names them in x-headgate-dropped-tools. A key can have a setting of its own.',
+        ),
+    })
+    .prefault({}),
   ...requestChangeFields,
   media_domains: z
     .array(z.string().regex(hostPattern, 'expected a host name'))

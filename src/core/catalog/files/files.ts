@@ -27,6 +27,7 @@ export {
   type StructuredOutputBounds,
   type TaskType,
   taskTypes,
+  type UnservedTools,
   type VolumeMount,
 } from './engine-definition.ts';
 export { type EngineFileProblem, formatEngineFileProblem } from './engine-file-problem.ts';

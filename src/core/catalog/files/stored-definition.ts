@@ -11,6 +11,7 @@ import {
   type ProcessDriverSettings,
   canaryRoutes,
   taskTypes,
+  unservedTools,
 } from './engine-definition.ts';
 import { handsOverMachine } from './host-access-checks.ts';
 
@@ -142,6 +143,7 @@ const definition: z.ZodType<EngineDefinition, unknown> = z.object({
   stalledMs: z.number().nullable().default(600_000),
   kind: z.enum(['vllm', 'openai']),
   allow: z.array(z.enum(allowableFields)),
+  unservedTools: z.enum(unservedTools).default('reject'),
   requestChanges: z
     .object({ defaults: z.record(z.string(), z.unknown()), overrides: z.record(z.string(), z.unknown()) })
     .default({ defaults: {}, overrides: {} }),

@@ -49,6 +49,7 @@ export function toDefinition(file: string, engine: EngineFile, folder: string | 
     stalledMs: engine.stalled_seconds === 0 ? null : engine.stalled_seconds * 1000,
     kind: engineKindOf(engine),
     allow: engine.allow,
+    unservedTools: engine.tools.unserved,
     requestChanges: { defaults: engine.defaults, overrides: engine.overrides },
     mediaDomains: engine.media_domains.map((domain) => domain.toLowerCase()),
     nMax: engine.max_n ?? null,

@@ -1,5 +1,5 @@
 import type { Clock } from '#base/clock.ts';
-import type { EngineKind } from '#core/catalog/catalog.ts';
+import type { EngineKind, ShownEngine } from '#core/catalog/catalog.ts';
 import {
   type EngineSpec,
   type FailureCause,
@@ -97,6 +97,13 @@ export class Engine {
     if (driver.type !== 'external' || !driver.findsKind) return kind;
     const found = this.replicas.all().flatMap(({ identity }) => (identity ? [kindOf(identity)] : []));
     return found.length > 0 && found.every((one) => one === 'vllm') ? 'vllm' : kind;
+  }
+
+  /** Returns what the engine shows of itself. */
+  get shown(): ShownEngine {
+    const versions = this.replicas.all().flatMap(({ identity }) => identity?.version ?? []);
+    const [version = null] = versions.toSorted((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+    return { kind: this.kind, version };
   }
 
   /** True for an external engine none of whose addresses answers this gateway's probes. */

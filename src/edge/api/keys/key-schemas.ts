@@ -11,6 +11,8 @@ const {
   scope,
   store_requests: storeRequests,
   cache_responses: cacheResponses,
+  unserved_tools: unservedTools,
+  end_user_from_header: endUserFromHeader,
   models: allowedModels,
 } = keySchema.shape;
 
@@ -48,6 +50,8 @@ export const createKeySchema = z
     ...someLimits.shape,
     store_requests: storeRequests.default(defaultKeyToggles.storeRequests),
     cache_responses: cacheResponses.default(defaultKeyToggles.cacheResponses),
+    unserved_tools: unservedTools.default(defaultKeyToggles.unservedTools),
+    end_user_from_header: endUserFromHeader.default(defaultKeyToggles.endUserFromHeader),
     confined: confinedField.default(defaultKeyToggles.confined),
     models: allowedModels.default(null),
   })
@@ -68,6 +72,8 @@ export const patchKeySchema = z
     ...someLimits.shape,
     store_requests: storeRequests.optional(),
     cache_responses: cacheResponses.optional(),
+    unserved_tools: unservedTools.optional(),
+    end_user_from_header: endUserFromHeader.optional(),
     confined: confinedField.optional(),
     models: allowedModels.optional(),
     scope: fixed,

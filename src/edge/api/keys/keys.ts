@@ -87,6 +87,8 @@ function toAnswer(key: KeyRecord, nowMs: number): KeyAnswer {
     monthly_token_limit: key.monthlyTokenLimit,
     store_requests: key.storeRequests,
     cache_responses: key.cacheResponses,
+    unserved_tools: key.unservedTools,
+    end_user_from_header: key.endUserFromHeader,
     confined: isConfined(key),
     models: key.models === null ? null : [...key.models],
   };
@@ -131,7 +133,13 @@ function newKeyOf(body: CreateKey, nowMs: number): Omit<NewKeyFields, 'organizat
       tokensPerMinute: body.tokens_per_minute,
       monthlyTokenLimit: body.monthly_token_limit,
     },
-    toggles: { storeRequests: body.store_requests, cacheResponses: body.cache_responses, confined: body.confined },
+    toggles: {
+      storeRequests: body.store_requests,
+      cacheResponses: body.cache_responses,
+      unservedTools: body.unserved_tools,
+      endUserFromHeader: body.end_user_from_header,
+      confined: body.confined,
+    },
   };
 }
 
@@ -144,6 +152,8 @@ function patchOf(body: PatchKey): Omit<KeyPatch, 'models'> {
     monthlyTokenLimit: body.monthly_token_limit,
     storeRequests: body.store_requests,
     cacheResponses: body.cache_responses,
+    unservedTools: body.unserved_tools,
+    endUserFromHeader: body.end_user_from_header,
     confined: body.confined,
   };
 }

@@ -26,6 +26,8 @@ const key = {
   monthly_token_limit: null,
   store_requests: false,
   cache_responses: false,
+  unserved_tools: null,
+  end_user_from_header: false,
   confined: null,
   models: null,
 };

@@ -1,6 +1,7 @@
 export { type AnswerPlace, type AnswerMemoryBudget, createAnswerMemoryBudget } from './answer-memory-budget.ts';
 export { budgetError } from './budget-error.ts';
 export { type Answer, createAnswer } from './client-answer.ts';
+export { nameDropped } from './dropped-tools.ts';
 export { allowFallbackHeader, nameFallback, nameNoFallback, readAllowsFallback } from './fallback-header.ts';
 export {
   answerBytesMax,

@@ -16,7 +16,7 @@ import {
   StopControl,
   type Transcript,
 } from '#edge/inference/answer/answer.ts';
-import type { Endpoint, InputPart, RequestFields } from '#edge/inference/request/request.ts';
+import type { DroppedTools, Endpoint, InputPart, RequestFields } from '#edge/inference/request/request.ts';
 import type { CallTrace } from './observer.ts';
 
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
@@ -70,6 +70,8 @@ export interface InferenceRequest {
   readonly endUser: string | null;
   /** Turns that the engine may take. Kept here, because the tools that decide it are released with the body. */
   readonly turns: number;
+  /** Tools that the engine does not get; null if none was left out. */
+  readonly dropped: DroppedTools | null;
 }
 
 /**

@@ -49,13 +49,15 @@ export interface EngineBodyOptions {
   readonly outputTokensMax: number | null;
   /** Salt of the prompt cache; null leaves the client's own, or none. */
   readonly cacheSalt: string | null;
+  /** New values of members, as latin1 JSON. */
+  readonly members: ReadonlyMap<string, string>;
   /** Part of the texts to send; null for all of them. */
   readonly part: InputPart | null;
 }
 
 /** Builds the body for the engine, a string as latin1: the client's bytes, except for the required changes. */
 export function engineBody(fields: RequestFields, options: EngineBodyOptions): EngineBody {
-  const { endpoint, requestId, replica, upstreamModel, outputTokensMax, cacheSalt, part } = options;
+  const { endpoint, requestId, replica, upstreamModel, outputTokensMax, cacheSalt, part, members } = options;
   const splices: Splice[] = [];
   if (fields.model !== upstreamModel) splices.push(setMember(fields, 'model', latin1Json(upstreamModel)));
   const { streamOptionsKey, storeKey, idMember, nullMembers } = endpoint;
@@ -71,6 +73,7 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
   }
   if (cacheSalt !== null && endpoint.fields['cache_salt'] !== undefined)
     splices.push(setMember(fields, 'cache_salt', `"${cacheSalt}"`));
+  for (const [key, json] of members) splices.push(setMember(fields, key, json));
   if (part !== null) splices.push(...cutOthers(fields, part));
   return replace(fields.text, mergeInsertions(splices));
 }

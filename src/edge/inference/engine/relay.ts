@@ -88,6 +88,8 @@ function noteRefusal({ routing }: PathParts, { endpoint }: Call, lease: Lease, {
   else if (kind === 'completed') routing.reportRefusal(lease, null);
 }
 
+const noMembers: ReadonlyMap<string, string> = new Map();
+
 interface Permission {
   readonly grant: Grant;
   readonly lease: Lease;
@@ -114,6 +116,7 @@ function relayJob(parts: PathParts, call: Call, request: InferenceRequest, { gra
       upstreamModel: upstreamModelOf(model, replica),
       outputTokensMax: grant.outputTokensMax,
       cacheSalt: cacheSaltOf(parts.cacheSalts, request, replica),
+      members: request.dropped?.members ?? noMembers,
       part: part === null ? null : part.input,
     }),
     headerLines: engineHeaders(requestId, trace + priorityLine(model, fields) + replica.headerLines),

@@ -2,7 +2,7 @@ import { AppError } from '#base/errors.ts';
 import { type Grant, moveBack, moveHold } from '#core/admission/admission.ts';
 import { noUsage } from '#core/metering/metering.ts';
 import type { Routing } from '#core/routing/routing.ts';
-import { nameFallback, nameNoFallback, type Outcome, outcomeOf } from '#edge/inference/answer/answer.ts';
+import { nameDropped, nameFallback, nameNoFallback, type Outcome, outcomeOf } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { mayUse } from '#edge/inference/choose-model.ts';
 import { raiseWatermark } from '#edge/inference/end/end.ts';
@@ -20,7 +20,7 @@ import {
 } from '#edge/inference/engine/engine.ts';
 import { priceOf } from '#edge/inference/request-price.ts';
 import { shareVocabulary, usesTokenIds } from '#edge/inference/request/request.ts';
-import { refuseUnsupported } from '#edge/inference/rules/rules.ts';
+import { dropUnserved, refuseUnsupported } from '#edge/inference/rules/rules.ts';
 
 /** Result of one model for a request. */
 interface Attempt {
@@ -149,12 +149,13 @@ export function requestTo(
   const price = priceOf(parts.catalog, model, endpoint, fields);
   if (price === null) return null;
   try {
-    refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
+    const dropped = dropUnserved({ fields, model, endpoint, unservedTools: caller.key.unservedTools });
+    refuseUnsupported({ fields, model, endpoint, dropped }, parts.limits.choicesMax);
+    return { ...asked, model, price, dropped };
   } catch (error) {
     if (error instanceof AppError) return null;
     throw error;
   }
-  return { ...asked, model, price };
 }
 
 /** Releases what the request had of a model, and notes what its engine may have counted. */
@@ -190,6 +191,7 @@ function serveAs({ answer, found }: Call, { request, grant }: Served): void {
   found.model = request.model;
   found.request = request;
   found.grant = grant;
+  nameDropped(answer, request.dropped);
   answer.dropHeader(outputLimitHeader);
   showOutputLimit(answer, grant);
 }

@@ -1,6 +1,6 @@
 import { AppError } from '#base/errors.ts';
 import { drainBody, type InferenceCaller, requireOpenProject } from '#edge/http/http.ts';
-import { type Outcome, readAllowsFallback, showLimits, thrownBy } from '#edge/inference/answer/answer.ts';
+import { nameDropped, type Outcome, readAllowsFallback, showLimits, thrownBy } from '#edge/inference/answer/answer.ts';
 import type { Call, InferenceRequest } from '#edge/inference/call/call.ts';
 import { chooseModel } from '#edge/inference/choose-model.ts';
 import { endUserOf } from '#edge/inference/end-user.ts';
@@ -9,7 +9,7 @@ import { admit, type PathParts, relay, relayParts, route } from '#edge/inference
 import { priceOf } from '#edge/inference/request-price.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
-import { refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
+import { dropUnserved, refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
 import { dryRun } from './dry-run.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 
@@ -54,15 +54,17 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const { usableModels } = isAwaited ? parts.authenticator.keyNow(call.incoming, caller) : caller.key;
   const model = chooseModel(parts.catalog, fields.model, endpoint, usableModels);
   found.model = model;
-  refuseUnsupported(fields, model, endpoint, parts.limits.choicesMax);
+  const dropped = dropUnserved({ fields, model, endpoint, unservedTools: caller.key.unservedTools });
+  refuseUnsupported({ fields, model, endpoint, dropped }, parts.limits.choicesMax);
+  nameDropped(call.answer, dropped);
   const price = priceOf(parts.catalog, model, endpoint, fields);
   if (price === null) throw new AppError('pricing_unavailable', { lasting: true });
   stop.throwIfStopped();
   requireRecording(parts);
-  const endUser = endUserOf(parts.budgets, caller, fields);
+  const endUser = endUserOf(parts, caller, call.incoming, fields);
   const turns = turnsOf({ endpoint, fields, engine: model.engine });
   if (capPicoUsd !== null) refuseCappedTurns(turns);
-  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns };
+  const request: InferenceRequest = { caller, fields, model, price, capPicoUsd, endUser, turns, dropped };
   if (isDry) return dryRun(parts, call, request, allowsFallback);
   found.request = request;
   const earlier = reuses(call, caller) ? await findEarlier(parts, call, request) : null;

@@ -13,7 +13,7 @@ import {
   readString,
   requireOptions,
 } from './body-reader.ts';
-import { readOddItem } from './input-items.ts';
+import { readOddItems } from './input-items.ts';
 import { checkSequences, countInputs, type InputBounds } from './inputs.ts';
 import { type Media, readMedia } from './media.ts';
 import type { RequestForm } from './request-form.ts';
@@ -55,6 +55,8 @@ export interface RequestFields extends Unread {
   readonly media: Media;
   /** Describes the first input item of /v1/responses that vLLM would fail on; null without one. */
   readonly oddItem: string | null;
+  /** Describes the first item of a custom tool, as `oddItem`: vLLM fails on them before 0.32. */
+  readonly customItem: string | null;
   /** True if the engine's file changed fields of the body, so that `text` is not what the client sent. */
   isChanged: boolean;
   /**
@@ -221,7 +223,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     countLags: stream && readCountLags(reader),
     media,
     ...readUnread(reader, form.inputs, media),
-    oddItem: readOddItem(reader, form.itemsKey),
+    ...readOddItems(reader, form.itemsKey),
     isChanged: false,
     meaning: null,
     hash: null,

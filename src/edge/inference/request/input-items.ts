@@ -9,25 +9,36 @@ import { type BodyReader, present } from './body-reader.ts';
  */
 const knownTypes: ReadonlySet<string> = new Set(['message', 'function_call', 'function_call_output', 'reasoning']);
 
+/** Problems only of a vLLM before 0.32. */
+const customProblem = /^is of the type "custom_tool_call(?:_output)?"$/;
+
 const shownCharsMax = 64;
 
+export interface OddItems {
+  readonly oddItem: string | null;
+  readonly customItem: string | null;
+}
+
 /**
- * Returns the first item that vLLM would fail on, with the reason: `input[1] is of the type "item_reference"`. Null
- * without one. Items that are not objects are left for the engine to reject. Only types are parsed.
+ * Returns the first item that every vLLM would fail on, and the first item of a custom tool, with the reason:
+ * `input[1] is of the type "item_reference"`. Null without one. Items that are not objects are left for the engine to
+ * reject. Only types are parsed.
  */
-export function readOddItem(reader: BodyReader, key: string | null): string | null {
+export function readOddItems(reader: BodyReader, key: string | null): OddItems {
   const member = key === null ? null : present(reader, key);
-  if (member === null) return null;
+  if (member === null) return { oddItem: null, customItem: null };
   let index = 0;
   let odd: string | null = null;
+  let custom: string | null = null;
   forEachElement(reader.text, member.valueStart, (start) => {
     const scan = scanObject(reader.text, start);
     const problem = scan.ok ? problemOf(reader.text, scan.members) : null;
-    if (problem !== null) odd = `${member.key}[${index}] ${problem}`;
+    if (problem !== null && customProblem.test(problem)) custom ??= `${member.key}[${index}] ${problem}`;
+    else if (problem !== null) odd = `${member.key}[${index}] ${problem}`;
     index += 1;
     return odd === null;
   });
-  return odd;
+  return { oddItem: odd, customItem: custom };
 }
 
 function problemOf(text: string, members: readonly JsonMember[]): string | null {

@@ -1,5 +1,6 @@
 export { integerOf, invalidValue } from './body-reader.ts';
 export { checkHeaders, takeWhole } from './body.ts';
+export type { DroppedTools } from './dropped-tools.ts';
 export { type Endpoint, type EndpointPath, endpoints, mayRunTools, turnsMax } from './endpoints.ts';
 export { releaseBody, type RequestFields } from './fields.ts';
 export type { InputBounds } from './inputs.ts';

@@ -1,23 +1,32 @@
 import type { JsonMember } from '#base/json/json.ts';
-import { isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
+import { isObject, parseMember } from '#edge/inference/json-member.ts';
 import { type EndpointPath, endpoints, maxCostHeader, mayRunTools, turnsMax } from '#edge/inference/request/request.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
 /** More bytes than any context holds: a longer list is rejected without a search. */
 export const toolsBytesMax = 1_048_576;
 
-/** Tools that the client runs itself. The engine would run all others itself, unbilled. */
-const clientTools = new Set<unknown>(['function', 'custom', 'namespace', 'local_shell', 'shell', 'apply_patch']);
+/** Tools that a client runs itself. A server that is no vLLM may serve each of them, and run all others, unbilled. */
+export const clientTools: ReadonlySet<unknown> = new Set([
+  'function',
+  'custom',
+  'namespace',
+  'local_shell',
+  'shell',
+  'apply_patch',
+]);
 
 /**
- * Anthropic's tools that a client runs. All others have names that only Anthropic's models know, and vLLM has none of
- * them.
+ * Returns the tools of a list, and of the namespaces in it, at any depth.
+ * @param kept the list without tools that were left out, as latin1 JSON
  */
-const anthropicTools = new Set<unknown>([undefined, null, 'custom']);
-
-/** Returns the tools of a list, and of the namespaces in it, at any depth. */
-export function toolsOf(fields: Pick<RuleRequest['fields'], 'text'>, member: JsonMember): readonly unknown[] {
-  return unfold(parseMember(fields.text, member, toolsBytesMax));
+export function toolsOf(
+  fields: Pick<RuleRequest['fields'], 'text'>,
+  member: JsonMember,
+  kept?: string,
+): readonly unknown[] {
+  if (kept === undefined) return unfold(parseMember(fields.text, member, toolsBytesMax));
+  return unfold(parseMember(kept, { ...member, valueStart: 0, valueEnd: kept.length }, toolsBytesMax));
 }
 
 /** Unfolds namespaces. The recursion ends, because the depth of a body is bounded. */
@@ -29,24 +38,9 @@ function unfold(tools: unknown): readonly unknown[] {
   });
 }
 
-interface ToolsRequest extends Pick<RuleRequest, 'endpoint'> {
-  readonly fields: Pick<RuleRequest['fields'], 'text'>;
-}
-
-/** Returns the first tool that the engine would run itself. */
-function engineToolOf({ fields, endpoint }: ToolsRequest, member: JsonMember): Members | undefined {
-  const ofClient = endpoint.toolForm === 'anthropic' ? anthropicTools : clientTools;
-  return toolsOf(fields, member).find((tool): tool is Members => isObject(tool) && !ofClient.has(tool['type']));
-}
-
-/** @throws AppError unsupported_parameter if the operator does not allow tools that the engine runs */
-export function refuseEngineTools(request: RuleRequest, member: JsonMember): void {
-  if (mayRunTools(request.endpoint, request.engine)) return;
-  const tool = engineToolOf(request, member);
-  if (tool === undefined) return;
-  const type = typeof tool['type'] === 'string' ? tool['type'].slice(0, 64) : '';
-  const message = `Built-in tools are not supported for this model. Omit the tool of type "${type}", or define a function that your program runs.`;
-  throw refuse(member.key, message);
+/** Returns true if the engine would run a tool of the list itself. */
+function hasEngineTool(fields: Pick<RuleRequest['fields'], 'text'>, member: JsonMember): boolean {
+  return toolsOf(fields, member).some((tool) => isObject(tool) && !clientTools.has(tool['type']));
 }
 
 /**
@@ -54,10 +48,10 @@ export function refuseEngineTools(request: RuleRequest, member: JsonMember): voi
  * conversation to the model again, sums the tokens of all turns, and obeys the output limit only in the first turn. The
  * tools decide and not the model: a model that does not allow them rejects the request.
  */
-export function turnsOf(request: RuleRequest): number {
+export function turnsOf(request: Pick<RuleRequest, 'endpoint' | 'engine' | 'fields'>): number {
   const member = request.fields.members.get('tools');
   if (member === undefined || !mayRunTools(request.endpoint, request.engine)) return 1;
-  return engineToolOf(request, member) === undefined ? 1 : turnsMax;
+  return hasEngineTool(request.fields, member) ? turnsMax : 1;
 }
 
 /**
@@ -69,11 +63,7 @@ export function hasEngineTools(path: EndpointPath, json: string): boolean {
   const endpoint = endpoints.find((row) => row.path === path);
   if (endpoint?.toolForm !== 'flat') return false;
   try {
-    const fields = { text: json };
-    return (
-      engineToolOf({ fields, endpoint }, { key: 'tools', keyStart: 0, valueStart: 0, valueEnd: json.length }) !==
-      undefined
-    );
+    return hasEngineTool({ text: json }, { key: 'tools', keyStart: 0, valueStart: 0, valueEnd: json.length });
   } catch {
     return false;
   }

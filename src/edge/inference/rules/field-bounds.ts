@@ -4,6 +4,7 @@ import type { AllowableField } from '#core/catalog/catalog.ts';
 import { isNull, parseMember, valueText } from '#edge/inference/json-member.ts';
 import { integerOf } from '#edge/inference/request/request.ts';
 import { halfPair } from '#edge/inference/surrogates.ts';
+import { servesCustomTools } from './unserved-tools.ts';
 import { type FieldRule, notSupported, refuse, type RuleRequest } from './field-rule.ts';
 
 /**
@@ -208,9 +209,10 @@ export const checkCut: FieldRule = (request, member) => refuseLongCut(request, m
  * Rejects odd items. vLLM answers most of them with 500, which would be reported as its failure. vLLM rejects a list of
  * both texts and token ids, and would accept it in parts.
  */
-export const checkItems: FieldRule = ({ fields: { oddItem, split }, engine }) => {
+export const checkItems: FieldRule = ({ fields: { oddItem: odd, customItem, split }, engine, model }) => {
   if (engine.kind !== 'vllm') return;
   if (split !== null && split.odd !== null) throw invalid(split.odd.param, split.odd.message);
+  const oddItem = odd ?? (servesCustomTools(model) ? null : customItem);
   if (oddItem === null) return;
   const message = oddItem.endsWith(' is of the type "item_reference"')
     ? `${oddItem}: responses are not stored. Send the items themselves, as the AI SDK does with "store": false.`

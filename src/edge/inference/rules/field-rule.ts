@@ -1,13 +1,16 @@
 import { AppError } from '#base/errors.ts';
 import type { JsonMember } from '#base/json/json.ts';
-import type { EngineDefinition } from '#core/catalog/catalog.ts';
-import type { Endpoint, RequestFields } from '#edge/inference/request/request.ts';
+import type { EngineDefinition, Model } from '#core/catalog/catalog.ts';
+import type { DroppedTools, Endpoint, RequestFields } from '#edge/inference/request/request.ts';
 
 /** Facts that a rule about a field can see. */
 export interface RuleRequest {
   readonly fields: RequestFields;
   readonly endpoint: Endpoint;
   readonly engine: EngineDefinition;
+  readonly model: Model;
+  /** The tools that were left out of the request. */
+  readonly dropped: DroppedTools | null;
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { JsonMember } from '#base/json/json.ts';
-import { type AllowableField, allowableFields, type EngineDefinition, type Model } from '#core/catalog/catalog.ts';
+import { type AllowableField, allowableFields, type EngineDefinition } from '#core/catalog/catalog.ts';
 import { isNull, isObject, valueText } from '#edge/inference/json-member.ts';
 import {
   comparedKeys,
@@ -9,7 +9,6 @@ import {
   type Media,
   olderVllmFields,
   renamedFields,
-  type RequestFields,
 } from '#edge/inference/request/request.ts';
 import {
   atMost,
@@ -214,8 +213,9 @@ function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
  * Checks the fields of a request that its engine should not get as they are.
  * @throws AppError unsupported_parameter, invalid_value or context_length_exceeded, with the field in `param`
  */
-export function refuseUnsupported(fields: RequestFields, model: Model, endpoint: Endpoint, choicesMax: number): void {
-  const request: RuleRequest = { fields, endpoint, engine: model.engine };
+export function refuseUnsupported(checked: Omit<RuleRequest, 'engine'>, choicesMax: number): void {
+  const { fields, model, endpoint } = checked;
+  const request: RuleRequest = { ...checked, engine: model.engine };
   const known = rules.get(endpoint);
   if (endpoint.isFree === true) checkFree(request);
   for (const member of fields.members.values()) {

@@ -2,7 +2,7 @@ import type { JsonMember } from '#base/json/json.ts';
 import type { AllowableField, EngineDefinition } from '#core/catalog/catalog.ts';
 import { isObject, type Members, parseMember, valueText } from '#edge/inference/json-member.ts';
 import { invalidValue } from '#edge/inference/request/request.ts';
-import { refuseEngineTools, toolsBytesMax, toolsOf } from './engine-tools.ts';
+import { toolsBytesMax, toolsOf } from './engine-tools.ts';
 import { SchemaMeter } from './schema-bounds.ts';
 import { refuse, type RuleRequest } from './field-rule.ts';
 
@@ -164,13 +164,13 @@ export function checkTools(request: RuleRequest, member: JsonMember): void {
   const { toolForm } = endpoint;
   const bytes = member.valueEnd - member.valueStart;
   if (bytes > toolsBytesMax) throw refuse(member.key, `"${member.key}" may be at most ${toolsBytesMax} bytes long.`);
-  if (toolForm !== 'wrapped') refuseEngineTools(request, member);
   const demand = demandedTools(request);
   if (demand.kind === 'none') return;
   const isBuilt = demand.kind !== 'auto' || hasForm(fields);
   if (!isBuilt && toolForm !== 'flat' && !strictSign.test(valueText(fields.text, member))) return;
   if (isBuilt) refuseLong(request, bytes, member.key, toolsFactor);
-  const tools = toolsOf(fields, member);
+  const kept = request.dropped?.members.get('tools');
+  const tools = toolsOf(fields, member, kept);
   if (!isBuilt && !tools.some((tool) => isStrict(tool, toolForm))) return;
   refuseLong(request, bytes, member.key, toolsFactor);
   checkBuilt(request, tools, demand);

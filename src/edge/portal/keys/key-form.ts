@@ -43,6 +43,13 @@ export function confinementOf(confined: boolean | null): (typeof confinements)[n
   return confined ? 'yes' : 'no';
 }
 
+/** Choices of the form for the API's `unserved_tools`. */
+const unservedToolChoices = [
+  { value: 'model', label: 'As the engine file of the model says' },
+  { value: 'drop', label: 'Leave out' },
+  { value: 'reject', label: 'Reject the request' },
+] as const;
+
 const confinedHint =
   'A confined key works only in its own project and has no management rights. Other keys can name another project of ' +
   'the organization in X-Project-ID; the budgets of that project then apply.';
@@ -53,6 +60,9 @@ export interface KeyFields {
   readonly limits: Readonly<Record<keyof LimitsAnswer, string>>;
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
+  /** Choice of `unservedToolChoices`. */
+  readonly unservedTools: string;
+  readonly endUserFromHeader: boolean;
   /** '' if the form does not ask: a key of a service account is always confined. */
   readonly confined: string;
 }
@@ -78,20 +88,25 @@ export function typedFields(form: Form): KeyFields {
     },
     storeRequests: form.has('store_requests'),
     cacheResponses: form.has('cache_responses'),
+    unservedTools: form.text('unserved_tools'),
+    endUserFromHeader: form.has('end_user_from_header'),
     confined: form.text('confined'),
   };
 }
 
 /** Returns the body of `POST` and `PATCH /v1/keys`. */
-export function toBody({ name, limits, storeRequests, cacheResponses, confined }: KeyFields): Record<string, unknown> {
+export function toBody(fields: KeyFields): Record<string, unknown> {
+  const { limits, confined, unservedTools } = fields;
   return {
-    name,
+    name: fields.name,
     requests_per_minute: numberOf(limits.requests_per_minute),
     max_concurrency: numberOf(limits.max_concurrency),
     tokens_per_minute: numberOf(limits.tokens_per_minute),
     monthly_token_limit: numberOf(limits.monthly_token_limit),
-    store_requests: storeRequests,
-    cache_responses: cacheResponses,
+    store_requests: fields.storeRequests,
+    cache_responses: fields.cacheResponses,
+    unserved_tools: unservedTools === 'model' || unservedTools === '' ? null : unservedTools,
+    end_user_from_header: fields.endUserFromHeader,
     ...(confined !== '' && { confined: confined === 'budget' ? null : confined === 'yes' }),
   };
 }
@@ -110,12 +125,24 @@ function nameAndLimits({ name, limits }: KeyFields, refusal: Refusal | null): Ht
     </fieldset>`;
 }
 
-function toggles({ storeRequests, cacheResponses }: KeyFields): Html {
-  return html`<fieldset class="toggles">
-    <legend>Content</legend>
-    ${checkbox('store_requests', 'Store requests and responses', storeRequests, 'You can then read the content of each request of this key. If off, Headgate stores no content.')}
-    ${checkbox('cache_responses', 'Cache responses', cacheResponses, 'Identical requests get the stored response immediately, free of charge, at any temperature.')}
-  </fieldset>`;
+function toggles({ storeRequests, cacheResponses, unservedTools, endUserFromHeader }: KeyFields): Html {
+  const tools = {
+    name: 'unserved_tools',
+    legend: 'Tools that a model does not serve',
+    choices: unservedToolChoices,
+    chosen: unservedTools,
+    hint: 'Such as web search. Coding agents send tools of this kind with each request.',
+  };
+  return html`${radios(tools)}
+    <fieldset class="toggles">
+      <legend>End users</legend>
+      ${checkbox('end_user_from_header', 'Read the end user from a header', endUserFromHeader, 'Only for a program that sets the header itself, such as Open WebUI. The operator names the header in HEADGATE_END_USER_HEADER.')}
+    </fieldset>
+    <fieldset class="toggles">
+      <legend>Content</legend>
+      ${checkbox('store_requests', 'Store requests and responses', storeRequests, 'You can then read the content of each request of this key. If off, Headgate stores no content.')}
+      ${checkbox('cache_responses', 'Cache responses', cacheResponses, 'Identical requests get the stored response immediately, free of charge, at any temperature.')}
+    </fieldset>`;
 }
 
 function confinement({ confined }: KeyFields): MaybeHtml {

@@ -63,6 +63,8 @@ async function formPage(
     limits: limitTexts(organization.default_limits),
     storeRequests: false,
     cacheResponses: false,
+    unservedTools: 'model',
+    endUserFromHeader: false,
     confined: confinementOf(null),
     expiry: 'never',
     scope: 'inference',
@@ -191,6 +193,8 @@ const fieldsOf = (key: KeyAnswer): KeyFields => ({
   limits: limitTexts(key),
   storeRequests: key.store_requests,
   cacheResponses: key.cache_responses,
+  unservedTools: key.unserved_tools ?? 'model',
+  endUserFromHeader: key.end_user_from_header,
   confined: key.service_account_id === null ? confinementOf(key.confined) : '',
 });
 

@@ -1,0 +1,207 @@
+import { AppError } from '#base/errors.ts';
+import { latin1Json } from '#base/json/json.ts';
+import { type EngineDefinition, isVllmSince, type Model } from '#core/catalog/catalog.ts';
+import { isNull, isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
+import { type DroppedTools, type Endpoint, mayRunTools, type RequestFields } from '#edge/inference/request/request.ts';
+import { clientTools, toolsBytesMax } from './engine-tools.ts';
+import { refuse } from './field-rule.ts';
+
+/** Tools in a request that its engine does not serve: rejected, or left out. */
+
+export interface ToolsRequest {
+  readonly fields: Pick<RequestFields, 'text' | 'members'>;
+  readonly model: Model;
+  readonly endpoint: Endpoint;
+  /** The key's own setting; null for the one of the engine's file. */
+  readonly unservedTools: EngineDefinition['unservedTools'] | null;
+}
+
+/**
+ * Anthropic's tools that a client runs. All others have names that only Anthropic's models know, and vLLM has none of
+ * them.
+ */
+const anthropicTools: ReadonlySet<unknown> = new Set([undefined, null, 'custom']);
+
+/** vLLM rejects every other type on chat, and reads a tool without a type as a function. */
+const chatTools: ReadonlySet<unknown> = new Set([undefined, 'function']);
+
+/**
+ * Tools of /v1/responses of which vLLM tells the model. It leaves out all others without an error, except those that it
+ * would run itself.
+ */
+const vllmTools: ReadonlySet<unknown> = new Set(['function', 'namespace']);
+const newVllmTools: ReadonlySet<unknown> = new Set([...vllmTools, 'custom']);
+const inVllmNamespace: ReadonlySet<unknown> = new Set(['function']);
+
+/** Types that an engine serves, in the list and in a namespace; null if the engine decides. */
+interface Served {
+  readonly types: ReadonlySet<unknown>;
+  readonly inNamespace: ReadonlySet<unknown>;
+  /** True if custom tools may have a grammar. */
+  readonly grammars: boolean;
+}
+
+/** True if the engine serves custom tools and reads their calls. */
+export const servesCustomTools = ({ engine, version }: Pick<Model, 'engine' | 'version'>): boolean =>
+  engine.kind === 'vllm' && isVllmSince(version, '0.32');
+
+function servedBy(model: Model, { toolForm }: Endpoint): Served {
+  const all = (types: ReadonlySet<unknown>): Served => ({ types, inNamespace: types, grammars: true });
+  if (toolForm === 'anthropic') return all(anthropicTools);
+  if (model.engine.kind !== 'vllm') return all(clientTools);
+  if (toolForm === 'wrapped') return all(chatTools);
+  const types = servesCustomTools(model) ? newVllmTools : vllmTools;
+  return { types, inNamespace: inVllmNamespace, grammars: false };
+}
+
+/** The tools of a list that stay, and the types of the others. */
+class Sieve {
+  readonly kept: unknown[] = [];
+  readonly names = new Set<string>();
+  readonly dropped: Members[] = [];
+  readonly #served: Served;
+
+  constructor(tools: readonly unknown[], served: Served) {
+    this.#served = served;
+    for (const tool of tools) this.kept.push(...this.#sieve(tool, served.types));
+  }
+
+  /** Returns the tool as it stays: unchanged, without a part, or not at all. What is no tool is left to the engine. */
+  #sieve(tool: unknown, types: ReadonlySet<unknown>): readonly unknown[] {
+    if (!isObject(tool)) return [tool];
+    const { type } = tool;
+    if (!types.has(type)) {
+      this.dropped.push(tool);
+      this.names.add(typeof type === 'string' ? type : '');
+      return [];
+    }
+    if (type === 'namespace' && Array.isArray(tool['tools'])) {
+      const before = this.dropped.length;
+      const tools = (tool['tools'] as unknown[]).flatMap((one) => this.#sieve(one, this.#served.inNamespace));
+      if (this.dropped.length === before) return [tool];
+      return tools.length === 0 ? [] : [{ ...tool, tools }];
+    }
+    return type === 'custom' && !this.#served.grammars ? [this.#withoutGrammar(tool)] : [tool];
+  }
+
+  /** vLLM makes no grammar of a custom tool, so the model reads it in the description. */
+  #withoutGrammar(tool: Members): Members {
+    const { format, ...others } = tool;
+    if (!isObject(format) || format['type'] !== 'grammar') return tool;
+    this.names.add('custom.format');
+    const [description, grammar] = [tool['description'], format['definition']].map((text) =>
+      typeof text === 'string' ? text : '',
+    );
+    return { ...others, description: `${description}\n\nGrammar of the input:\n${grammar}`.trim() };
+  }
+}
+
+/**
+ * Finds the tools that an engine does not serve, and leaves them out if the key or the engine's file says so.
+ * @returns null if nothing is left out
+ * @throws AppError unsupported_parameter for a tool that is to be rejected; invalid_value for a `tool_choice` that needs
+ *   a tool that was left out
+ */
+export function dropUnserved(request: ToolsRequest): DroppedTools | null {
+  const { fields, model, endpoint } = request;
+  const member = fields.members.get('tools');
+  if (member === undefined || isNull(fields.text, member) || mayRunTools(endpoint, model.engine)) return null;
+  const drops = (request.unservedTools ?? model.engine.unservedTools) === 'drop';
+  // On chat, engines reject other tools themselves.
+  if (!drops && endpoint.toolForm === 'wrapped') return null;
+  const bytes = member.valueEnd - member.valueStart;
+  if (bytes > toolsBytesMax) throw refuse('tools', `"tools" may be at most ${toolsBytesMax} bytes long.`);
+  const tools = parseMember(fields.text, member, toolsBytesMax);
+  if (!Array.isArray(tools)) return null;
+  const sieve = new Sieve(tools, servedBy(model, endpoint));
+  const names = [...sieve.names].map(shownType);
+  const [first] = names;
+  if (first === undefined) return null;
+  if (!drops) throw unserved(first);
+  requireChoice(fields, sieve);
+  const members = new Map([['tools', latin1Json(sieve.kept)]]);
+  if (sieve.kept.length === 0 && endpoint.toolForm === 'wrapped') {
+    // vLLM rejects an empty list on chat, and any choice beside none.
+    for (const key of ['tools', 'tool_choice']) if (fields.members.has(key)) members.set(key, 'null');
+  }
+  const include = includeWithout(fields, sieve);
+  if (include !== null) members.set('include', include);
+  return { names: [...new Set(names)].slice(0, namesMax), members };
+}
+
+const namesMax = 16;
+
+/** A type that can stand in a header. */
+const shownType = (type: string): string => (/^[\w.-]{1,64}$/.test(type) ? type : 'unknown');
+
+function unserved(name: string): AppError {
+  if (name === 'custom.format') {
+    return refuse('tools', 'Custom tools with a grammar are not supported for this model. Omit "format".');
+  }
+  return refuse(
+    'tools',
+    `Tools of the type "${name}" are not supported for this model. Omit the tool, or define a function that your program runs.`,
+  );
+}
+
+/** @throws AppError invalid_value */
+function requireChoice({ text, members }: ToolsRequest['fields'], sieve: Sieve): void {
+  const member = members.get('tool_choice');
+  const choice = member === undefined ? null : parseMember(text, member);
+  const refuseChoice = (why: string): AppError =>
+    new AppError('invalid_value', {
+      message: `"tool_choice" ${why}, because this model does not serve it. Omit "tool_choice".`,
+      param: 'tool_choice',
+    });
+  const missing = missingChoice(choice, sieve);
+  if (missing !== null) throw refuseChoice(`names ${shownName(missing)}, which was left out`);
+  if (sieve.kept.length > 0 || !demandsCall(choice)) return;
+  throw refuseChoice('demands a tool call, but every tool was left out');
+}
+
+const shownName = (name: string): string => JSON.stringify(name.slice(0, 64));
+
+function demandsCall(choice: unknown): boolean {
+  if (choice === 'required') return true;
+  if (!isObject(choice)) return false;
+  const allowed = isObject(choice['allowed_tools']) ? choice['allowed_tools'] : choice;
+  return choice['type'] === 'any' || allowed['mode'] === 'required';
+}
+
+/** Returns the name or the type of a tool that a choice names and that was left out; null if there is none. */
+function missingChoice(choice: unknown, { kept, dropped }: Sieve): string | null {
+  if (!isObject(choice)) return null;
+  const nested = isObject(choice['allowed_tools']) ? choice['allowed_tools']['tools'] : choice['tools'];
+  const choices = [choice, ...(Array.isArray(nested) ? (nested as unknown[]) : [])].filter(isObject);
+  const isIn = (tools: readonly unknown[], called: string): boolean =>
+    tools.some((tool) => isObject(tool) && (tool['type'] === called || nameOf(tool) === called));
+  return (
+    choices
+      .map((one) => nameOf(one) ?? one['type'])
+      .find((called): called is string => typeof called === 'string' && isIn(dropped, called) && !isIn(kept, called)) ??
+    null
+  );
+}
+
+/** Returns the name of a tool or of a choice, in any form. */
+function nameOf(tool: Members): string | null {
+  const inner = [tool, tool['function'], tool['custom']].find(
+    (one) => isObject(one) && typeof one['name'] === 'string',
+  );
+  return isObject(inner) && typeof inner['name'] === 'string' ? inner['name'] : null;
+}
+
+/** Tools whose results `include` can ask for: `web_search_call.results`. */
+const includable = ['web_search', 'file_search', 'code_interpreter', 'computer'];
+
+/** Returns `include` without the values that belong to tools that were left out; null if nothing changes. */
+function includeWithout({ text, members }: ToolsRequest['fields'], { names }: Sieve): string | null {
+  const member = members.get('include');
+  if (member === undefined) return null;
+  const values = parseMember(text, member);
+  if (!Array.isArray(values)) return null;
+  const gone = includable.filter((tool) => [...names].some((name) => name.startsWith(tool)));
+  const isGone = (value: unknown): boolean =>
+    typeof value === 'string' && gone.some((tool) => value.startsWith(`${tool}_call`));
+  return values.some(isGone) ? latin1Json(values.filter((value) => !isGone(value))) : null;
+}
