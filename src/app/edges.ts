@@ -173,6 +173,7 @@ function createInferenceEdge(options: GuardedOptions, heldKeys: HeldKeys): Infer
     clock,
     log,
     limits: config.limits,
+    endUserHeader: config.keys.endUserHeader,
     settleTimeoutMs: config.limits.settleTimeoutMs,
     answerStallTimeoutMs: config.http.answerStallTimeoutMs,
     onEngineText: config.upstream.logsText ? createEngineTextLog(log) : null,

@@ -32,6 +32,7 @@ function valuesOfRequests({ process, keys, limits, cache, storage, batches, http
     HEADGATE_MAX_ACTIVE_KEYS: keys.maxActive,
     HEADGATE_MAX_SERVICE_ACCOUNTS: keys.maxServiceAccounts,
     HEADGATE_WRONG_KEYS_PER_MINUTE: keys.wrongPerMinute,
+    HEADGATE_END_USER_HEADER: keys.endUserHeader,
     HEADGATE_CORS_ORIGINS: http.corsOrigins.toSorted(),
     HEADGATE_MAX_BODY_BYTES: limits.bodyBytesMax,
     HEADGATE_MAX_CHOICES: limits.choicesMax,

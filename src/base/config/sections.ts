@@ -187,6 +187,8 @@ export interface KeysConfig {
   readonly maxServiceAccounts: number;
   /** Wrong keys per address and minute that are answered as wrong keys. */
   readonly wrongPerMinute: number;
+  /** Header, in lower case, in which requests of keys that say so name their end user; null without one. */
+  readonly endUserHeader: string | null;
 }
 
 export const keys = section(
@@ -201,12 +203,18 @@ export const keys = section(
     HEADGATE_MAX_ACTIVE_KEYS: whole(1, 1_000_000, 5),
     HEADGATE_MAX_SERVICE_ACCOUNTS: whole(0, 1_000, 20),
     HEADGATE_WRONG_KEYS_PER_MINUTE: whole(1, 1_000_000, 60),
+    HEADGATE_END_USER_HEADER: z
+      .string()
+      .regex(/^[A-Za-z][A-Za-z0-9-]{0,63}$/, 'must be the name of a header, such as X-OpenWebUI-User-Id')
+      .regex(/^(?!(?:proxy-)?authorization$|cookie$|x-api-key$)/i, 'must not be a header that holds a secret')
+      .optional(),
   },
   (read): KeysConfig => ({
     prefix: read.HEADGATE_KEY_PREFIX,
     maxActive: read.HEADGATE_MAX_ACTIVE_KEYS,
     maxServiceAccounts: read.HEADGATE_MAX_SERVICE_ACCOUNTS,
     wrongPerMinute: read.HEADGATE_WRONG_KEYS_PER_MINUTE,
+    endUserHeader: read.HEADGATE_END_USER_HEADER?.toLowerCase() ?? null,
   }),
 );
 

@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { AppError } from '#base/errors.ts';
 import type { InferenceCaller } from '#edge/http/http.ts';
 import type { RequestFields } from '#edge/inference/request/request.ts';
 import { parseMember } from './json-member.ts';
@@ -9,22 +11,49 @@ export interface CountedUsers {
   countsUser(organizationId: string, user: string): boolean;
 }
 
+export interface EndUserParts {
+  readonly budgets: CountedUsers;
+  /** Header, in lower case, with the end user of keys that say so; null without one. */
+  readonly endUserHeader: string | null;
+}
+
 /** Members that name the end user, OpenAI's newer one first; Anthropic's is `metadata.user_id`. */
 const userKeys = ['safety_identifier', 'user'] as const;
 const nameLengthMax = 256;
 
 /**
  * Returns the end user of a request if spending is counted for that user. Reads nothing of the body if nobody counts
- * it. A text that is too long for a name, or that PostgreSQL cannot store, is replaced by its hash.
- * @throws AppError invalid_request_error for a member that is not valid JSON
+ * it. A text in the body that is too long for a name, or that PostgreSQL cannot store, is replaced by its hash.
+ *
+ * The header takes precedence over the body: the program that has the key sets the header, and its own users may choose
+ * what is in the body.
+ * @throws AppError invalid_value for a header that is no name, invalid_request_error for a member that is not valid JSON
  */
-export function endUserOf(budgets: CountedUsers, { key }: InferenceCaller, fields: RequestFields): string | null {
+export function endUserOf(
+  { budgets, endUserHeader }: EndUserParts,
+  { key }: InferenceCaller,
+  { headers }: Pick<IncomingMessage, 'headers'>,
+  fields: RequestFields,
+): string | null {
+  const named = endUserHeader !== null && key.endUserFromHeader ? readHeader(headers, endUserHeader) : null;
   if (!budgets.countsUsers(key.organizationId)) return null;
-  const given = readName(fields);
+  const given = named ?? readName(fields);
   if (given === null) return null;
   const name = isName(given) ? given : `sha256:${createHash('sha256').update(given).digest('hex')}`;
   return budgets.countsUser(key.organizationId, name) ? name : null;
 }
+
+/** Returns null without the header. @throws AppError invalid_value, the header in `param` */
+function readHeader(headers: IncomingMessage['headers'], header: string): string | null {
+  const value = headers[header];
+  if (value === undefined) return null;
+  if (typeof value === 'string' && headerName.test(value)) return value;
+  const message = `${header} must have 1 to ${nameLengthMax} printable ASCII characters without spaces.`;
+  throw new AppError('invalid_value', { message, param: header });
+}
+
+/** Names in headers come from programs, which send ids and URL-encoded names. */
+const headerName = /^[\x21-\x7e]{1,256}$/;
 
 const isName = (text: string): boolean => text.length <= nameLengthMax && text.isWellFormed() && !text.includes('\0');
 

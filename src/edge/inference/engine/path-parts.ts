@@ -38,5 +38,7 @@ export interface PathParts extends RelayParts, ReuseParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly limits: { readonly inFlightMax: number; readonly choicesMax: number };
+  /** Header, in lower case, with the end user of keys that say so; null without one. */
+  readonly endUserHeader: string | null;
   readonly settleTimeoutMs: number;
 }
