@@ -116,9 +116,12 @@ describe('headgate code', () => {
     };
     expect(await sentence([], { HEADGATE_API_KEY: '' })).toMatch(/^2 .*save a key with "headgate login"/);
     expect(await sentence(['-m', 'nope'], {})).toMatch(/^2 .*there is no chat model "nope"; use one of coder/);
-    expect(await sentence(['--with', 'vi'], {})).toMatch(/^2 .*--with must be one of pi, opencode/);
+    expect(await sentence(['--with', 'vi'], {})).toMatch(/^2 .*--with must be one of pi, opencode, codex, claude/);
     expect(await sentence(['--with', 'opencode'], { PATH: '/nonexistent' })).toMatch(
       /^1 .*opencode is not on the PATH; install it with "npm install --global opencode-ai"/,
+    );
+    expect(await sentence(['--with', 'claude'], { PATH: '/nonexistent' })).toMatch(
+      /^1 .*claude is not on the PATH; install it with "npm install --global @anthropic-ai\/claude-code"/,
     );
     expect(await sentence(['--with', 'opencode', '--install-only'], {})).toMatch(
       /^2 .*--install-only installs pi, not opencode/,
@@ -190,6 +193,43 @@ describe('headgate code', () => {
     expect(behind.stdout).toContain('words=folder\n');
     const printed = await run(['--with', 'opencode', '-p', '--json', 'Be polite.', '--', '--auto'], { env });
     expect(printed.stdout).toContain('words=run --format json Be polite. --auto\n');
+  });
+
+  it('sets codex up by options, and passes the key in the environment only', async () => {
+    const fake = program('codex', 'printf "%s\\n" "$@"; echo "key=$HEADGATE_API_KEY"');
+    const env = { PATH: `${fake}:/usr/bin:/bin` };
+    const asked = await run(['--with', 'codex', '-p', '--json', 'Be', 'polite.', '--', '--oss'], { env });
+    const lines = asked.stdout.trim().split('\n');
+    expect(lines.at(-1)).toBe(`key=${gateway.key}`);
+    const settings = lines.filter((_, at) => lines[at - 1] === '--config');
+    expect(settings).toEqual([
+      'model="coder"',
+      'model_provider="headgate"',
+      'model_context_window=8192',
+      'model_providers.headgate.name="Headgate"',
+      `model_providers.headgate.base_url="${gateway.url}/v1"`,
+      'model_providers.headgate.env_key="HEADGATE_API_KEY"',
+      'model_providers.headgate.wire_api="responses"',
+      'web_search="disabled"',
+    ]);
+    expect(lines.slice(2 * settings.length, -1)).toEqual(['exec', '--json', '--oss', '--', 'Be polite.']);
+    const opened = await run(['--with', 'codex', '--', 'resume', '--last'], { env });
+    expect(opened.stdout).toContain('web_search="disabled"\nresume\n--last\nkey=');
+  });
+
+  it('sets Claude Code up in its environment', async () => {
+    const names = 'BASE_URL AUTH_TOKEN API_KEY MODEL SMALL_FAST_MODEL DEFAULT_HAIKU_MODEL'.split(' ');
+    const shown = names.map((name) => `${name}=$ANTHROPIC_${name}`).join(' ');
+    const fake = program('claude', `echo "${shown} max=$CLAUDE_CODE_MAX_OUTPUT_TOKENS"; echo "$*"`);
+    const env = { PATH: `${fake}:/usr/bin:/bin`, ANTHROPIC_API_KEY: 'sk-ant-own' };
+    const { stdout } = await run(['--with', 'claude', '-p', '--json', 'Be', 'polite.', '--', '--tools', 'Bash'], {
+      env,
+    });
+    const models = 'MODEL=coder SMALL_FAST_MODEL=coder DEFAULT_HAIKU_MODEL=coder max=2048';
+    expect(stdout).toBe(
+      `BASE_URL=${gateway.url} AUTH_TOKEN=${gateway.key} API_KEY= ${models}\n` +
+        '--print --output-format stream-json --verbose --tools Bash -- Be polite.\n',
+    );
   });
 
   it('stores the models of each gateway separately, so no running agent sends its key elsewhere', async () => {

@@ -9,7 +9,18 @@ import {
   textFlag,
   UsageError,
 } from '#edge/cli/shell/shell.ts';
-import { createAgentHome, findProgram, installPi, pi } from './code-agents.ts';
+import { createAgentHome, installPi, pi } from './code-agents.ts';
+import {
+  agentOf,
+  type AgentSetup,
+  answerTokens,
+  apiUrl,
+  inputsOf,
+  installedAgents,
+  launchOf,
+  packageOf,
+  perMillion,
+} from './installed-agents.ts';
 import { type ListedModel, readModels } from './models.ts';
 
 /** `headgate code`: runs a coding agent on a model of the gateway, in the current folder. */
@@ -20,13 +31,13 @@ async function code(context: CommandContext): Promise<number> {
   const apiKey = keyOf(config);
   const models = (await readModels(context.api)).filter(({ task_type: task }) => codeTasks.includes(task));
   const model = chooseModel(context, models);
-  const setup = { url: `${config.url.replace(/\/+$/, '')}/v1`, models, model };
+  const setup = { gatewayUrl: config.url, models, model };
   // The key is passed in the environment: no file of an agent holds the key.
   const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
-  if (isOpenCode(context)) {
-    const program = findOpenCode(config.environment);
-    const args = openCodeArguments(context);
-    return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...openCodeSettings(setup) } }));
+  const agent = agentOf(context);
+  if (agent !== null) {
+    const { program, args, environment: own } = launchOf(agent, context, setup, apiKey);
+    return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...own } }));
   }
   const home = createAgentHome(context.config);
   const program = await installPi(context, home);
@@ -53,38 +64,17 @@ const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
   ...(json ? ['--mode', 'json'] : []),
 ];
 
-const isOpenCode = (context: CommandContext): boolean => textFlag(context, 'with') === 'opencode';
-
-/** @throws FailedError with how to install opencode */
-function findOpenCode(environment: CommandContext['config']['environment']): string {
-  const program = findProgram(environment, 'opencode');
-  if (program !== null) return program;
-  throw new FailedError(
-    'opencode is not on the PATH; install it with "npm install --global opencode-ai", or omit --with to use pi, which is ' +
-      'installed on first use',
-  );
-}
-
 /**
- * Returns the arguments for opencode, which reads plain words as a folder or a command. The prompt is therefore an
- * option, except with `run`, which answers and ends.
- */
-function openCodeArguments({ words, behindDashes, flags, json }: CommandContext): readonly string[] {
-  if (flags['print'] === true) return ['run', ...(json ? ['--format', 'json'] : []), ...words];
-  const asked = words.slice(0, words.length - behindDashes.length);
-  return [...(asked.length === 0 ? [] : [`--prompt=${asked.join(' ')}`]), ...behindDashes];
-}
-
-/**
- * Rejects --json without --print: an agent's terminal output is not JSON. Both agents have a mode for scripts. @throws
+ * Rejects --json without --print: an agent's terminal output is not JSON. All agents have a mode for scripts. @throws
  * UsageError
  */
 function checkFlags(context: CommandContext): void {
   const { json, flags } = context;
   const installsOnly = flags['install-only'] === true;
-  if (installsOnly && isOpenCode(context)) {
+  const agent = agentOf(context);
+  if (installsOnly && agent !== null) {
     throw new UsageError(
-      '--install-only installs pi, not opencode; omit --with, or install opencode with "npm install --global opencode-ai"',
+      `--install-only installs pi, not ${agent}; omit --with, or install ${agent} with "npm install --global ${packageOf(agent)}"`,
     );
   }
   if (!json || installsOnly || flags['print'] === true) return;
@@ -113,35 +103,18 @@ function chooseModel(context: CommandContext, models: readonly ListedModel[]): L
   );
 }
 
-interface Setup {
-  /** Base URL, with /v1. */
-  readonly url: string;
-  readonly models: readonly ListedModel[];
-  readonly model: ListedModel;
-}
-
-const outputMax = 16_384;
-
-/** Returns the longest answer in tokens: a quarter of the model's context. */
-const answerTokens = ({ context_length: length }: ListedModel): number => Math.min(outputMax, Math.floor(length / 4));
-
-const perMillion = (perToken: string | undefined): number => Number(perToken ?? 0) * 1_000_000;
-
-const inputsOf = ({ task_type: task }: ListedModel): readonly string[] =>
-  task === 'vision' ? ['text', 'image'] : ['text'];
-
 /**
  * Models in pi's format (https://github.com/earendil-works/pi, docs/models.md). Prices in USD per million tokens, for
  * pi's own sums.
  */
-function piModels({ url, models }: Setup): object {
+function piModels(setup: AgentSetup): object {
   return {
     providers: {
       headgate: {
-        baseUrl: url,
+        baseUrl: apiUrl(setup),
         api: 'openai-completions',
         apiKey: '$HEADGATE_API_KEY',
-        models: models.map((one) => ({
+        models: setup.models.map((one) => ({
           id: one.id,
           name: one.name ?? one.id,
           contextWindow: one.context_length,
@@ -160,50 +133,6 @@ function piModels({ url, models }: Setup): object {
     },
   };
 }
-
-/** Environment that limits opencode to the gateway's models, without checks for updates. */
-const openCodeSettings = (setup: Setup): Readonly<Record<string, string>> => ({
-  // opencode reads this after its files, whose other settings stay.
-  OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)),
-  OPENCODE_DISABLE_AUTOUPDATE: '1',
-  OPENCODE_DISABLE_MODELS_FETCH: '1',
-});
-
-/**
- * Configuration in opencode's format (https://opencode.ai/docs/config). Prices in USD per million tokens, for
- * opencode's own sums.
- */
-function openCodeConfig({ url, models, model }: Setup): object {
-  const name = `headgate/${model.id}`;
-  return {
-    model: name,
-    // Small requests beside the work, such as for a title, would otherwise go to another provider's model.
-    small_model: name,
-    enabled_providers: ['headgate'],
-    share: 'disabled',
-    provider: {
-      headgate: {
-        npm: '@ai-sdk/openai-compatible',
-        name: 'Headgate',
-        options: { baseURL: url, apiKey: '{env:HEADGATE_API_KEY}' },
-        models: Object.fromEntries(models.map((one) => [one.id, openCodeModel(one)])),
-      },
-    },
-  };
-}
-
-const openCodeModel = (one: ListedModel): object => ({
-  name: one.name ?? one.id,
-  limit: { context: one.context_length, output: answerTokens(one) },
-  attachment: one.task_type === 'vision',
-  modalities: { input: inputsOf(one), output: ['text'] },
-  cost: {
-    input: perMillion(one.pricing?.prompt),
-    output: perMillion(one.pricing?.completion),
-    cache_read: perMillion(one.pricing?.input_cache_read),
-    cache_write: perMillion(one.pricing?.prompt),
-  },
-});
 
 /**
  * Returns the exit code for an agent. Programs that catch Ctrl-C exit with the number that shells give to programs
@@ -231,14 +160,14 @@ function follow(child: ChildProcess): Promise<number> {
 
 export const codeCommand: Command = {
   name: 'code',
-  usage: '[-m MODEL] [-p] [--with pi|opencode] [WORDS…] [-- ARGUMENTS…]',
+  usage: '[-m MODEL] [-p] [--with pi|opencode|codex|claude] [WORDS…] [-- ARGUMENTS…]',
   summary:
-    'Start a coding agent in this folder, on a model of the gateway: pi, which is installed on first use, or opencode, if ' +
-    'it is installed. Arguments after -- go to the agent.',
+    'Start a coding agent in this folder, on a model of the gateway: pi, which is installed on first use, or ' +
+    'opencode, codex or Claude Code, if it is installed. Arguments after -- go to the agent.',
   words: { min: 0, max: 10_000 },
   options: {
     model: { type: 'string', short: 'm', names: 'models', about: 'default: a code model, else a chat model' },
-    with: { type: 'string', choices: ['pi', 'opencode'], about: 'default: pi' },
+    with: { type: 'string', choices: ['pi', ...installedAgents], about: 'default: pi' },
     print: { type: 'boolean', short: 'p', about: 'do one task and end' },
     'install-only': { type: 'boolean', about: 'install pi, and print its path' },
   },
