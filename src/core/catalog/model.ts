@@ -24,7 +24,7 @@ export interface Model {
   readonly fallbacks: readonly string[];
 }
 
-/** What an engine shows of itself while it runs. */
+/** Facts that an engine shows while it runs. */
 export interface ShownEngine {
   readonly kind: EngineKind;
   /** As `version` of a model. */

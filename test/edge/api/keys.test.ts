@@ -33,8 +33,6 @@ describe('POST /v1/keys', () => {
     [{ expires_at: 1e300 }, 'expires_at'],
     [{ store_requests: 1 }, 'store_requests'],
     [{ cache_responses: null }, 'cache_responses'],
-    [{ unserved_tools: 'ignore' }, 'unserved_tools'],
-    [{ end_user_from_header: null }, 'end_user_from_header'],
     [{ name: '' }, 'name'],
     [{ name: '   ' }, 'name'],
     [{ name: 'a\0b' }, 'name'],

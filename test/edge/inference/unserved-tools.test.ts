@@ -108,7 +108,6 @@ describe('the setting of a key', () => {
     for (const setting of ['drop', 'reject'] as const) {
       const body = { name: setting, unserved_tools: setting };
       const made: Body = await (await bench.gateway.request('/v1/keys', { body })).json();
-      expect(made.unserved_tools).toBe(setting);
       keys[setting] = made.secret;
     }
   });

@@ -3,7 +3,10 @@ import { type Body, eventually, readMetric, useInference } from '#test/inference
 import { vllmFile } from '#test/inference/vllm-file.ts';
 
 /** A gateway with one real vLLM, for all who ask it by another route. */
-export const bench = useInference(() => ({ engines: { chat: vllmFile() } }));
+const flags = ['--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
+export const bench = useInference(() => ({
+  engines: { chat: vllmFile({ flags, lines: ['tools: { unserved: drop }'] }) },
+}));
 
 export interface Counters {
   readonly prompt: number;

@@ -1,7 +1,8 @@
 import { ChatOpenAI } from '@langchain/openai';
 import { OpenAIResponses } from '@llamaindex/openai';
 import { expect, it } from 'vitest';
-import { type Body } from '#test/inference/inference-gateway.ts';
+import { isVllmSince } from '#core/catalog/catalog.ts';
+import { askEngine, type Body } from '#test/inference/inference-gateway.ts';
 import { itBillsWhatIsLeft } from './left-answers.ts';
 import { bench, counters, expectExact } from './real-engine.ts';
 
@@ -55,6 +56,25 @@ export function describeResponses(): void {
     const text = { format: { type: 'json_schema', name: 'place', schema, strict: true } };
     const answer: Body = await (await ask({ ...question, text, max_output_tokens: 64 })).json();
     expect(JSON.parse(answer.output[0].content[0].text)).toEqual({ city: 'Paris' });
+  });
+
+  it('serves custom tools over two turns where vLLM does, and leaves them out elsewhere', async () => {
+    const format = { type: 'grammar', syntax: 'lark', definition: 'start: "x"' };
+    const patch = { type: 'custom', name: 'apply_patch', description: 'Edits files.', format };
+    const fields = { ...question, tools: [{ type: 'web_search' }, patch] };
+    const call = { type: 'custom_tool_call', id: 'ctc_1', call_id: 'call_1', name: 'apply_patch', input: 'é' };
+    const output = { type: 'custom_tool_call_output', call_id: 'call_1', output: 'Done' };
+    const second = { ...fields, input: [{ role: 'user', content: 'Hi' }, call, output] };
+    // Starts the engine, which counts as the newest until it has reported its version.
+    expect((await ask(question)).status).toBe(200);
+    const { text } = await askEngine(bench.socketOf('chat'), '/version');
+    const isServed = isVllmSince((JSON.parse(text) as Body).version, '0.32');
+    const dropped = isServed ? 'web_search, custom.format' : 'web_search, custom';
+    await expect.poll(async () => (await ask(fields)).headers.get('x-headgate-dropped-tools')).toBe(dropped);
+    const before = await counters();
+    const answer = await ask(second);
+    expect(answer.status).toBe(isServed ? 200 : 400);
+    if (isServed) await expectExact(await bench.recordOf(answer), before, 'completed');
   });
 
   it("accepts LangChain's and LlamaIndex's requests with all their fields", async () => {

@@ -216,7 +216,7 @@ export const checkItems: FieldRule = ({ fields: { oddItem: odd, customItem, spli
   if (oddItem === null) return;
   const message = oddItem.endsWith(' is of the type "item_reference"')
     ? `${oddItem}: responses are not stored. Send the items themselves, as the AI SDK does with "store": false.`
-    : `${oddItem}: only messages, function_call, function_call_output and unencrypted reasoning are supported. Omit this item.`;
+    : `${oddItem}: only messages, calls of functions with their outputs, since vLLM 0.32 calls of custom tools, and unencrypted reasoning are supported. Omit this item.`;
   throw new AppError('invalid_value', { message, param: 'input' });
 };
 

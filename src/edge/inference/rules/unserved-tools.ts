@@ -26,8 +26,7 @@ const anthropicTools: ReadonlySet<unknown> = new Set([undefined, null, 'custom']
 const chatTools: ReadonlySet<unknown> = new Set([undefined, 'function']);
 
 /**
- * Tools of /v1/responses of which vLLM tells the model. It leaves out all others without an error, except those that it
- * would run itself.
+ * Tools of /v1/responses that vLLM shows to the model. It ignores all others, except those that it would run itself.
  */
 const vllmTools: ReadonlySet<unknown> = new Set(['function', 'namespace']);
 const newVllmTools: ReadonlySet<unknown> = new Set([...vllmTools, 'custom']);
@@ -99,7 +98,7 @@ class Sieve {
 /**
  * Finds the tools that an engine does not serve, and leaves them out if the key or the engine's file says so.
  * @returns null if nothing is left out
- * @throws AppError unsupported_parameter for a tool that is to be rejected; invalid_value for a `tool_choice` that needs
+ * @throws AppError unsupported_parameter for such a tool, unless it may be left out; invalid_value for a `tool_choice` that needs
  *   a tool that was left out
  */
 export function dropUnserved(request: ToolsRequest): DroppedTools | null {
@@ -114,19 +113,24 @@ export function dropUnserved(request: ToolsRequest): DroppedTools | null {
   const tools = parseMember(fields.text, member, toolsBytesMax);
   if (!Array.isArray(tools)) return null;
   const sieve = new Sieve(tools, servedBy(model, endpoint));
-  const names = [...sieve.names].map(shownType);
-  const [first] = names;
+  const [first] = sieve.names;
   if (first === undefined) return null;
-  if (!drops) throw unserved(first);
+  if (!drops) throw unserved(shownType(first));
   requireChoice(fields, sieve);
+  const names = [...new Set([...sieve.names].map(shownType))].slice(0, namesMax);
+  return { names, members: keptMembers(request, sieve) };
+}
+
+/** Returns the members that change, as latin1 JSON. */
+function keptMembers({ fields, endpoint }: ToolsRequest, sieve: Sieve): ReadonlyMap<string, string> {
   const members = new Map([['tools', latin1Json(sieve.kept)]]);
   if (sieve.kept.length === 0 && endpoint.toolForm === 'wrapped') {
-    // vLLM rejects an empty list on chat, and any choice beside none.
+    // vLLM rejects an empty list on chat, and any choice without a list.
     for (const key of ['tools', 'tool_choice']) if (fields.members.has(key)) members.set(key, 'null');
   }
   const include = includeWithout(fields, sieve);
   if (include !== null) members.set('include', include);
-  return { names: [...new Set(names)].slice(0, namesMax), members };
+  return members;
 }
 
 const namesMax = 16;
