@@ -24,7 +24,7 @@ import type { Body } from './params.ts';
 import { createPrefixCache } from './prefix-cache.ts';
 import { findJsonFault } from './python.ts';
 import { answerRerank, answerScore } from './rerank.ts';
-import { answerResponses } from './responses.ts';
+import { answerRender, answerResponses } from './responses.ts';
 import type { Engine } from './run.ts';
 import { Scheduler } from './scheduler.ts';
 import { hashText } from './tokenizer.ts';
@@ -61,6 +61,7 @@ function routesOf(options: Options): Map<string, Route> {
   else {
     routes.set('/v1/chat/completions', { postBody: answerChat, inference: true });
     routes.set('/v1/responses', { postBody: answerResponses, inference: true });
+    routes.set('/v1/responses/render', { postBody: answerRender });
     routes.set('/v1/messages', { postBody: answerMessages, inference: true });
     routes.set('/v1/messages/count_tokens', { postBody: answerCountTokens });
     routes.set('/v1/completions', { postBody: answerCompletion, inference: true });

@@ -1,4 +1,5 @@
 import { answerChat } from './chat.ts';
+import { encodeMessages } from './conversation.ts';
 import { badRequest, invalidBody } from './errors.ts';
 import { type Exchange, randomHex } from './http.ts';
 import type { Body } from './params.ts';
@@ -273,6 +274,13 @@ class Printer {
     const whole = { item: printed(item, 'completed'), output_index: this.#items.length - 1 };
     return ends + this.#event('response.output_item.done', whole);
   }
+}
+
+/** Answers POST /v1/responses/render, as vLLM 0.32 does with --enable-scale-out: the prompt's token ids. */
+export function answerRender(engine: Engine, exchange: Exchange, body: Body): void {
+  const { messages } = chatOfResponses(body);
+  const tokens = encodeMessages(Array.isArray(messages) ? messages : [], engine.options);
+  exchange.json(200, JSON.stringify({ request_id: `resp_${randomHex(16)}`, token_ids: tokens, model: body.model }));
 }
 
 /** Answers POST /v1/responses. Nothing is stored, and no tool is run. */

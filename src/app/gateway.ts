@@ -196,7 +196,7 @@ const closeTimeoutMs = 10_000;
 
 export function createGateway(options: GatewayOptions): Gateway {
   const { config, foundation, shared, identity, db, clock, log, engines, readEngineFiles: readFiles } = options;
-  const { audit, accounts, keys, coordination } = foundation;
+  const { audit, accounts, keys, coordination, secrets } = foundation;
   const { gateways } = coordination;
   const { leaseMs, rolloutMs, staleMs } = { ...config.process, ...config.database };
   const wallet = createWallet({ db, clock, audit });
@@ -220,7 +220,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const engineRequests = createEngineRequests({ db, clock, log });
   const { fleet, images } = createEngines({ ...options, ...settings, catalog, gateways, engineClient, engineRequests });
   const routing = createRouting({ fleet, clock, log, flexQueueMax: config.engines.flexQueueMax });
-  const kept = { cacheBounds: config.cache, storage: config.storage, leaseMs };
+  const kept = { cacheBounds: config.cache, storage: config.storage, secrets, leaseMs };
   const retention = createRetention({ ...kept, ...common, metering, history: past.history });
   const enginesLife = createEnginesLife(fleet, routing);
   const files = openFiles({ settings: config.batches, ...common });

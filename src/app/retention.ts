@@ -3,6 +3,8 @@ import type { CacheConfig, StorageConfig } from '#base/config/config.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
+import type { Secrets } from '#core/secrets/secrets.ts';
+import { createStoredResponses, type StoredResponses } from '#core/responses/responses.ts';
 import { createMemoryStore, createRedisStore, createResponseCache, type ResponseCache } from '#core/cache/cache.ts';
 import type { History, Metering } from '#core/metering/metering.ts';
 import {
@@ -17,7 +19,7 @@ import type { Job } from '#edge/jobs/jobs.ts';
 import type { Coordination, SharedStore } from './coordination.ts';
 import type { Part } from './lifecycle.ts';
 
-/** Stored requests and answers: kept only for clients that ask for it, and deleted after some time. */
+/** Stored requests, answers and responses, which are deleted after some time. */
 export interface Retention {
   readonly rooms: RetentionRooms;
   /** Writes pending rows at its stop. */
@@ -31,6 +33,7 @@ export interface RetentionRooms {
   readonly contents: Contents;
   readonly idempotency: Idempotency;
   readonly receipts: Receipts;
+  readonly storedResponses: StoredResponses;
 }
 
 export interface RetentionParts {
@@ -43,6 +46,7 @@ export interface RetentionParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly audit: Audit;
+  readonly secrets: Secrets;
   readonly metering: Metering;
   /** Turns for callers that read contents. */
   readonly history: Pick<History, 'during'>;
@@ -52,6 +56,7 @@ export interface RetentionParts {
 const cachedAnswerBytesMax = 4_194_304;
 const cleaningMs = 60_000;
 const contentsTimeoutMs = 10_000;
+const resealMs = 60_000;
 const usageMs = 600_000;
 
 export function createRetention(parts: RetentionParts): Retention {
@@ -75,6 +80,8 @@ export function createRetention(parts: RetentionParts): Retention {
     isReplayed: () => metering.spooled === 0,
   });
   const receipts = createReceipts({ db });
+  const { secrets, storage } = parts;
+  const storedResponses = createStoredResponses({ db, secrets, clock, log, audit, ageMaxMs: storage.responseAgeMaxMs });
   metering.onUnspooled((records, isBooked) => {
     for (const { id, claim } of records) if (claim !== undefined) idempotency.unspooled(id, isBooked);
   });
@@ -91,6 +98,13 @@ export function createRetention(parts: RetentionParts): Retention {
         run: () => metering.deleteOldRejected(),
       },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
+      { name: 'delete old responses', everyMs: cleaningMs, where: 'one', run: () => storedResponses.deleteOld() },
+      {
+        name: 'encrypt keys of stored responses with the current platform key',
+        everyMs: resealMs,
+        where: 'every',
+        run: () => storedResponses.reseal(),
+      },
     ],
     async stop() {
       await idempotency.close();
@@ -110,7 +124,7 @@ export function createRetention(parts: RetentionParts): Retention {
     // Requests of a killed gateway of this place can be sent again at once, unless their records are still spooled.
     start: () => idempotency.renew(),
   };
-  return { rooms: { cache, contents, idempotency, receipts }, part, claims };
+  return { rooms: { cache, contents, idempotency, receipts, storedResponses }, part, claims };
 }
 
 /** Deletes old months of records, some minutes after they become due or the setting is changed. */

@@ -33,6 +33,7 @@ const errorTable = {
   unsupported_parameter: invalid(400, 'A field of the request is not supported.'),
   context_length_exceeded: invalid(400, 'The request is longer than the context of this model.'),
   model_not_found: invalid(400, 'This model does not exist.'),
+  previous_response_not_found: invalid(400, 'The previous response is not stored.'),
   not_found: invalid(404, 'Nothing exists at this path.'),
   method_not_allowed: invalid(405, 'Method not allowed.'),
   request_timeout: invalid(408, 'The request was not received completely in time.'),

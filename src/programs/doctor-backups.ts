@@ -4,6 +4,7 @@ import { connectDb } from '#base/database/database.ts';
 import { countOtherKeysWebhooks } from '#core/alerts/alerts.ts';
 import { overdueMs, readNewestBackup } from '#core/backups/backups.ts';
 import { countOtherKeysIdentities } from '#core/clusters/clusters.ts';
+import { countOtherKeysResponses } from '#core/responses/responses.ts';
 import { countOtherKeysSeals } from '#core/runs/runs.ts';
 import { createKeyRing, KeyFileError, readKeyState } from '#core/secrets/secrets.ts';
 import { dataDirOf, findDatabaseUrl, type Finding, note, ok, patience, wrong } from './doctor-checks.ts';
@@ -51,7 +52,7 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
       return ok(
         `${own.length} ${own.length === 1 ? 'key' : 'keys'} in ${ring.place}; nothing in the database is encrypted with it yet`,
       );
-    return note('none yet: the first cluster or webhook creates one in the data folder');
+    return note('none yet: the first cluster, webhook or stored response creates one in the data folder');
   } catch (error) {
     if (!(error instanceof KeyFileError)) throw error;
     return wrong(error.message, `correct ${ring.place}; without the key, encrypted data is unreadable`);
@@ -60,7 +61,7 @@ export async function checkPlatformKey(config: Config): Promise<Finding> {
 
 /** Counts the values in the database that a platform key other than `keyId` encrypted. */
 async function countOtherKeys(sql: ISql, keyId: string): Promise<number> {
-  const counts = [countOtherKeysIdentities, countOtherKeysWebhooks, countOtherKeysSeals];
+  const counts = [countOtherKeysIdentities, countOtherKeysWebhooks, countOtherKeysSeals, countOtherKeysResponses];
   let sum = 0;
   for (const count of counts) sum += await count(sql, keyId);
   return sum;

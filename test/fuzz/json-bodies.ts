@@ -98,6 +98,7 @@ const starts: Readonly<Record<string, fc.Arbitrary<object>>> = {
     max_tokens: pick(1, 16, 8192),
   }),
   '/v1/messages/count_tokens': fc.record({ model: fc.constant('chat'), messages: fc.array(message, { maxLength: 3 }) }),
+  '/v1/responses/input_tokens': fc.record({ model: fc.constant('chat'), input: texts }),
   '/v1/tokenize': fc.record({ model: pick('chat', 'embed'), prompt: text }),
   '/v1/detokenize': fc.record({ model: fc.constant('chat'), tokens: pick<unknown>([1, 2], [], 'x') }),
   '/v1/rerank': fc.record({ model: fc.constant('rank'), query: text, documents: fc.array(text, { maxLength: 4 }) }),

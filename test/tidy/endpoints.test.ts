@@ -1,13 +1,17 @@
 import { globSync, readFileSync } from 'node:fs';
 import { parseSync, Visitor } from 'oxc-parser';
 import { describe, expect, it } from 'vitest';
-import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
 
 /** The table of endpoints is the only file of these rooms that may name one of their paths. */
 const table = 'src/edge/inference/request/endpoints.ts';
 const rooms = 'src/edge/{inference,observe}/**/*.ts';
 const root = new URL('../..', import.meta.url).pathname;
 const paths = endpoints.map(({ path }) => path);
+/** Paths on engines that begin like those of the gateway. */
+const enginePaths = endpoints.flatMap(({ enginePath = '' }: Endpoint) =>
+  enginePath.startsWith('/v1/') ? enginePath : [],
+);
 
 /** The path of an endpoint, a text with it, or the beginning of one that tells some of them apart. */
 function namesEndpoint(text: string): boolean {
@@ -51,7 +55,9 @@ describe('the paths of endpoints', () => {
   it('are written in the table only', () => {
     const files = globSync(rooms, { cwd: root });
     expect(files).toContain(table);
-    expect(namedIn(table, readFileSync(root + table, 'utf8')).toSorted()).toEqual(paths.toSorted());
+    expect(namedIn(table, readFileSync(root + table, 'utf8')).toSorted()).toEqual(
+      [...paths, ...enginePaths].toSorted(),
+    );
     const named = files
       .filter((file) => file !== table)
       .flatMap((file) => namedIn(file, readFileSync(root + file, 'utf8')).map((text) => `${file}: ${text}`));

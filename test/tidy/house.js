@@ -42,6 +42,7 @@ export const house = {
     'core/metering/verify': ['core/metering/tables'],
     'core/rate-limits': ['core/audit'],
     'core/reconcile': ['core/fleet', 'core/gateways', 'core/metering'],
+    'core/responses': ['core/audit', 'core/secrets', 'core/stored-requests'],
     'core/stored-requests': ['core/audit'],
     'core/routing': ['core/catalog', 'core/fleet'],
     'core/runs': ['core/audit'],
@@ -88,6 +89,7 @@ export const house = {
       'edge/inference/request',
       'edge/inference/reuse',
       'edge/inference/rules',
+      'edge/inference/stored',
     ],
     'edge/inference/receive': [
       'edge/inference/answer',
@@ -98,6 +100,12 @@ export const house = {
     'edge/inference/request': ['edge/inference/answer'],
     'edge/inference/reuse': ['edge/inference/answer', 'edge/inference/call', 'edge/inference/request'],
     'edge/inference/rules': ['edge/inference/request'],
+    'edge/inference/stored': [
+      'edge/inference/answer',
+      'edge/inference/call',
+      'edge/inference/receive',
+      'edge/inference/request',
+    ],
     // It is the report of inference on its requests, in that room's own words.
     'edge/observe': ['edge/contract', 'edge/http', 'edge/inference'],
     'edge/portal': ['edge/contract', 'edge/http'],
@@ -135,6 +143,7 @@ export const house = {
       'metering',
       'cache',
       'stored-requests',
+      'responses',
       'reconcile',
       'files',
       'batches',

@@ -43,6 +43,7 @@ function valuesOfRequests({ process, keys, limits, cache, storage, batches, http
     HEADGATE_CACHE_SECONDS: cache.ageMaxMs / 1000,
     HEADGATE_STORE_DAYS: storage.ageMaxMs / 86_400_000,
     HEADGATE_STORE_MAX_BYTES: storage.bodyBytesMax,
+    HEADGATE_RESPONSE_DAYS: storage.responseAgeMaxMs / 86_400_000,
     HEADGATE_USAGE_DAYS: storage.usageDays,
     HEADGATE_FILE_DAYS: batches.fileAgeMaxMs / 86_400_000,
     HEADGATE_FILES_MAX_BYTES: batches.filesBytesMax,

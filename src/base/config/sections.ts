@@ -333,10 +333,12 @@ export const cache = section(
   }),
 );
 
-/** Bounds of stored requests (age, kept bytes of one body) and of their records. */
+/** Bounds of stored requests (age, kept bytes of one body), of stored responses and of records. */
 export interface StorageConfig {
   readonly ageMaxMs: number;
   readonly bodyBytesMax: number;
+  /** Age of stored responses; 0: no responses are stored. */
+  readonly responseAgeMaxMs: number;
   /** Days after the end of a month when its records are dropped; null keeps all records. */
   readonly usageDays: number | null;
   /** PEM file of the private key that signs statements; null: statements are not signed. */
@@ -347,12 +349,14 @@ export const storage = section(
   {
     HEADGATE_STORE_DAYS: whole(1, 36_500, 30),
     HEADGATE_STORE_MAX_BYTES: whole(1024, 1_073_741_824, 1_048_576),
+    HEADGATE_RESPONSE_DAYS: whole(0, 36_500, 30),
     HEADGATE_USAGE_DAYS: optionalWhole(1, 36_500),
     HEADGATE_STATEMENT_KEY_FILE: text.optional(),
   },
   (read): StorageConfig => ({
     ageMaxMs: secondsMs(read.HEADGATE_STORE_DAYS * 86_400),
     bodyBytesMax: read.HEADGATE_STORE_MAX_BYTES,
+    responseAgeMaxMs: secondsMs(read.HEADGATE_RESPONSE_DAYS * 86_400),
     usageDays: read.HEADGATE_USAGE_DAYS ?? null,
     statementKeyFile: read.HEADGATE_STATEMENT_KEY_FILE ?? null,
   }),

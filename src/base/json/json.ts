@@ -5,6 +5,7 @@ export { ListPieces } from './list-pieces.ts';
 export { NextMark, StringEnds } from './marks.ts';
 export { findMistake, type JsonMistake } from './mistake.ts';
 export { pathAt } from './path.ts';
+export { type MemberValues, memberSplices, putMembers } from './put-members.ts';
 export { ObjectPieces, type PieceMember } from './pieces.ts';
 export {
   forEachElement,

@@ -3,6 +3,7 @@
  * answers of requests with an Idempotency-Key. The latter are kept for a day, or for requests of a batch until its end.
  * The rest of the gateway stores no content.
  */
+export { BoundedAsking } from './circuit-breaker.ts';
 export { compress, decompress } from './compress.ts';
 export { type Content, type ContentRef, type Contents, type ContentsOptions, createContents } from './contents.ts';
 export type { NewContent } from './content-writer.ts';

@@ -5,11 +5,12 @@ import { AppError } from '#base/errors.ts';
 import { uuidv7 } from '#base/id.ts';
 import { createPromptOverheads } from '#core/admission/admission.ts';
 import type { Fleet } from '#core/fleet/fleet.ts';
-import type { ApiKey, OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
+import type { OrganizationStop, SecretEnd } from '#core/keys/keys.ts';
 import {
   type HttpContext,
   type HttpEnv,
   isAnthropicList,
+  type InferenceCaller,
   knownQuery,
   requestId,
   type ShowLimits,
@@ -29,6 +30,7 @@ import { serveInference } from '#edge/inference/path/path.ts';
 import { createLargeBodies, createReceiver, type ReceiveParts } from '#edge/inference/receive/receive.ts';
 import { type Endpoint, endpoints } from '#edge/inference/request/request.ts';
 import { anthropicModel, anthropicPage } from './anthropic-models.ts';
+import { addResponseRoutes } from '#edge/inference/stored/stored.ts';
 import { getModel, listModels, listPrices, modelIdOf } from './models.ts';
 
 export { createEngineTextLog } from './engine-text.ts';
@@ -181,23 +183,24 @@ const unserved: readonly { readonly path: string; readonly message: string }[] =
 
 function createLists(parts: InferenceParts): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
-  const known = async (context: HttpContext): Promise<ApiKey> => {
+  const known = async (context: HttpContext): Promise<InferenceCaller> => {
     const caller = await parts.authenticator.authenticate(context.env.incoming);
     context.set('caller', caller);
     for (const [name, value] of Object.entries(await parts.showLimits(caller))) context.header(name, value);
-    return caller.key;
+    return caller;
   };
   app.get('/v1/models', requestId, async (context) => {
-    const key = await known(context);
+    const { key } = await known(context);
     const { data, ...list } = listModels(parts, context.req.query('task_type'), key);
     return context.json(isAnthropicList(context) ? anthropicPage(data, context.req.query()) : { ...list, data });
   });
   app.get('/v1/models/:id{.+}', requestId, async (context) => {
-    const key = await known(context);
+    const { key } = await known(context);
     const record = getModel(parts, modelIdOf(context), key);
     return context.json(isAnthropicList(context) ? anthropicModel(record) : record);
   });
   app.get('/v1/pricing', requestId, knownQuery([]), (context) => context.json(listPrices(parts)));
+  addResponseRoutes(app, { storedResponses: parts.storedResponses, known });
   for (const { path, message } of unserved) {
     app.post(path, requestId, async (context) => {
       await known(context);

@@ -308,7 +308,7 @@ describe('recorded requests', () => {
     ]);
   });
 
-  it.each(['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'])(
+  it.each(['/v1/messages/count_tokens', '/v1/responses/input_tokens', '/v1/tokenize', '/v1/detokenize'])(
     'explain nothing when they are for %s',
     async (endpoint) => {
       begin();

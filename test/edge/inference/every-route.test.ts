@@ -33,6 +33,7 @@ const asked: Readonly<Record<(typeof endpoints)[number]['path'], (word: string) 
   '/v1/responses': (word) => ({ model: 'chat', max_output_tokens: 4, input: word }),
   '/v1/messages': (word) => ({ model: 'chat', max_tokens: 4, messages: [{ role: 'user', content: word }] }),
   '/v1/messages/count_tokens': (word) => ({ model: 'chat', messages: [{ role: 'user', content: word }] }),
+  '/v1/responses/input_tokens': (word) => ({ model: 'chat', input: word }),
   '/v1/tokenize': (word) => ({ model: 'chat', prompt: word }),
   '/v1/detokenize': (word) => ({ model: 'chat', tokens: [...Buffer.from(word)] }),
   '/v1/embeddings': (word) => ({ model: 'embed', input: word }),

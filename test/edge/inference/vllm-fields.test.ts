@@ -14,7 +14,7 @@ const jsonBody =
 function jsonAnswer(body: string): string {
   const { input } = JSON.parse(body === '' ? '{}' : body) as { input?: unknown };
   const data = Array.isArray(input) ? input.map((_, index) => ({ index, embedding: [0] })) : [];
-  const text = jsonBody.replace('{', `{"data":${JSON.stringify(data)},`);
+  const text = jsonBody.replace('{', `{"token_ids":[1],"data":${JSON.stringify(data)},`);
   return `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`;
 }
 
@@ -47,6 +47,7 @@ const models: Readonly<Record<EndpointPath, string>> = {
   '/v1/responses': 'chat',
   '/v1/messages': 'chat',
   '/v1/messages/count_tokens': 'chat',
+  '/v1/responses/input_tokens': 'chat',
   '/v1/tokenize': 'chat',
   '/v1/detokenize': 'chat',
   '/v1/embeddings': 'embedding',
@@ -104,6 +105,7 @@ const responsesSamples: typeof samples = {
     { format: { type: 'json_schema', name: 'x', schema: { pattern: '(a{0,99}){0,99}' } } },
     { format: { type: 'json_schema', name: 'x', schema: {} }, verbosity: 'low' },
   ],
+  background: [true, false],
   truncation: ['auto', 'disabled', { [' ']: long.repeat(2) }],
 };
 const anthropicTools = (pattern: string): object[] => [
@@ -123,6 +125,7 @@ const comparedSample = [{ content: [image] }, 'x'] as const;
 const ownSamples: Readonly<Partial<Record<EndpointPath, typeof samples>>> = {
   '/v1/responses': responsesSamples,
   '/v1/messages': messagesSamples,
+  '/v1/responses/input_tokens': responsesSamples,
   '/v1/messages/count_tokens': messagesSamples,
   '/v1/tokenize': tokenizeSamples,
 };

@@ -4,7 +4,8 @@ import { adminKey, startCluster, type Cluster } from '#test/redis/gateway-cluste
 
 let cluster: Cluster;
 beforeAll(async () => {
-  cluster = await startCluster({ count: 4 });
+  const HEADGATE_PLATFORM_KEY = Buffer.alloc(32, 7).toString('base64');
+  cluster = await startCluster({ count: 4, env: { HEADGATE_PLATFORM_KEY } });
   await Promise.all([0, 1, 2, 3].map((which) => cluster.chat(which, adminKey).then((answer) => answer.text())));
 });
 afterAll(() => cluster.stop());
@@ -44,6 +45,21 @@ describe('four gateways', () => {
     });
     expect(more.headers.get('x-ratelimit-remaining')).toBe('0');
     expect(await statusOf(cluster.chat(2, secret))).toBe(429);
+  });
+
+  it('continue the stored responses of one another', async () => {
+    const ask = async (which: number, fields: object): Promise<Body> => {
+      const body = { model: 'chat', input: 'Hi', max_output_tokens: 4, ...fields };
+      const answer = await cluster.ask(which, '/v1/responses', { body });
+      return { status: answer.status, ...((await answer.json()) as Body) };
+    };
+    let id: string | null = null;
+    for (const which of [0, 1, 2, 3]) {
+      const made: Body = await ask(which, { previous_response_id: id });
+      expect(made).toMatchObject({ object: 'response', previous_response_id: id });
+      ({ id } = made);
+    }
+    expect((await cluster.ask(0, `/v1/responses/${id}`)).status).toBe(200);
   });
 
   it('never spend the balance for ten requests twice, for 500 concurrent requests', async () => {

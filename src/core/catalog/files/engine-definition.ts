@@ -26,6 +26,7 @@ export const allowableFields = [
   'regex',
   'grammar',
   'encoding_format',
+  // The next three have no effect: the gateway stores responses itself. Older files and definitions name them.
   'store',
   'previous_response_id',
   'background',

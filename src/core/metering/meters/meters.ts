@@ -1,3 +1,4 @@
+export { createRenderedPromptMeter, meterRenderedPrompt } from './rendered-prompt.ts';
 export type { StreamFailure } from './frame-meter.ts';
 export { type JsonMeterOptions, type JsonMeterResult, type MeteredJson, meterJson } from './json-meter.ts';
 export { brokenMessage, createMessagesMeter } from './messages-meter.ts';

@@ -1,4 +1,11 @@
-import { type JsonMember, scanDocument, type Splice, spliceText } from '#base/json/json.ts';
+import {
+  type JsonMember,
+  type MemberValues,
+  memberSplices,
+  scanDocument,
+  type Splice,
+  spliceText,
+} from '#base/json/json.ts';
 import { type Frame, FrameMeter } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
 import type { BrokenSign } from './json-meter.ts';
@@ -57,6 +64,7 @@ class EventMeter extends FrameMeter implements StreamMeter {
   /** The last event, which has the count. */
   readonly #held = new HeldFrames(responsesUsage);
   readonly #publicName: PublicName | null;
+  readonly #responseMembers: MemberValues;
   /** Events that are held back until there is output: until then another replica can be asked. */
   #opening = '';
   /** Types of events that were held back. If an engine repeats one, the events are passed on. */
@@ -65,8 +73,9 @@ class EventMeter extends FrameMeter implements StreamMeter {
   #last: EngineCount | null = null;
   #abortExpected = false;
 
-  constructor({ rename }: StreamMeterOptions) {
+  constructor({ rename, responseMembers = [] }: StreamMeterOptions) {
     super();
+    this.#responseMembers = responseMembers;
     this.#publicName = rename === null ? null : publicNameOf(rename);
   }
 
@@ -188,8 +197,9 @@ class EventMeter extends FrameMeter implements StreamMeter {
     if (!scan.ok) return null;
     const usage = isEnd ? this.#count({ text: frame.text, start, end }, scan.members) : null;
     if (this.failure !== null) return null;
-    const splices = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
-    return splices === null ? null : { splices, usage };
+    const renaming = this.#publicName === null ? [] : modelSplices(frame.text, start, end, this.#publicName);
+    if (renaming === null) return null;
+    return { splices: [...renaming, ...memberSplices(scan.members, this.#responseMembers, start)], usage };
   }
 
   /** Reads the count. @returns its place */

@@ -1,4 +1,4 @@
-import { scanDocument, scanObject, skipSpace, type Splice, spliceText } from '#base/json/json.ts';
+import { type MemberValues, scanDocument, scanObject, skipSpace, type Splice, spliceText } from '#base/json/json.ts';
 import { finishReasonsOf } from './finish-reasons.ts';
 import { type Frame, FrameMeter, type StreamFailure } from './frame-meter.ts';
 import { HeldFrames } from './held-frames.ts';
@@ -35,6 +35,8 @@ export interface StreamMeterOptions {
    * chunk. vLLM's text completions of one token look the same, but a usage chunk follows.
    */
   readonly mayCountOnFinish: boolean;
+  /** Members that the response in each event of `/v1/responses` shows in place of the engine's. */
+  readonly responseMembers?: MemberValues;
 }
 
 export interface StreamMeter {

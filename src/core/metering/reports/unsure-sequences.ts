@@ -11,7 +11,12 @@ export interface SequencesMax {
 const listed = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
 
 /** Endpoints that a tokenizer answers: no engine counts anything for their requests, however they end. */
-export const uncountedEndpoints = ['/v1/messages/count_tokens', '/v1/tokenize', '/v1/detokenize'] as const;
+export const uncountedEndpoints = [
+  '/v1/messages/count_tokens',
+  '/v1/responses/input_tokens',
+  '/v1/tokenize',
+  '/v1/detokenize',
+] as const;
 
 /**
  * SQL condition that is true if the engine's last count of a record `r` is unknown: it may have counted more than the

@@ -79,14 +79,14 @@ const responseRequest = z
     instructions: z.string().optional(),
     stream,
     max_output_tokens: outputMax,
-    store: z.boolean().optional().openapi({
-      description: 'Headgate stores no responses: `true` returns 400, unless the engine file allows it',
+    store: z.boolean().default(true).openapi({
+      description: '`false` does not store the response. In a batch, a response is stored only with `true`',
     }),
+    previous_response_id: z.string().optional().openapi({ description: 'A stored response to continue' }),
     service_tier: tier,
   })
   .openapi('ResponseRequest', {
-    description:
-      '`previous_response_id`, `background` and built-in tools are rejected unless the engine file allows them',
+    description: '`background` is rejected, and so are built-in tools unless the engine file allows them',
   });
 
 const responseAnswer = z
@@ -96,9 +96,43 @@ const responseAnswer = z
     model: z.string(),
     status: z.string(),
     output: z.array(z.looseObject({})),
+    store: z.boolean().optional(),
+    previous_response_id: z.string().nullable().optional(),
     usage: z.looseObject({ input_tokens: z.int(), output_tokens: z.int(), total_tokens: z.int() }),
   })
   .openapi('Response');
+
+const inputTokensRequest = z
+  .looseObject({
+    model,
+    input: z.union([z.string(), z.array(z.looseObject({}))]),
+    instructions: z.string().optional(),
+    previous_response_id: z.string().optional().openapi({ description: 'A stored response to continue' }),
+  })
+  .openapi('InputTokensRequest', { description: 'The request of `POST /v1/responses` to count' });
+const inputTokensAnswer = z
+  .object({ object: z.literal('response.input_tokens'), input_tokens: z.int() })
+  .openapi('InputTokens');
+
+const responseId = z.object({ id: z.string().openapi({ example: 'resp_019ab1c2-5d3e-7000-8000-3f2a1b4c5d6e' }) });
+const deletedResponse = z
+  .object({ id: z.string(), object: z.literal('response'), deleted: z.literal(true) })
+  .openapi('DeletedResponse');
+const inputItemList = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(z.looseObject({ id: z.string(), type: z.string() })),
+    first_id: z.string().nullable(),
+    last_id: z.string().nullable(),
+    has_more: z.boolean(),
+  })
+  .openapi('InputItemList');
+const inputItemQuery = z.object({
+  after: z.string().optional().openapi({ description: '`last_id` of the previous page' }),
+  before: z.string().optional().openapi({ description: '`first_id` of the next page' }),
+  limit: z.int().min(1).max(100).default(20).openapi({ description: 'Items per page' }),
+  order: z.enum(['asc', 'desc']).default('desc').openapi({ description: 'By the place in the input' }),
+});
 
 const messageFields = {
   model,
@@ -233,6 +267,34 @@ const inference: readonly RouteConfig[] = [
       ...errors,
     },
   },
+  {
+    method: 'post',
+    path: '/v1/responses/input_tokens',
+    request: { headers: inferenceRequestHeaders, body: jsonRequest(inputTokensRequest) },
+    responses: { 200: { ...jsonAnswer(inputTokensAnswer, 'The count'), headers: inferenceAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'get',
+    path: '/v1/responses/{id}',
+    request: { params: responseId },
+    responses: { 200: { ...jsonAnswer(responseAnswer, 'The response'), headers: listingAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'delete',
+    path: '/v1/responses/{id}',
+    request: { params: responseId },
+    responses: { 200: { ...jsonAnswer(deletedResponse, 'Confirmation'), headers: listingAnswerHeaders }, ...errors },
+  },
+  {
+    method: 'get',
+    path: '/v1/responses/{id}/input_items',
+    request: { params: responseId, query: inputItemQuery },
+    responses: {
+      200: { ...jsonAnswer(inputItemList, 'A page of input items'), headers: listingAnswerHeaders },
+      ...errors,
+    },
+  },
+  { method: 'post', path: '/v1/responses/{id}/cancel', request: { params: responseId }, responses: errors },
   {
     method: 'post',
     path: '/v1/messages',

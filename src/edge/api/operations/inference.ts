@@ -4,6 +4,27 @@ import type { Operations, Tag } from './operation.ts';
 const chatUsage = { prompt_tokens: 12, completion_tokens: 4, total_tokens: 16 };
 const messages = [{ role: 'user', content: 'What is the capital of France?' }];
 
+const storedResponse = {
+  id: 'resp_019ab1c2-5d3e-7000-8000-3f2a1b4c5d6e',
+  object: 'response',
+  created_at: created,
+  model,
+  status: 'completed',
+  store: true,
+  previous_response_id: null,
+  output: [
+    {
+      type: 'message',
+      id: 'msg_019ab1c2',
+      role: 'assistant',
+      status: 'completed',
+      content: [{ type: 'output_text', text: 'Paris.', annotations: [] }],
+    },
+  ],
+  usage: { input_tokens: 12, output_tokens: 4, total_tokens: 16 },
+};
+const inputItemId = 'msg_019ab1c25d3e700080003f2a1b4c5d6e0';
+
 const generation: Operations = {
   'POST /v1/chat/completions': {
     operationId: 'createChatCompletion',
@@ -44,25 +65,61 @@ const generation: Operations = {
     description:
       "Returns a response in the format of OpenAI's Responses API, as JSON or, with `stream: true`, as server-sent " +
       "events. Any API key may call it for the models that the key may use. The organization's wallet pays for the " +
-      'tokens, and responses are not stored.',
+      'tokens, also for those of a conversation that `previous_response_id` continues. The response is stored unless ' +
+      '`store` is `false`.',
     request: { model, input: 'What is the capital of France?', max_output_tokens: 100 },
+    answer: storedResponse,
+  },
+  'POST /v1/responses/input_tokens': {
+    operationId: 'countInputTokens',
+    summary: 'Count the input tokens of a response',
+    description:
+      'Returns the number of input tokens that the same request to `POST /v1/responses` would have. It is free, and ' +
+      'counts as a request. Engines that do not support it return 501.',
+    request: { model, input: 'What is the capital of France?' },
+    answer: { object: 'response.input_tokens', input_tokens: 12 },
+  },
+  'GET /v1/responses/{id}': {
+    operationId: 'retrieveResponse',
+    summary: 'Retrieve a stored response',
+    description:
+      "Returns a stored response of the key's organization, or of the key's project if the key works only there. Any " +
+      'API key may call it. It is free.',
+    answer: storedResponse,
+  },
+  'DELETE /v1/responses/{id}': {
+    operationId: 'deleteResponse',
+    summary: 'Delete a stored response',
+    description:
+      'Deletes a stored response with its input. A conversation with a deleted response cannot be continued. Any API ' +
+      'key may call it.',
+    answer: { id: storedResponse.id, object: 'response', deleted: true },
+  },
+  'GET /v1/responses/{id}/input_items': {
+    operationId: 'listResponseInputItems',
+    summary: 'List the input of a stored response',
+    description:
+      'Returns the input items of the request itself, without those of earlier responses. Any API key may call it.',
     answer: {
-      id: 'resp_019ab1c2',
-      object: 'response',
-      created_at: created,
-      model,
-      status: 'completed',
-      output: [
+      object: 'list',
+      data: [
         {
+          id: inputItemId,
           type: 'message',
-          id: 'msg_019ab1c2',
-          role: 'assistant',
           status: 'completed',
-          content: [{ type: 'output_text', text: 'Paris.', annotations: [] }],
+          role: 'user',
+          content: [{ type: 'input_text', text: 'What is the capital of France?' }],
         },
       ],
-      usage: { input_tokens: 12, output_tokens: 4, total_tokens: 16 },
+      first_id: inputItemId,
+      last_id: inputItemId,
+      has_more: false,
     },
+  },
+  'POST /v1/responses/{id}/cancel': {
+    operationId: 'cancelResponse',
+    summary: 'Cancel a response',
+    description: 'Returns 400: only background responses can be canceled, and `background` is not supported.',
   },
   'POST /v1/messages': {
     operationId: 'createMessage',

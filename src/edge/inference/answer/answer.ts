@@ -15,7 +15,7 @@ export {
   type WriteAnswer,
 } from './large-answer.ts';
 export { limitError } from './limit-error.ts';
-export { freeAnswers, freeMessagesAnswers, messagesAnswers } from './messages-answers.ts';
+export { freeAnswers, freeMessagesAnswers, inputTokensAnswers, messagesAnswers } from './messages-answers.ts';
 export { type AnswerFormat, openaiAnswers, type OverContext } from './openai-answers.ts';
 export {
   chargedBefore,

@@ -4,8 +4,10 @@ import {
   brokenMessage,
   createMessagesMeter,
   createPiecesMeter,
+  createRenderedPromptMeter,
   meterJson,
   messagesUsage,
+  meterRenderedPrompt,
 } from '#core/metering/metering.ts';
 import { type AnswerFormat, openaiAnswers, type OverContext } from './openai-answers.ts';
 
@@ -47,6 +49,13 @@ export const freeAnswers: AnswerFormat = {
   ...openaiAnswers,
   meterJson: (text, options) => meterJson(text, { ...options, ...uncounted }),
   meterPieces: (options) => createPiecesMeter({ ...options, ...uncounted }),
+};
+
+/** Format of the number of input tokens of a response. */
+export const inputTokensAnswers: AnswerFormat = {
+  ...openaiAnswers,
+  meterJson: meterRenderedPrompt,
+  meterPieces: createRenderedPromptMeter,
 };
 
 /** Format of free answers, with errors in Anthropic's form. */

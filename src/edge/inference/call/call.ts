@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { MemberValues } from '#base/json/json.ts';
 import type { Grant } from '#core/admission/admission.ts';
 import type { InFlightEntry } from '#core/cache/cache.ts';
 import type { Model, PriceVersion } from '#core/catalog/catalog.ts';
@@ -87,7 +88,22 @@ export interface CallFindings {
   request: InferenceRequest | null;
   /** Null if the answer is neither taken from, kept for nor shared with other requests. */
   reuse: CallReuse | null;
+  /** Null on routes without stored responses, and where none are stored. */
+  storing: Storing | null;
   grant: Grant | null;
+}
+
+/** Decisions about the stored response of a request. */
+export interface Storing {
+  readonly isStored: boolean;
+  /** UUID of the response that this one continues. */
+  readonly previousId: string | null;
+  /** Members that the response shows in place of the engine's. */
+  readonly shown: MemberValues;
+  /** JSON list of the request's own input items, if its body has further items by now; else null. */
+  own: Buffer | null;
+  /** The list of its own items, compressed; null until the request is admitted. */
+  input: { readonly packed: Promise<Buffer>; readonly bytes: number } | null;
 }
 
 /** Shared resources of a request, released when the request ends. */
@@ -197,7 +213,7 @@ export function createCall(origin: CallOrigin): Call {
     clientRequestId: clientRequestId(incoming),
     trace,
     stop,
-    found: { caller: null, model: null, fallbackFor: null, request: null, reuse: null, grant: null },
+    found: { caller: null, model: null, fallbackFor: null, request: null, reuse: null, storing: null, grant: null },
     held: { body: null, answerPlace: null, lease: null, flexLease: null, tokenWatermarks: [], leave: null },
     timings: timingsFrom(startedMs),
     part: null,

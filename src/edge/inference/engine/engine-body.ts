@@ -65,8 +65,8 @@ export function engineBody(fields: RequestFields, options: EngineBodyOptions): E
     splices.push(askForUsage(fields, streamOptionsKey));
   }
   if (outputTokensMax !== null) splices.push(...limitOutput(fields, endpoint, outputTokensMax));
-  // Engines default to true, and only requests that name true explicitly were accepted.
-  if (storeKey !== null && !isTrue(fields, storeKey)) splices.push(setMember(fields, storeKey, 'false'));
+  // Engines default to true.
+  if (storeKey !== null) splices.push(setMember(fields, storeKey, 'false'));
   setNulls(fields, nullMembers, splices);
   if (idMember !== null && replica.kind === 'vllm') {
     splices.push(setMember(fields, idMember.key, latin1Json(idMember.value.replace('{id}', requestId))));
@@ -93,11 +93,6 @@ function setNulls(fields: RequestFields, values: Endpoint['nullMembers'], splice
     const member = fields.members.get(key);
     if (member !== undefined && isNull(fields.text, member)) splices.push(setMember(fields, key, json));
   }
-}
-
-function isTrue({ text, members }: RequestFields, key: string): boolean {
-  const member = members.get(key);
-  return member !== undefined && valueText(text, member) === 'true';
 }
 
 function replace(text: BodyText, splices: readonly Splice[]): EngineBody {

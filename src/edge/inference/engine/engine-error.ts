@@ -18,6 +18,9 @@ export interface EngineAnswerVerdict {
 /** vLLM's answer for an unknown path; for an unknown model its answer has more text. */
 const unknownRoute = /^\s*\{"detail": ?"Not Found"\}\s*$/;
 
+/** vLLM's answer for a route that exists only with a flag. */
+const disabledRoute = /\bendpoints are disabled\. Restart vllm serve with --/;
+
 /** vLLM's answer for an adapter that it was not started with. */
 const unknownModel = /\bmodel\b.{0,300}does not exist/s;
 
@@ -61,7 +64,7 @@ export function engineError(answer: EngineAnswer, sent: SentRequest, isOurs: boo
     const error = upstreamBusy(readRetryAfter(retryAfter), undefined, reason);
     return { error, retry: true, unreachable: false, refusedWith: null };
   }
-  const unserved = status === 404 ? notServed(text, sent, isOurs) : null;
+  const unserved = status === 404 || status === 403 ? notServed(text, sent, isOurs) : null;
   if (unserved !== null) return unserved;
   const isLate = lateStatuses.has(status);
   const late = { status: 504, message: 'The model did not answer in time.' };
@@ -94,7 +97,7 @@ function readRetryAfter(header = ''): number {
 /** Returns the verdict for a missing adapter or route; null if 404 means something else. */
 function notServed(text: string, sent: SentRequest, isOurs: boolean): EngineAnswerVerdict | null {
   if (sent.isForAdapter && unknownModel.test(text)) return lacksAdapter(isOurs);
-  if (!sent.mayBeUnserved || !unknownRoute.test(text)) return null;
+  if (!sent.mayBeUnserved || !(unknownRoute.test(text) || disabledRoute.test(text))) return null;
   const message = 'The engine of this model does not support this endpoint. Use another endpoint for this model.';
   const error = new AppError('not_implemented', { message, lasting: true, reason: 'engine_404' });
   return { error, retry: false, unreachable: false, refusedWith: 404 };

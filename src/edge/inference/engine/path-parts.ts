@@ -5,6 +5,7 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { EngineRequests } from '#core/fleet/fleet.ts';
 import type { TokenWatermarks } from '#core/gateways/gateways.ts';
 import type { Metering } from '#core/metering/metering.ts';
+import type { StoredResponses } from '#core/responses/responses.ts';
 import type { CacheSalts, Routing } from '#core/routing/routing.ts';
 import type { BodyShares, InferenceAuthenticator } from '#edge/http/http.ts';
 import type { AnswerMemoryBudget } from '#edge/inference/answer/answer.ts';
@@ -37,7 +38,8 @@ export interface PathParts extends RelayParts, ReuseParts {
   readonly observer: RequestObserver;
   readonly clock: Clock;
   readonly log: Log;
-  readonly limits: { readonly inFlightMax: number; readonly choicesMax: number };
+  readonly storedResponses: StoredResponses;
+  readonly limits: { readonly inFlightMax: number; readonly choicesMax: number; readonly bodyBytesMax: number };
   /** Header, in lower case, with the end user of keys that say so; null without one. */
   readonly endUserHeader: string | null;
   readonly settleTimeoutMs: number;

@@ -171,12 +171,13 @@ const upstreamModelOf = ({ id, adapter }: Model, { upstreamModel }: Replica): st
 
 /** Lists the fields one by one: a spread copy of the fields would keep the body in memory while the stream runs. */
 function meterOptions(
-  { endpoint }: Call,
+  { endpoint, found: { storing } }: Call,
   { fields: { wantsUsage, wantsRunningUsage, choices, prompts } }: InferenceRequest,
   { forcedUsage }: Replica,
 ): Omit<StreamMeterOptions, 'rename'> {
   const mayCountOnFinish = !forcedUsage && endpoint.mayCountOnFinish;
-  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish };
+  const shown = storing === null ? {} : { responseMembers: storing.shown };
+  return { wantsUsage, wantsRunningUsage, choices, prompts, mayCountOnFinish, ...shown };
 }
 
 /** Writes the headers for the engine. None of the client's own headers are forwarded. */

@@ -10,6 +10,7 @@ import { priceOf } from '#edge/inference/request-price.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
 import { dropUnserved, refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
+import { keepInput, keepResponse, readConversation } from '#edge/inference/stored/stored.ts';
 import { dryRun } from './dry-run.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 
@@ -32,6 +33,14 @@ function requirePlace({ running, limits: { inFlightMax } }: PathParts, { key }: 
   throw new AppError('overloaded', { headers: { 'retry-after': '1' }, reason: 'HEADGATE_MAX_IN_FLIGHT' });
 }
 
+/** Receives a request, with the stored items that it names. */
+function receive(parts: PathParts, call: Call, caller: InferenceCaller): ReturnType<PathParts['receiver']['receive']> {
+  const received = parts.receiver.receive(call, caller);
+  return received instanceof Promise
+    ? received.then((fields) => readConversation(parts, call, caller, fields))
+    : readConversation(parts, call, caller, received);
+}
+
 /**
  * The request path: the steps of an inference request, in order. Steps throw AppErrors to reject, and return what they
  * found. Facts that the end needs, also for a rejected request, are written to the call. A step that has nothing to
@@ -46,7 +55,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   acceptCaller(parts, call, caller);
   const { capPicoUsd, isDry } = readSpendingOptions(call.incoming);
   const allowsFallback = readAllowsFallback(call.incoming);
-  const received = parts.receiver.receive(call, caller);
+  const received = receive(parts, call, caller);
   const isAwaited = received instanceof Promise;
   const fields = isAwaited ? await received : received;
   stop.throwIfStopped();
@@ -73,6 +82,7 @@ async function follow(parts: PathParts, call: Call): Promise<Outcome> {
   const grant = admitted instanceof Promise ? await admitted : admitted;
   call.timings.admittedMs = parts.clock.monotonicMs() - call.timings.startedMs;
   stop.throwIfStopped();
+  keepInput(call, request);
   if (allowsFallback && model.fallbacks.length > 0) return serveWithFallbacks(parts, call, request, grant);
   const entered = raiseWatermark(parts, call, request);
   if (entered !== undefined) await entered;
@@ -94,6 +104,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   if (call.found.grant === null) await showLimits(parts, call);
   const covered = coverCost(parts, call, outcome);
   outcome = covered instanceof Promise ? await covered : covered;
+  if (call.found.storing !== null) outcome = await keepResponse(parts, call, outcome);
   if (call.found.reuse !== null) outcome = await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();

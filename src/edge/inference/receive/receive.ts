@@ -42,6 +42,11 @@ export interface Receiver {
    * overloaded, and what `readRequest` throws; ClientGoneError when the connection closes first
    */
   receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields>;
+  /**
+   * Reads a body that the gateway has made of a received one.
+   * @throws AppError as `readRequest`, overloaded; ClientGoneError when the connection closes first
+   */
+  reread(call: Call, caller: InferenceCaller, body: Buffer): Promise<RequestFields>;
 }
 
 /** Bodies up to this size take no longer to read than the rest of the request takes, whatever they contain. */
@@ -77,6 +82,13 @@ class BodyReceiver implements Receiver {
       return this.#readHere(caller, whole, this.#jobOf(call, caller));
     }
     return this.#receiveSlowly(call, caller, whole);
+  }
+
+  async reread(call: Call, caller: InferenceCaller, body: Buffer): Promise<RequestFields> {
+    const job = { ...this.#jobOf(call, caller), wantsHash: false };
+    this.#holdOf(call, caller).grow(body.length);
+    if (this.#mayHoldLoop(caller, body.length)) return this.#readHere(caller, body, job);
+    return this.#readElsewhere(call, caller, [body], job);
   }
 
   async #receiveSlowly(call: Call, caller: InferenceCaller, whole: Buffer | null): Promise<RequestFields> {

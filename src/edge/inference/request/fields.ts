@@ -13,7 +13,7 @@ import {
   readString,
   requireOptions,
 } from './body-reader.ts';
-import { readOddItems } from './input-items.ts';
+import { type InputItems, readInputItems } from './input-items.ts';
 import { checkSequences, countInputs, type InputBounds } from './inputs.ts';
 import { type Media, readMedia } from './media.ts';
 import type { RequestForm } from './request-form.ts';
@@ -25,7 +25,7 @@ import { readUnread, type Unread } from './unread-bytes.ts';
  * or the form of the answer must have their JSON type: engines coerce "true" and "16", and would then do something
  * other than what was reserved.
  */
-export interface RequestFields extends Unread {
+export interface RequestFields extends Unread, InputItems {
   text: BodyText;
   members: ReadonlyMap<string, JsonMember>;
   /** Name of the model as the client sent it. */
@@ -53,10 +53,6 @@ export interface RequestFields extends Unread {
   /** A stream whose frames, with the counts on them, come long after its tokens: the gateway cannot end it in time. */
   readonly countLags: boolean;
   readonly media: Media;
-  /** Describes the first input item of /v1/responses that vLLM would fail on; null without one. */
-  readonly oddItem: string | null;
-  /** Describes the first item of a custom tool, as `oddItem`: vLLM fails on them before 0.32. */
-  readonly customItem: string | null;
   /** True if the engine's file changed fields of the body, so that `text` is not what the client sent. */
   isChanged: boolean;
   /**
@@ -223,7 +219,7 @@ export function readFields(text: string, form: RequestForm, bounds: InputBounds)
     countLags: stream && readCountLags(reader),
     media,
     ...readUnread(reader, form.inputs, media),
-    ...readOddItems(reader, form.itemsKey),
+    ...readInputItems(reader, form.itemsKey),
     isChanged: false,
     meaning: null,
     hash: null,

@@ -1,5 +1,5 @@
 import { forEachElement, type JsonMember, scanObject } from '#base/json/json.ts';
-import { valueText } from '#edge/inference/json-member.ts';
+import { parseMember, valueText } from '#edge/inference/json-member.ts';
 import { type BodyReader, present } from './body-reader.ts';
 
 /**
@@ -14,32 +14,59 @@ const customProblem = /^is of the type "custom_tool_call(?:_output)?"$/;
 
 const shownCharsMax = 64;
 
-export interface OddItems {
-  readonly oddItem: string | null;
-  readonly customItem: string | null;
+/** An item that stands for an item of a stored response. Offsets are those of the body. */
+export interface ItemReference {
+  readonly id: string;
+  readonly start: number;
+  readonly end: number;
 }
 
-/**
- * Returns the first item that every vLLM would fail on, and the first item of a custom tool, with the reason:
- * `input[1] is of the type "item_reference"`. Null without one. Items that are not objects are left for the engine to
- * reject. Only types are parsed.
- */
-export function readOddItems(reader: BodyReader, key: string | null): OddItems {
-  const member = key === null ? null : present(reader, key);
-  if (member === null) return { oddItem: null, customItem: null };
-  let index = 0;
-  let odd: string | null = null;
-  let custom: string | null = null;
-  forEachElement(reader.text, member.valueStart, (start) => {
-    const scan = scanObject(reader.text, start);
-    const problem = scan.ok ? problemOf(reader.text, scan.members) : null;
-    if (problem !== null && customProblem.test(problem)) custom ??= `${member.key}[${index}] ${problem}`;
-    else if (problem !== null) odd = `${member.key}[${index}] ${problem}`;
-    index += 1;
-    return odd === null;
-  });
-  return { oddItem: odd, customItem: custom };
+export interface InputItems {
+  /** The first item that vLLM would fail on, with the reason: `input[1] is of the type "mcp_call"`. Null without one. */
+  readonly oddItem: string | null;
+  /** The first item of a custom tool, as `oddItem`: vLLM fails on them before 0.32. */
+  readonly customItem: string | null;
+  readonly references: readonly ItemReference[];
 }
+
+const noItems: InputItems = { oddItem: null, customItem: null, references: [] };
+
+/** Reads the types of input items. Items that are not objects are left for the engine to reject. */
+export function readInputItems(reader: BodyReader, key: string | null): InputItems {
+  const member = key === null ? null : present(reader, key);
+  if (member === null) return noItems;
+  let index = 0;
+  let oddItem: string | null = null;
+  let customItem: string | null = null;
+  const references: ItemReference[] = [];
+  forEachElement(reader.text, member.valueStart, (start, end) => {
+    const scan = scanObject(reader.text, start);
+    const id = scan.ok ? referenceOf(reader.text, scan.members) : null;
+    if (id !== null) references.push({ id, start, end });
+    const problem = scan.ok && id === null ? problemOf(reader.text, scan.members) : null;
+    if (problem !== null && customProblem.test(problem)) customItem ??= `${member.key}[${index}] ${problem}`;
+    else if (problem !== null) oddItem = `${member.key}[${index}] ${problem}`;
+    index += 1;
+    return oddItem === null;
+  });
+  return { oddItem, customItem, references };
+}
+
+/** Returns the id that an `item_reference` names. As at OpenAI, an item with only an id is one. */
+function referenceOf(text: string, members: readonly JsonMember[]): string | null {
+  const last = (key: string): JsonMember | undefined => members.findLast((one) => one.key === key);
+  const [type, id] = [last('type'), last('id')];
+  if (id === undefined || id.valueEnd - id.valueStart > referenceBytesMax) return null;
+  const given = type === undefined ? 'null' : valueText(text, type);
+  const isReference = given === '"item_reference"' || (given === 'null' && members.every(({ key }) => bare.has(key)));
+  if (!isReference) return null;
+  const value = parseMember(text, id);
+  return typeof value === 'string' ? value : null;
+}
+
+/** Members of a reference. */
+const bare: ReadonlySet<string> = new Set(['id', 'type']);
+const referenceBytesMax = 512;
 
 function problemOf(text: string, members: readonly JsonMember[]): string | null {
   // If a member is there twice, the last one is used, as in engines.

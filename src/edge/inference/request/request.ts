@@ -5,6 +5,7 @@ export { type Endpoint, type EndpointPath, endpoints, mayRunTools, turnsMax } fr
 export { releaseBody, type RequestFields } from './fields.ts';
 export type { InputBounds } from './inputs.ts';
 export { comparedKeys, type Media } from './media.ts';
+export type { ItemReference } from './input-items.ts';
 export { type ReadJob, readRequest } from './read-request.ts';
 export type { RequestForm } from './request-form.ts';
 export { capError, maxCostHeader, readSpendingOptions } from './spending.ts';

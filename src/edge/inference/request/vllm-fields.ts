@@ -135,11 +135,11 @@ const responses = {
   model: 'rewritten',
   cache_salt: 'rewritten',
   max_output_tokens: 'rewritten',
-  // vLLM never frees stored answers, and stores every answer unless the request says no.
+  // The gateway stores responses. vLLM would never free them, and give them to anyone who knows their id.
   store: 'rewritten',
-  // Use stored answers.
-  previous_response_id: 'refused',
-  background: 'refused',
+  // Replaced by the items of the stored conversation.
+  previous_response_id: 'rewritten',
+  background: 'bounded',
   // Set by the gateway, which aborts by this id. A client's value is rejected as elsewhere.
   request_id: 'rewritten',
   priority: 'refused',
@@ -192,6 +192,17 @@ const responses = {
   repetition_penalty: 'passed',
   // Returns the messages of the prompt and of the answer, some bytes per token.
   enable_response_messages: 'passed',
+} as const;
+
+/** The fields of a response, for the number of its input tokens: nothing is stored, cached or generated. */
+const { cache_salt: _salt, store: _store, request_id: _id, max_output_tokens: _max, ...ofPrompt } = responses;
+const inputTokens = {
+  ...ofPrompt,
+  store: 'passed',
+  request_id: 'refused',
+  max_output_tokens: 'passed',
+  // The text of free requests is bounded anyway.
+  truncation: 'passed',
 } as const;
 
 /** A conversation in Anthropic's form. vLLM ignores unknown fields. */
@@ -294,6 +305,7 @@ export const requestFields = {
   messages,
   // No grammar is built to count tokens.
   countTokens: { ...counted, output_config: 'passed' },
+  inputTokens,
   tokenize,
   detokenize: { model: 'rewritten', tokens: 'passed' },
   embedding,

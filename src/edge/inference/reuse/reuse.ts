@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Clock } from '#base/clock.ts';
+import { putMembers } from '#base/json/json.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Admission } from '#core/admission/admission.ts';
 import { type InFlightEnd, requestKey, type ResponseCache } from '#core/cache/cache.ts';
@@ -102,7 +103,7 @@ async function askCache(
   { caller, fields, model }: InferenceRequest,
   reuse: CallReuse,
 ): Promise<Outcome | null> {
-  const { answer, endpoint, stop } = call;
+  const { answer, endpoint, found, stop } = call;
   const { organizationId } = caller.key;
   const engineHash = hashOf(model.engine);
   const { meaning } = fields;
@@ -117,7 +118,9 @@ async function askCache(
   answer.setHeader('x-headgate-cache', take.kind);
   if (take.kind === 'miss') return null;
   reuse.cacheHit = true;
-  return completedBy(shapeAnswer(endpoint, take.text, fields));
+  const { storing } = found;
+  const text = storing === null ? take.text : putMembers(take.text, storing.shown);
+  return completedBy(shapeAnswer(endpoint, text, fields));
 }
 
 /** Sends comments in a stream that waits for another request's answer, as while a model starts. */

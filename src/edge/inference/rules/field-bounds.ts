@@ -214,10 +214,17 @@ export const checkItems: FieldRule = ({ fields: { oddItem: odd, customItem, spli
   if (split !== null && split.odd !== null) throw invalid(split.odd.param, split.odd.message);
   const oddItem = odd ?? (servesCustomTools(model) ? null : customItem);
   if (oddItem === null) return;
-  const message = oddItem.endsWith(' is of the type "item_reference"')
-    ? `${oddItem}: responses are not stored. Send the items themselves, as the AI SDK does with "store": false.`
-    : `${oddItem}: only messages, calls of functions with their outputs, since vLLM 0.32 calls of custom tools, and unencrypted reasoning are supported. Omit this item.`;
+  const message = `${oddItem}: only messages, calls of functions with their outputs, since vLLM 0.32 calls of custom tools, and unencrypted reasoning are supported. Omit this item.`;
   throw new AppError('invalid_value', { message, param: 'input' });
+};
+
+/** Rejects a response that would be made after its request has ended: nothing limits or bills it. */
+export const checkBackground: FieldRule = ({ fields }, member) => {
+  if (valueText(fields.text, member) === 'false') return;
+  throw refuse(
+    'background',
+    '"background" is not supported. Send the request without it, or as a line of a batch (POST /v1/batches).',
+  );
 };
 
 /** Checks the field of /v1/responses for cutting: `auto` cuts to the context. */

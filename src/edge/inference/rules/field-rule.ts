@@ -22,8 +22,4 @@ export type FieldRule = (request: RuleRequest, member: JsonMember) => void;
 export const refuse = (param: string, message: string): AppError =>
   new AppError('unsupported_parameter', { message, param });
 
-export const notSupported = (param: string): AppError =>
-  refuse(param, `"${param}" is not supported for this model${advice[param] ?? '.'}`);
-
-const notStored = ': responses are not stored. Send the conversation in "input".';
-const advice: Readonly<Record<string, string>> = { store: notStored, previous_response_id: notStored };
+export const notSupported = (param: string): AppError => refuse(param, `"${param}" is not supported for this model.`);

@@ -12,6 +12,7 @@ import {
 } from '#edge/inference/request/request.ts';
 import {
   atMost,
+  checkBackground,
   checkBadWords,
   checkCacheSalt,
   checkCut,
@@ -145,6 +146,7 @@ const bounds: Readonly<Record<string, FieldRule | 'elsewhere'>> = {
   tools: checkTools,
   text: checkTextFormat,
   truncation: checkTruncation,
+  background: checkBackground,
 };
 
 /** Rules for refused fields that accept a value with which the field asks for nothing. */
@@ -152,7 +154,6 @@ const refusals: Readonly<Record<string, FieldRule>> = {
   use_beam_search: unlessAllowedOr('false', 'use_beam_search'),
   best_of: unlessAllowedOr('1', 'best_of'),
   priority: unlessAllowedOr('0', 'priority'),
-  background: unlessAllowedOr('false', 'background'),
   logits_processors: unlessAllowedOr('[]', 'logits_processors'),
   media_io_kwargs: unlessAllowedOr('{}', 'media_io_kwargs'),
   mm_processor_kwargs: unlessAllowedOr('{}', 'mm_processor_kwargs'),
@@ -163,7 +164,6 @@ const isAllowable = (field: string): field is AllowableField => (allowableFields
 
 function ruleOf(field: string, decision: FieldDecision): FieldRule | null {
   if (field === 'cache_salt') return checkCacheSalt;
-  if (field === 'store') return unlessAllowedOr('false', 'store');
   if (decision === 'refused') {
     if (!isAllowable(field))
       throw new Error(`${field} is marked refused, but is not among the fields that an engine file can allow`);

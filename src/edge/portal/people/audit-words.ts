@@ -47,6 +47,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'quarantined_record.booked': 'posted the quarantined record',
   'quarantined_record.discarded': 'discarded the quarantined record',
   'hold.released': 'released the hold',
+  'response.deleted': 'deleted the stored response',
   'usage_content.deleted': 'deleted the stored content of the request',
   'budget.created': 'created the budget',
   'budget.changed': 'changed the budget',

@@ -24,9 +24,9 @@ describe('the openai SDK with /v1/responses', () => {
   });
 
   it('throws its own error classes', async () => {
-    const stored = client.responses.create({ model: 'chat', input: 'Hi', store: true });
-    await expect(stored).rejects.toBeInstanceOf(OpenAI.BadRequestError);
-    await expect(stored).rejects.toMatchObject({ code: 'unsupported_parameter', param: 'store' });
+    const background = client.responses.create({ model: 'chat', input: 'Hi', background: true });
+    await expect(background).rejects.toBeInstanceOf(OpenAI.BadRequestError);
+    await expect(background).rejects.toMatchObject({ code: 'unsupported_parameter', param: 'background' });
     await expect(client.responses.retrieve('resp_1')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
     await expect(client.responses.cancel('resp_1')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
   });
@@ -107,15 +107,10 @@ describe("the AI SDK's own OpenAI provider, by default", () => {
       ...first.response.messages,
       { role: 'user' as const, content: 'And?' },
     ];
-    // It takes answers for stored, and refers to them.
-    const referring = generateText({ model: model(), messages, maxRetries: 0 });
-    await expect(referring).rejects.toMatchObject({
-      statusCode: 400,
-      message: expect.stringContaining('item_reference'),
-    });
-    const options = { openai: { store: false } };
-    const next = await generateText({ model: model(), messages, maxRetries: 0, providerOptions: options });
+    // It refers to the stored answer.
+    const next = await generateText({ model: model(), messages, maxRetries: 0 });
     expect(next.text).toBe('word word word ');
+    expect(JSON.parse(engine.bodies.at(-1) ?? '').input[1]).toMatchObject({ type: 'message', role: 'assistant' });
   });
 
   it('streams', async () => {
