@@ -5,13 +5,17 @@ import {
   createRateLimitCache,
   type ProjectRateLimits,
 } from '#core/rate-limits/rate-limits.ts';
+import type { Metering } from '#core/metering/metering.ts';
 import type { AdmissionParts } from './admission.ts';
 import type { Coordination } from './coordination.ts';
 import type { Part } from './lifecycle.ts';
 
 const pollMs = 1000;
 
-type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & { readonly log: Log };
+type BoundsOptions = Pick<BudgetsOptions, 'db' | 'clock' | 'audit'> & {
+  readonly log: Log;
+  readonly metering: Pick<Metering, 'spending'>;
+};
 
 /** Limits of requests besides those of key and wallet: budgets, and rate limits of projects. */
 export interface Bounds {
@@ -46,10 +50,11 @@ export function openBounds(options: BoundsOptions, coordination: Coordination): 
       await coordination.makeKnown({ kind });
     };
   };
+  const spent: BudgetsOptions['spent'] = (...asked) => options.metering.spending.spentOf(...asked);
   const budgetsChanged = createReload('budgets', () => budgetCache.load());
   const limitsChanged = createReload('rate limits', () => limitCache.load());
   return {
-    budgets: createBudgets({ ...options, cache: budgetCache, onChanged: budgetsChanged }),
+    budgets: createBudgets({ ...options, spent, cache: budgetCache, onChanged: budgetsChanged }),
     rateLimits: createProjectRateLimits({ ...options, cache: limitCache, onChanged: limitsChanged }),
     books: { budgets: budgetCache, projectLimits: limitCache },
     load,

@@ -204,8 +204,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   const metering = createMetering({ ...options, ...config.database, wallet, ids: knownIds });
   const past = openHistory({ ...options, audit });
   const common = { shared, db, clock, log, coordination, audit };
-  const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering });
-  const bounds = openBounds({ db, clock, log, audit }, coordination);
+  const bounds = openBounds({ db, clock, log, audit, metering }, coordination);
+  const budgetAlerts = createBudgetAlerts({ db, clock, log, foundation, metering, cache: bounds.budgets.cache });
   const holds = createAdmission({ ...common, leaseMs, staleMs, keys, wallet, metering, ...bounds.books });
   settleUnspooled(metering, holds.admission);
   const { catalog, part: prices } = createPrices({ db, clock, engines, foundation, rolloutMs });

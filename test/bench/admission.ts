@@ -54,6 +54,8 @@ const some: readonly HardBudget[] = Array.from({ length: Number(values.budgets) 
   slot: `slot_${at}`,
   spending: { type: 'api_key', id: `key ${at}`, period: 'daily', fromMs: 0, toMs: 86_400_000 },
   amountMicroUsd: 10n ** 12n,
+  allowedPicoUsd: 10n ** 18n,
+  forgivenPicoUsd: 0n,
 }));
 const budgets = { of: () => some };
 const ofProject: ProjectLimit = {

@@ -15,8 +15,6 @@ import {
   type KeyRef,
   type ModelMove,
   noBudgets,
-  type ProjectLimit,
-  projectLimitOf,
   type ProjectLimits,
   type Settlement,
   type Wanted,
@@ -30,13 +28,11 @@ import {
   HoldLeases,
   LastKnown,
   OrphanedHolds,
-  moveScript,
   type OwnHold,
-  ownModel,
-  projectLimitText,
   readUse,
   RedisAsking,
   RedisBooks,
+  RedisMoves,
   viewScript,
 } from '#core/admission/redis/redis.ts';
 import { type LimitsView, viewLimits } from '#core/limits/limits.ts';
@@ -122,6 +118,7 @@ class SharedAdmission implements RedisAdmission {
   readonly #leases: HoldLeases;
   readonly #known = new LastKnown();
   readonly #asking: RedisAsking;
+  readonly #moves: RedisMoves;
   readonly #outages: Outages;
 
   constructor(options: RedisAdmissionOptions) {
@@ -141,6 +138,11 @@ class SharedAdmission implements RedisAdmission {
       again: (request, { isDry, isUnsure }) => (isUnsure ? unavailable : this.#decide(request, isDry)),
     });
     this.#books = new RedisBooks({ store: this.#store, books, gathering, watch });
+    this.#moves = new RedisMoves({
+      ...shared,
+      books: this.#books,
+      onBudgets: (hold, slots) => this.#outages.last?.rebound(hold, slots),
+    });
     this.#asking = new RedisAsking({
       ...shared,
       books: this.#books,
@@ -177,7 +179,10 @@ class SharedAdmission implements RedisAdmission {
     const hold = this.#leases.find(requestId);
     if (hold === undefined || hold.isSpooled) return false;
     const isCounted = hold.model !== null || this.#outages.current?.models.has(requestId) === true;
-    if (!isCounted && this.#limitOf(hold, move) === null) return true;
+    if (!isCounted && this.#moves.isSame(requestId, hold, move)) {
+      hold.modelId = move.model;
+      return true;
+    }
     await this.#outages.current?.givenOver.untilHandedBack(hold.organizationId);
     const outage = this.#outages.current;
     if (outage !== null) {
@@ -185,7 +190,7 @@ class SharedAdmission implements RedisAdmission {
       return isMoved || this.#outages.current === outage ? isMoved : this.move(requestId, move);
     }
     try {
-      return await this.#moveInRedis(requestId, hold, move);
+      return await this.#moves.move(requestId, hold, move);
     } catch (error) {
       if (error instanceof RedisAwayError) return this.#outages.begin().move(requestId, hold, move);
       this.#options.log.warn(
@@ -316,18 +321,19 @@ class SharedAdmission implements RedisAdmission {
 
   /**
    * Forgets budgets that were created while the request ran: only the database has their charges, so they are read
-   * again. The database has the charge by now, and reads that began earlier are marked as outdated.
+   * again. The same for a request that another model served: a report to Redis may have crossed its move. The database has the charge by now, and reads that began earlier are marked as outdated.
    */
   #forgetNewBudgets(requestId: string, hold: OwnHold): void {
-    const made = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
-    if (made.length === 0) return;
-    const missed = made.filter(({ slot }) => !hold.slots.includes(slot));
+    const { spender, modelId, formerSlots } = hold;
+    const made = budgetsOf(this.#options.budgets, { requestId, spender, model: modelId });
+    const missed = made.map(({ slot }) => slot).filter((slot) => !hold.slots.includes(slot));
+    if (formerSlots.length > 0) missed.push(...formerSlots, ...hold.slots);
     if (missed.length === 0) return;
     const { budgets, loading } = this.#store.organization(hold.organizationId);
     const { redis } = this.#store;
     const forget = async (): Promise<void> => {
       await redis.command('DEL', loading);
-      await redis.command('HDEL', budgets, ...missed.map(({ slot }) => slot));
+      await redis.command('HDEL', budgets, ...missed);
     };
     this.#leases.settlements
       .sure(forget)
@@ -341,32 +347,8 @@ class SharedAdmission implements RedisAdmission {
 
   /** Returns the request's budgets that still exist, with their current amounts. */
   #budgetsLeft(requestId: string, hold: OwnHold): readonly HardBudget[] {
-    const budgets = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender });
+    const budgets = budgetsOf(this.#options.budgets, { requestId, spender: hold.spender, model: hold.modelId });
     return budgets.filter(({ slot }) => hold.slots.includes(slot));
-  }
-
-  #limitOf({ spender }: OwnHold, { model }: ModelMove): ProjectLimit | null {
-    return spender === undefined ? null : projectLimitOf(this.#options.projectLimits, { spender, model });
-  }
-
-  /** @throws RedisAwayError, and errors of the database if Redis needs values from it first */
-  async #moveInRedis(requestId: string, hold: OwnHold, move: ModelMove): Promise<boolean> {
-    const { organizationId } = hold;
-    const { holds, money, models, days } = this.#store.organization(organizationId);
-    this.#leases.settlements.flush();
-    for (let attempt = 1; attempt <= attemptsMax; attempt += 1) {
-      const limit = this.#limitOf(hold, move);
-      const args = [requestId, projectLimitText(limit), String(move.estimatedTokens), move.isForced ? '1' : '0'];
-      const { word, rest } = await this.#store.run(moveScript, [holds, money, models, days], args, 'short');
-      if (hold.isSettled || word === 'refused') return false;
-      if (word === 'day') await this.#books.loadDay(organizationId, limit);
-      else if (word === 'gone') await this.#leases.register(organizationId);
-      else {
-        if (rest[0] !== 'there') hold.model = ownModel(limit, move.estimatedTokens);
-        return true;
-      }
-    }
-    throw new Error('Redis lost the values for moving a request faster than they could be read');
   }
 
   /** @throws RedisAwayError, and errors of the database if Redis needs values from it first */

@@ -203,6 +203,8 @@ class TokenHold implements RequestHold {
     }
     if (outputTokens + extendAheadTokens * this.#options.choices <= this.#paidTokens) return true;
     if (!money.isExtending && this.#isToExtend(outputTokens)) this.#extend(outputTokens);
+    // A part that does not pay for the tokens so far does not say whether wallet or budget has nothing more.
+    if (!money.isExtending && !money.isExhausted && outputTokens >= this.#paidTokens) this.#extend(outputTokens);
     // The last token that a cap pays for may be the last one that was asked for.
     if (outputTokens < this.#paidTokens || (this.isCapped && outputTokens === this.#paidTokens)) return true;
     // While an extension is on its way, the wallet may still be able to pay.

@@ -24,9 +24,12 @@ const anyBudget = z.strictObject({
   budget_id: z.string(),
   scope_type: z.string(),
   period: z.string(),
+  /** Public names; null for all models. */
+  models: z.array(z.string()).readonly().nullable(),
   /** First day of the period in UTC, as YYYY-MM-DD. */
   period_start: z.string(),
-  resets_at: seconds,
+  /** Null for the life of the budget. */
+  resets_at: seconds.nullable(),
   /** `hard`: requests that would exceed the budget are rejected. */
   mode: z.string(),
   amount: usd,
@@ -62,7 +65,7 @@ export const alertKinds = {
     z.strictObject({ balance: usd, alert_below: usd, currency: z.literal('USD') }),
   ),
   'budget.reached': kind(
-    'Spending reached one of the `alert_percents` of a budget. `budget_id`, `scope_type`, `scope_id`, `period`, `period_start`, `resets_at`, `mode`, `percent`; `amount`, `spent`: USD as decimal strings',
+    'Spending reached one of the `alert_percents` of a budget. `budget_id`, `scope_type`, `scope_id`, `period`, `models`, `period_start`, `resets_at`, `mode`, `percent`; `amount`, `spent`: USD as decimal strings',
     true,
     budget,
   ),

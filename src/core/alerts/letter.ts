@@ -45,7 +45,7 @@ function spenderOf(text: LetterParts['text']): string {
 const picoOf = (usd: string): bigint => parseDecimal(usd, PICO_DIGITS) ?? 0n;
 
 const ofBudget = ({ name, of, text }: LetterParts): Written => {
-  const resetsAt = utcText(Number(text('resets_at')) * 1000);
+  const resetsAt = text('resets_at') === '' ? null : utcText(Number(text('resets_at')) * 1000);
   // A budget can reject a request with money left, if the request may cost more than that.
   const hasRemainder = text('percent') === '100' && picoOf(text('spent')) < picoOf(text('amount'));
   const happened = hasRemainder ? 'has rejected a request' : `has reached ${text('percent')} %`;
@@ -54,8 +54,8 @@ const ofBudget = ({ name, of, text }: LetterParts): Written => {
     paragraphs: [
       `The ${text('period')} budget of ${spenderOf(text)} ${of} ${happened}: ${text('spent')} USD of ${text('amount')} USD is spent${hasRemainder ? ', and the remainder does not cover the request' : ''}.`,
       text('mode') === 'hard'
-        ? `Requests that would exceed the budget are rejected until it resets at ${resetsAt}.`
-        : `This budget only sends alerts and rejects no requests. It resets at ${resetsAt}.`,
+        ? `Requests that would exceed the budget are rejected${resetsAt === null ? '. It does not reset by itself.' : ` until it resets at ${resetsAt}.`}`
+        : `This budget only sends alerts and rejects no requests. ${resetsAt === null ? 'It does not reset by itself.' : `It resets at ${resetsAt}.`}`,
     ],
     page: { text: 'Budgets', path: '/portal/budgets' },
   };

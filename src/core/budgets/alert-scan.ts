@@ -1,9 +1,9 @@
-import { and, inArray, isNull, lt } from 'drizzle-orm';
+import { and, inArray, isNull } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import type { AppliedBudget } from './budget-cache.ts';
-import { type Budget, dayOf, periodOf, type PeriodSpan } from './budget.ts';
+import { type AppliedBudget, replaces } from './budget-cache.ts';
+import { amountAt, type Budget, dayOf, forgivenIn, periodOf, type PeriodSpan, spanOf } from './budget.ts';
 import { readAllBudgets } from './rows.ts';
 import { budgetAlerts } from './schema.ts';
 import { type RaiseBudgetAlert, sendBudgetAlert, sendManyUsersAlert } from './send-alerts.ts';
@@ -20,6 +20,12 @@ export interface UserSpent {
   readonly picoUsd: bigint;
 }
 
+/** Period, models (null for all) and least spending of the end users to find. */
+export interface UsersAsked extends PeriodSpan {
+  readonly models: readonly string[] | null;
+  readonly leastPicoUsd: bigint;
+}
+
 export interface BudgetWatchOptions {
   readonly db: Db;
   readonly clock: Clock;
@@ -32,14 +38,16 @@ export interface BudgetWatchOptions {
   /** Returns up to `limit` end users who spent at least `leastPicoUsd` in a period, highest spending first. */
   readonly users: (
     organizationId: string,
-    span: PeriodSpan & { readonly leastPicoUsd: bigint; readonly limit: number },
+    span: UsersAsked & { readonly limit: number },
   ) => Promise<readonly UserSpent[]>;
   /** Counts the end users who spent at least `leastPicoUsd` in a period. */
-  readonly countUsers: (
-    organizationId: string,
-    span: PeriodSpan & { readonly leastPicoUsd: bigint },
-  ) => Promise<number>;
+  readonly countUsers: (organizationId: string, span: UsersAsked) => Promise<number>;
   readonly raiseIn: RaiseBudgetAlert;
+}
+
+/** A budget in the period in which it rejected a request. */
+export interface RefusingBudget extends Pick<AppliedBudget, 'budgetId' | 'slot'> {
+  readonly spending: Pick<AppliedBudget['spending'], 'type' | 'id' | 'fromMs'>;
 }
 
 export interface BudgetWatch {
@@ -49,7 +57,7 @@ export interface BudgetWatch {
    */
   scan(): Promise<void>;
   /** Records that a hard budget rejected a request; the next `look` sends the alert. Does not throw. */
-  refused(budget: AppliedBudget): void;
+  refused(budget: RefusingBudget): void;
   /** Deletes the records of alerts of periods that ended long ago. */
   forgetOld(): Promise<void>;
 }
@@ -62,6 +70,7 @@ export interface Spender {
   readonly picoUsd: bigint;
 }
 
+/** Milliseconds that alerts are recorded after the start of a period that is over. */
 const keptMs = 100 * 86_400_000;
 const refusalsMax = 10_000;
 /** Maximum recorded rejections per budget and period: clients choose the names of end users. */
@@ -115,7 +124,12 @@ export function createBudgetWatch(options: BudgetWatchOptions): BudgetWatch {
       });
     },
     async forgetOld() {
-      await db.orm.delete(budgetAlerts).where(lt(budgetAlerts.periodStart, dayOf(clock.now() - keptMs)));
+      const nowMs = clock.now();
+      const yearStart = dayOf(periodOf('yearly', nowMs).fromMs);
+      await db.sql`
+        delete from budget_alerts a where period_start < ${dayOf(nowMs - keptMs)}::date and not exists (
+          select 1 from budgets b where b.id = a.budget_id
+            and (b.period = 'total' or (b.period = 'yearly' and a.period_start >= ${yearStart}::date)))`;
     },
   };
 }
@@ -129,9 +143,9 @@ interface AlertScan extends BudgetWatchOptions {
 const sendsAlerts = ({ alertPercents, mode }: Budget): boolean => alertPercents.length > 0 || mode === 'hard';
 
 /** Returns the current period and, for a while, the previous one, so that alerts for its last minutes are sent too. */
-function spansOf({ period }: Budget, nowMs: number): readonly PeriodSpan[] {
-  const now = periodOf(period, nowMs);
-  const before = periodOf(period, nowMs - lateMs);
+function spansOf(budget: Budget, nowMs: number): readonly PeriodSpan[] {
+  const now = spanOf(budget, nowMs);
+  const before = spanOf(budget, nowMs - lateMs);
   return before.fromMs === now.fromMs ? [now] : [before, now];
 }
 
@@ -193,7 +207,8 @@ async function sendNamedAlerts(scan: AlertScan, organizationId: string, asked: r
   });
   const amounts = await scan.spent(organizationId, open.map(spendingOf));
   for (const [index, one] of open.entries()) {
-    await sendReachedAlerts(scan, one, { ...one, picoUsd: amounts[index] ?? 0n }, one.isRefused);
+    const picoUsd = (amounts[index] ?? 0n) - forgivenIn(one.budget, one.span);
+    await sendReachedAlerts(scan, one, { ...one, picoUsd }, one.isRefused);
   }
 }
 
@@ -201,6 +216,7 @@ const spendingOf = ({ budget, id, span }: Omit<Spender, 'picoUsd'>): AppliedBudg
   type: budget.scope.type,
   id,
   period: budget.period,
+  models: budget.models,
   ...span,
 });
 
@@ -213,7 +229,8 @@ async function sendReachedAlerts(
 ): Promise<boolean> {
   const { budget, picoUsd } = spender;
   const name = budget.scope.type === 'user' ? spender.id : '';
-  const reached = budget.alertPercents.filter((percent) => picoUsd * 100n >= budget.amountPicoUsd * BigInt(percent));
+  const amountPicoUsd = amountAt(budget, scan.clock.now());
+  const reached = budget.alertPercents.filter((percent) => picoUsd * 100n >= amountPicoUsd * BigInt(percent));
   for (const percent of isRefused && !reached.includes(100) ? [...reached, 100] : reached) {
     if (sent.has(name, percent)) continue;
     const alertsMax = budget.scope.id === null ? eachUserAlertsMax : null;
@@ -226,17 +243,18 @@ async function sendReachedAlerts(
 /** Sends alerts of a budget for each end user. */
 async function sendEachUserAlerts(scan: AlertScan, asked: Asked, owners: readonly string[]): Promise<void> {
   const { budget, span, sent } = asked;
-  const leastPicoUsd = leastOf(budget);
+  const { models } = budget;
+  const leastPicoUsd = leastOf(budget, scan.clock.now());
   if (sent.isFull) {
     if (scan.clock.now() < span.toMs || sent.isEnded) return;
-    const endUsers = await scan.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    const endUsers = await scan.countUsers(budget.organizationId, { ...span, models, leastPicoUsd });
     await sendManyUsersAlert(scan, { budget, span, endUsers, alertsSent: sent.size, isOver: true });
     sent.end();
     return;
   }
   for (const spender of await readSpenders(scan, asked, owners)) {
     if (await sendReachedAlerts(scan, asked, spender, asked.refused.has(spender.id))) continue;
-    const endUsers = await scan.countUsers(budget.organizationId, { ...span, leastPicoUsd });
+    const endUsers = await scan.countUsers(budget.organizationId, { ...span, models, leastPicoUsd });
     await sendManyUsersAlert(scan, { budget, span, endUsers, alertsSent: sent.size, isOver: false });
     sent.fill();
     return;
@@ -244,9 +262,9 @@ async function sendEachUserAlerts(scan: AlertScan, asked: Asked, owners: readonl
 }
 
 /** Returns the amount of the first percentage with an alert; the whole amount if only rejections send alerts. */
-function leastOf({ alertPercents, amountPicoUsd }: Budget): bigint {
-  const [least = 100] = alertPercents;
-  return (amountPicoUsd * BigInt(least)) / 100n;
+function leastOf(budget: Budget, nowMs: number): bigint {
+  const [least = 100] = budget.alertPercents;
+  return (amountAt(budget, nowMs) * BigInt(least)) / 100n;
 }
 
 /** Reads end users with an alert percentage reached, or rejected: enough to exceed the maximum alerts, not all. */
@@ -269,7 +287,8 @@ async function readUsers({ users, clock, resting }: AlertScan, { budget, span }:
   const name = periodName({ budget, span });
   const startedMs = clock.monotonicMs();
   if (startedMs < (resting.get(name) ?? 0)) return [];
-  const found = await users(budget.organizationId, { ...span, leastPicoUsd: leastOf(budget), limit });
+  const asked = { ...span, models: budget.models, leastPicoUsd: leastOf(budget, clock.now()), limit };
+  const found = await users(budget.organizationId, asked);
   const tookMs = clock.monotonicMs() - startedMs;
   resting.delete(name);
   if (tookMs > slowMs) resting.set(name, startedMs + tookMs * restFactor);
@@ -278,7 +297,8 @@ async function readUsers({ users, clock, resting }: AlertScan, { budget, span }:
 
 /** Returns end users whose own budget replaces the budget for each end user: see the book. */
 function ownersOf(budgets: readonly Budget[], each: Budget): readonly string[] {
-  return budgets.flatMap(({ scope, period, mode }) =>
-    scope.type === 'user' && scope.id !== null && period === each.period && mode === each.mode ? [scope.id] : [],
-  );
+  return budgets.flatMap((budget) => {
+    const { id, type } = budget.scope;
+    return type === 'user' && id !== null && replaces(budget, each) ? [id] : [];
+  });
 }

@@ -4,11 +4,20 @@ import type { Budget } from './budget.ts';
 import { type BudgetListing, type BudgetRef, findBudget, listBudgets } from './rows.ts';
 
 /**
- * Limits for the spending of a project, an API key or an end user per day or month. A soft budget only sends alerts.
+ * Limits for the spending of a project, an API key or an end user per period. A soft budget only sends alerts.
  * Admission enforces hard budgets, and reads from the book here which of them apply to a request.
  */
 export { type AppliedBudget, type BudgetCache, createBudgetCache, slotOf } from './budget-cache.ts';
-export { type Budget, type BudgetMode, type BudgetPeriod, type BudgetScope, periodOf } from './budget.ts';
+export {
+  amountAt,
+  type Budget,
+  type BudgetMode,
+  type BudgetPeriod,
+  type BudgetScope,
+  forgivenIn,
+  periodOf,
+  spanOf,
+} from './budget.ts';
 export type { BudgetAlert } from './send-alerts.ts';
 export { createBudgetWatch, type BudgetWatch } from './alert-scan.ts';
 export { type BudgetView, seesBudget } from './rows.ts';

@@ -5,7 +5,18 @@ import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
-import type { Budget, BudgetMode, BudgetPeriod, BudgetScope } from './budget.ts';
+import type { AppliedBudget } from './budget-cache.ts';
+import {
+  type Budget,
+  type BudgetMode,
+  type BudgetPeriod,
+  type BudgetRaise,
+  type BudgetScope,
+  dayOf,
+  hashOfModels,
+  periodOf,
+  spanOf,
+} from './budget.ts';
 import { type BudgetRef, findBudget, isBudget, toBudget } from './rows.ts';
 import { budgets } from './schema.ts';
 
@@ -14,23 +25,37 @@ export interface NewBudget {
   readonly scope: BudgetScope;
   readonly period: BudgetPeriod;
   readonly mode: BudgetMode;
+  /** Catalog ids; null for all models. */
+  readonly models: readonly string[] | null;
   readonly amountPicoUsd: bigint;
+  /** Spending elsewhere that counts in the current period. Must be 0 for each end user. */
+  readonly openingPicoUsd: bigint;
   readonly alertPercents: readonly number[];
 }
 
 export interface BudgetPatch {
   readonly amountPicoUsd?: bigint | undefined;
   readonly mode?: BudgetMode | undefined;
+  /** Null ends the raise. */
+  readonly raise?: BudgetRaise | null | undefined;
   readonly alertPercents?: readonly number[] | undefined;
 }
 
 export interface BudgetChanges {
   /**
-   * @throws AppError conflict if the scope has a budget of this period and mode, or the organization too many budgets
+   * @throws AppError conflict if the scope has a budget of this period, mode and models, or the organization too many
+   *   budgets
    */
   create(input: NewBudget, author: Author): Promise<Budget>;
   /** Returns null if the budget does not exist. @throws AppError conflict */
   update(ref: BudgetRef, patch: BudgetPatch, author: Author): Promise<Budget | null>;
+  /**
+   * Lets the spending of the current period, as the database has it, count no more. Running requests count with what
+   * they are charged afterwards.
+   * @returns null if the budget does not exist
+   * @throws AppError invalid_request_error for a budget of each end user
+   */
+  reset(ref: BudgetRef, author: Author): Promise<Budget | null>;
   /** Returns false if the budget does not exist. */
   remove(ref: BudgetRef, author: Author): Promise<boolean>;
 }
@@ -39,6 +64,11 @@ export interface BudgetChangesOptions {
   readonly db: Db;
   readonly clock: Clock;
   readonly audit: Audit;
+  /** Returns amounts spent in pico-dollars, in the order of `spendings`. */
+  readonly spent: (
+    organizationId: string,
+    spendings: readonly AppliedBudget['spending'][],
+  ) => Promise<readonly bigint[]>;
   /** Called after a commit; the change is answered only after the promise resolves. */
   readonly onChanged: () => Promise<void>;
 }
@@ -51,21 +81,30 @@ export const scopeText = ({ type, id }: BudgetScope): string => {
   return formatId(type === 'project' ? 'proj' : 'key', id);
 };
 
-const auditView = ({ scope, period, mode, amountPicoUsd, alertPercents }: Budget): AuditView => ({
+const auditView = ({ scope, period, mode, models, raise, forgiven, ...budget }: Budget): AuditView => ({
   scope_type: scope.type,
   scope_id: scope.id === null ? null : scopeText(scope),
   period,
   mode,
-  amount: formatUsd(amountPicoUsd),
-  alert_percents: alertPercents,
+  ...(models !== null && { models }),
+  amount: formatUsd(budget.amountPicoUsd),
+  ...(raise !== null && {
+    raise_amount: formatUsd(raise.amountPicoUsd),
+    raise_until: new Date(raise.untilMs).toISOString(),
+  }),
+  ...(forgiven !== null && { forgiven: formatUsd(forgiven.picoUsd), forgiven_from: dayOf(forgiven.fromMs) }),
+  alert_percents: budget.alertPercents,
 });
 
-async function refusingTaken<T>({ period, mode }: Pick<Budget, 'period' | 'mode'>, change: () => Promise<T>) {
+type Unique = Pick<Budget, 'period' | 'mode' | 'models'>;
+
+async function refusingTaken<T>({ period, mode, models }: Unique, change: () => Promise<T>) {
   try {
     return await change();
   } catch (error) {
     if (!isUniqueViolation(error, 'budgets_scope_key')) throw error;
-    const message = `This scope already has a ${period} ${mode} budget. Change that budget instead.`;
+    const ofModels = models === null ? '' : ' for these models';
+    const message = `This scope already has a ${period} ${mode} budget${ofModels}. Change that budget instead.`;
     throw new AppError('conflict', { message, cause: error });
   }
 }
@@ -73,12 +112,19 @@ async function refusingTaken<T>({ period, mode }: Pick<Budget, 'period' | 'mode'
 interface Change {
   readonly before: Budget | null;
   readonly after: Budget | null;
+  readonly isReset?: boolean;
 }
 
-function note(audit: Audit, tx: Transaction, { before, after }: Change, author: Author): Promise<void> {
+function note(
+  audit: Audit,
+  tx: Transaction,
+  { before, after, isReset = false }: Change,
+  author: Author,
+): Promise<void> {
   const budget = after ?? before;
   if (budget === null) throw new Error('a change without a budget');
-  const action = before === null ? 'created' : after === null ? 'deleted' : 'changed';
+  const changed = isReset ? 'reset' : 'changed';
+  const action = before === null ? 'created' : after === null ? 'deleted' : changed;
   return audit.record(tx, {
     organizationId: budget.organizationId,
     author,
@@ -90,23 +136,30 @@ function note(audit: Audit, tx: Transaction, { before, after }: Change, author: 
   });
 }
 
-export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChangesOptions): BudgetChanges {
+export function createBudgetChanges(options: BudgetChangesOptions): BudgetChanges {
+  const { db, clock, audit, onChanged } = options;
   return {
-    async create({ scope, amountPicoUsd, alertPercents, ...input }, author) {
+    async create(input, author) {
+      const { scope, period, mode, models, organizationId } = input;
       const now = new Date(clock.now());
       const values = {
-        ...input,
         id: uuidv7(clock.now()),
+        organizationId,
         scopeType: scope.type,
         scopeId: scope.id ?? '',
-        amount: amountPicoUsd,
-        alertPercents: [...alertPercents],
+        period,
+        mode,
+        models: [...(models ?? [])],
+        modelsHash: hashOfModels(models),
+        amount: input.amountPicoUsd,
+        ...(await forgivenAtFirst(options, input, now.getTime())),
+        alertPercents: [...input.alertPercents],
         createdAt: now,
         updatedAt: now,
       };
       const made = await refusingTaken(input, () =>
         db.orm.transaction(async (tx) => {
-          await requireRoom(tx, input.organizationId);
+          await requireRoom(tx, organizationId);
           const [row] = await tx.insert(budgets).values(values).returning();
           if (row === undefined) throw new Error('a budget was not inserted');
           const budget = toBudget(row);
@@ -117,27 +170,11 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
       await onChanged();
       return made;
     },
-    async update(ref, { amountPicoUsd, mode, alertPercents }, author) {
-      const changed = await db.orm.transaction(async (tx) => {
-        await tx.select({ id: budgets.id }).from(budgets).where(isBudget(ref)).for('update');
-        const before = await findBudget(tx, ref);
-        if (before === null) return null;
-        const values = {
-          ...(amountPicoUsd !== undefined && { amount: amountPicoUsd }),
-          ...(mode !== undefined && { mode }),
-          ...(alertPercents !== undefined && { alertPercents: [...alertPercents] }),
-          updatedAt: new Date(clock.now()),
-        };
-        const [row] = await refusingTaken({ period: before.period, mode: mode ?? before.mode }, () =>
-          tx.update(budgets).set(values).where(isBudget(ref)).returning(),
-        );
-        if (row === undefined) return null;
-        const after = toBudget(row);
-        await note(audit, tx, { before, after }, author);
-        return after;
-      });
-      if (changed !== null) await onChanged();
-      return changed;
+    update: (ref, patch, author) => change(options, ref, { columns: columnsOf(patch), author }),
+    async reset(ref, author) {
+      const budget = await findBudget(db.orm, ref);
+      if (budget === null) return null;
+      return change(options, ref, { columns: await forgivenNow(options, budget), author, isReset: true });
     },
     async remove(ref, author) {
       const isDeleted = await db.orm.transaction(async (tx) => {
@@ -150,6 +187,72 @@ export function createBudgetChanges({ db, clock, audit, onChanged }: BudgetChang
       return isDeleted;
     },
   };
+}
+
+type Columns = Partial<typeof budgets.$inferInsert>;
+
+function columnsOf({ amountPicoUsd, mode, alertPercents, raise }: BudgetPatch): Columns {
+  return {
+    ...(amountPicoUsd !== undefined && { amount: amountPicoUsd }),
+    ...(mode !== undefined && { mode }),
+    ...(alertPercents !== undefined && { alertPercents: [...alertPercents] }),
+    ...(raise !== undefined && {
+      raiseAmount: raise?.amountPicoUsd ?? null,
+      raiseUntil: raise === null ? null : new Date(raise.untilMs),
+    }),
+  };
+}
+
+interface Changing {
+  readonly columns: Columns;
+  readonly author: Author;
+  readonly isReset?: boolean;
+}
+
+/** Changes a budget, one change of a budget at a time. Returns null if the budget does not exist. */
+async function change(
+  { db, clock, audit, onChanged }: BudgetChangesOptions,
+  ref: BudgetRef,
+  { columns, author, isReset = false }: Changing,
+): Promise<Budget | null> {
+  const changed = await db.orm.transaction(async (tx) => {
+    await tx.select({ id: budgets.id }).from(budgets).where(isBudget(ref)).for('update');
+    const before = await findBudget(tx, ref);
+    if (before === null) return null;
+    const values = { ...columns, updatedAt: new Date(clock.now()) };
+    const [row] = await refusingTaken({ ...before, mode: values.mode ?? before.mode }, () =>
+      tx.update(budgets).set(values).where(isBudget(ref)).returning(),
+    );
+    if (row === undefined) return null;
+    const after = toBudget(row);
+    await note(audit, tx, { before, after, isReset }, author);
+    return after;
+  });
+  if (changed !== null) await onChanged();
+  return changed;
+}
+
+/** @throws AppError invalid_request_error for a budget of each end user */
+async function forgivenNow({ clock, spent }: BudgetChangesOptions, budget: Budget): Promise<Columns> {
+  const { organizationId, scope, period, models } = budget;
+  if (scope.id === null) {
+    const message = 'A budget of each end user cannot be reset. Create a budget for one end user instead.';
+    throw new AppError('invalid_request_error', { message });
+  }
+  const span = spanOf(budget, clock.now());
+  const [picoUsd = 0n] = await spent(organizationId, [{ type: scope.type, id: scope.id, period, models, ...span }]);
+  return { forgiven: picoUsd, forgivenFrom: dayOf(span.fromMs) };
+}
+
+/** Sums are kept per day, so the life of a budget forgives what was spent before on the day of its creation. */
+async function forgivenAtFirst({ spent }: BudgetChangesOptions, input: NewBudget, nowMs: number): Promise<Columns> {
+  const { organizationId, scope, period, models, openingPicoUsd } = input;
+  if (scope.id === null) return {};
+  const { fromMs } = spanOf({ period, createdAtMs: nowMs }, nowMs);
+  const today = { type: scope.type, id: scope.id, period, models, ...periodOf('daily', nowMs) };
+  const [before = 0n] = period === 'total' ? await spent(organizationId, [today]) : [];
+  const forgiven = before - openingPicoUsd;
+  return forgiven === 0n ? {} : { forgiven, forgivenFrom: dayOf(fromMs) };
 }
 
 /** Checks the maximum under a lock, so that two parallel creations count each other. @throws AppError conflict */

@@ -5,9 +5,27 @@ import { budgets } from './schema.ts';
 
 type BudgetRow = typeof budgets.$inferSelect;
 
-export function toBudget({ scopeType, scopeId, amount, createdAt, updatedAt: _updated, ...row }: BudgetRow): Budget {
-  const scope = { type: scopeType, id: scopeId === '' ? null : scopeId };
-  return { ...row, scope, amountPicoUsd: amount, createdAtMs: createdAt.getTime() };
+export function toBudget(row: BudgetRow): Budget {
+  const { id, organizationId, period, mode, amount, alertPercents, createdAt } = row;
+  const { scopeType, scopeId, models, modelsHash, raiseAmount, raiseUntil, forgiven, forgivenFrom } = row;
+  return {
+    id,
+    organizationId,
+    scope: { type: scopeType, id: scopeId === '' ? null : scopeId },
+    period,
+    mode,
+    models: models.length === 0 ? null : models,
+    modelsHash,
+    amountPicoUsd: amount,
+    raise:
+      raiseAmount === null || raiseUntil === null
+        ? null
+        : { amountPicoUsd: raiseAmount, untilMs: raiseUntil.getTime() },
+    forgiven:
+      forgiven === null || forgivenFrom === null ? null : { picoUsd: forgiven, fromMs: Date.parse(forgivenFrom) },
+    alertPercents,
+    createdAtMs: createdAt.getTime(),
+  };
 }
 
 export async function readAllBudgets({ orm }: Db): Promise<readonly Budget[]> {

@@ -12,7 +12,9 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
+import { budgetPeriods } from './budget.ts';
 
+const pico = (name: string) => numeric(name, { precision: 38, scale: 0, mode: 'bigint' });
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' });
 
 /** Limits for the spending of a project, an API key or an end user per period. */
@@ -24,17 +26,34 @@ export const budgets = pgTable(
     scopeType: text('scope_type', { enum: ['project', 'api_key', 'user'] }).notNull(),
     /** A UUID as text, or the end user's name; empty for each end user without a budget of their own. */
     scopeId: text('scope_id').notNull(),
-    period: text('period', { enum: ['daily', 'monthly'] }).notNull(),
+    period: text('period', { enum: budgetPeriods }).notNull(),
     mode: text('mode', { enum: ['soft', 'hard'] }).notNull(),
+    /** Sorted public names; empty for all models. */
+    models: text('models').array().notNull().default([]),
+    /** Short hash of the models, because an index has no room for a hundred names; empty for all models. */
+    modelsHash: text('models_hash').notNull().default(''),
     /** Pico-dollars. */
-    amount: numeric('amount', { precision: 38, scale: 0, mode: 'bigint' }).notNull(),
+    amount: pico('amount').notNull(),
+    /** Pico-dollars that are added until `raise_until`. */
+    raiseAmount: pico('raise_amount'),
+    raiseUntil: moment('raise_until'),
+    /** Pico-dollars of the period that begins at `forgiven_from` that do not count. */
+    forgiven: pico('forgiven'),
+    forgivenFrom: date('forgiven_from', { mode: 'string' }),
     /** Percentages of the amount, in ascending order. */
     alertPercents: smallint('alert_percents').array().notNull(),
     createdAt: moment('created_at').notNull(),
     updatedAt: moment('updated_at').notNull(),
   },
   (table) => [
-    uniqueIndex('budgets_scope_key').on(table.organizationId, table.scopeType, table.scopeId, table.period, table.mode),
+    uniqueIndex('budgets_scope_key').on(
+      table.organizationId,
+      table.scopeType,
+      table.scopeId,
+      table.period,
+      table.mode,
+      table.modelsHash,
+    ),
     index('budgets_organization_idx').on(table.organizationId, table.id),
     check('budgets_amount_positive', sql`${table.amount} > 0`),
   ],

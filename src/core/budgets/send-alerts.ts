@@ -4,7 +4,7 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import { formatUsd } from '#base/money.ts';
-import { dayOf } from './budget.ts';
+import { amountAt, dayOf } from './budget.ts';
 import { scopeText } from './changes.ts';
 import { budgetAlerts } from './schema.ts';
 import { manyUsers, type Period } from './sent-alerts.ts';
@@ -14,11 +14,14 @@ interface BudgetData {
   readonly budget_id: string;
   readonly scope_type: string;
   readonly period: string;
+  /** Public names; null for all models. */
+  readonly models: readonly string[] | null;
   /** UTC date as YYYY-MM-DD. */
   readonly period_start: string;
-  /** Seconds since the Unix epoch. */
-  readonly resets_at: number;
+  /** Seconds since the Unix epoch; null for the life of the budget. */
+  readonly resets_at: number | null;
   readonly mode: string;
+  /** With a raise that is in effect. */
   readonly amount: string;
   readonly currency: 'USD';
   readonly percent: number;
@@ -54,14 +57,15 @@ export interface SendAlertOptions {
 
 type AlertRow = Omit<typeof budgetAlerts.$inferInsert, 'raisedAt'>;
 
-const dataOf = ({ budget, span }: Period, percent: number): BudgetData => ({
+const dataOf = ({ budget, span }: Period, percent: number, nowMs: number): BudgetData => ({
   budget_id: formatId('budget', budget.id),
   scope_type: budget.scope.type,
   period: budget.period,
+  models: budget.models,
   period_start: dayOf(span.fromMs),
-  resets_at: span.toMs / 1000,
+  resets_at: budget.period === 'total' ? null : span.toMs / 1000,
   mode: budget.mode,
-  amount: formatUsd(budget.amountPicoUsd),
+  amount: formatUsd(amountAt(budget, nowMs)),
   currency: 'USD' as const,
   percent,
 });
@@ -83,7 +87,8 @@ export async function sendBudgetAlert(
   { percent, alertsMax }: AlertThreshold,
 ): Promise<boolean> {
   const { type } = budget.scope;
-  const data = { ...dataOf({ budget, span }, percent), scope_id: scopeText({ type, id }), spent: formatUsd(picoUsd) };
+  const common = dataOf({ budget, span }, percent, options.clock.now());
+  const data = { ...common, scope_id: scopeText({ type, id }), spent: formatUsd(picoUsd) };
   const row = { budgetId: budget.id, periodStart: dayOf(span.fromMs), endUser: type === 'user' ? id : '', percent };
   if (alertsMax !== null && (await countSentAlerts(options.db, row)) >= alertsMax) return false;
   await sendOnce(options, row, {
@@ -130,7 +135,7 @@ export async function sendManyUsersAlert(options: SendAlertOptions, many: ManyUs
   await sendOnce(options, row, {
     organizationId: budget.organizationId,
     type: 'budget.many_users',
-    data: { ...dataOf(many, least), alerts: alertsSent, end_users: endUsers, is_over: isOver },
+    data: { ...dataOf(many, least, options.clock.now()), alerts: alertsSent, end_users: endUsers, is_over: isOver },
     once: [row.budgetId, row.periodStart, 'many', percent].join('\n'),
   });
 }

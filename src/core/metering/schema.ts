@@ -150,6 +150,19 @@ export const usageUsers = pgTable(
   (table) => [primaryKey({ columns: [table.organization, table.endUser, table.day] })],
 );
 
+/** The same per model, for budgets of some models. */
+export const usageUserModels = pgTable(
+  'usage_user_models',
+  {
+    organization: code('organization'),
+    model: code('model'),
+    day: date('day').notNull(),
+    endUser: text('end_user').notNull(),
+    cost: pico('cost').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.organization, table.endUser, table.day, table.model] })],
+);
+
 /** Refusals per minute, so that a rejected client cannot fill a disk. */
 export const usageRefusals = pgTable(
   'usage_refusals',

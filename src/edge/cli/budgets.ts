@@ -25,22 +25,27 @@ type Budget = Read<typeof budget>;
 
 const org = (context: CommandContext) => ({ organization_id: textFlag(context, 'org') });
 const collection = '/v1/budgets';
-const pathOf = (context: CommandContext): string =>
-  `${collection}/${encodeURIComponent(context.words[0] ?? '')}${queryText(org(context))}`;
+const pathOf = (context: CommandContext, action = ''): string =>
+  `${collection}/${encodeURIComponent(context.words[0] ?? '')}${action}${queryText(org(context))}`;
 
 const scopeText = ({ scope: { type, id } }: Budget): string =>
   cleanLine(id === null ? 'each user' : type === 'user' ? `user ${id}` : id);
 
-const headings = ['BUDGET', 'SCOPE', 'PERIOD', 'MODE', 'USD', 'SPENT', 'REMAINING', 'RESETS (UTC)', 'ALERTS'];
+/** The amount, with a raise that is in effect. */
+const amountOf = ({ amount, raise }: Budget): string => (raise === null ? amount : `${amount} + ${raise.amount}`);
+const modelsOf = ({ models }: Budget): string => models?.map(cleanLine).join(' ') ?? 'all';
+
+const headings = ['BUDGET', 'SCOPE', 'PERIOD', 'MODE', 'MODELS', 'USD', 'SPENT', 'REMAINING', 'RESETS (UTC)', 'ALERTS'];
 const row = (one: Budget): string[] => [
   one.id,
   scopeText(one),
   one.period,
   one.mode,
-  one.amount,
+  modelsOf(one),
+  amountOf(one),
   one.spent ?? '-',
   one.remaining ?? '-',
-  timeText(one.resets_at),
+  one.resets_at === null ? 'never' : timeText(one.resets_at),
   one.alert_percents.map((percent) => `${percent}%`).join(' ') || '-',
 ];
 const none = 'no budgets; create one with "headgate budgets create USD"';
@@ -82,7 +87,9 @@ function fieldsOf(context: CommandContext) {
 }
 
 function madeText(one: Budget): string {
-  return `${one.id}: ${one.period} ${one.mode} budget for ${scopeText(one)}, ${one.amount} USD\n`;
+  const models = one.models === null ? '' : ` and the models ${modelsOf(one)}`;
+  const until = one.raise === null ? '' : ` until ${timeText(one.raise.until)}`;
+  return `${one.id}: ${one.period} ${one.mode} budget for ${scopeText(one)}${models}, ${amountOf(one)} USD${until}\n`;
 }
 
 async function show(context: CommandContext, answer: unknown): Promise<number> {
@@ -92,7 +99,16 @@ async function show(context: CommandContext, answer: unknown): Promise<number> {
 
 async function create(context: CommandContext): Promise<number> {
   const period = textFlag(context, 'period') ?? 'monthly';
-  const body = { scope: await scopeOf(context), period, amount: context.words[0], ...fieldsOf(context) };
+  const models = textFlag(context, 'models')?.split(',');
+  const opening = textFlag(context, 'opening-spent');
+  const body = {
+    scope: await scopeOf(context),
+    period,
+    amount: context.words[0],
+    ...(models !== undefined && { models }),
+    ...(opening !== null && { opening_spent: opening }),
+    ...fieldsOf(context),
+  };
   return show(context, await context.api.call('POST', collection + queryText(org(context)), { body }));
 }
 
@@ -101,6 +117,32 @@ async function edit(context: CommandContext): Promise<number> {
   const body = { ...(amount !== null && { amount }), ...fieldsOf(context) };
   if (Object.keys(body).length === 0) throw new UsageError('nothing to change; give --amount, --mode or --alerts');
   return show(context, await context.api.call('PATCH', pathOf(context), { body }));
+}
+
+/** @throws UsageError */
+function untilOf(text: string): number {
+  const ms = Date.parse(text);
+  if (!Number.isNaN(ms)) return Math.floor(ms / 1000);
+  throw new UsageError('--until must be a date or time such as 2027-01-31 or 2027-01-31T18:00:00Z');
+}
+
+async function raise(context: CommandContext): Promise<number> {
+  const [, amount] = context.words;
+  const until = textFlag(context, 'until');
+  const isEnd = amount === 'none';
+  if (isEnd !== (until === null)) throw new UsageError('give an amount and --until, or none to end the raise');
+  const body = { raise: until === null ? null : { amount, until: untilOf(until) } };
+  return show(context, await context.api.call('PATCH', pathOf(context), { body }));
+}
+
+async function reset(context: CommandContext): Promise<number> {
+  const one = await parseAnswer(budget, await context.api.call('GET', pathOf(context)));
+  await confirm(context, {
+    question: `Reset the ${one.period} ${one.mode} budget for ${scopeText(one)} (${one.id}), ${one.spent ?? '-'} USD spent?`,
+    consequence: 'What was spent in this period no longer counts.',
+    done: 'reset',
+  });
+  return show(context, await context.api.call('POST', pathOf(context, '/reset')));
 }
 
 async function remove(context: CommandContext): Promise<number> {
@@ -141,7 +183,7 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets create',
     usage:
-      'USD (--key ID|NAME|--project ID|NAME|--user NAME|--each-user) [--period daily|monthly] [--mode hard|soft] [--alerts LIST] [--org ID]',
+      'USD (--key ID|NAME|--project ID|NAME|--user NAME|--each-user) [--period PERIOD] [--models LIST] [--mode hard|soft] [--opening-spent USD] [--alerts LIST] [--org ID]',
     summary: 'Create a budget for a key, a project, an end user, or each end user.',
     words: { min: 1, max: 1 },
     options: {
@@ -149,7 +191,13 @@ export const budgetCommands: readonly Command[] = [
       project: { type: 'string', about: 'limit the spending of this project' },
       user: { type: 'string', about: 'limit the spending of this end user, as named in requests' },
       'each-user': { type: 'boolean', about: 'limit the spending of each end user without a budget of their own' },
-      period: { type: 'string', choices: ['daily', 'monthly'], about: 'in UTC; default: monthly' },
+      period: {
+        type: 'string',
+        choices: ['daily', 'weekly', 'monthly', 'quarterly', 'yearly', 'total'],
+        about: 'in UTC; total: never resets; default: monthly',
+      },
+      models: { type: 'string', about: 'count only these models, together, such as chat,large; default: all' },
+      'opening-spent': { type: 'string', about: 'USD spent elsewhere in this period, which count' },
       ...changed,
     },
     run: create,
@@ -161,6 +209,22 @@ export const budgetCommands: readonly Command[] = [
     words: { min: 1, max: 1 },
     options: { amount: { type: 'string', about: 'USD per period' }, ...changed },
     run: edit,
+  },
+  {
+    name: 'budgets raise',
+    usage: 'ID USD|none [--until TIME] [--org ID]',
+    summary: 'Add to a budget until a moment, or end the raise.',
+    words: { min: 2, max: 2 },
+    options: { until: { type: 'string', about: 'end of the raise, such as 2027-01-31 (UTC)' }, ...orgOption },
+    run: raise,
+  },
+  {
+    name: 'budgets reset',
+    usage: 'ID [--org ID] [--yes]',
+    summary: 'Let what was spent in this period count no more; asks first.',
+    words: { min: 1, max: 1 },
+    options: { ...yesOption, ...orgOption },
+    run: reset,
   },
   {
     name: 'budgets rm',

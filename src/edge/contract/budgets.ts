@@ -7,7 +7,10 @@ import { cursorPageOf } from './lists.ts';
 const scopeType = z.enum(['project', 'api_key', 'user']).meta({
   description: 'What is limited: a project, an API key, or an end user (`user`), as requests name it',
 });
-const period = z.enum(['daily', 'monthly']).meta({ description: 'A day or a month in UTC' });
+const period = z.enum(['daily', 'weekly', 'monthly', 'quarterly', 'yearly', 'total']).meta({
+  description:
+    'A UTC day, week (Monday to Sunday), month, quarter or year. `total` is the life of the budget: it never resets',
+});
 const mode = z
   .enum(['soft', 'hard'])
   .meta({ description: '`hard`: rejects requests over the budget. `soft`: only sends alerts' });
@@ -31,13 +34,28 @@ export const budgetSchema = z
     }),
     period,
     mode,
+    models: z
+      .array(z.string())
+      .nullable()
+      .meta({
+        type: ['array', 'null'],
+        description: 'Only requests that these models answer count, together; null for all models',
+      }),
     amount: budgetUsd.meta({ description: 'USD per period, exact decimal' }),
     alert_percents: z
       .array(z.int())
       .meta({ description: 'Percentages of the amount at which owners and admins are notified' }),
+    raise: z
+      .object({
+        amount: budgetUsd.meta({ description: 'USD that are added to `amount`' }),
+        until: unixSeconds.meta({ description: 'End of the raise in Unix seconds' }),
+      })
+      .nullable()
+      .meta({ description: 'The raise in effect, or null' }),
     spent: budgetUsdOrNull.meta({
       type: ['string', 'null'],
-      description: 'USD spent in this period; null for a budget of every end user, unless the query names one',
+      description:
+        'USD spent in this period since its last reset, including `opening_spent`; null for a budget of every end user, unless the query names one',
     }),
     held: budgetUsdOrNull.meta({
       type: ['string', 'null'],
@@ -45,10 +63,12 @@ export const budgetSchema = z
     }),
     remaining: budgetUsdOrNull.meta({
       type: ['string', 'null'],
-      description: 'USD left: `amount` minus `spent` and `held`, at least 0; null if `spent` is null',
+      description: 'USD left: `amount` and `raise` minus `spent` and `held`, at least 0; null if `spent` is null',
     }),
     period_start: unixSeconds.meta({ description: 'Start of this period in Unix seconds' }),
-    resets_at: unixSeconds.meta({ description: 'Start of the next period in Unix seconds' }),
+    resets_at: unixSeconds
+      .nullable()
+      .meta({ description: 'Start of the next period in Unix seconds; null for the period `total`' }),
     created_at: unixSeconds,
   })
   .meta({ id: 'Budget' });

@@ -179,7 +179,8 @@ export const ownKeySchema = z
         monthly_token_limit: remainingOf('Tokens per calendar month in UTC, input and output together'),
       }),
       limit: limitUsd.meta({
-        description: "USD of the key's own hard budget, of several the one with the least left; null without one",
+        description:
+          "USD of the key's own hard budget of all models, of several the one with the least left; null without one",
       }),
       limit_remaining: limitUsd.meta({ description: 'USD left of `limit`; null without a limit' }),
       limit_reset: budgetSchema.shape.period

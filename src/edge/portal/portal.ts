@@ -38,6 +38,9 @@ import {
   createBudget,
   deleteBudget,
   newBudgetPage,
+  raiseBudget,
+  resetBudget,
+  resetBudgetPage,
   walletPage,
 } from '#edge/portal/money/money.ts';
 import {
@@ -131,6 +134,7 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/budgets': (visit) => budgetsPage(visit),
   '/portal/budgets/new': only('budgets', (visit) => newBudgetPage(visit)),
   '/portal/budgets/:id': only('budgets', (visit, _, param) => budgetPage(visit, param('id'))),
+  '/portal/budgets/:id/reset': only('budgets', (visit, _, param) => resetBudgetPage(visit, param('id'))),
   '/portal/models': modelsPage,
   '/portal/models/:id': (visit, parts, param) => modelPage(visit, parts, param('id')),
   '/portal/playground': playgroundPage,
@@ -157,6 +161,8 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/budgets/new': (visit, _, form) => createBudget(visit, form),
   '/portal/budgets/:id': (visit, _parts, form, param) => changeBudget(visit, param('id'), form),
   '/portal/budgets/:id/delete': (visit, _parts, _form, param) => deleteBudget(visit, param('id')),
+  '/portal/budgets/:id/raise': (visit, _parts, form, param) => raiseBudget(visit, param('id'), form),
+  '/portal/budgets/:id/reset': (visit, _parts, _form, param) => resetBudget(visit, param('id')),
   '/portal/sessions/end': endSessions,
   '/portal/account': (visit, _, form) => changeAccount(visit, form),
   '/portal/account/identities/remove': (visit, _, form) => removeIdentity(visit, form),

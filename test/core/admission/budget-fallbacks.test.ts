@@ -30,6 +30,7 @@ describe.each(['memory', 'redis'] as const)('a fallback to a dearer model under 
     const enginesDir = writeEngines({
       gone: externalFile('gone', 'http://127.0.0.1:1', { lines: ['fallbacks: [spare]'] }),
       spare: standinFile('spare', { priced: false, lines: [dear] }),
+      other: standinFile('other'),
     });
     gateway = await startGateway({ enginesDir, ...(redis !== null && { redisUrl: redis.url }) });
   });
@@ -38,17 +39,18 @@ describe.each(['memory', 'redis'] as const)('a fallback to a dearer model under 
     await redis?.stop();
   });
 
-  async function open(amount: string) {
+  async function open(amount: string, models: readonly string[] | null = null) {
     const { key } = await openOrganization(gateway, '100');
     const keyBody = { name: 'app', requests_per_minute: null };
     const made = (await (await gateway.request('/v1/keys', { key, body: keyBody })).json()) as Body;
     const scope = { type: 'api_key', id: made.id };
-    const body = { scope, period: 'monthly', amount, alert_percents: [] };
+    const body = { scope, period: 'monthly', amount, models, alert_percents: [] };
     const { id } = (await (await gateway.request('/v1/budgets', { key, body })).json()) as Body;
     const read = async (): Promise<Body> => (await gateway.request(`/v1/budgets/${id}`, { key })).json();
     return {
       id,
       key,
+      scope,
       ask: (fields: object): Promise<Response> =>
         gateway.request(chatPath, { body: chatBody({ model: 'gone', ...fields }), key: made.secret, headers }),
       settled: (): Promise<Body> =>
@@ -78,6 +80,28 @@ describe.each(['memory', 'redis'] as const)('a fallback to a dearer model under 
     expect([most > 0, most < 100]).toEqual([true, true]);
     await answer.text();
     expect(Number((await place.settled()).spent)).toBeLessThanOrEqual(0.0007);
+  });
+
+  it.each([[true], [false]])('counts against the budgets of the model that answers, stream %s', async (stream) => {
+    const place = await open('1', ['gone']);
+    const make = async (models: readonly string[], period: string): Promise<() => Promise<Body>> => {
+      const body = { scope: place.scope, period, amount: '0.002', models };
+      const { id } = (await (await gateway.request('/v1/budgets', { key: place.key, body })).json()) as Body;
+      return async () => (await gateway.request(`/v1/budgets/${id}`, { key: place.key })).json();
+    };
+    const spare = await make(['other', 'spare'], 'total');
+    const both = await make(['gone', 'spare'], 'weekly');
+    const used = async (): Promise<number> => {
+      const answer = await place.ask({ stream, max_tokens: 64, ignore_eos: true });
+      await answer.text();
+      return answer.headers.get('x-headgate-fallback') === 'spare' ? used().then((more) => more + 1) : 0;
+    };
+    expect(await used()).toBeGreaterThan(1);
+    expect(await place.settled()).toMatchObject({ spent: '0', held: '0' });
+    const [one, other] = [await spare(), await both()];
+    expect(one).toMatchObject({ held: '0', spent: other.spent });
+    expect(Number(one.spent)).toBeGreaterThan(0.001);
+    expect(Number(one.spent)).toBeLessThanOrEqual(0.002);
   });
 
   it('ends a stream with budget_exceeded when the budget pays for a part', async () => {

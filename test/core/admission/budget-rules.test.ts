@@ -164,7 +164,7 @@ class Player {
 
   async #noteHeld(): Promise<void> {
     const { budgets, spender, organizationId } = this.#scene;
-    for (const { slot } of budgets.of(spender, uuidv7())) {
+    for (const { slot } of budgets.of(spender, uuidv7(), '')) {
       this.said.push(await this.#admission.heldOfSlot(organizationId, slot));
     }
   }
@@ -224,6 +224,44 @@ describe('budget rules', () => {
 
 describe.each(['memory', 'redis'] as const)('a budget, in %s', (kind) => {
   const open = (scene: Scene): Admission => (kind === 'memory' ? scene.memory() : scene.redis());
+
+  it('of a model holds and is charged what a request that moves to its model holds', async () => {
+    const scene = new Scene(store);
+    scene.amounts.set('api_key', 1000n);
+    for (const model of ['a', 'b']) scene.ofModels.set(model, 100n);
+    const admission = open(scene);
+    const [first, second, third] = [60n, 50n, 30n].map((held) => ({ ...scene.request(held), model: 'a' }));
+    if (first === undefined || second === undefined || third === undefined) throw new Error('no requests');
+    const slotOf = (model: string): string =>
+      scene.budgets.of(scene.spender, first.requestId, model).at(-1)?.slot ?? '';
+    const held = (): Promise<bigint[]> =>
+      Promise.all(['a', 'b', ''].map(async (model) => admission.heldOfSlot(scene.organizationId, slotOf(model))));
+    const move = async ({ requestId }: AdmitRequest, model: string, isForced = false): Promise<boolean> =>
+      admission.move(requestId, { model, estimatedTokens: 1, isForced });
+    expect(await codeOf(admission, first)).toBe('ok 60');
+    expect(await codeOf(admission, second)).toBe('budget_exceeded');
+    expect(await codeOf(admission, third)).toBe('ok 30');
+    expect(await held()).toEqual([90n, 0n, 90n]);
+    expect(await move(first, 'b')).toBe(true);
+    expect(await codeOf(admission, second)).toBe('ok 50');
+    expect(await held()).toEqual([80n, 60n, 140n]);
+    expect(await move(second, 'b')).toBe(false);
+    expect(await held()).toEqual([80n, 60n, 140n]);
+    expect(await move(third, 'b')).toBe(true);
+    expect(await admission.extend(third.requestId, 20n)).toBe(10n);
+    expect(await move(first, 'a', true)).toBe(true);
+    expect(await held()).toEqual([110n, 40n, 150n]);
+    expect(await move(first, 'c')).toBe(true);
+    for (const [request, charge] of [
+      [first, 60n],
+      [second, 50n],
+      [third, 40n],
+    ] as const) {
+      scene.end(admission, request.requestId, picoOf(charge));
+    }
+    expect(await held()).toEqual([0n, 0n, 0n]);
+    expect(await codeOf(admission, { ...scene.request(1n), model: 'c' })).toBe('ok 1');
+  });
 
   it('belongs to the period in which a request was accepted, also when the period ends while the request runs', async () => {
     const scene = new Scene(store);
@@ -301,6 +339,27 @@ describe('budgets of several gateways', () => {
     expect(await codeOf(gateway, scene.request(55n))).toBe('ok 55');
     scene.end(gateway, running.requestId, picoOf(30n));
     expect(await codeOf(gateway, scene.request(1n))).toBe('budget_exceeded');
+  });
+
+  it('move with a request that moved while Redis was silent', async () => {
+    const scene = new Scene(store);
+    for (const model of ['a', 'b']) scene.ofModels.set(model, 100n);
+    const gateway = scene.redis();
+    const request = { ...scene.request(60n), model: 'a' };
+    await gateway.admit(request);
+    const slotOf = (model: string): string => scene.budgets.of(scene.spender, request.requestId, model)[0]?.slot ?? '';
+    expect(await gateway.move(request.requestId, { model: 'b', estimatedTokens: 1, isForced: false })).toBe(true);
+    // Redis is set back to its state before the move.
+    const [holds, money] = [scene.name('holds'), scene.name('money')];
+    await client.hset(holds, `${request.requestId}:b`, slotOf('a'));
+    await client.hdel(money, `h:${slotOf('b')}`);
+    await client.hset(money, `h:${slotOf('a')}`, '60');
+    await gateway.register(scene.organizationId);
+    const held = (model: string) => gateway.heldOfSlot(scene.organizationId, slotOf(model));
+    expect([await held('a'), await held('b')]).toEqual([0n, 60n]);
+    scene.end(gateway, request.requestId, picoOf(60n));
+    expect([await held('a'), await held('b')]).toEqual([0n, 0n]);
+    await gateway.close();
   });
 
   it('release what a dead gateway held, except for what the books say was spent', async () => {

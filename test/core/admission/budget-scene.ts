@@ -30,6 +30,8 @@ export class Scene {
   readonly booked = new Map<string, bigint>();
   /** Amounts of every spender that counts against a slot; in micro-dollars. */
   readonly amounts = new Map<Spending['type'], bigint>();
+  /** Amounts of the key for requests that a model answers; in micro-dollars. */
+  readonly ofModels = new Map<string, bigint>();
   /** Runs between a question to the ledger and its answer. */
   meanwhile: () => void = () => undefined;
   live = new Set<string>();
@@ -39,13 +41,18 @@ export class Scene {
   }
 
   readonly budgets = {
-    of: (spender: Spender, requestId: string): readonly HardBudget[] =>
-      [...this.amounts].map(([type, amountMicroUsd]) => {
+    of: (spender: Spender, requestId: string, model: string): readonly HardBudget[] => {
+      const ofModel = this.ofModels.get(model);
+      const ofAll = [...this.amounts].map(([type, amount]) => [type, amount, ''] as const);
+      const all = ofModel === undefined ? ofAll : [...ofAll, ['api_key', ofModel, `_${model}`] as const];
+      return all.map(([type, amountMicroUsd, suffix]) => {
         const id = { project: spender.projectId, api_key: spender.keyId, user: spender.user ?? '' }[type];
         const span = periodOf('daily', Number.parseInt(requestId.slice(0, 8) + requestId.slice(9, 13), 16));
-        const slot = `${type}_${id}_${span.fromMs}`;
-        return { budgetId: slot, slot, spending: { type, id, period: 'daily', ...span }, amountMicroUsd };
-      }),
+        const slot = `${type}_${id}_${span.fromMs}${suffix}`;
+        const amounts = { amountMicroUsd, allowedPicoUsd: 0n, forgivenPicoUsd: 0n };
+        return { budgetId: slot, slot, spending: { type, id, period: 'daily', ...span }, ...amounts };
+      });
+    },
   };
 
   readonly spentWith = (_organizationId: string, { fromMs, toMs }: Spending, ids: readonly string[]) => {

@@ -155,6 +155,54 @@ describe.each(storeNames)('budgets, in %s', (name) => {
     expect(Number(budget.spent)).toBeGreaterThanOrEqual(5 * cost.usd);
   });
 
+  it('never exceed any of three budgets with 500 requests at once: of a model, of the life, and a raised one', async () => {
+    const place = await openPlace(bench);
+    const usd = (requests: number): string => usdText(cost.heldUsd * requests);
+    const ofModel = await place.budget({ period: 'weekly', models: ['chat'], amount: usd(30) });
+    const ofLife = await place.budget({ period: 'total', amount: usd(25) });
+    const raised = await place.budget({ period: 'yearly', amount: usd(10) });
+    await place.change(raised.id, { raise: { amount: usd(10), until: Math.floor(Date.now() / 1000) + 3600 } });
+    const asked = Array.from({ length: 500 }, async () => (await done(await place.key.chat(ten))).status);
+    const served = (await Promise.all(asked)).filter((status) => status === 200);
+    expect(served.length).toBeGreaterThan(10);
+    const read = await Promise.all([ofModel, ofLife, raised].map(({ id }) => settled(place, id)));
+    expect(new Set(read.map(({ spent }) => spent)).size).toBe(1);
+    for (const { spent, amount, raise } of read) {
+      expect(Number(spent)).toBeGreaterThan(10 * cost.usd);
+      expect(Number(spent)).toBeLessThanOrEqual(Number(amount) + Number(raise?.amount ?? 0));
+    }
+    const error = await useUp(() => place.key.chat(ten));
+    expect(error.message).toContain(`yearly budget of this API key, ${Number(usd(20))} USD`);
+    await bench.gateway.request(`/v1/budgets/${raised.id}/reset`, { key: place.owner, method: 'POST' });
+    expect((await place.key.chat(ten)).status).toBe(200);
+    const refused = await useUp(() => place.key.chat(ten));
+    expect(refused.message).toMatch(/total budget of this API key, \S+ USD, .* it does not reset by itself/);
+    expect(Number((await settled(place, raised.id)).spent)).toBeLessThanOrEqual(Number(usd(6)));
+  });
+
+  it('apply to their models only, and end a raise by its time', async () => {
+    const place = await openPlace(bench);
+    await place.budget({ models: ['other'], amount: '0.000001' });
+    expect((await done(await place.key.chat(ten))).status).toBe(200);
+    const error = await errorOf(await place.key.chat({ ...ten, model: 'other' }));
+    expect(error.message).toContain('monthly budget of this API key for the model other, 0.000001 USD');
+    const { id } = await place.budget({ models: ['chat'], amount: '0.000001' });
+    expect((await errorOf(await place.key.chat(ten))).code).toBe('budget_exceeded');
+    await place.change(id, { raise: { amount: '1', until: Math.ceil(Date.now() / 1000) + 2 } });
+    expect((await done(await place.key.chat(ten))).status).toBe(200);
+    await eventually(async () => (await done(await place.key.chat(ten))).status === 402);
+  });
+
+  it('count the models of an end user', async () => {
+    const place = await openPlace(bench);
+    const scope = { type: 'user', id: null };
+    await place.budget({ scope, period: 'yearly', models: ['chat'], amount: usdText(cost.heldUsd * 2) });
+    await place.budget({ scope: { type: 'user', id: 'anna' }, period: 'yearly', amount: '1' });
+    const refused = await useUp(() => place.key.chat({ ...ten, user: 'anna' }));
+    expect(refused.message).toContain('yearly budget of this end user for the model chat');
+    expect((await done(await place.key.chat({ ...ten, user: 'anna', model: 'other' }))).status).toBe(200);
+  });
+
   it('hold a request against each of its budgets, and apply the smallest', async () => {
     const place = await openPlace(bench);
     const key = await place.budget({ amount: '100' });

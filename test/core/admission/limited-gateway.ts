@@ -43,7 +43,7 @@ const unlimited = {
 /** The caller closes it. */
 export async function openStore(name: StoreName, more: Readonly<Record<string, string>> = {}): Promise<StoreBench> {
   const redis = name === 'redis' ? await startRedis() : null;
-  const enginesDir = writeEngines({ chat: standinFile('chat') });
+  const enginesDir = writeEngines({ chat: standinFile('chat'), other: standinFile('other') });
   const shared = redis === null ? {} : { redisUrl: redis.url };
   const gateway = await startGateway({ ...shared, enginesDir, env: { ...env, ...more } });
   await (await gateway.request('/v1/chat/completions', { body: chatBody({}) })).text();

@@ -10,13 +10,22 @@ beforeEach(enoughOfTheDay);
 
 const organizationId = 'one';
 const spending = { type: 'api_key', id: 'key', period: 'daily', fromMs: 0, toMs: 86_400_000 } as const;
-const budget = { budgetId: 'budget', slot: 'slot', spending, amountMicroUsd: 100n };
+const budget = {
+  budgetId: 'budget',
+  slot: 'slot',
+  spending,
+  amountMicroUsd: 100n,
+  allowedPicoUsd: 0n,
+  forgivenPicoUsd: 0n,
+};
 const holdOf = (heldMicroUsd: bigint): OwnHold => ({
   organizationId,
   keyId: 'key',
   tokensPerMinute: null,
   spender: undefined,
   slots: ['slot'],
+  formerSlots: [],
+  modelId: undefined,
   model: null,
   beganMs: 0,
   estimatedTokens: 1,

@@ -37,9 +37,10 @@ describe('the budget watch', () => {
     const asked: string[] = [];
     const clock = { ...systemClock, now: nowMs };
     const spending = createSpendingReports(db);
-    const cache = createBudgetCache({ db, log });
+    const cache = createBudgetCache({ db, clock, log });
     const audit = createAudit({ clock: systemClock });
-    const budgets = createBudgets({ db, clock: systemClock, audit, cache, onChanged: () => cache.load() });
+    const spent = (...question: Parameters<typeof spending.spentOf>) => spending.spentOf(...question);
+    const budgets = createBudgets({ db, clock: systemClock, audit, spent, cache, onChanged: () => cache.load() });
     const watch = createBudgetWatch({
       db,
       clock,
@@ -60,6 +61,8 @@ describe('the budget watch', () => {
           scope: { type: 'user', id },
           period: 'monthly',
           mode,
+          models: null,
+          openingPicoUsd: 0n,
           amountPicoUsd: usd,
           alertPercents: percents,
         },
@@ -67,7 +70,7 @@ describe('the budget watch', () => {
       );
     const refuse = async (organizationId: string, user: string): Promise<void> => {
       const spender = { organizationId, keyId: uuidv7(), projectId: uuidv7(), user };
-      const [budget] = cache.of(spender, uuidv7(midMs));
+      const [budget] = cache.of(spender, uuidv7(midMs), 'chat');
       if (budget === undefined) throw new Error(`no hard budget holds for ${user}`);
       watch.refused(budget);
       await eventually(async () => {
@@ -182,6 +185,7 @@ describe('the budget watch', () => {
       const [budget] = cache.of(
         { organizationId, keyId: uuidv7(), projectId: uuidv7(), user: `made up ${n}` },
         uuidv7(midMs),
+        'chat',
       );
       if (budget === undefined) throw new Error('no hard budget holds');
       watch.refused(budget);

@@ -73,6 +73,37 @@ describe('the spending of end users', () => {
     }
   });
 
+  it('is summed per model, and kept where a budget counts an earlier day', async () => {
+    const [organizationId, other] = [await bench.openWallet(1_000n), await bench.openWallet(1_000n)];
+    const spending = createSpendingReports(bench.db);
+    const long = { ...today, fromMs: todayMs - 400 * dayMs };
+    const old = { endUser: 'anna', id: uuidv7(todayMs - 300 * dayMs) };
+    const large = ofToday(organizationId, 5n, { model: 'large', ...old });
+    await bench.writer.write([
+      large,
+      ofToday(organizationId, 7n, { endUser: 'anna', model: 'small' }),
+      ofToday(organizationId, 1n, { endUser: 'anna', model: 'other' }),
+      ofToday(other, 9n, { endUser: 'anna', id: uuidv7(todayMs - 300 * dayMs + 1) }),
+    ]);
+    const of = (models: readonly string[] | null) => ({ type: 'user' as const, id: 'anna', models, ...long });
+    const asked = [of(null), of(['large', 'small']), of(['unknown'])];
+    const ofKey = { type: 'api_key' as const, id: large.keyId, models: ['large'], ...long };
+    const read = (): Promise<readonly bigint[]> => spending.spentOf(organizationId, [...asked, ofKey]);
+    expect(await read()).toEqual([13n, 12n, 0n, 5n]);
+    for (const [index, span] of [...asked, ofKey].entries()) {
+      const { picoUsd } = await spending.spentWith(organizationId, span, []);
+      expect(picoUsd).toBe([13n, 12n, 0n, 5n][index]);
+    }
+    const users = { ...long, models: ['large', 'small'], leastPicoUsd: 1n };
+    expect(await spending.usersWith(organizationId, { ...users, limit: 9 })).toEqual([{ user: 'anna', picoUsd: 12n }]);
+    expect(await spending.countUsersWith(organizationId, { ...users, leastPicoUsd: 13n })).toBe(0);
+    await spending.forgetUsers(todayMs, new Map([[organizationId, todayMs - 300 * dayMs]]));
+    expect(await read()).toEqual([13n, 12n, 0n, 5n]);
+    expect(await spending.spentOf(other, [of(null)])).toEqual([0n]);
+    await spending.forgetUsers(todayMs, new Map([[organizationId, todayMs - 299 * dayMs]]));
+    expect(await read()).toEqual([8n, 7n, 0n, 5n]);
+  });
+
   it('keeps its end user in the spool', () => {
     const record = chargeOf(uuidv7(), 7n, { endUser: 'anna' });
     expect(decodeRecord(encodeRecord(record, 0))).toMatchObject({ endUser: 'anna' });

@@ -13,7 +13,10 @@ let gateway: TestGateway;
 beforeAll(async () => {
   mail = await startMailServer();
   gateway = await startGateway({
-    enginesDir: writeEngines({ chat: standinFile('chat') }),
+    enginesDir: writeEngines({
+      chat: standinFile('chat', { lines: ['aliases: [chat-alias]'] }),
+      other: standinFile('other'),
+    }),
     env: {
       HEADGATE_SMTP_URL: mail.url,
       HEADGATE_PUBLIC_URL: 'https://gateway.example.com',
@@ -63,7 +66,11 @@ describe('/v1/budgets', () => {
       [{ ...each, amount: '-1' }, 'amount'],
       [{ ...each, amount: 1 }, 'amount'],
       [{ ...each, amount: '0.0000001' }, 'amount'],
-      [{ ...each, period: 'weekly' }, 'period'],
+      [{ ...each, period: 'hourly' }, 'period'],
+      [{ ...each, models: [] }, 'models'],
+      [{ ...each, models: ['chat', 'unknown'] }, 'models.1'],
+      [{ ...each, models: Array.from({ length: 101 }, () => 'chat') }, 'models'],
+      [{ ...each, opening_spent: '1' }, 'opening_spent'],
       [{ ...each, mode: 'firm' }, 'mode'],
       [{ ...each, alert_percents: [0] }, 'alert_percents'],
       [{ ...each, scope: { type: 'team', id: null } }, 'scope'],
@@ -116,6 +123,94 @@ describe('/v1/budgets', () => {
     expect(hardened.status).toBe(409);
   });
 
+  it('accepts a budget for each list of models, whatever its order and aliases', async () => {
+    const tenant = await openTenant();
+    const scope = { type: 'api_key', id: tenant.inference.id };
+    const body = { scope, period: 'weekly', amount: '1' };
+    expect((await make(tenant, body)).body.models).toBeNull();
+    const { body: made } = await make(tenant, { ...body, models: ['other', 'chat-alias', 'chat'] });
+    expect(made).toMatchObject({ models: ['chat', 'other'], period: 'weekly' });
+    const again = await make(tenant, { ...body, models: ['chat', 'other'] });
+    expect([again.status, again.body.error.message]).toEqual([409, expect.stringContaining('for these models')]);
+    expect((await make(tenant, { ...body, models: ['chat'] })).status).toBe(201);
+  });
+
+  it('returns the current period in UTC, and null for the end of a budget for its life', async () => {
+    const tenant = await openTenant();
+    const [year, month] = [new Date().getUTCFullYear(), new Date().getUTCMonth()];
+    const spans: Readonly<Record<string, readonly [number, number]>> = {
+      monthly: [Date.UTC(year, month), Date.UTC(year, month + 1)],
+      quarterly: [Date.UTC(year, month - (month % 3)), Date.UTC(year, month - (month % 3) + 3)],
+      yearly: [Date.UTC(year, 0), Date.UTC(year + 1, 0)],
+    };
+    for (const [period, span] of Object.entries(spans)) {
+      const { body } = await make(tenant, { ...each, period });
+      expect([body.period_start * 1000, body.resets_at * 1000]).toEqual(span);
+    }
+    const { body: week } = await make(tenant, { ...each, period: 'weekly' });
+    expect(new Date(week.period_start * 1000).getUTCDay()).toBe(1);
+    expect(week.resets_at - week.period_start).toBe(7 * 86_400);
+    expect((await make(tenant, { ...each, period: 'total' })).body.resets_at).toBeNull();
+  });
+
+  it('raises a budget until a moment, resets it, and records both', async () => {
+    const tenant = await openTenant();
+    const { key, inference } = tenant;
+    const scope = { type: 'api_key', id: inference.id };
+    const { body: made } = await make(tenant, { scope, period: 'yearly', amount: '1', opening_spent: '0.4' });
+    expect(made).toMatchObject({ spent: '0.4', remaining: '0.6', raise: null });
+    const path = `/v1/budgets/${made.id}`;
+    const patch = (raise: object | null): Promise<Answer> => ask(path, { key, method: 'PATCH', body: { raise } });
+    const until = Math.floor(Date.now() / 1000) + 3600;
+    expect((await patch({ amount: '2', until: 1 })).body.error.message).toContain('raise.until');
+    expect((await patch({ amount: '2', until: 9e15 })).status).toBe(400);
+    expect((await patch({ amount: '2', until })).body).toMatchObject({
+      raise: { amount: '2', until },
+      remaining: '2.6',
+    });
+    const reset = await ask(`${path}/reset`, { key, method: 'POST' });
+    expect(reset.body).toMatchObject({ amount: '1', spent: '0', remaining: '3' });
+    expect((await patch(null)).body).toMatchObject({ raise: null, remaining: '1' });
+    const { body: ofAll } = await make(tenant, each);
+    const refused = await ask(`/v1/budgets/${ofAll.id}/reset`, { key, method: 'POST' });
+    expect([refused.status, refused.body.error.message]).toEqual([400, expect.stringContaining('each end user')]);
+    const { data } = (await ask('/v1/audit', { key })).body;
+    const rows = data.filter(({ target_id: id }: Body) => id === made.id).map((one: Body) => [one.action, one.after]);
+    expect(rows.slice(0, 3)).toEqual([
+      ['budget.changed', expect.not.objectContaining({ raise_amount: '2' })],
+      ['budget.reset', expect.objectContaining({ raise_amount: '2' })],
+      ['budget.changed', expect.objectContaining({ raise_amount: '2', forgiven: '-0.4' })],
+    ]);
+  });
+
+  it('counts the life of a budget from its creation', async () => {
+    const tenant = await openTenant();
+    const { key, inference } = tenant;
+    const scope = { type: 'api_key', id: inference.id };
+    const { body: day } = await make(tenant, { scope, period: 'daily', amount: '1' });
+    const spent = async (id: string): Promise<number> => Number((await ask(`/v1/budgets/${id}`, { key })).body.spent);
+    const chat = async (model: string): Promise<void> => {
+      const answer = await gateway.request('/v1/chat/completions', {
+        key: inference.secret,
+        body: chatBody({ model }),
+      });
+      expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('choices')]);
+    };
+    await chat('chat');
+    const before = await spent(day.id);
+    expect(before).toBeGreaterThan(0);
+    const { body: life } = await make(tenant, { scope, period: 'total', amount: '1' });
+    const { body: other } = await make(tenant, { scope, period: 'total', amount: '1', models: ['other'] });
+    expect([life.spent, other.spent]).toEqual(['0', '0']);
+    await chat('chat');
+    const after = (await spent(day.id)) - before;
+    expect(await spent(life.id)).toBeCloseTo(after, 12);
+    expect(await spent(other.id)).toBe(0);
+    await chat('other');
+    expect(await spent(other.id)).toBeGreaterThan(0);
+    expect(await spent(life.id)).toBeCloseTo((await spent(day.id)) - before, 12);
+  });
+
   it('lists budgets newest first, in pages and by scope', async () => {
     const tenant = await openTenant();
     const ids: string[] = [];
@@ -164,15 +259,6 @@ describe('/v1/budgets', () => {
       ['budget.changed', '1', '2.5'],
       ['budget.created', undefined, '1'],
     ]);
-  });
-
-  it('returns the current period in UTC', async () => {
-    const tenant = await openTenant();
-    const { body } = await make(tenant, { ...each, period: 'monthly' });
-    const [start, end] = [new Date(body.period_start * 1000), new Date(body.resets_at * 1000)];
-    expect([start.getUTCDate(), start.getUTCHours(), end.getUTCDate(), end.getUTCHours()]).toEqual([1, 0, 1, 0]);
-    expect(start.getTime()).toBeLessThanOrEqual(Date.now());
-    expect(end.getTime()).toBeGreaterThan(Date.now());
   });
 });
 
@@ -242,6 +328,23 @@ describe('the budgets page', () => {
     expect(list.text).toContain('<meter');
     expect((await visitor.get(`/portal/projects/${tenant.projectId}`)).text).toContain(id);
     expect((await visitor.get(`/portal/keys/${tenant.inference.id}`)).text).toContain('New budget');
+    const raised = { raise_amount: '3', raise_until: 'soon' };
+    const unraised = await visitor.post(`/portal/budgets/${id}/raise`, raised);
+    expect([unraised.status, unraised.text.includes('raise_until-problem')]).toEqual([400, true]);
+    const year = new Date().getUTCFullYear() + 1;
+    await visitor.post(`/portal/budgets/${id}/raise`, { ...raised, raise_until: `${year}-01-31 18:00` });
+    const { raise } = (await ask(`/v1/budgets/${id}`, { key: tenant.key })).body;
+    expect(raise).toEqual({ amount: '3', until: Date.UTC(year, 0, 31, 18) / 1000 });
+    expect((await visitor.get(`/portal/budgets/${id}`)).text).toContain('End the raise');
+    expect((await visitor.post(`/portal/budgets/${id}/raise`, { end: 'true' })).status).toBe(303);
+    expect((await visitor.get(`/portal/budgets/${id}/reset`)).text).toContain('no longer');
+    expect((await visitor.post(`/portal/budgets/${id}/reset`)).headers.location).toBe('/portal/budgets?notice=reset');
+    const ofModels = { ...typed, period: 'total', models: 'chat, other' };
+    expect((await visitor.post('/portal/budgets/new', { ...ofModels, models: 'chat, no' })).text).toContain(
+      'models-problem',
+    );
+    expect((await visitor.post('/portal/budgets/new', ofModels)).status).toBe(303);
+    expect((await visitor.get('/portal/budgets')).text).toContain('chat, other');
     const changed = await visitor.post(`/portal/budgets/${id}`, { amount: '7', mode: 'soft', alerts: '' });
     expect(changed.status).toBe(303);
     expect((await ask(`/v1/budgets/${id}`, { key: tenant.key })).body).toMatchObject({

@@ -305,6 +305,7 @@ export const roleRows: readonly RoleRow[] = [
   },
   missing('GET /v1/budgets/{id}', 'member', nobody('budget')),
   missing('PATCH /v1/budgets/{id}', 'admin', nobody('budget'), { amount: '1' }),
+  missing('POST /v1/budgets/{id}/reset', 'admin', nobody('budget')),
   missing('DELETE /v1/budgets/{id}', 'admin', nobody('budget')),
   row('GET /v1/wallet/ledger', 'member', 200),
   { ...row('POST /v1/wallet/credits', 'platform', 201), ask: booking('/v1/wallet/credits', { amount: '1' }) },

@@ -21,6 +21,23 @@ describe('headgate budgets', () => {
     });
   });
 
+  it('creates a budget of models for its life, raises and resets it', async () => {
+    const { key } = await api().organization();
+    const models = ['--period', 'total', '--models', 'model-b,model-a', '--opening-spent', '2'];
+    const { stdout } = await run(['budgets', 'create', '5', '--user', 'anna', ...models], key);
+    const id = /budget_[0-9a-f]{32}/.exec(stdout)?.[0] ?? '';
+    expect(stdout).toBe(`${id}: total hard budget for user anna and the models model-a model-b, 5 USD\n`);
+    expect((await run(['budgets', 'ls'], key)).stdout).toMatch(/total +hard +model-a model-b +5 +2 +3 +never/);
+    expect((await run(['budgets', 'raise', id, '3'], key)).stderr).toContain('give an amount and --until');
+    expect((await run(['budgets', 'raise', id, '3', '--until', 'soon'], key)).stderr).toContain('--until must be');
+    const raised = await run(['budgets', 'raise', id, '3', '--until', '2999-01-31'], key);
+    expect(raised.stdout).toContain('5 + 3 USD until 2999-01-31');
+    expect((await run(['budgets', 'raise', id, 'none'], key)).stdout).toContain('5 USD\n');
+    expect((await run(['budgets', 'reset', id], key)).stderr).toContain('add --yes');
+    await run(['budgets', 'reset', id, '--yes'], key);
+    expect((await api().ask(`/v1/budgets/${id}`, { key })).body).toMatchObject({ spent: '0', remaining: '5' });
+  });
+
   it('creates, lists, changes and deletes budgets', async () => {
     const { key } = await api().organization();
     const made = await run(['budgets', 'create', '5', '--each-user', '--period', 'daily', '--alerts', '50'], key);
@@ -35,7 +52,7 @@ describe('headgate budgets', () => {
       `budget for ${body.id}, 1 USD`,
     );
     expect((await run(['budgets', 'ls'], key)).stdout).toMatch(
-      new RegExp(`^${id} +each user +daily +hard +5 +- +- .* 50%`, 'm'),
+      new RegExp(`^${id} +each user +daily +hard +all +5 +- +- .* 50%`, 'm'),
     );
     const edited = await run(['budgets', 'edit', id, '--amount', '7.5', '--mode', 'soft', '--alerts', 'none'], key);
     expect(edited.stdout).toContain('daily soft budget for each user, 7.5 USD');

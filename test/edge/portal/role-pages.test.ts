@@ -81,6 +81,8 @@ const forms: readonly FormRow[] = [
     status: 400,
   },
   { path: `/portal/budgets/budget_${nobody}/delete`, fields: {}, least: 'admin', status: 404 },
+  { path: `/portal/budgets/budget_${nobody}/raise`, fields: { end: 'true' }, least: 'admin', status: 404 },
+  { path: `/portal/budgets/budget_${nobody}/reset`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },

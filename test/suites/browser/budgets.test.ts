@@ -44,6 +44,16 @@ it('creates, changes and deletes a budget on its pages, and shows errors', async
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByText('Budget saved.').waitFor();
   await page.getByRole('link', { name: 'Change' }).first().click();
+  await page.getByLabel('Raise by USD').fill('5');
+  await page.getByLabel('Raise ends (UTC)').fill('2999-01-31');
+  await page.getByRole('button', { name: 'Raise temporarily' }).click();
+  await page.getByText('Budget raised.').waitFor();
+  await page.getByRole('link', { name: 'Change' }).first().click();
+  await page.getByRole('link', { name: 'Reset the budget' }).click();
+  await expectPresentable(page, 'budget-reset');
+  await page.getByRole('button', { name: 'Reset budget' }).click();
+  await page.getByText('Budget reset.').waitFor();
+  await page.getByRole('link', { name: 'Change' }).first().click();
   await page.getByRole('button', { name: 'Delete budget' }).click();
   await page.getByText('Budget deleted.').waitFor();
 });

@@ -22,6 +22,7 @@ const elsewhere: Readonly<Record<string, string>> = {
   '/portal/budgets': 'budgets',
   '/portal/budgets/new': 'budget-new',
   '/portal/budgets/:id': 'budget',
+  '/portal/budgets/:id/reset': 'budget-reset',
   '/portal/models': 'models',
   '/portal/models/:id': 'model',
   '/portal/playground': 'playground',

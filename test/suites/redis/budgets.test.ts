@@ -101,6 +101,31 @@ describe('a hard budget on several gateways', () => {
     await expectExact(place);
   });
 
+  it('is never exceeded by 500 requests at once, beside a budget of a model and a raised one', async () => {
+    const place = await openPlace('0.004');
+    const { key } = place.owner;
+    const { scope } = await read(0, place);
+    const make = async (fields: object): Promise<Place> => {
+      const body = { scope, alert_percents: [], ...fields };
+      const { id }: Body = await (await cluster.ask(1, '/v1/budgets', { body, key })).json();
+      return { ...place, id };
+    };
+    const ofModel = await make({ period: 'total', models: ['chat'], amount: '0.003' });
+    const raised = await make({ period: 'weekly', amount: '0.001' });
+    const raise = { amount: '0.001', until: Math.floor(Date.now() / 1000) + 3600 };
+    await cluster.ask(0, `/v1/budgets/${raised.id}`, { key, method: 'PATCH', body: { raise } });
+    const asked = Array.from({ length: 500 }, (_, index) => statusOf(cluster.chat(index % 2, place.secret, ten)));
+    const statuses = await Promise.all(asked);
+    expect(statuses.filter((status) => ![200, 402].includes(status))).toEqual([]);
+    expect(statuses).toContain(402);
+    await settled(raised);
+    for (;;) if ((await statusOf(cluster.chat(0, place.secret, ten))) === 402) break;
+    const { spent } = await settled(raised);
+    expect(Number(spent)).toBeGreaterThan(0.001);
+    expect(Number(spent)).toBeLessThanOrEqual(0.002);
+    for (const one of [place, ofModel]) expect((await settled(one)).spent).toBe(spent);
+  });
+
   it('applies on every gateway once its change is answered', async () => {
     const place = await openPlace('0.000001');
     const change = (body: object | null): Promise<Response> =>

@@ -36,7 +36,14 @@ function budget(): Bound {
     fromMs: dayStartMs(nowMs),
     toMs: nextDayMs(nowMs),
   };
-  const one = { budgetId: randomUUID(), slot: 'slot', spending, amountMicroUsd: 100n };
+  const one = {
+    budgetId: randomUUID(),
+    slot: 'slot',
+    spending,
+    amountMicroUsd: 100n,
+    allowedPicoUsd: 0n,
+    forgivenPicoUsd: 0n,
+  };
   const budgets: HardBudgets = { of: () => [one] };
   return { wanted: { spender }, rules: { budgets } };
 }

@@ -31,6 +31,7 @@ export const budgetData = (scopeId: string): Exceeded['data'] => ({
   scope_type: 'user',
   scope_id: scopeId,
   period: 'daily',
+  models: null,
   period_start: '2026-11-24',
   resets_at: 1_795_651_200,
   mode: 'hard',

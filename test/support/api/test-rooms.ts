@@ -219,7 +219,8 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
       db,
       clock,
       audit,
-      cache: createBudgetCache({ db, log }),
+      spent: (...question) => metering.spending.spentOf(...question),
+      cache: createBudgetCache({ db, clock, log }),
       onChanged: () => Promise.resolve(),
     }),
     rateLimits: createProjectRateLimits({

@@ -24,10 +24,10 @@ export interface Admission {
    */
   extend(requestId: string, moreMicroUsd: bigint, leastMicroUsd?: bigint): Extension | Promise<Extension>;
   /**
-   * Moves an admitted request to another model: from now on it counts against the limits that its project has for that
-   * model, and no longer against those for the model before.
-   * @param isForced counts the request whatever the limits are, because it was admitted before
-   * @returns false if the limits reject the request; then nothing changes
+   * Moves an admitted request to another model: from now on it counts against the budgets of that model and the limits
+   * that its project has for it, and no longer against those for the model before.
+   * @param isForced counts the request whatever budgets and limits are, because it was admitted before
+   * @returns false if the limits reject the request, or a budget does not have its hold; then nothing changes
    */
   move(requestId: string, move: ModelMove): boolean | Promise<boolean>;
   /**
@@ -82,7 +82,9 @@ export interface Spending {
   readonly type: 'project' | 'api_key' | 'user';
   /** A UUID, or the end user as requests name them. */
   readonly id: string;
-  readonly period: 'daily' | 'monthly';
+  readonly period: 'daily' | 'weekly' | 'monthly' | 'quarterly' | 'yearly' | 'total';
+  /** Catalog ids of the models that count; null or absent for all. */
+  readonly models?: readonly string[] | null;
   /** Starts of UTC days, in milliseconds since the Unix epoch. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -94,13 +96,20 @@ export interface HardBudget {
   /** Name of its spending, unique in the organization, without spaces, colons and exclamation marks. */
   readonly slot: string;
   readonly spending: Spending;
+  /** Most that may be spent in the period. */
   readonly amountMicroUsd: bigint;
+  /** The budget as people see it: its amount, and spending of the period that does not count. */
+  readonly allowedPicoUsd: bigint;
+  readonly forgivenPicoUsd: bigint;
 }
 
 /** Gives admission the budgets. A request without budgets costs one lookup in a map. */
 export interface HardBudgets {
-  /** Returns the budgets in effect for a request, by the time when it was accepted; `noBudgets` if there are none. */
-  of(spender: Spender, requestId: string): readonly HardBudget[];
+  /**
+   * Returns the budgets in effect for a request that a model serves, by the time when it was accepted; `noBudgets` if
+   * there are none.
+   */
+  of(spender: Spender, requestId: string, model: string): readonly HardBudget[];
 }
 
 export const noBudgets: readonly HardBudget[] = Object.freeze([]);
@@ -171,9 +180,9 @@ export type LoadSpent = (organizationId: string, spending: Spending, requestIds:
 /** Returns the hard budgets in effect for a request. */
 export function budgetsOf(
   budgets: HardBudgets | undefined,
-  { spender, requestId }: BudgetedRequest,
+  { spender, requestId, model = '' }: BudgetedRequest,
 ): readonly HardBudget[] {
-  return spender === undefined || budgets === undefined ? noBudgets : budgets.of(spender, requestId);
+  return spender === undefined || budgets === undefined ? noBudgets : budgets.of(spender, requestId, model);
 }
 
 /**
@@ -202,6 +211,8 @@ function areSame(some: readonly HardBudget[], others: readonly HardBudget[]): bo
 interface BudgetedRequest {
   readonly spender?: Spender | undefined;
   readonly requestId: string;
+  /** Catalog id. Absent: only budgets of all models apply. */
+  readonly model?: string | undefined;
 }
 
 /** Returns the least of what the wallet and the budgets have left; never below zero unless the wallet is. */

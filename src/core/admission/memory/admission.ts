@@ -4,6 +4,7 @@ import {
   type AdmitRequest,
   type AdmitResult,
   askOfCurrent,
+  budgetsOf,
   LedgerHealth,
   type Extension,
   type HardBudget,
@@ -37,10 +38,22 @@ import {
   viewLimits,
 } from '#core/limits/limits.ts';
 import { MemoryAccounts } from './accounts.ts';
-import { type Bound, type CountedSlot, exhaustedOf, leastLeft, MemoryBudgets, refuseByBudgets } from './budgets.ts';
-import { availableMicroUsd, changeHold, type Hold, holdFor, type Known, refuseByFunds, slotsOf } from './holds.ts';
+import { type Bound, exhaustedOf, leastLeft, MemoryBudgets, refuseByBudgets } from './budgets.ts';
+import {
+  availableMicroUsd,
+  changeHold,
+  changeSlots,
+  type Hold,
+  holdFor,
+  holdsOfSlot,
+  idsOfModel,
+  type Known,
+  lacksHold,
+  refuseByFunds,
+  slotsOf,
+} from './holds.ts';
 import { type Key, MemoryKeys, reserveOfMonth } from './keys.ts';
-import { MemoryModels, type ModelBound, type ModelSlot } from './models.ts';
+import { MemoryModels, type ModelBound } from './models.ts';
 import type { MemoryAdmissionOptions } from './options.ts';
 
 export type { MemoryAdmissionOptions } from './options.ts';
@@ -84,13 +97,13 @@ class MemoryAdmission implements Admission {
       books: this.#books,
       clock: options.clock,
       loadSpent: options.loadSpent ?? nothingSpent,
-      holdsOf: (slot) => this.#holdsOf(slot),
+      holdsOf: (slot) => holdsOfSlot(this.#holds, slot),
     });
     this.#models = new MemoryModels({
       books: this.#books,
       clock: options.clock,
       loadDay: options.loadDay ?? noRequests,
-      holdsOf: (slot) => this.#idsOf(slot),
+      holdsOf: (slot) => idsOfModel(this.#holds, slot),
       windowsNowMs: () => this.#windowsNowMs,
     });
     options.onCredit((organizationId, deltaPicoUsd) => this.#accounts.credited(organizationId, deltaPicoUsd));
@@ -133,13 +146,25 @@ class MemoryAdmission implements Admission {
   move(requestId: string, move: ModelMove): boolean | Promise<boolean> {
     const hold = this.#holds.get(requestId);
     if (hold === undefined || hold.spooled !== null) return false;
+    const { organizationId } = hold.account;
+    const again = (reading: Promise<unknown>): Promise<boolean> =>
+      reading.then(
+        () => this.move(requestId, move),
+        () => false,
+      );
+    const budgets = (): readonly HardBudget[] => this.#budgetsOf(requestId, hold.spender, move.model);
+    const bounds = this.#budgets.current(organizationId, budgets());
+    if (bounds === null) return again(this.#readBounds(organizationId, budgets));
     const limit = this.#limitOfMove(hold, move);
     const bound = limit === null ? null : this.#models.boundBy(limit);
-    if (bound === null || move.isForced || this.#models.knowsDay(bound)) return this.#moveTo(hold, bound, move);
-    return this.#models.readDay(hold.account.organizationId, bound).then(
-      () => this.move(requestId, move),
-      () => false,
-    );
+    if (bound !== null && !move.isForced && !this.#models.knowsDay(bound)) {
+      return again(this.#models.readDay(organizationId, bound));
+    }
+    if (!move.isForced && lacksHold(bounds, hold)) return false;
+    if (!this.#moveTo(hold, bound, move)) return false;
+    changeSlots(hold, bounds);
+    hold.modelId = move.model;
+    return true;
   }
 
   #limitOfMove({ spender }: Hold, { model }: ModelMove): ProjectLimit | null {
@@ -177,7 +202,7 @@ class MemoryAdmission implements Admission {
       slot.changes += 1;
       if (!isCounted && slot.spentPicoUsd !== null) slot.spentPicoUsd += chargedPicoUsd;
     }
-    const now = this.#budgetsOf(requestId, hold.spender);
+    const now = this.#budgetsOf(requestId, hold.spender, hold.modelId);
     if (now.length > 0) this.#forgetNewBudgets(hold, now);
     if (hold.spooled === null) this.#correct(hold, tokens);
   }
@@ -227,31 +252,18 @@ class MemoryAdmission implements Admission {
     return shiftView(viewLimits(use, limits, nowMs), this.#options.clock.now() - nowMs);
   }
 
-  #budgetsOf(requestId: string, spender: Spender | null | undefined): readonly HardBudget[] {
-    if (spender === null || spender === undefined) return noBudgets;
-    return this.#options.budgets?.of(spender, requestId) ?? noBudgets;
+  #budgetsOf(requestId: string, spender: Spender | null | undefined, model: string | undefined): readonly HardBudget[] {
+    return budgetsOf(this.#options.budgets, { requestId, spender: spender ?? undefined, model });
   }
 
   /** Returns the budgets that bound a running request now: those it was admitted with that still exist. */
-  #budgetsLeft(requestId: string, { spender, slots }: Hold): readonly HardBudget[] {
+  #budgetsLeft(requestId: string, { spender, slots, modelId }: Hold): readonly HardBudget[] {
     if (slots.size === 0) return noBudgets;
-    return this.#budgetsOf(requestId, spender).filter(({ slot }) => slots.has(slot));
+    return this.#budgetsOf(requestId, spender, modelId).filter(({ slot }) => slots.has(slot));
   }
 
   #readBounds(organizationId: string, budgets: () => readonly HardBudget[]): Promise<readonly Bound[]> {
     return askOfCurrent(budgets, (asked) => this.#budgets.read(organizationId, asked));
-  }
-
-  #holdsOf(slot: CountedSlot['slot']): ReadonlyMap<string, CountedSlot> {
-    const found = new Map<string, CountedSlot>();
-    for (const [id, { slots }] of this.#holds) {
-      for (const counted of slots.values()) if (counted.slot === slot) found.set(id, counted);
-    }
-    return found;
-  }
-
-  #idsOf(slot: ModelSlot): readonly string[] {
-    return [...this.#holds].filter(([, { model }]) => model?.slot === slot).map(([id]) => id);
   }
 
   /** Returns the project limits for the request's model. Creates nothing for a request without limits. */
@@ -262,10 +274,10 @@ class MemoryAdmission implements Admission {
 
   /** Decides at once if balance, month and budgets are known, else after they have been read. */
   #withBooks(request: AdmitRequest, decide: Decide): AdmitResult | Promise<AdmitResult> {
-    const { organizationId, requestId, spender } = request;
+    const { organizationId, requestId, spender, model: modelId } = request;
     const account = this.#accounts.current(organizationId);
     const key = this.#keys.keyOf(request.keyId, () => this.#windowsNowMs);
-    const bounds = this.#budgets.current(organizationId, this.#budgetsOf(requestId, spender));
+    const bounds = this.#budgets.current(organizationId, this.#budgetsOf(requestId, spender, modelId));
     const model = this.#modelOf(request);
     const isKnown = this.#keys.knowsMonth(key, request.limits) && (model === null || this.#models.knowsDay(model));
     if (account === null || bounds === null || !isKnown) return this.#afterLoading(request, key, decide);
@@ -275,11 +287,11 @@ class MemoryAdmission implements Admission {
   }
 
   async #afterLoading(request: AdmitRequest, key: Key, decide: Decide): Promise<AdmitResult> {
-    const { organizationId, requestId, spender } = request;
+    const { organizationId, requestId, spender, model: modelId } = request;
     try {
       if (!this.#keys.knowsMonth(key, request.limits)) await this.#keys.loadMonth(request, key);
       const account = await this.#accounts.read(organizationId);
-      const bounds = await this.#readBounds(organizationId, () => this.#budgetsOf(requestId, spender));
+      const bounds = await this.#readBounds(organizationId, () => this.#budgetsOf(requestId, spender, modelId));
       for (;;) {
         const model = this.#modelOf(request);
         if (model === null || this.#models.knowsDay(model)) return decide({ account, key, bounds, model });
@@ -324,6 +336,7 @@ class MemoryAdmission implements Admission {
       monthTokens,
       spender,
       slots: slotsOf(bounds),
+      modelId: request.model,
       model: model === null ? null : this.#models.take(model, estimatedTokens),
       heldMicroUsd: 0n,
       isCharged: false,

@@ -49,7 +49,9 @@ const slotsKeptMax = 10_000;
 
 const noBounds: readonly Bound[] = Object.freeze([]);
 
-const leftOf = ({ budget, slot }: Bound): bigint => budget.amountMicroUsd - spentMicroUsd(slot) - slot.heldMicroUsd;
+/** Returns the micro-dollars that a budget may still hold; below zero after its amount was lowered. */
+export const leftOf = ({ budget, slot }: Bound): bigint =>
+  budget.amountMicroUsd - spentMicroUsd(slot) - slot.heldMicroUsd;
 
 /** Returns the spending rounded up, so that the remainder is never too large. */
 const spentMicroUsd = ({ spentPicoUsd }: Slot): bigint => ((spentPicoUsd ?? 0n) + PICO_PER_MICRO - 1n) / PICO_PER_MICRO;

@@ -1,6 +1,6 @@
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { type AdmitRefusal, type HardBudget, heldFor } from '#core/admission/contract/contract.ts';
-import type { HoldLeases, LastKnown } from '#core/admission/redis/redis.ts';
+import type { HoldLeases, LastKnown, OwnHold } from '#core/admission/redis/redis.ts';
 import type { OutageAccounts } from './accounts.ts';
 import { OutageParts } from './parts.ts';
 
@@ -37,6 +37,15 @@ export function leftOfPart(part: BudgetPart): bigint {
   const besides = besidesOf(part);
   return (besides > 0n ? besides / BigInt(part.share.gateways) : besides) - part.share.ownMicroUsd;
 }
+
+export const slotsOf = (parts: readonly BudgetPart[]): readonly string[] => parts.map(({ budget }) => budget.slot);
+
+const without = (some: readonly string[], others: readonly string[]): readonly string[] =>
+  some.filter((slot) => !others.includes(slot));
+
+/** True if a budget that a request does not count against yet does not have its hold. */
+export const lacksHold = (parts: readonly BudgetPart[], { slots, heldMicroUsd }: OwnHold): boolean =>
+  heldMicroUsd > 0n && parts.some((part) => !slots.includes(part.budget.slot) && leftOfPart(part) < heldMicroUsd);
 
 /** Rejects if a budget is used up as far as known, or if only this gateway's part of it is used up. */
 export function refuseByParts(parts: readonly BudgetPart[], neededMicroUsd: bigint): AdmitRefusal | null {
@@ -90,6 +99,12 @@ export class OutageBudgets {
       const share = this.#shares.find(`${organizationId} ${slot}`);
       if (share !== undefined) share.ownMicroUsd += deltaMicroUsd;
     }
+  }
+
+  /** Moves a hold to other budgets. @param hold the hold before it moves */
+  rebound({ organizationId, heldMicroUsd, slots: before }: OwnHold, slots: readonly string[]): void {
+    this.changed(organizationId, without(before, slots), -heldMicroUsd);
+    this.changed(organizationId, without(slots, before), heldMicroUsd);
   }
 
   #readOnce(organizationId: string, budget: HardBudget): Promise<SpentShare> {

@@ -145,6 +145,20 @@ export class OutageModels {
     return this.#holds.get(requestId)?.slot === limit.slot;
   }
 
+  /** True if the limits of a model reject a request that does not count against them yet. */
+  refusesMove(requestId: string, part: ModelPart | null, estimatedTokens: number, hereMs: number): boolean {
+    if (part === null || this.counts(requestId, part)) return false;
+    return this.refuse(part, estimatedTokens, hereMs) !== null;
+  }
+
+  /** Counts a request against the limits of another model. @returns false if they are the same */
+  move(requestId: string, part: ModelPart | null, estimatedTokens: number): boolean {
+    if (part !== null && this.counts(requestId, part)) return false;
+    this.giveBack(requestId);
+    if (part !== null) this.take(requestId, part, estimatedTokens);
+    return true;
+  }
+
   /** Removes the counts of a request that another model serves now. */
   giveBack(requestId: string): void {
     const hold = this.#holds.get(requestId);

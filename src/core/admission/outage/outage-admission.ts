@@ -39,7 +39,7 @@ import {
 } from '#core/limits/limits.ts';
 import { Handovers } from './handover.ts';
 import { type OutageAccounts, refuseByShare, type Share } from './accounts.ts';
-import { type BudgetPart, leftOfPart, OutageBudgets, refuseByParts } from './budgets.ts';
+import { type BudgetPart, lacksHold, leftOfPart, OutageBudgets, refuseByParts, slotsOf } from './budgets.ts';
 import { isUnregistered, type LocalKey, OutageKeys, partOfLimits, rollKey, viewOfPart } from './keys.ts';
 import { type ModelPart, onlyOfPart, OutageModels } from './models.ts';
 
@@ -134,7 +134,7 @@ export class Outage {
     try {
       const share = await books.read(hold.organizationId);
       const parts = await this.#readParts(hold.organizationId, () =>
-        budgetsOf(budgets, { requestId, spender: hold.spender }).filter(({ slot }) => hold.slots.includes(slot)),
+        budgetsOf(budgets, { ...hold, requestId, model: hold.modelId }).filter(({ slot }) => hold.slots.includes(slot)),
       );
       if (this.#isOver || hold.isSettled) return null;
       const mayGive = books.mayServe && !this.givenOver.has(hold.organizationId);
@@ -151,27 +151,34 @@ export class Outage {
   }
 
   /**
-   * Counts a request against the limits of another model. A request that Redis admitted before the outage keeps
-   * counting in Redis against the limits of its admission.
+   * Counts a request against the budgets and limits of another model. A request that Redis admitted before the outage
+   * keeps counting in Redis against the limits of its admission.
    */
   async move(requestId: string, hold: OwnHold, { model, estimatedTokens, isForced }: ModelMove): Promise<boolean> {
-    const { projectLimits, clock } = this.#options;
+    const { projectLimits, budgets, clock } = this.#options;
     const { spender, organizationId } = hold;
     if (spender === undefined) return false;
     try {
+      const parts = await this.#readParts(organizationId, () => budgetsOf(budgets, { requestId, spender, model }));
       const part = await this.models.read(organizationId, () => projectLimitOf(projectLimits, { spender, model }));
       if (this.#isOver || hold.isSettled || this.givenOver.has(organizationId)) return false;
-      if (part !== null && this.models.counts(requestId, part)) return true;
-      const isRefused = part !== null && !isForced && this.models.refuse(part, estimatedTokens, clock.now()) !== null;
-      if (isRefused) return false;
-      this.models.giveBack(requestId);
-      if (part !== null) this.models.take(requestId, part, estimatedTokens);
+      const isRefused = this.models.refusesMove(requestId, part, estimatedTokens, clock.now());
+      if (!isForced && (isRefused || lacksHold(parts, hold))) return false;
+      this.#moveBudgets(hold, parts, model);
+      if (!this.models.move(requestId, part, estimatedTokens)) return true;
       // Redis most likely does not have an unsure request: it is reported to Redis like one that was admitted here.
       if (admittedHere.has(hold.standing)) hold.model = ownModel(part?.limit ?? null, estimatedTokens);
       return true;
     } catch {
       return false;
     }
+  }
+
+  #moveBudgets(hold: OwnHold, parts: readonly BudgetPart[], model: string): void {
+    const slots = slotsOf(parts);
+    this.rebound(hold, slots);
+    this.#options.leases.changeSlots(hold, slots);
+    hold.modelId = model;
   }
 
   /** Applies the shrunk hold of a request that was spooled. @param before the hold as it was */
@@ -198,6 +205,11 @@ export class Outage {
   /** Applies an amount that Redis has added to a hold. */
   raised(hold: OwnHold, moreMicroUsd: bigint): void {
     this.#changed(hold, moreMicroUsd, 0n);
+  }
+
+  /** Moves a hold to other budgets. @param hold the hold before it moves */
+  rebound(hold: OwnHold, slots: readonly string[]): void {
+    this.#budgets.rebound(hold, slots);
   }
 
   /** Counts a request that Redis had admitted before the outage. */
@@ -323,7 +335,7 @@ export class Outage {
     if (month !== null) month.tokens += monthTokens;
     share.leftMicroUsd -= heldMicroUsd;
     const budgets = parts.map(({ budget }) => budget);
-    this.#budgets.changed(organizationId, slotsOf(budgets), heldMicroUsd);
+    this.#budgets.changed(organizationId, slotsOf(parts), heldMicroUsd);
     key.tokensPerMinute = limits.tokensPerMinute;
     if (model !== null) this.models.take(request.requestId, model, estimatedTokens);
     this.#holds.set(request.requestId, { windowStartMs: use.windowStartMs, reservedTokens, monthTokens });
@@ -385,5 +397,3 @@ export class Outage {
     if (month !== null) month.tokens += tokens - hold.monthTokens;
   }
 }
-
-const slotsOf = (budgets: readonly HardBudget[]): readonly string[] => budgets.map(({ slot }) => slot);

@@ -9,7 +9,7 @@ import { age, identity, requestsHeld, script, walletTtlMs } from './scripts.ts';
  *              another server are unknown
  *
  * `money` has h:slot, the amount held against the slot. `holds` has request:b, the slots of a request between spaces; a
- * slot whose spending already includes the charge is marked with !. A slot lasts as long as its period and a day.
+ * slot whose spending already includes the charge is marked with !. A slot that Redis has dropped is read again.
  */
 
 /** Maximum number of fields. Beyond it, a read clears the hash, and all budgets are read again when they are needed. */
@@ -106,6 +106,41 @@ redis.call('HINCRBY', KEYS[3], ARGV[2], more)
 redis.call('HINCRBY', KEYS[3], 'total', more)
 holdBudgets(redis.call('HGET', KEYS[2], ARGV[2] .. ':b'), more)
 return {'ok', now, more, '-'}
+`);
+
+/**
+ * Counts a request against other budgets than before, with all that it holds.
+ * KEYS holds money budgets loading · ARGV deadline request isForced (slot limit)…
+ * Reply: gone; budget if the spending of a new slot is unknown; refused if a new budget does not have the hold; or ok
+ */
+export const moveBudgetsScript = script(`${identity}
+local id, forced = ARGV[2], ARGV[3] == '1'
+local micro = tonumber(redis.call('HGET', KEYS[2], id))
+if not micro then return {'gone', now} end
+local was, slots, added = {}, {}, {}
+for slot, mark in string.gmatch(redis.call('HGET', KEYS[1], id .. ':b') or '', '([^%s!]+)(!?)') do was[slot] = slot .. mark end
+for index = 4, #ARGV, 2 do
+  local slot = ARGV[index]
+  slots[#slots + 1] = was[slot] or slot
+  if was[slot] then was[slot] = nil else added[#added + 1] = slot end
+  if added[#added] == slot and not forced then
+    local known = redis.call('HMGET', KEYS[3], 'i', slot)
+    if known[1] ~= identity() or not known[2] then return {'budget', now} end
+    local left = tonumber(ARGV[index + 1]) + tonumber(known[2]) - tonumber(redis.call('HGET', KEYS[2], 'h:' .. slot) or '0')
+    if micro > 0 and left < micro then return {'refused', now} end
+  end
+end
+local function hold(slot, more)
+  if more ~= 0 and redis.call('HINCRBY', KEYS[2], 'h:' .. slot, text(more)) == 0 then
+    redis.call('HDEL', KEYS[2], 'h:' .. slot)
+  end
+end
+for slot in pairs(was) do hold(slot, -micro) end
+for _, slot in ipairs(added) do hold(slot, micro) end
+if #slots == 0 then redis.call('HDEL', KEYS[1], id .. ':b')
+else redis.call('HSET', KEYS[1], id .. ':b', table.concat(slots, ' ')) end
+redis.call('DEL', KEYS[4])
+return {'ok', now}
 `);
 
 /**

@@ -73,6 +73,8 @@ export class HoldLeases {
       tokensPerMinute: limits.tokensPerMinute,
       spender,
       slots: budgets.length === 0 ? noSlots : budgets.map(({ slot }) => slot),
+      formerSlots: noSlots,
+      modelId: request.model,
       model: ownModel(limit, estimatedTokens),
       beganMs: added.beganMs,
       estimatedTokens,
@@ -99,6 +101,15 @@ export class HoldLeases {
     hold.heldMicroUsd += moreMicroUsd;
     if (!isRegistered) hold.isRaised = true;
     this.#count(hold, moreMicroUsd);
+  }
+
+  /** Replaces the budgets that a request counts against. */
+  changeSlots(hold: OwnHold, slots: readonly string[]): void {
+    const { heldMicroUsd } = hold;
+    if (!hold.isSettled) this.#count(hold, -heldMicroUsd);
+    hold.formerSlots = [...new Set([...hold.formerSlots, ...hold.slots])];
+    hold.slots = slots.length === 0 ? noSlots : slots;
+    if (!hold.isSettled) this.#count(hold, heldMicroUsd);
   }
 
   /** Returns the micro-dollars that this gateway holds for an organization. */

@@ -137,7 +137,7 @@ return reply
  * Registers a gateway's data for one key with a Redis that lost it, or never had it: its holds, and the number of
  * requests that it admitted instead of Redis and that have ended since. A request counts in the running minute if it
  * began less than a minute ago. A balance or a month that was read from the database after a hold began may include its
- * charge, so it is forgotten, and so are budgets; the same if `charged` says that a charge was made that Redis does not
+ * charge, so it is forgotten, and so are budgets, also if another model serves a request by now; the same if `charged` says that a charge was made that Redis does not
  * have.
  *
  * KEYS wallet holds money leases slots loading monthLoading use told budgets models days
@@ -179,6 +179,15 @@ local function add(id, head, reserved, began, bound, model)
   end
   added = added + 1
 end
+local function rebind(id, bound)
+  local was = string.gsub(redis.call('HGET', KEYS[2], id .. ':b') or '-', '!', '')
+  if was == bound then return end
+  local micro = redis.call('HGET', KEYS[3], id) or '0'
+  holdBudgets(was ~= '-' and was, text(-tonumber(micro)))
+  holdBudgets(bound ~= '-' and bound, micro)
+  if bound == '-' then redis.call('HDEL', KEYS[2], id .. ':b') else redis.call('HSET', KEYS[2], id .. ':b', bound) end
+  lostBudgets = true
+end
 local function hold(id, micro, spooled)
   local more = tonumber(micro) - tonumber(redis.call('HGET', KEYS[3], id) or '0')
   if more > 0 then
@@ -200,7 +209,7 @@ if ARGV[4] ~= '0' and redis.call('GET', KEYS[9]) ~= ARGV[3] then
 end
 for index = 9, #ARGV, 8 do
   local id, head, reserved, micro, spooled, began, bound, model = unpack(ARGV, index, index + 7)
-  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began, bound, model) end
+  if redis.call('HEXISTS', KEYS[2], id) == 0 then add(id, head, reserved, began, bound, model) else rebind(id, bound) end
   hold(id, micro, spooled)
 end
 if counted then

@@ -34,7 +34,11 @@ export interface OwnHold {
   readonly tokensPerMinute: number | null;
   readonly spender: Spender | undefined;
   /** Slots of the budgets that the request counts against. */
-  readonly slots: readonly string[];
+  slots: readonly string[];
+  /** Slots that it counted against before another model served it. Redis may still have counted it there. */
+  formerSlots: readonly string[];
+  /** Catalog id of the model that serves the request. */
+  modelId: string | undefined;
   /** Counts against the limits of the request's project; null if there were none. */
   model: OwnModel | null;
   /** Time of Redis' clock, in milliseconds since the Unix epoch. */

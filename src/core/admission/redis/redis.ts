@@ -1,5 +1,4 @@
 export { AdmissionStore } from './admission-store.ts';
-export { projectLimitText } from './admit-batcher.ts';
 export { extendScript, viewScript } from './admit-scripts.ts';
 export { RedisAsking } from './asking.ts';
 export { type Books, RedisBooks } from './books.ts';
@@ -7,6 +6,6 @@ export { extendBoundScript } from './budget-scripts.ts';
 export { HoldLeases } from './hold-leases.ts';
 export { createHoldReview, type HoldReview } from './hold-review.ts';
 export { type KnownWallet, LastKnown, readUse } from './last-known.ts';
-export { moveScript } from './model-scripts.ts';
+export { RedisMoves } from './moves.ts';
 export { type OrphanedHold, OrphanedHolds } from './orphaned-holds.ts';
 export { type OwnHold, ownModel, type Standing, type UnregisteredUse } from './own-hold.ts';

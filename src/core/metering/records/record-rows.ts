@@ -119,7 +119,7 @@ const added = sumColumns
  */
 const userParts = {
   column: ', end_user text',
-  table: `users as (
+  table: `of_users as (
       insert into usage_users as s (organization, day, end_user, cost)
       select organization, (hour at time zone 'UTC')::date as day, end_user, sum(cost)
       from fresh where end_user is not null and cost > 0 and (select count(*) from daily) is not null
@@ -127,8 +127,16 @@ const userParts = {
       order by organization, end_user, day
       on conflict (organization, end_user, day) do update set cost = s.cost + excluded.cost
       returning 1
+    ), of_user_models as (
+      insert into usage_user_models as s (organization, model, day, end_user, cost)
+      select organization, model, (hour at time zone 'UTC')::date as day, end_user, sum(cost)
+      from fresh where end_user is not null and cost > 0 and (select count(*) from of_users) is not null
+      group by organization, end_user, day, model
+      order by organization, end_user, day, model
+      on conflict (organization, end_user, day, model) do update set cost = s.cost + excluded.cost
+      returning 1
     ), `,
-  last: 'users',
+  last: 'of_user_models',
 };
 const withoutUsers: typeof userParts = { column: '', table: '', last: 'daily' };
 

@@ -120,12 +120,14 @@ async function readBudgets(parts: OwnKeyRouteParts, key: ApiKey, projectId: stri
   return toBudgetAnswers(parts, page.budgets);
 }
 
-/** Returns the key's own hard budget with the least left, as OpenRouter shows the limit of a key. */
+/** Returns the key's own hard budget of all models with the least left, as OpenRouter shows the limit of a key. */
 function limitOf(budgets: readonly BudgetAnswer[], key: ApiKey): Pick<Data, `limit${'' | '_remaining' | '_reset'}`> {
   const left = ({ remaining }: BudgetAnswer): number => Number(remaining ?? '0');
   const [least] = budgets
-    .filter(({ scope, mode }) => mode === 'hard' && scope.type === 'api_key' && scope.id === formatId('key', key.id))
+    .filter(({ scope, mode, models }) => mode === 'hard' && models === null && scope.type === 'api_key')
+    .filter(({ scope }) => scope.id === formatId('key', key.id))
     .toSorted((one, other) => left(one) - left(other));
   if (least === undefined) return { limit: null, limit_remaining: null, limit_reset: null };
-  return { limit: Number(least.amount), limit_remaining: left(least), limit_reset: least.period };
+  const limit = Number(least.amount) + Number(least.raise?.amount ?? '0');
+  return { limit, limit_remaining: left(least), limit_reset: least.period };
 }

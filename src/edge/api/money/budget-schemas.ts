@@ -1,7 +1,8 @@
 import { z } from '@hono/zod-openapi';
-import { MICRO_DIGITS } from '#base/money.ts';
+import { MICRO_DIGITS, PICO_DIGITS } from '#base/money.ts';
 import { amountText, cursorListQuery, longText, noFields, someFields } from '#edge/api/shared/shared.ts';
 import { budgetSchema } from '#edge/contract/budgets.ts';
+import { unixSeconds } from '#edge/contract/fields.ts';
 
 /** Schemas of `/v1/budgets`. */
 
@@ -31,6 +32,38 @@ const amountUsd = amountText({
   description: 'USD per period, a decimal with at most 6 places',
 });
 
+/** End of the year 9999. */
+const untilMax = 253_402_300_799;
+const modelsMax = 100;
+const models = z
+  .array(longText(256))
+  .min(1, 'must have an entry, or be null')
+  .max(modelsMax, `must have at most ${modelsMax} entries`)
+  .nullable()
+  .openapi({
+    type: ['array', 'null'],
+    items: { type: 'string' },
+    minItems: 1,
+    maxItems: modelsMax,
+    description: 'Models whose answers count, together; aliases are replaced by their model. Default: null, all models',
+    example: null,
+  });
+
+const raise = z
+  .strictObject({
+    amount: amountText({
+      isSigned: false,
+      places: MICRO_DIGITS,
+      example: '10',
+      description: 'USD that are added to the amount',
+    }),
+    until: unixSeconds
+      .max(untilMax, `must be at most ${untilMax}`)
+      .openapi({ description: 'End of the raise in Unix seconds, in the future' }),
+  })
+  .nullable()
+  .openapi({ type: ['object', 'null'], description: 'Adds to the amount until a moment; null ends a raise' });
+
 export const createBudgetSchema = z
   .strictObject({
     scope: z.strictObject({
@@ -43,7 +76,14 @@ export const createBudgetSchema = z
       }),
     }),
     period,
+    models: models.default(null),
     amount: amountUsd,
+    opening_spent: amountText({
+      isSigned: false,
+      places: PICO_DIGITS,
+      example: '3.5',
+      description: 'USD that were spent elsewhere in the current period and count in it',
+    }).optional(),
     mode: mode.default('hard'),
     alert_percents: percents.default([80, 100]),
     organization_id: cursorListQuery.organization_id,
@@ -54,6 +94,7 @@ export const patchBudgetSchema = z
   .strictObject({
     amount: amountUsd.optional(),
     mode: mode.optional(),
+    raise: raise.optional(),
     alert_percents: percents.optional(),
   })
   .refine(someFields, noFields)

@@ -6,14 +6,17 @@ import { formatUsd, PICO_PER_MICRO } from '#base/money.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Admission } from '#core/admission/admission.ts';
 import {
+  amountAt,
   type Budget,
   type Budgets,
   type BudgetScope,
   type BudgetView,
-  periodOf,
+  forgivenIn,
   seesBudget,
   slotOf,
+  spanOf,
 } from '#core/budgets/budgets.ts';
+import type { Catalog } from '#core/catalog/catalog.ts';
 import type { Keys } from '#core/keys/keys.ts';
 import {
   type ApiApp,
@@ -38,12 +41,14 @@ import { budgetQuery, createBudgetSchema, listBudgetsQuery, patchBudgetSchema } 
 
 export interface BudgetRoutesParts {
   readonly guards: Guards;
-  readonly budgets: Pick<Budgets, 'list' | 'find' | 'create' | 'update' | 'remove'>;
+  readonly budgets: Pick<Budgets, 'list' | 'find' | 'create' | 'update' | 'reset' | 'remove'>;
   /** Returns the amounts in pico-dollars, in the order of `spendings`. */
   readonly spentOf: (organizationId: string, spendings: readonly Spending[]) => Promise<readonly bigint[]>;
   readonly admission: Pick<Admission, 'heldOfSlot'>;
   readonly accounts: Pick<Accounts, 'findProject'>;
   readonly keys: Pick<Keys, 'idsOf' | 'get'>;
+  /** Models by name or alias. */
+  readonly catalog: Pick<Catalog, 'find'>;
   readonly clock: Clock;
 }
 
@@ -53,6 +58,7 @@ type SpendingParts = Pick<BudgetRoutesParts, 'spentOf' | 'admission' | 'clock'>;
 interface Spending {
   readonly type: 'project' | 'api_key' | 'user';
   readonly id: string;
+  readonly models?: readonly string[] | null;
   readonly fromMs: number;
   readonly toMs: number;
 }
@@ -110,8 +116,13 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     const organizationId = await guards.organizationOf(context, body.organization_id);
     const scope = readScope(body.scope, 'scope.id');
     await requireScope(parts, organizationId, scope);
-    const { period, mode, amount: amountPicoUsd, alert_percents: alertPercents } = body;
-    const input = { organizationId, scope, period, mode, amountPicoUsd, alertPercents };
+    const { period, mode, amount: amountPicoUsd, opening_spent: opening, alert_percents: alertPercents } = body;
+    if (scope.id === null && opening !== undefined) {
+      throw new ValidationError([{ field: 'opening_spent', message: 'must be absent for a budget of each end user' }]);
+    }
+    const models = readModels(parts, body.models);
+    const spending = { amountPicoUsd, openingPicoUsd: opening ?? 0n };
+    const input = { organizationId, scope, period, mode, models, ...spending, alertPercents };
     const made = await budgets.create(input, authorOf(context));
     context.header('location', `${collection}/${formatId('budget', made.id)}`);
     return context.json(await toAnswer(parts, made), 201);
@@ -149,8 +160,26 @@ function registerChanges(app: ApiApp, parts: BudgetRoutesParts): void {
   });
   app.openapi(update, async (context) => {
     const ref = { organizationId: await guards.organizationOf(context), id: idOf(context.req.valid('param').id) };
-    const { amount: amountPicoUsd, mode, alert_percents: alertPercents } = context.req.valid('json');
-    const changed = await budgets.update(ref, { amountPicoUsd, mode, alertPercents }, authorOf(context));
+    const { amount: amountPicoUsd, mode, alert_percents: alertPercents, raise: asked } = context.req.valid('json');
+    const raise = asked && { amountPicoUsd: asked.amount, untilMs: asked.until * 1000 };
+    if (raise && raise.untilMs <= parts.clock.now()) {
+      throw new ValidationError([{ field: 'raise.until', message: 'must be in the future' }]);
+    }
+    const changed = await budgets.update(ref, { amountPicoUsd, mode, raise, alertPercents }, authorOf(context));
+    if (changed === null) throw notFound('budget');
+    return context.json(await toAnswer(parts, changed), 200);
+  });
+  const reset = createRoute({
+    method: 'post',
+    path: `${collection}/{id}/reset`,
+    ...shared,
+    middleware: [guards.may('budgets')],
+    request: { params, query },
+    responses: { 200: jsonAnswer(budgetSchema, 'The budget') },
+  });
+  app.openapi(reset, async (context) => {
+    const ref = { organizationId: await guards.organizationOf(context), id: idOf(context.req.valid('param').id) };
+    const changed = await budgets.reset(ref, authorOf(context));
     if (changed === null) throw notFound('budget');
     return context.json(await toAnswer(parts, changed), 200);
   });
@@ -180,6 +209,18 @@ function readScope({ type, id }: BudgetScope, field: string): BudgetScope {
   const uuid = parseId(prefix, id);
   if (uuid === null) throw new ValidationError([{ field, message: `must be an id such as ${prefix}_…` }]);
   return { type, id: uuid };
+}
+
+/** Returns the ids of models, sorted, each once. @throws ValidationError for a name that no engine file has */
+function readModels({ catalog }: BudgetRoutesParts, names: readonly string[] | null): readonly string[] | null {
+  if (names === null) return null;
+  const ids = names.map((name, index) => {
+    const model = catalog.find(name);
+    if (model !== undefined) return model.id;
+    const message = `${JSON.stringify(name)} is no model of this gateway; list them with GET /v1/models`;
+    throw new ValidationError([{ field: `models.${index}`, message }]);
+  });
+  return [...new Set(ids)].toSorted();
 }
 
 /** @throws AppError not_found for a project or key outside the organization */
@@ -216,22 +257,25 @@ export async function toBudgetAnswers(
   const all = budgets.map((budget) => {
     const { type, id } = budget.scope;
     const spender = id ?? user;
-    const span = periodOf(budget.period, nowMs);
-    return { budget, span, spending: spender === null ? null : { type, id: spender, period: budget.period, ...span } };
+    const span = spanOf(budget, nowMs);
+    const { period, models } = budget;
+    return { budget, span, spending: spender === null ? null : { type, id: spender, period, models, ...span } };
   });
   const asked = all.flatMap(({ spending }) => (spending === null ? [] : [spending]));
   const organizationId = budgets[0]?.organizationId ?? '';
   // Holds first: a request that is charged meanwhile is then in both sums. In the other order it could be in neither.
   const held = await Promise.all(
     all.map(async ({ budget, spending }) =>
-      spending !== null && budget.mode === 'hard' ? readHeld(parts, organizationId, slotOf(spending)) : null,
+      spending !== null && budget.mode === 'hard'
+        ? readHeld(parts, organizationId, slotOf({ ...spending, modelsHash: budget.modelsHash }))
+        : null,
     ),
   );
   const amounts = await parts.spentOf(organizationId, asked);
   const spent = new Map(asked.map((spending, index) => [spending, amounts[index] ?? 0n]));
   return all.map(({ budget, span, spending }, index) => {
-    const spentPicoUsd = spending === null ? null : (spent.get(spending) ?? 0n);
-    return answerOf(budget, span, { spentPicoUsd, heldPicoUsd: held[index] ?? null });
+    const spentPicoUsd = spending === null ? null : (spent.get(spending) ?? 0n) - forgivenIn(budget, span);
+    return answerOf(budget, span, { spentPicoUsd, heldPicoUsd: held[index] ?? null, nowMs });
   });
 }
 
@@ -245,12 +289,21 @@ async function readHeld({ admission }: SpendingParts, organizationId: string, sl
   }
 }
 
+interface Amounts {
+  /** Null for each end user. */
+  readonly spentPicoUsd: bigint | null;
+  /** Null if unknown. */
+  readonly heldPicoUsd: bigint | null;
+  readonly nowMs: number;
+}
+
 function answerOf(
-  { id, scope, period, mode, amountPicoUsd, alertPercents, createdAtMs }: Budget,
-  { fromMs, toMs }: ReturnType<typeof periodOf>,
-  { spentPicoUsd, heldPicoUsd }: { readonly spentPicoUsd: bigint | null; readonly heldPicoUsd: bigint | null },
+  budget: Budget,
+  { fromMs, toMs }: ReturnType<typeof spanOf>,
+  { spentPicoUsd, heldPicoUsd, nowMs }: Amounts,
 ): BudgetAnswer {
-  const left = spentPicoUsd === null ? null : amountPicoUsd - spentPicoUsd - (heldPicoUsd ?? 0n);
+  const { id, scope, period, mode, models, raise, amountPicoUsd, alertPercents, createdAtMs } = budget;
+  const left = spentPicoUsd === null ? null : amountAt(budget, nowMs) - spentPicoUsd - (heldPicoUsd ?? 0n);
   const scopeId =
     scope.id === null || scope.type === 'user'
       ? scope.id
@@ -261,13 +314,18 @@ function answerOf(
     scope: { type: scope.type, id: scopeId },
     period,
     mode,
+    models: models === null ? null : [...models],
     amount: formatUsd(amountPicoUsd),
+    raise:
+      raise === null || raise.untilMs <= nowMs
+        ? null
+        : { amount: formatUsd(raise.amountPicoUsd), until: toUnixSeconds(raise.untilMs) },
     alert_percents: [...alertPercents],
     spent: spentPicoUsd === null ? null : formatUsd(spentPicoUsd),
     held: heldPicoUsd === null ? null : formatUsd(heldPicoUsd),
     remaining: left === null ? null : formatUsd(left > 0n ? left : 0n),
     period_start: toUnixSeconds(fromMs),
-    resets_at: toUnixSeconds(toMs),
+    resets_at: period === 'total' ? null : toUnixSeconds(toMs),
     created_at: toUnixSeconds(createdAtMs),
   };
 }

@@ -7,7 +7,9 @@ export const budget = {
   scope: { type: 'project', id: exampleId('proj') },
   period: 'monthly',
   mode: 'hard',
+  models: null,
   amount: '25',
+  raise: null,
   alert_percents: [80, 100],
   spent: '12.5',
   held: '0.5',
@@ -23,7 +25,8 @@ const sees = 'Members see budgets of their own keys and projects, a management k
 export const budgets: Tag = {
   name: 'Budgets',
   description:
-    'Spending limits in USD of projects, API keys and end users, for each UTC day or month. A `hard` budget rejects ' +
+    'Spending limits in USD of projects, API keys and end users, for a UTC day, week, month, quarter or year, or for the life of the budget; for all models or some. ' +
+    'A `hard` budget rejects ' +
     'requests that would exceed it, a `soft` one only sends alerts.',
   operations: {
     'GET /v1/budgets': {
@@ -37,9 +40,17 @@ export const budgets: Tag = {
       summary: 'Create a budget',
       description:
         'Creates a budget; all gateways enforce it once this returns. An organization has at most one budget for each ' +
-        `scope, period and mode, and 1,000 in total. ${who}`,
-      request: { scope: budget.scope, period: 'monthly', amount: '25', mode: 'hard' },
-      answer: { ...budget, spent: '0', held: '0', remaining: '25' },
+        `scope, period, mode and list of models, and 1,000 in total. ${who}`,
+      request: { scope: budget.scope, period: 'weekly', amount: '25', mode: 'hard', models: ['standin-chat'] },
+      answer: {
+        ...budget,
+        period: 'weekly',
+        models: ['standin-chat'],
+        spent: '0',
+        held: '0',
+        remaining: '25',
+        resets_at: created + 604_800,
+      },
     },
     'GET /v1/budgets/{id}': {
       operationId: 'retrieveBudget',
@@ -52,9 +63,19 @@ export const budgets: Tag = {
     'PATCH /v1/budgets/{id}': {
       operationId: 'updateBudget',
       summary: 'Update a budget',
-      description: `Changes amount, mode or alerts; all gateways enforce the change once this returns. ${who}`,
-      request: { amount: '50' },
-      answer: { ...budget, amount: '50', remaining: '37' },
+      description:
+        'Changes amount, mode or alerts; all gateways enforce the change once this returns. A `raise` adds to the ' +
+        `amount and ends by itself. ${who}`,
+      request: { raise: { amount: '10', until: created + 86_400 } },
+      answer: { ...budget, raise: { amount: '10', until: created + 86_400 }, remaining: '22' },
+    },
+    'POST /v1/budgets/{id}/reset': {
+      operationId: 'resetBudget',
+      summary: 'Reset a budget',
+      description:
+        'Lets what was spent in the current period count no more. Running requests count with what they are charged ' +
+        `afterwards. A budget of every end user cannot be reset. ${who}`,
+      answer: { ...budget, spent: '0', remaining: '24.5' },
     },
     'DELETE /v1/budgets/{id}': {
       operationId: 'deleteBudget',

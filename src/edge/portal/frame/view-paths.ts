@@ -13,6 +13,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/batches/{id}/cancel',
   '/v1/budgets',
   '/v1/budgets/{id}',
+  '/v1/budgets/{id}/reset',
   '/v1/files',
   '/v1/files/{id}',
   '/v1/files/{id}/content',

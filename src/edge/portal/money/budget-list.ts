@@ -48,10 +48,29 @@ export function scopeOf({ scope: { type, id } }: BudgetAnswer, names: ScopeNames
   return html`${type === 'project' ? 'project' : 'key'} ${what}`;
 }
 
+/** Nouns of the periods. */
+export const periodNames: Readonly<Record<BudgetAnswer['period'], string>> = {
+  daily: 'day',
+  weekly: 'week',
+  monthly: 'month',
+  quarterly: 'quarter',
+  yearly: 'year',
+  total: 'total',
+};
+
+/** Formats the amount with the raise in effect. */
+export function amountOf({ amount, raise }: BudgetAnswer): MaybeHtml {
+  if (raise === null) return usd(amount);
+  return html`${usd(amount)}<br /><span class="quiet">+ ${usd(raise.amount)} until ${timeOf(raise.until, '')}</span>`;
+}
+
+const modelsOf = ({ models }: BudgetAnswer): MaybeHtml =>
+  models === null ? null : html`<br /><span class="quiet">${models.join(', ')}</span>`;
+
 /** Formats how much of a budget is spent. Browsers draw the bar. */
-export function spentOf({ spent, held, amount }: BudgetAnswer): MaybeHtml {
+export function spentOf({ spent, held, amount, raise }: BudgetAnswer): MaybeHtml {
   if (spent === null) return html`<span class="quiet">per end user</span>`;
-  const part = Math.min(1, Number(spent) / Number(amount));
+  const part = Math.min(1, Number(spent) / (Number(amount) + Number(raise?.amount ?? '0')));
   return html`<meter min="0" max="1" high="0.8" optimum="0" value="${part.toFixed(4)}" aria-label="spent">
       ${Math.round(part * 100)}%
     </meter>
@@ -71,12 +90,12 @@ export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames,
       ...(mayChange ? [{ title: 'Action' }] : []),
     ],
     rows: budgets.map((budget) => [
-      scopeOf(budget, names),
-      budget.period === 'daily' ? 'day' : 'month',
-      usd(budget.amount),
+      html`${scopeOf(budget, names)}${modelsOf(budget)}`,
+      periodNames[budget.period],
+      amountOf(budget),
       spentOf(budget),
       budget.mode === 'hard' ? badge('busy', 'block') : badge('plain', 'notify'),
-      timeOf(budget.resets_at, ''),
+      timeOf(budget.resets_at, 'never'),
       ...(mayChange ? [html`<a href="/portal/budgets/${budget.id}">Change</a>`] : []),
     ]),
   });

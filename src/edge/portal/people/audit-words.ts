@@ -51,6 +51,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'usage_content.deleted': 'deleted the stored content of the request',
   'budget.created': 'created the budget',
   'budget.changed': 'changed the budget',
+  'budget.reset': 'reset the budget',
   'budget.deleted': 'deleted the budget',
   'file.deleted': 'deleted the file',
   'batch.created': 'created the batch',
