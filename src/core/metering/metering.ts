@@ -306,7 +306,6 @@ export {
   type Durable,
   type OutcomeKind,
   type QuarantinedRecord,
-  rejectedDays,
   type RejectedRequest,
   type UsageRecord,
   type Writer,

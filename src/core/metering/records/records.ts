@@ -10,7 +10,7 @@ export {
 } from './quarantine.ts';
 export type { DetailedRecord, OutcomeKind, UsageRecord } from './record.ts';
 export { createRefusals, type RefusalKey } from './refusals.ts';
-export { createRejectedRequests, rejectedDays, type RejectedRequest } from './rejected-requests.ts';
+export { createRejectedRequests, type RejectedRequest } from './rejected-requests.ts';
 export { type DetailedRow, recordColumns, type RecordRow, toRecord } from './rows.ts';
 export { decodeRecord, encodeRecord } from './spooled-record.ts';
 export { createWriter, type Writer, type Written } from './writer.ts';

@@ -27,7 +27,7 @@ export interface RejectedRequest {
 /** Rows that one gateway keeps of an organization's rejected requests in a minute: a flood must not fill a disk. */
 export const keptPerMinute = 30;
 /** Days for which they are kept. */
-export const rejectedDays = 7;
+const rejectedDays = 7;
 
 const minuteMs = 60_000;
 const dayMs = 86_400_000;
