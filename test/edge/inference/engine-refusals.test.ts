@@ -55,6 +55,20 @@ describe('a 400 of the engine', () => {
     }
   });
 
+  it('is a failure of the model when its call of a tool has no arguments of the form', async () => {
+    const message =
+      "1 validation error for AnthropicContentBlock\ninput\n  Input should be a valid dictionary [type=dict_type, input_value='secret prompt', input_type=str]";
+    answerWith(400, JSON.stringify({ type: 'error', error: { type: 'BadRequestError', message } }), vllmHeaders);
+    const tools = [{ name: 'now', input_schema: { type: 'object' } }];
+    const messages = [{ role: 'user', content: 'x' }];
+    const body = { model: 'chat', max_tokens: 5, messages, tools, tool_choice: { type: 'any' } };
+    const got = await bench.post('/v1/messages', body);
+    const { error }: Body = await got.json();
+    expect([got.status, error.code]).toEqual([502, 'upstream_error']);
+    expect(error.message).toContain('Send the request again.');
+    expect(error.message).not.toMatch(leaks);
+  });
+
   it('names the place of a JSON error in the body that the client sent, not in the forwarded one', async () => {
     const at = "{'type': 'json_invalid', 'loc': ('body', 128), 'msg': 'JSON decode error'}";
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${bench.gateway.key}` };

@@ -69,6 +69,15 @@ const patterns: readonly Pattern[] = [
     refuse: () => unsupported('This model does not support tool calls.', 'tools'),
   },
   {
+    // vLLM has generated the call before it finds out. A repetition may go well.
+    matches: /validation error for AnthropicContentBlock\s+input\s/,
+    refuse: () => ({
+      code: 'upstream_error',
+      message: 'The model called a tool with arguments that are not an object. Send the request again.',
+      param: null,
+    }),
+  },
+  {
     matches: /is not a multimodal model|does not support (?:image|video|audio)|At most 0 \w+/,
     refuse: () => unsupported('This model reads text only.', 'messages'),
   },
@@ -237,11 +246,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^(n) must be at least (\d+), got (-?\d+)/,
-    refuse: ([, name = 'n', limit]) => ({
-      code: 'invalid_value',
-      message: `"${name}" must be at least ${limit}.`,
-      param: name,
-    }),
+    refuse: ([, name = 'n', limit]) => wrong(`"${name}" must be at least ${limit}.`, name),
   },
   {
     matches: /must be (?:at least|greater than or equal to) (-?\d+(?:\.\d+)?), got -?\d/,
@@ -253,11 +258,8 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be in ([[(])(-?[\d.]+), (-?[\d.]+)\]/,
-    refuse: ([, open, low, high], param) => ({
-      param,
-      code: 'invalid_value',
-      message: `${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`,
-    }),
+    refuse: ([, open, low, high], param) =>
+      wrong(`${nameOf(param)} must be ${open === '(' ? 'above' : 'at least'} ${low} and at most ${high}.`, param),
   },
   {
     matches: /must be greater than zero/,
@@ -265,11 +267,7 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /^min_tokens must be less than or equal to max_tokens=(\d+)/,
-    refuse: ([, limit]) => ({
-      code: 'invalid_value',
-      message: `"min_tokens" may be at most the output limit of ${limit}.`,
-      param: 'min_tokens',
-    }),
+    refuse: ([, limit]) => wrong(`"min_tokens" may be at most the output limit of ${limit}.`, 'min_tokens'),
   },
   {
     matches: /cannot contain an empty string/,
@@ -277,19 +275,11 @@ const patterns: readonly Pattern[] = [
   },
   {
     matches: /must be non-negative, got (-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/,
-    refuse: ([, value], param) => ({
-      param,
-      code: 'invalid_value',
-      message: `${nameOf(param)} must not be negative; it is ${value}.`,
-    }),
+    refuse: ([, value], param) => wrong(`${nameOf(param)} must not be negative; it is ${value}.`, param),
   },
   {
     matches: /Stream options can only be defined/,
-    refuse: () => ({
-      code: 'invalid_value',
-      message: '"stream_options" requires "stream": true.',
-      param: 'stream_options',
-    }),
+    refuse: () => wrong('"stream_options" requires "stream": true.', 'stream_options'),
   },
 ];
 
