@@ -255,6 +255,23 @@ it('shows and sets whether a key is confined to its project, in both forms', asy
   await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
 });
 
+it('shows and sets the models of a key, in the list, on its page and in both forms', async () => {
+  const fields = { name: 'one model', scope: 'inference', expiry: 'never', models: ' standin-chat \r\n' };
+  await admin.post('/portal/keys', fields);
+  const list = (await (await gateway.request('/v1/keys?limit=100')).json()) as { data: { id: string; name: string }[] };
+  const id = list.data.find(({ name }) => name === 'one model')?.id ?? '';
+  const models = async (): Promise<unknown> =>
+    ((await (await gateway.request(`/v1/keys/${id}`)).json()) as { models: unknown }).models;
+  expect(await models()).toEqual(['standin-chat']);
+  expect((await admin.get('/portal/keys')).text).toMatch(/one model<\/a>[^]*?<span class="quiet">standin-chat</);
+  expect((await admin.get(`/portal/keys/${id}`)).text).toMatch(/<textarea[^>]*name="models"[^>]*>\s*standin-chat</);
+  const wrong = await admin.post(`/portal/keys/${id}`, { name: 'one model', models: 'a'.repeat(600) });
+  expect([wrong.status, wrong.text.includes('id="models-problem"')]).toEqual([400, true]);
+  await admin.post(`/portal/keys/${id}`, { name: 'one model', models: '' });
+  expect(await models()).toBeNull();
+  await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });
+});
+
 it('rejects an ambiguous number such as 1.000 for a limit', async () => {
   const made = await gateway.request('/v1/keys', { body: { name: 'limited' } });
   const { id } = (await made.json()) as { id: string };

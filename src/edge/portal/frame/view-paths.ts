@@ -70,6 +70,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/projects/{id}/groups/{group}/roles',
   '/v1/projects/{id}/roles',
   '/v1/projects/{id}/users/{user}/roles',
+  '/v1/usage/rejected',
   '/v1/usage/requests',
   '/v1/usage/requests/{id}',
   '/v1/usage/requests/{id}/content',

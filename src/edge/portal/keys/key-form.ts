@@ -7,6 +7,8 @@ import {
   html,
   type Html,
   type MaybeHtml,
+  modelsField,
+  modelsOf,
   numberOf,
   radios,
   type Refusal,
@@ -58,6 +60,8 @@ const confinedHint =
 export interface KeyFields {
   readonly name: string;
   readonly limits: Readonly<Record<keyof LimitsAnswer, string>>;
+  /** Model ids, one on each line; empty for all. */
+  readonly models: string;
   readonly storeRequests: boolean;
   readonly cacheResponses: boolean;
   /** Choice of `unservedToolChoices`. */
@@ -86,6 +90,7 @@ export function typedFields(form: Form): KeyFields {
       tokens_per_minute: form.text('tokens_per_minute'),
       monthly_token_limit: form.text('monthly_token_limit'),
     },
+    models: form.text('models'),
     storeRequests: form.has('store_requests'),
     cacheResponses: form.has('cache_responses'),
     unservedTools: form.text('unserved_tools'),
@@ -103,6 +108,7 @@ export function toBody(fields: KeyFields): Record<string, unknown> {
     max_concurrency: numberOf(limits.max_concurrency),
     tokens_per_minute: numberOf(limits.tokens_per_minute),
     monthly_token_limit: numberOf(limits.monthly_token_limit),
+    models: modelsOf(fields.models),
     store_requests: fields.storeRequests,
     cache_responses: fields.cacheResponses,
     unserved_tools: unservedTools === 'model' || unservedTools === '' ? null : unservedTools,
@@ -151,8 +157,15 @@ function confinement({ confined }: KeyFields): MaybeHtml {
   return radios({ name: 'confined', legend, choices: confinements, chosen: confined, hint: confinedHint });
 }
 
-export function editFields(fields: KeyFields, refusal: Refusal | null): Html {
-  return html`${nameAndLimits(fields, refusal)}${confinement(fields)}${toggles(fields)}`;
+/** What the forms show besides the fields: models that the organization may use, and why the form was rejected. */
+export interface FormShown {
+  readonly models: readonly string[];
+  readonly refusal: Refusal | null;
+}
+
+export function editFields(fields: KeyFields, { models, refusal }: FormShown): Html {
+  return html`${nameAndLimits(fields, refusal)} ${modelsField(fields.models, models, refusal)} ${confinement(fields)}
+  ${toggles(fields)}`;
 }
 
 const scopeHint =
@@ -167,7 +180,8 @@ export interface NewKeyFields extends KeyFields {
   readonly projectId: string;
 }
 
-export function createFields(fields: NewKeyFields, projects: readonly ProjectAnswer[], refusal: Refusal | null): Html {
+export function createFields(fields: NewKeyFields, projects: readonly ProjectAnswer[], shown: FormShown): Html {
+  const { models, refusal } = shown;
   const open = projects.filter(({ archived }) => !archived);
   const project: MaybeHtml =
     open.length === 0
@@ -185,5 +199,5 @@ export function createFields(fields: NewKeyFields, projects: readonly ProjectAns
   return html`${nameAndLimits(fields, refusal)}
   ${radios({ name: 'expiry', legend: 'Expires after', choices: expiries, chosen: fields.expiry, hint: 'Expired keys are rejected and do not count as active.' })}
   ${radios({ name: 'scope', legend: 'Scope', choices: scopes, chosen: fields.scope, hint: scopeHint })} ${project}
-  ${confinement(fields)} ${toggles(fields)}`;
+  ${modelsField(fields.models, models, refusal)} ${confinement(fields)} ${toggles(fields)}`;
 }

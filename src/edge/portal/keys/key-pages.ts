@@ -1,6 +1,8 @@
 import { formatId, parseId, uuidv7 } from '#base/id.ts';
 import type { CreatedKeyAnswer, KeyAnswer } from '#edge/contract/keys.ts';
+import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { ProjectAnswer } from '#edge/contract/projects.ts';
+import type { RejectedRequestAnswer } from '#edge/contract/requests.ts';
 import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import { page, readPages, statusOf } from '#edge/portal/frame/frame.ts';
 import { budgetSection } from '#edge/portal/money/money.ts';
@@ -46,21 +48,27 @@ import { fullNotice, limitsLeft, readOrganization, readQuota } from './keys-page
 
 const hourMs = 3_600_000;
 
+async function modelsIn(visit: Visit, { models }: PortalParts): Promise<readonly string[]> {
+  return (await models(parseId('org', visit.organizationId) ?? '')).map(({ id }) => id);
+}
+
 async function formPage(
   visit: Visit,
   parts: PortalParts,
   typed: NewKeyFields | null,
   refusal: Refusal | null,
 ): Promise<Response> {
-  const [projects, organization, quota] = await Promise.all([
+  const [projects, organization, quota, models] = await Promise.all([
     readPages<ProjectAnswer>(visit, '/v1/projects'),
     readOrganization(visit),
     readQuota(visit, parts),
+    modelsIn(visit, parts),
   ]);
   const fields: NewKeyFields = typed ?? {
     once: uuidv7(),
     name: '',
     limits: limitTexts(organization.default_limits),
+    models: '',
     storeRequests: false,
     cacheResponses: false,
     unservedTools: 'model',
@@ -82,7 +90,7 @@ async function formPage(
     </p>
     <form class="form" method="post" action="/portal/keys">
       ${formToken(visit)}
-      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects, refusal)}
+      <input type="hidden" name="once" value="${fields.once}" /> ${createFields(fields, projects, { models, refusal })}
       <p class="buttons"><button class="primary">Create key</button> <a href="/portal/keys">Cancel</a></p>
     </form>`;
   return page(visit, { title: 'New key', body, status: refusal === null ? 200 : statusOf(refusal) });
@@ -176,6 +184,15 @@ function ownerOf(account: string | null): readonly Figure[] {
   return account === null ? [] : [{ label: 'Owner', value: account, note: 'service account' }];
 }
 
+/** Shows the last kept error of the key. Returns nothing if there is none. */
+async function lastRejected(visit: Visit, { id }: KeyAnswer): Promise<readonly Figure[]> {
+  const path = `/v1/usage/rejected?limit=1&key_id=${id}`;
+  const [last] = (await visit.get<ListAnswer<RejectedRequestAnswer>>(path)).data;
+  if (last === undefined) return [];
+  const value = html`<a href="/portal/usage/${last.id}"><code>${last.code}</code></a>`;
+  return [{ label: 'Last rejected request', value, note: timeOf(last.created_at, 'never') }];
+}
+
 function confinedText(confined: boolean | null): string {
   return confinements.find(({ value }) => value === confinementOf(confined))?.label ?? '–';
 }
@@ -191,6 +208,7 @@ interface ShownKey {
 const fieldsOf = (key: KeyAnswer): KeyFields => ({
   name: key.name,
   limits: limitTexts(key),
+  models: (key.models ?? []).join('\n'),
   storeRequests: key.store_requests,
   cacheResponses: key.cache_responses,
   unservedTools: key.unserved_tools ?? 'model',
@@ -201,10 +219,12 @@ const fieldsOf = (key: KeyAnswer): KeyFields => ({
 async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Promise<Response> {
   const { key, fields, refusal } = shown;
   const isActive = key.status === 'active';
-  const [left, project, account] = await Promise.all([
+  const [left, project, account, models, rejected] = await Promise.all([
     isActive ? parts.remainingLimits(parseId('org', visit.organizationId) ?? '', key) : null,
     visit.send<ProjectAnswer>('GET', `/v1/projects/${key.project_id}`),
     findServiceAccount(visit, key),
+    modelsIn(visit, parts),
+    lastRejected(visit, key),
   ]);
   const facts = figures([
     { label: 'Key', value: html`<code>${key.prefix}…${key.last4}</code>`, note: state(key) },
@@ -214,6 +234,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
       value: project.ok ? html`<a href="/portal/projects/${key.project_id}">${project.body.name}</a>` : '–',
       note: project.ok && project.body.archived ? 'archived: its keys are rejected' : 'cannot be changed',
     },
+    { label: 'Models', value: key.models === null ? 'all' : key.models.join(', ') },
     { label: 'Confined to project', value: confinedText(key.confined) },
     ...ownerOf(account),
     { label: 'Created', value: timeOf(key.created_at, 'never') },
@@ -223,6 +244,7 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
       value: timeOf(key.revoked_at ?? key.expires_at, 'never'),
     },
     ...formerOf(key),
+    ...rejected,
   ]);
   const limits = isActive
     ? html`<section aria-labelledby="left-title">
@@ -233,7 +255,8 @@ async function keyPageOf(visit: Visit, parts: PortalParts, shown: ShownKey): Pro
   const form =
     key.status === 'active'
       ? html`<form class="form" method="post" action="/portal/keys/${key.id}">
-          ${formToken(visit)} ${beganWith(toBody(fieldsOf(key)), shown.form ?? null)} ${editFields(fields, refusal)}
+          ${formToken(visit)} ${beganWith(toBody(fieldsOf(key)), shown.form ?? null)}
+          ${editFields(fields, { models, refusal })}
           <p class="buttons"><button class="primary">Save</button> <a href="/portal/keys">Cancel</a></p>
         </form>`
       : html`<p>This key is ${key.status} and cannot be changed. Its usage is kept.</p>`;

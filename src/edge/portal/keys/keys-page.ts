@@ -130,6 +130,10 @@ export function limitsLeft(key: KeyAnswer, view: LimitsView | null): Html {
       </ul>`;
 }
 
+/** Names the models of a key, or their number if there are many. */
+const modelsText = (models: readonly string[]): string =>
+  models.length > 3 ? `${models.length} models` : models.join(', ');
+
 function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)[]): Html {
   return records({
     caption: 'Keys with their remaining limits',
@@ -138,7 +142,7 @@ function keyTable(keys: readonly KeyAnswer[], left: readonly (LimitsView | null)
       const isActive = key.status === 'active';
       return [
         html`<a href="/portal/keys/${key.id}">${key.name}</a><br /><code class="quiet">${key.prefix}…${key.last4}</code
-          >${key.held ? html` ${badge('plain', 'managed by the gateway, not counted')}` : null}${key.service_account_id === null ? null : html` ${badge('plain', 'service account')}`}`,
+          >${key.held ? html` ${badge('plain', 'managed by the gateway, not counted')}` : null}${key.service_account_id === null ? null : html` ${badge('plain', 'service account')}`}${key.models === null ? null : html`<br /><span class="quiet">${modelsText(key.models)}</span>`}`,
         key.scope === 'management' ? badge('busy', 'management') : badge('plain', 'inference'),
         timeOf(key.last_used_at, 'never'),
         timeOf(key.expires_at, 'never'),

@@ -15,10 +15,12 @@ import {
   figures,
   type Form,
   formToken,
-  html,
   type Html,
+  html,
   isEmpty,
   type MaybeHtml,
+  modelsField,
+  modelsOf,
   notice,
   noticeOf,
   numberOf,
@@ -151,7 +153,6 @@ function besideFields(refusal: Refusal | null): Refusal | null {
 function limitsForm(visit: Visit, { prices, maxActiveKeys }: PortalParts, shown: LimitsShown): Html {
   const { organization, typed } = shown;
   const refusal = besideFields(shown.refusal);
-  const problem = refusal?.problems.get('models') ?? null;
   const known = prices().map(({ model }) => model);
   return html`<form class="form" method="post" action="${pagePath(organization.id)}">
     ${formToken(visit)} ${beganWith(toPatch(textsOf(organization)), shown.form)} ${refused(refusal)}
@@ -166,22 +167,7 @@ function limitsForm(visit: Visit, { prices, maxActiveKeys }: PortalParts, shown:
         ${limitFields.map((limit) => field({ ...limit, value: typed[limit.name] ?? '', refusal, inputMode: 'numeric', maxLength: 20, placeholder: 'unlimited' }))}
       </div>
     </fieldset>
-    <div class="field">
-      <label for="models">Allowed models</label>
-      <textarea
-        id="models"
-        name="models"
-        rows="4"
-        aria-describedby="models-hint${problem === null ? '' : ' models-problem'}"
-        ${problem === null ? null : html`aria-invalid="true"`}
-      >
-${typed['models'] ?? ''}</textarea>
-      <p class="hint" id="models-hint">
-        One model id per line. Empty allows all models. Available:
-        ${known.length === 0 ? 'none yet' : known.join(', ')}.
-      </p>
-      ${problem === null ? null : html`<p class="problem" id="models-problem">Allowed models ${problem}</p>`}
-    </div>
+    ${modelsField(typed['models'] ?? '', known, refusal)}
     <p class="buttons"><button class="primary">Save</button></p>
   </form>`;
 }
@@ -224,15 +210,11 @@ function typedOf(form: Form): Texts {
 }
 
 function toPatch(typed: Texts): Readonly<Record<string, unknown>> {
-  const models = (typed['models'] ?? '')
-    .split(/\s*[\r\n,]\s*/)
-    .map((id) => id.trim())
-    .filter((id) => id !== '');
   return {
     name: typed['name'] ?? '',
     max_active_keys: numberOf(typed['max_active_keys'] ?? ''),
     default_limits: Object.fromEntries(limitFields.map(({ name }) => [name, numberOf(typed[name] ?? '')])),
-    models: models.length === 0 ? null : models,
+    models: modelsOf(typed['models'] ?? ''),
   };
 }
 

@@ -229,6 +229,38 @@ export function field(options: FieldOptions): Html {
   </div>`;
 }
 
+/** Renders a field for model ids, one on each line; `known` are named as examples. */
+export function modelsField(value: string, known: readonly string[], refusal: Refusal | null): Html {
+  // The API names the line that is wrong: "models.2".
+  const names = [...(refusal?.problems.keys() ?? [])].filter((name) => /^models\b/.test(name));
+  const [problem = null] = names.map((name) => problemOf(refusal, name));
+  return html`<div class="field">
+    <label for="models">Allowed models</label>
+    <textarea
+      id="models"
+      name="models"
+      rows="3"
+      spellcheck="false"
+      aria-describedby="models-hint${problem === null ? '' : ' models-problem'}"
+      ${problem === null ? null : html`aria-invalid="true"`}
+    >
+${value}</textarea>
+    <p class="hint" id="models-hint">
+      One model id per line. Empty allows all models. Available: ${known.length === 0 ? 'none yet' : known.join(', ')}.
+    </p>
+    ${problem === null ? null : html`<p class="problem" id="models-problem">Allowed models ${problem}</p>`}
+  </div>`;
+}
+
+/** Returns the models of a `modelsField`; null, which allows all, if it is empty. */
+export function modelsOf(text: string): readonly string[] | null {
+  const models = text
+    .split(/[\r\n,]/)
+    .map((id) => id.trim())
+    .filter((id) => id !== '');
+  return models.length === 0 ? null : models;
+}
+
 export interface Choice {
   readonly value: string;
   readonly label: string;

@@ -12,6 +12,8 @@ export {
   figures,
   formToken,
   notice,
+  modelsField,
+  modelsOf,
   older,
   radios,
   records,
