@@ -157,7 +157,7 @@ function confinement({ confined }: KeyFields): MaybeHtml {
   return radios({ name: 'confined', legend, choices: confinements, chosen: confined, hint: confinedHint });
 }
 
-/** What the forms show besides the fields: models that the organization may use, and why the form was rejected. */
+/** Facts that the forms show besides their fields: the available models, and why the form was rejected. */
 export interface FormShown {
   readonly models: readonly string[];
   readonly refusal: Refusal | null;
