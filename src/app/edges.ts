@@ -7,6 +7,7 @@ import type { Log } from '#base/log.ts';
 import { PICO_PER_MICRO } from '#base/money.ts';
 import { createOperatorCommands, createUnusedStorage, readReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Agreement } from '#core/gateways/gateways.ts';
+import { createImports } from '#core/imports/imports.ts';
 import { holdsSecret } from '#core/keys/keys.ts';
 import { createAborter } from '#core/engine-client/engine-client.ts';
 import { absentOf, type ApiOptions, createApi } from '#edge/api/api.ts';
@@ -244,7 +245,8 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   const { announceAddresses } = platform;
   const { spending } = gateway.metering;
   const spentOf: ApiOptions['spentOf'] = (organizationId, spans) => spending.spentOf(organizationId, spans);
-  const own = { announceAddresses, spentOf, engines: { operations, commands, storage } };
+  const imports = createImports({ db, ...foundation, budgets: gateway.budgets });
+  const own = { announceAddresses, spentOf, imports, engines: { operations, commands, storage } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),

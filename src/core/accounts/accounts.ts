@@ -235,6 +235,10 @@ export interface Accounts {
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
   /** @throws AppError conflict if the organization has a project of that name, ignoring case */
   createProject(input: NewProject, author: Author): Promise<Project>;
+  /** Like `createProject`, inside a transaction of the caller, which a conflict aborts. */
+  createProjectIn(tx: Transaction, input: NewProject, author: Author): Promise<Project>;
+  /** Returns the project that was imported from a group of another program; null if there is none. */
+  findImportedProjectIn(tx: Transaction, organizationId: string, importedFrom: string): Promise<Project | null>;
   /** Returns null if there is no such project. @throws AppError conflict */
   patchProject(ref: ProjectRef, patch: ProjectPatch, author: Author): Promise<Project | null>;
 }
@@ -307,6 +311,8 @@ export function createAccounts(options: AccountsOptions): Accounts {
     serviceAccounts: createServiceAccounts({ db, inside, maxOfProject: maxServiceAccounts, end }),
     listProjects: projects.list,
     createProject: projects.create,
+    createProjectIn: projects.createIn,
+    findImportedProjectIn: projects.findImportedIn,
     patchProject: projects.patch,
   };
 }

@@ -16,6 +16,8 @@ export interface Project {
   readonly visibility: ProjectVisibility;
   /** True if the project accepts no new requests and no new keys. */
   readonly archived: boolean;
+  /** Name of the group of another program that the project was imported from; null for other projects. */
+  readonly importedFrom: string | null;
   readonly createdAtMs: number;
 }
 
@@ -24,6 +26,7 @@ export interface NewProject {
   readonly name: string;
   readonly description: string;
   readonly visibility: ProjectVisibility;
+  readonly importedFrom?: string;
 }
 
 export interface ProjectPatch {
@@ -73,7 +76,13 @@ export function projectAuditView(project: ProjectRow): AuditView {
 
 export async function insertProject(context: ChangeContext, input: NewProject, author: Author): Promise<Project> {
   const { tx, audit, now } = context;
-  const row: ProjectRow = { id: uuidv7(now.getTime()), ...input, archived: false, createdAt: now };
+  const row: ProjectRow = {
+    id: uuidv7(now.getTime()),
+    importedFrom: null,
+    ...input,
+    archived: false,
+    createdAt: now,
+  };
   await tx.insert(projects).values(row);
   await audit.record(tx, {
     organizationId: row.organizationId,

@@ -1,6 +1,6 @@
 import { and, asc, count, desc, eq, or } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
-import { type Db, isUniqueViolation } from '#base/database/database.ts';
+import { type Db, isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
@@ -29,6 +29,8 @@ export interface Projects {
   readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
   readonly list: (view: ProjectView, paging: Paging<ProjectSort>) => Promise<ProjectPage>;
   readonly create: (input: NewProject, author: Author) => Promise<Project>;
+  readonly createIn: (tx: Transaction, input: NewProject, author: Author) => Promise<Project>;
+  readonly findImportedIn: (tx: Transaction, organizationId: string, importedFrom: string) => Promise<Project | null>;
   readonly patch: (ref: ProjectRef, patch: ProjectPatch, author: Author) => Promise<Project | null>;
   /** Forgets every project that `find` has read. */
   readonly forget: () => void;
@@ -166,6 +168,8 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
       ),
   });
   const now = (): Date => new Date(clock.now());
+  const createIn: Projects['createIn'] = (tx, input, author) =>
+    refusingTakenNames(input.name, () => insertProject({ tx, audit, now: now() }, input, author));
   const ofOrganization = (project: Project | null, organizationId: string): Project | null =>
     project?.organizationId === organizationId ? project : null;
   return {
@@ -180,10 +184,13 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
         () => null,
       ),
     list: (view, paging) => listProjects(db, view, paging),
-    create: (input, author) =>
-      refusingTakenNames(input.name, () =>
-        db.orm.transaction((tx) => insertProject({ tx, audit, now: now() }, input, author)),
-      ),
+    create: (input, author) => db.orm.transaction((tx) => createIn(tx, input, author)),
+    createIn,
+    async findImportedIn(tx, organizationId, importedFrom) {
+      const isImported = and(eq(projects.organizationId, organizationId), eq(projects.importedFrom, importedFrom));
+      const [row] = await tx.select().from(projects).where(isImported);
+      return row === undefined ? null : toProject(row);
+    },
     async patch(ref, patch, author) {
       const changed = await refusingTakenNames(patch.name ?? '', () =>
         db.orm.transaction((tx) => updateProject({ tx, audit, now: now(), end }, ref, patch, author)),

@@ -49,7 +49,7 @@ const table = {
   'audit.read': row('none', 'organization', 'organization', 'any'),
   'organization.read': row('none', 'organization', 'organization', 'any'),
   'organization.rename': row('none', 'organization', 'organization', 'any'),
-  /** Opening, suspending and closing organizations, and changing the limits of their keys. */
+  /** Opening, suspending and closing organizations, changing the limits of their keys, and imports. */
   organizations: row('none', 'none', 'none', 'any'),
   engines: row('none', 'none', 'none', 'any'),
   'clusters.read': row('organization', 'organization', 'organization', 'any'),

@@ -89,9 +89,14 @@ export const projects = pgTable(
     description: text('description').notNull().default(''),
     visibility: text('visibility', { enum: ['private', 'public'] }).notNull(),
     archived: boolean('archived').notNull().default(false),
+    /** Name of the group of another program that the project was imported from; null for other projects. */
+    importedFrom: text('imported_from'),
     createdAt: moment('created_at').notNull(),
   },
-  (table) => [uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`)],
+  (table) => [
+    uniqueIndex('projects_organization_name_key').on(table.organizationId, sql`lower(${table.name})`),
+    uniqueIndex('projects_imported_from_key').on(table.organizationId, table.importedFrom),
+  ],
 );
 
 /** Non-human account of a program, in one project. Archiving a project deletes its service accounts. */

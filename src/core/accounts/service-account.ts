@@ -1,4 +1,4 @@
-import { and, count, desc, eq, lt } from 'drizzle-orm';
+import { and, count, desc, eq, lt, sql } from 'drizzle-orm';
 import { type Db, isUniqueViolation, type Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
@@ -69,6 +69,8 @@ export interface ServiceAccounts {
    * ends.
    */
   findIn(tx: Transaction, ref: ServiceAccountRef): Promise<ServiceAccount | null>;
+  /** Returns the service account of a project with this name, ignoring case. */
+  findNamedIn(tx: Transaction, named: NewServiceAccount): Promise<ServiceAccount | null>;
   /**
    * Returns null if there is no such project.
    * @throws AppError conflict for a closed organization, an archived project, a project that has reached its limit of
@@ -248,6 +250,15 @@ export function createServiceAccounts({ db, inside, maxOfProject, end }: Service
     list: (listing) => list(db, listing),
     find: (ref) => findIn(db.orm, ref),
     findIn,
+    async findNamedIn(tx, { organizationId, projectId, name }) {
+      const isOfProject = and(
+        eq(serviceAccounts.organizationId, organizationId),
+        eq(serviceAccounts.projectId, projectId),
+        eq(sql`lower(${serviceAccounts.name})`, name.toLowerCase()),
+      );
+      const [row] = await tx.select().from(serviceAccounts).where(isOfProject);
+      return row === undefined ? null : toServiceAccount(row);
+    },
     createIn: (tx, input, author) =>
       refusingTakenNames(input.name, () => insert(inside(tx), input, maxOfProject, author)),
     rename: (ref, name, author) =>

@@ -15,7 +15,7 @@ export interface RecentChange {
 }
 
 /**
- * Returns changes of existing objects by any actor, oldest first. Reads a range of the primary key.
+ * Returns changes of existing objects and imported keys, by any actor, oldest first. Reads a range of the primary key.
  * @param targetTypes as the log names them: "api_key"
  * @param sinceMs in the clock of the gateways that wrote the rows, milliseconds since the Unix epoch
  */
@@ -26,7 +26,8 @@ export async function readRecentChanges(
 ): Promise<readonly RecentChange[]> {
   return sql<RecentChange[]>`
     select id::text, target_type as "targetType", target_id as "targetId" from audit_log
-    where id >= ${uuidLowerBound(sinceMs)} and target_type in ${sql([...targetTypes])} and before is not null
+    where id >= ${uuidLowerBound(sinceMs)} and target_type in ${sql([...targetTypes])}
+      and (before is not null or action = 'api_key.imported')
     order by id`;
 }
 

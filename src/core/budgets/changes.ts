@@ -47,6 +47,10 @@ export interface BudgetChanges {
    *   budgets
    */
   create(input: NewBudget, author: Author): Promise<Budget>;
+  /** Like `create`, inside a transaction of the caller, which a conflict aborts. Call `changed` after the commit. */
+  createIn(tx: Transaction, input: NewBudget, author: Author): Promise<Budget>;
+  /** Makes all gateways apply committed changes. */
+  changed(): Promise<void>;
   /** Returns null if the budget does not exist. @throws AppError conflict */
   update(ref: BudgetRef, patch: BudgetPatch, author: Author): Promise<Budget | null>;
   /**
@@ -136,40 +140,47 @@ function note(
   });
 }
 
+async function insert(
+  options: BudgetChangesOptions,
+  tx: Transaction,
+  input: NewBudget,
+  author: Author,
+): Promise<Budget> {
+  const { scope, period, mode, models, organizationId } = input;
+  const now = new Date(options.clock.now());
+  const values = {
+    id: uuidv7(now.getTime()),
+    organizationId,
+    scopeType: scope.type,
+    scopeId: scope.id ?? '',
+    period,
+    mode,
+    models: [...(models ?? [])],
+    modelsHash: hashOfModels(models),
+    amount: input.amountPicoUsd,
+    ...(await forgivenAtFirst(options, input, now.getTime())),
+    alertPercents: [...input.alertPercents],
+    createdAt: now,
+    updatedAt: now,
+  };
+  await requireRoom(tx, organizationId);
+  const [row] = await refusingTaken(input, () => tx.insert(budgets).values(values).returning());
+  if (row === undefined) throw new Error('a budget was not inserted');
+  const budget = toBudget(row);
+  await note(options.audit, tx, { before: null, after: budget }, author);
+  return budget;
+}
+
 export function createBudgetChanges(options: BudgetChangesOptions): BudgetChanges {
-  const { db, clock, audit, onChanged } = options;
+  const { db, audit, onChanged } = options;
   return {
     async create(input, author) {
-      const { scope, period, mode, models, organizationId } = input;
-      const now = new Date(clock.now());
-      const values = {
-        id: uuidv7(clock.now()),
-        organizationId,
-        scopeType: scope.type,
-        scopeId: scope.id ?? '',
-        period,
-        mode,
-        models: [...(models ?? [])],
-        modelsHash: hashOfModels(models),
-        amount: input.amountPicoUsd,
-        ...(await forgivenAtFirst(options, input, now.getTime())),
-        alertPercents: [...input.alertPercents],
-        createdAt: now,
-        updatedAt: now,
-      };
-      const made = await refusingTaken(input, () =>
-        db.orm.transaction(async (tx) => {
-          await requireRoom(tx, organizationId);
-          const [row] = await tx.insert(budgets).values(values).returning();
-          if (row === undefined) throw new Error('a budget was not inserted');
-          const budget = toBudget(row);
-          await note(audit, tx, { before: null, after: budget }, author);
-          return budget;
-        }),
-      );
+      const made = await db.orm.transaction((tx) => insert(options, tx, input, author));
       await onChanged();
       return made;
     },
+    createIn: (tx, input, author) => insert(options, tx, input, author),
+    changed: onChanged,
     update: (ref, patch, author) => change(options, ref, { columns: columnsOf(patch), author }),
     async reset(ref, author) {
       const budget = await findBudget(db.orm, ref);

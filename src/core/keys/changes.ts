@@ -5,6 +5,7 @@ import { type AfterCommit, afterCommit, type HoldingOptions, type KeyChangesOpti
 import { type KeyRecord, type KeyRow, toKeyRecord } from './api-key.ts';
 import { type CreatedKey, insertKey, makeKey, type NewKey, type NewUserKey, withLimits } from './create.ts';
 import { defaultKeyLimits } from './defaults.ts';
+import { type ForeignSecret, importedKey, type ImportedKey, importKey } from './import.ts';
 import { heldUnusedMs, holdKey, keyWithId, selectKeyIds, unusedHeld } from './internal-keys.ts';
 import { requireActiveAuthor } from './key-requirements.ts';
 import { type ChangeContext, keyOf, type KeyRef } from './key-rows.ts';
@@ -21,6 +22,12 @@ export interface KeyChanges {
   /** Revokes keys that the gateway itself uses for users and that were not used for 30 days. */
   readonly endUnusedHeld: () => Promise<void>;
   readonly importIn: (tx: Transaction, secret: string, input: NewKey, author: Author) => Promise<KeyRecord>;
+  readonly importHashIn: (
+    tx: Transaction,
+    secret: ForeignSecret,
+    input: NewKey,
+    author: Author,
+  ) => Promise<ImportedKey>;
   readonly patch: (ref: KeyRef, patch: KeyPatch, author: Author) => Promise<KeyRow | null>;
   readonly rotate: (ref: KeyRef, rotation: Rotation, author: Author) => Promise<CreatedKey | null>;
   readonly revoke: (ref: KeyRef, author: Author) => Promise<KeyRow | null>;
@@ -74,6 +81,8 @@ export function createKeyChanges(options: KeyChangesOptions): KeyChanges {
       verifier.allowImported(parts.secretHash);
       return toKeyRecord(row);
     },
+    importHashIn: async (tx, secret, input, author) =>
+      importedKey(await importKey(inside(tx), secret, input, { ...options, author }), notify),
     async patch(ref, patch, author) {
       const row = await db.orm.transaction((tx) => updateKey(inside(tx), ref, patch, author));
       if (row === null) return null;

@@ -89,10 +89,17 @@ function momentOf(expiry: KeyExpiry, madeAt: Date): Date {
   return new Date('atMs' in expiry ? expiry.atMs : madeAt.getTime() + expiry.afterMs);
 }
 
+type InsertedSecret = Omit<SecretParts, 'secret'> & {
+  readonly imported: boolean;
+  readonly importedHash?: Buffer;
+  readonly held?: boolean;
+  readonly action?: 'api_key.recovered' | 'api_key.imported';
+};
+
 export async function insertKey(
   context: ChangeContext,
   input: LimitedKey,
-  secret: SecretParts & { readonly imported: boolean; readonly held?: boolean; readonly action?: 'api_key.recovered' },
+  secret: InsertedSecret,
   author: Author,
 ): Promise<KeyRow> {
   const { tx, now } = context;
@@ -110,6 +117,7 @@ export async function insertKey(
     formerSecretsEndAt: null,
     expiryToldAt: null,
     imported: secret.imported,
+    importedHash: secret.importedHash ?? null,
     held: secret.held ?? false,
     scope: input.scope,
     createdAt: now,

@@ -7,6 +7,7 @@ import { type ApiKey, type KeyRecord, type KeyRow, toKeyRecord } from './api-key
 import { ChangeWatch } from './change-watch.ts';
 import { createKeyChanges } from './changes.ts';
 import type { CreatedKey, NewKey, NewUserKey } from './create.ts';
+import type { ForeignSecret, ImportedKey } from './import.ts';
 import { notifyExpiring, type NotifyExpiring } from './expiring.ts';
 import { type HeldBy, selectActiveHash, selectHeldKey } from './internal-keys.ts';
 import {
@@ -29,6 +30,7 @@ export { type ApiKey, type KeyLimits, type KeyRecord, type KeyStatus, keyStatus,
 export type { ExpiringKey } from './expiring.ts';
 export type { CreatedKey, KeyExpiry, KeyOwner, NewKey, NewKeyFields } from './create.ts';
 export { defaultKeyLimits, defaultKeyToggles } from './defaults.ts';
+export type { ForeignSecret, ImportedKey } from './import.ts';
 export type { KeyListing } from './list.ts';
 export type { KeyPatch } from './update.ts';
 export type { KeyRef } from './key-rows.ts';
@@ -95,9 +97,9 @@ export interface Keys {
   notifyExpiring(withinMs: number, notify: NotifyExpiring): Promise<void>;
   /** Returns why `verify` returned null for a secret, for the log; call this right after `verify`. */
   findRejection(secret: string): KeyRejection;
-  /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
+  /** True if the operator or another program made the secret, even if its key is not active; needs no lookup. */
   isImported(secret: string): boolean;
-  /** True if there is a key whose secret the operator chose. */
+  /** True if there is a key whose secret the operator or another program made. */
   hasImported(): boolean;
   /** Records a use of a key in memory. */
   touch(keyId: string): void;
@@ -147,6 +149,11 @@ export interface Keys {
   createIn(tx: Transaction, input: NewKey, author: Author): Promise<CreatedKey>;
   /** Creates a key with a secret chosen by the operator: printable, at least 32 characters, without a checksum. */
   importIn(tx: Transaction, secret: string, input: NewKey, author: Author): Promise<KeyRecord>;
+  /**
+   * Creates a key whose secret another program made, without a quota. Call `notify` after the commit.
+   * @returns the existing key, with `isNew` false, if a key has or had the secret, in any organization
+   */
+  importHashIn(tx: Transaction, secret: ForeignSecret, input: NewKey, author: Author): Promise<ImportedKey>;
   list(listing: KeyListing): Promise<KeyPage>;
   /** Counts active keys of users, by the UUID of each organization that has any. */
   countActive(): Promise<ReadonlyMap<string, number>>;
@@ -297,6 +304,7 @@ export function createKeys(options: KeysOptions): Keys {
     create: (input, author) => db.orm.transaction((tx) => changes.createIn(tx, input, author)),
     createIn: changes.createIn,
     importIn: changes.importIn,
+    importHashIn: changes.importHashIn,
     revokeAllIn: changes.revokeAllIn,
     list: async (listing) => pageOf(await selectKeys(db, listing, new Date(clock.now())), listing, present),
     countActive: () => countActiveKeys(db, new Date(clock.now())),

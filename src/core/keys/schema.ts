@@ -39,6 +39,8 @@ export const apiKeys = pgTable(
     formerSecretsEndAt: moment('former_secrets_end_at'),
     /** True if the secret comes from the configuration and has no checksum. */
     imported: boolean('imported').notNull().default(false),
+    /** SHA-256 of the first secret, which another program made; null for other keys. A rotation leaves it unchanged. */
+    importedHash: bytes('imported_hash'),
     /** True if the gateway itself uses the key for the key's user; its secret is not stored. */
     held: boolean('held').notNull().default(false),
     scope: text('scope', { enum: ['inference', 'management'] }).notNull(),
@@ -65,6 +67,7 @@ export const apiKeys = pgTable(
   },
   (table) => [
     uniqueIndex('api_keys_secret_hash_key').on(table.secretHash),
+    uniqueIndex('api_keys_imported_hash_key').on(table.importedHash),
     index('api_keys_organization_idx').on(table.organizationId, table.id),
     index('api_keys_expiring_idx')
       .on(table.expiresAt)

@@ -1,5 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
-import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm';
+import { and, eq, gt, inArray, isNotNull, isNull, or, sql } from 'drizzle-orm';
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
@@ -82,9 +82,9 @@ export interface Verifier {
   readonly verifyHeld: (secretHash: Buffer) => ApiKey | null | Promise<ApiKey | null>;
   /** Returns why `verify` returned null for a secret; call this right after `verify`. */
   readonly findRejection: (secret: string) => KeyRejection;
-  /** True if the operator chose the secret, even if its key is not active; needs no lookup. */
+  /** True if the operator or another program made the secret, even if its key is not active; needs no lookup. */
   readonly isImported: (secret: string) => boolean;
-  /** True if there is a key whose secret the operator chose. */
+  /** True if there is a key whose secret the operator or another program made. */
   readonly hasImported: () => boolean;
   /** True if a text has the form of a key; needs no lookup. */
   readonly isKey: (secret: string) => boolean;
@@ -143,10 +143,14 @@ async function readKnownKey(
   return { key, organization, secretHash };
 }
 
-/** Returns the digests of keys without a checksum. */
-async function readImported(db: Db): Promise<Set<string>> {
-  const rows = await db.orm.select().from(apiKeys).where(eq(apiKeys.imported, true));
-  return new Set(rows.map(({ secretHash }) => nameOf(secretHash)));
+/** Returns the digests of secrets without a checksum. */
+async function readImported({ orm }: Db): Promise<Set<string>> {
+  const hash = sql<Buffer>`coalesce(${apiKeys.importedHash}, ${apiKeys.secretHash})`;
+  const rows = await orm
+    .select({ hash })
+    .from(apiKeys)
+    .where(or(eq(apiKeys.imported, true), isNotNull(apiKeys.importedHash)));
+  return new Set(rows.map((row) => nameOf(row.hash)));
 }
 
 const isAny = (): boolean => true;
@@ -203,7 +207,7 @@ function createLookUp(parts: Pick<VerifierOptions, 'db' | 'accounts'>): (name: s
 
 /** Finds the key for a secret, on the hot path of every request. */
 export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefault }: VerifierOptions): Verifier {
-  let imported = new Set<string>();
+  const imported = new Set<string>();
   let taken = 0;
 
   const load = createLookUp({ db, accounts });
@@ -229,7 +233,9 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
   };
   return {
     async start() {
-      imported = await readImported(db);
+      const read = await readImported(db);
+      // Keys that were imported during the query stay: an additional entry only costs a lookup.
+      for (const name of read) imported.add(name);
       taken += 1;
       cache.updateWhere(isAny, () => null);
     },
@@ -252,6 +258,7 @@ export function createVerifier({ db, clock, log, accounts, staleMs = staleMsDefa
     taken: () => taken,
     learn(row) {
       taken += 1;
+      if (row.importedHash !== null) imported.add(nameOf(row.importedHash));
       learnRow(cache, row);
     },
     learnOrganization(organization) {

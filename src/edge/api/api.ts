@@ -11,6 +11,7 @@ import type { Catalog } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Files } from '#core/files/files.ts';
+import type { Imports } from '#core/imports/imports.ts';
 import type { OperatorCommands, UnusedStorage } from '#core/fleet/fleet.ts';
 import type { Keys, Members, Organizations, ServiceAccountSetup } from '#core/keys/keys.ts';
 import type { History, QuarantineReview } from '#core/metering/metering.ts';
@@ -23,7 +24,12 @@ import { registerBatchRoutes, registerFileRoutes } from '#edge/api/batches/batch
 import { type BillingRoutesParts, registerBillingRoutes } from '#edge/api/costs/costs.ts';
 import { registerDocs, registerInferenceDocs } from '#edge/api/docs/docs.ts';
 import { type EngineOperations, registerEngineRoutes } from '#edge/api/engines/engines.ts';
-import { type OwnKeyRouteParts, registerKeyRoutes, registerOwnKeyRoute } from '#edge/api/keys/keys.ts';
+import {
+  type OwnKeyRouteParts,
+  registerImportRoute,
+  registerKeyRoutes,
+  registerOwnKeyRoute,
+} from '#edge/api/keys/keys.ts';
 import {
   type BudgetRoutesParts,
   registerBudgetRoutes,
@@ -103,6 +109,7 @@ export interface ApiOptions {
   readonly wallet: Wallet;
   readonly budgets: BudgetRoutesParts['budgets'];
   readonly spentOf: BudgetRoutesParts['spentOf'];
+  readonly imports: Imports;
   readonly rateLimits: OrganizationRateLimitParts['rateLimits'];
   readonly admission: OwnKeyRouteParts['admission'];
   /** Engines and the commands for operators. Without this option the routes do not exist. */
@@ -143,6 +150,7 @@ export function createApi(options: ApiOptions): ApiApp {
   registerBatchRoutes(app, parts);
   registerKeyRoutes(app, parts);
   registerOwnKeyRoute(app, parts);
+  registerImportRoute(app, parts);
   registerProjectRoutes(app, parts);
   registerUserRoutes(app, parts);
   registerResetLinkRoutes(app, parts);

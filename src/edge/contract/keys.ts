@@ -3,7 +3,7 @@ import { budgetSchema } from './budgets.ts';
 import { idText, nameText, orNull, unixSeconds, unixSecondsOrNull } from './fields.ts';
 import { listOf } from './lists.ts';
 
-/** Answers of `/v1/keys` and `/v1/key`. */
+/** Answers of `/v1/keys`, `/v1/key` and `/v1/imports`. */
 
 /** Largest value of PostgreSQL's integer. */
 export const int4Max = 2_147_483_647;
@@ -202,3 +202,34 @@ export type KeyAnswer = z.infer<typeof keySchema>;
 export type CreatedKeyAnswer = z.infer<typeof createdKeySchema>;
 export type OwnKeyAnswer = z.infer<typeof ownKeySchema>;
 export type LimitsAnswer = Pick<KeyAnswer, keyof typeof limitFields>;
+
+const importStatus = z.enum(['created', 'exists', 'conflict']).meta({
+  description: '`exists`: an earlier import created it, and nothing was changed. `conflict`: nothing was created',
+});
+const conflictMessage = z
+  .string()
+  .nullable()
+  .meta({ type: ['string', 'null'], description: 'Reason of a conflict' });
+const importedId = (prefix: 'proj' | 'key') => idText(prefix).nullable().meta({ description: 'null for a conflict' });
+
+/** Results of an import, in the order of the request. */
+export const importSchema = z
+  .object({
+    object: z.literal('import'),
+    dry_run: z.boolean().meta({ description: 'true if nothing was stored; the ids then exist nowhere' }),
+    project: z.object({ status: importStatus, id: importedId('proj'), message: conflictMessage }),
+    keys: z.array(
+      z.object({
+        secret_sha256: z.string(),
+        status: importStatus,
+        id: importedId('key'),
+        message: conflictMessage,
+        unknown_models: z
+          .array(z.string())
+          .meta({ description: 'Models that do not exist here; the key was created without them' }),
+      }),
+    ),
+  })
+  .meta({ id: 'Import' });
+
+export type ImportAnswer = z.infer<typeof importSchema>;

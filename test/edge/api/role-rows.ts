@@ -275,6 +275,7 @@ export const roleRows: readonly RoleRow[] = [
   row('GET /v1/key', 'member', 200),
   row('GET /v1/keys', 'admin', 200),
   row('POST /v1/keys', 'admin', 201, {}),
+  row('POST /v1/imports', 'platform', 200, { dry_run: true, project: { imported_from: 'team', name: 'Team' } }),
   missing('GET /v1/keys/{id}', 'admin', nobody('key')),
   missing('PATCH /v1/keys/{id}', 'admin', nobody('key'), { name: 'x' }),
   missing('DELETE /v1/keys/{id}', 'admin', nobody('key')),

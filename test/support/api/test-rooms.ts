@@ -28,6 +28,7 @@ import { createStacks, type StacksOptions } from '#core/stacks/stacks.ts';
 import { createRunsWing } from '#app/runs.ts';
 import { createSecrets } from '#core/secrets/secrets.ts';
 import { createBudgetCache, createBudgets } from '#core/budgets/budgets.ts';
+import { createImports } from '#core/imports/imports.ts';
 import { createProjectRateLimits, createRateLimitCache } from '#core/rate-limits/rate-limits.ts';
 import { createBatches } from '#core/batches/batches.ts';
 import type { Reconciler } from '#core/reconcile/reconcile.ts';
@@ -187,6 +188,14 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     privateKey: () => Promise.resolve(null),
     standing: () => Promise.resolve(null),
   };
+  const budgets = createBudgets({
+    db,
+    clock,
+    audit,
+    spent: (...question) => metering.spending.spentOf(...question),
+    cache: createBudgetCache({ db, clock, log }),
+    onChanged: () => Promise.resolve(),
+  });
   return {
     exposures: createExposures({
       db,
@@ -215,14 +224,8 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     serviceAccountSetup,
     keys,
     wallet,
-    budgets: createBudgets({
-      db,
-      clock,
-      audit,
-      spent: (...question) => metering.spending.spentOf(...question),
-      cache: createBudgetCache({ db, clock, log }),
-      onChanged: () => Promise.resolve(),
-    }),
+    budgets,
+    imports: createImports({ db, accounts, keys, budgets }),
     rateLimits: createProjectRateLimits({
       db,
       clock,

@@ -44,6 +44,7 @@ import {
 import { type KeyAccounts, ownerOf } from './key-owner.ts';
 
 export { type KeyAccounts, projectOf, userOf } from './key-owner.ts';
+export { registerImportRoute } from './imports.ts';
 export { isConfined, someLimits } from './key-schemas.ts';
 export { type OwnKeyRouteParts, registerOwnKeyRoute } from './own-key.ts';
 

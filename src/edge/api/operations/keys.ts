@@ -1,5 +1,5 @@
 import { budget } from './budgets.ts';
-import { created, cursorList, exampleId } from './examples.ts';
+import { created, cursorList, exampleId, model } from './examples.ts';
 import { streamsEnd, type Tag } from './operation.ts';
 
 const key = {
@@ -81,6 +81,30 @@ export const keys: Tag = {
       summary: 'List API keys',
       description: `Returns the keys of the organization, newest first, without their secrets. ${who}`,
       answer: cursorList(key),
+    },
+    'POST /v1/imports': {
+      operationId: 'createImport',
+      summary: 'Import a project and keys',
+      description:
+        'Creates a project and keys of another program from the hashes of their secrets, in one transaction. Clients keep ' +
+        'their secrets. Projects and keys of an earlier import are not changed. Imported keys belong to a service account ' +
+        'of the project, and may exceed the limit of active keys. `headgate import litellm --database` calls this route. ' +
+        'Requires a management key of a platform administrator.',
+      request: {
+        dry_run: false,
+        project: {
+          imported_from: 'litellm team 7f3b',
+          name: 'Search',
+          budgets: [{ period: 'monthly', amount: '25', spent: '12.5' }],
+        },
+        keys: [{ secret_sha256: '0'.repeat(64), prefix: 'sk-', last4: key.last4, name: key.name, models: [model] }],
+      },
+      answer: {
+        object: 'import',
+        dry_run: false,
+        project: { status: 'created', id: key.project_id, message: null },
+        keys: [{ secret_sha256: '0'.repeat(64), status: 'created', id: key.id, message: null, unknown_models: [] }],
+      },
     },
     'GET /v1/key': {
       operationId: 'retrieveOwnKey',

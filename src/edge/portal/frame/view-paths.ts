@@ -17,6 +17,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/files',
   '/v1/files/{id}',
   '/v1/files/{id}/content',
+  '/v1/imports',
   '/v1/invitations',
   '/v1/invitations/{id}',
   '/v1/keys',
