@@ -17,7 +17,7 @@ import {
 export interface ImportedBudget {
   readonly period: BudgetPeriod;
   readonly amountPicoUsd: bigint;
-  readonly spentPicoUsd: bigint;
+  readonly openingPicoUsd: bigint;
 }
 
 export interface ProjectToImport {
@@ -207,9 +207,8 @@ interface BudgetToImport {
 async function importBudget(
   { budgets }: ImportsOptions,
   { tx, author }: Pick<Run, 'tx' | 'author'>,
-  { organizationId, scope, budget: { period, amountPicoUsd, spentPicoUsd } }: BudgetToImport,
+  { organizationId, scope, budget: amounts }: BudgetToImport,
 ): Promise<void> {
-  const amounts = { amountPicoUsd, openingPicoUsd: spentPicoUsd };
-  const budget = { organizationId, scope, period, mode: 'hard' as const, models: null, alertPercents, ...amounts };
+  const budget = { ...amounts, organizationId, scope, mode: 'hard' as const, models: null, alertPercents };
   await budgets.createIn(tx, budget, author);
 }

@@ -27,8 +27,8 @@ export interface ImportRoutesParts {
   readonly catalog: Pick<Catalog, 'find'>;
 }
 
-/** Keys per request: one transaction creates all of them. */
-const keysMax = 100;
+/** Keys per request: one transaction creates all of them, and a body has at most 1,000 fields. */
+const keysMax = 50;
 const budgetsMax = 5;
 /** End of the year 9999, in seconds since the Unix epoch. */
 const expiresAtMax = 253_402_300_799;
@@ -43,7 +43,7 @@ const budgets = z
         example: '25',
         description: 'USD per period, a decimal with at most 6 places',
       }),
-      spent: amountText({
+      opening_spent: amountText({
         isSigned: false,
         example: '12.5',
         description: 'USD spent before the import; counts against the budget in the period of the import',
@@ -90,7 +90,11 @@ const createSchema = z
 type KeySource = z.infer<typeof keySource>;
 
 function budgetsOf(all: KeySource['budgets']): ImportedBudget[] {
-  return all.map(({ period, amount, spent }) => ({ period, amountPicoUsd: amount, spentPicoUsd: spent ?? 0n }));
+  return all.map(({ period, amount, opening_spent: spent }) => ({
+    period,
+    amountPicoUsd: amount,
+    openingPicoUsd: spent ?? 0n,
+  }));
 }
 
 function keyOf(key: KeySource, models: readonly string[] | null): KeyToImport {

@@ -95,7 +95,7 @@ export const keys: Tag = {
         project: {
           imported_from: 'litellm team 7f3b',
           name: 'Search',
-          budgets: [{ period: 'monthly', amount: '25', spent: '12.5' }],
+          budgets: [{ period: 'monthly', amount: '25', opening_spent: '12.5' }],
         },
         keys: [{ secret_sha256: '0'.repeat(64), prefix: 'sk-', last4: key.last4, name: key.name, models: [model] }],
       },
