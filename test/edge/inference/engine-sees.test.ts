@@ -28,6 +28,8 @@ const bench = useInference(async () => {
       named: externalFile('named', url, { lines: ['upstream_model: upstream/Näme', 'api_key_env: TEST_ENGINE_KEY'] }),
       embed: externalFile('embed', url, { taskType: 'embedding' }),
       vllm: externalFile('vllm', url, { lines: ['kind: vllm'] }),
+      drops: externalFile('drops', url, { lines: ['kind: vllm', 'tools: { unserved: drop }'] }),
+      other: externalFile('other', url, { lines: ['kind: openai', 'tools: { unserved: drop }'] }),
     },
     env: { TEST_ENGINE_KEY: engineKey },
   };
@@ -58,6 +60,27 @@ describe('the body that the engine receives', () => {
   it("equals the client's byte for byte, unknown fields and whitespace included", async () => {
     expect((await send(odd)).status).toBe(200);
     expect(utf8(seen().body)).toBe(odd);
+  });
+
+  it('has the bytes of the tools that stay when others are left out', async () => {
+    const odd = '{"10":{"maximum":9007199254740993},"2":{"const":1.0,"minimum":1e400},"a":"\\u00e9 é \\/"}';
+    const f = `{"type":"function","name":"f", "parameters" : ${odd}}`;
+    const space = (tools: string) => `{"type":"namespace","x":1.0,"tools":[${tools}]}`;
+    const tools = `[ {"type":"mcp"},${f} , ${space(`{"type":"mcp"},${f}`)},7,{"type":"mcp"}]`;
+    await send(`{"model":"drops","input":"x","tools":${tools}}`, {}, '/v1/responses');
+    expect(utf8(seen().body)).toContain(`"tools":[${f},${space(f)},7]`);
+    const grammar = '"format":{"type":"grammar","definition":"é"}';
+    const custom = `{"type":"custom","name":"p","x":1.0,${grammar}}`;
+    await send(`{"model":"drops","input":"x","tools":[${custom}]}`, {}, '/v1/responses');
+    expect(utf8(seen().body)).toContain(
+      '{"type":"custom","name":"p","x":1.0,"description":"Grammar of the input:\\né"}',
+    );
+  });
+
+  it('has the tools of chat that other engines than vLLM may serve', async () => {
+    const kept = '{"function":{"name":"f"}},{"type":"custom","custom":{"name":"c"}}';
+    await send(`{"model":"other","messages":[],"tools":[${kept},{"type":"local_shell"}]}`);
+    expect(seen().body).toContain(`"tools":[${kept}]`);
   });
 
   it('differs only in the model when the engine uses another name', async () => {

@@ -18,6 +18,8 @@ const bench = useInference(() => ({
   engines: {
     coder: standinFile('coder', { flags, lines }),
     strict: standinFile('strict', { flags }),
+    backed: standinFile('backed', { flags, lines: [...lines, 'fallbacks: [runner]'] }),
+    runner: standinFile('runner', { flags, lines: ['allow: [builtin_tools]'] }),
     old: standinFile('old', { flags: [...flags, '--report-version', '0.29.0'], lines }),
   },
 }));
@@ -76,6 +78,8 @@ describe('with tools: { unserved: drop } in the engine file', () => {
       'names "web_search", which was left out',
     ],
     [{ tools: [search], tool_choice: 'required' }, 'demands a tool call, but every tool was left out'],
+    [{ tools: [search], tool_choice: { type: 'function', name: 'f' } }, 'demands a tool call'],
+    [{ tools: [search], tool_choice: { type: 'allowed_tools', mode: 'required', tools: [] } }, 'demands a tool call'],
   ])('returns 400 for a tool_choice that needs what was left out: %j', async (fields, words) => {
     const error = await errorOf(await ask(fields));
     expect(error).toMatchObject({ status: 400, code: 'invalid_value', param: 'tool_choice' });
@@ -164,5 +168,27 @@ describe('custom tools', () => {
     const answer = await ask({ model: 'old', tools: [lookUp, patch] });
     expect([answer.status, answer.headers.get(header)]).toEqual([200, 'custom']);
     expect(((await answer.json()) as Body).tools).toEqual([lookUp]);
+  });
+});
+
+describe('money', () => {
+  const dry = { 'x-headgate-dry-run': 'true', 'x-headgate-allow-fallback': 'true' };
+  const costs = async (fields: object, headers: object = {}): Promise<Body> =>
+    (await ask(fields, { headers: { ...dry, ...headers } })).json();
+
+  it('is held for what the engine gets, without the tools that are left out', async () => {
+    const long = { ...search, description: 'word '.repeat(2000) };
+    const without = await costs({ tools: [] });
+    expect(await costs({ tools: [long] })).toMatchObject({ estimated_cost: without.estimated_cost });
+  });
+
+  it('is held for all turns of a fallback that runs the tools itself', async () => {
+    const tools = [search];
+    const runner = await costs({ model: 'runner', tools });
+    const backed = await costs({ model: 'backed', tools });
+    expect(backed.fallbacks).toMatchObject([{ model: 'runner', worst_cost: runner.worst_cost }]);
+    expect(Number(runner.worst_cost)).toBeGreaterThan(100 * Number(backed.worst_cost));
+    const capped = await costs({ model: 'backed', tools }, { 'x-headgate-max-cost': '0.01' });
+    expect(capped.fallbacks, 'the fallback would not obey the cap').toEqual([]);
   });
 });

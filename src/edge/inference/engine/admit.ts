@@ -28,11 +28,12 @@ import type { PathParts } from './path-parts.ts';
  * @param overheadTokens tokens that the model is known to add to each prompt of this route
  */
 function sizeOf(endpoint: Endpoint, request: InferenceRequest, overheadTokens: number): RequestSize {
-  const { fields, model, turns } = request;
+  const { fields, model, turns, dropped } = request;
   const isFree = endpoint.isFree === true;
   return {
     // Free endpoints use no tokens.
-    bodyBytes: isFree ? 0 : fields.text.length,
+    // The engine does not get the tools that were left out.
+    bodyBytes: isFree ? 0 : fields.text.length - (dropped?.bytes ?? 0),
     unreadBytes: isFree ? 0 : fields.unreadBytes,
     tokenIds: isFree ? 0 : fields.tokenIds,
     // Results of the engine's tools are not in the body.

@@ -20,7 +20,7 @@ import {
 } from '#edge/inference/engine/engine.ts';
 import { priceOf } from '#edge/inference/request-price.ts';
 import { shareVocabulary, usesTokenIds } from '#edge/inference/request/request.ts';
-import { dropUnserved, refuseUnsupported } from '#edge/inference/rules/rules.ts';
+import { dropUnserved, refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
 
 /** Result of one model for a request. */
 interface Attempt {
@@ -151,7 +151,9 @@ export function requestTo(
   try {
     const dropped = dropUnserved({ fields, model, endpoint, unservedTools: caller.key.unservedTools });
     refuseUnsupported({ fields, model, endpoint, dropped }, parts.limits.choicesMax);
-    return { ...asked, model, price, dropped };
+    const turns = turnsOf({ endpoint, fields, engine: model.engine });
+    if (asked.capPicoUsd !== null) refuseCappedTurns(turns);
+    return { ...asked, model, price, turns, dropped };
   } catch (error) {
     if (error instanceof AppError) return null;
     throw error;

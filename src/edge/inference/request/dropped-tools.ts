@@ -4,4 +4,6 @@ export interface DroppedTools {
   readonly names: readonly string[];
   /** New values of members of the body, as latin1 JSON. */
   readonly members: ReadonlyMap<string, string>;
+  /** Bytes by which the body gets shorter; below 0 if it gets longer. */
+  readonly bytes: number;
 }

@@ -1,7 +1,7 @@
 import { AppError } from '#base/errors.ts';
-import { latin1Json } from '#base/json/json.ts';
+import { forEachElement, type JsonMember, latin1Json, scanObject } from '#base/json/json.ts';
 import { type EngineDefinition, isVllmSince, type Model } from '#core/catalog/catalog.ts';
-import { isNull, isObject, type Members, parseMember } from '#edge/inference/json-member.ts';
+import { isNull, isObject, type Members, parseMember, valueText } from '#edge/inference/json-member.ts';
 import { type DroppedTools, type Endpoint, mayRunTools, type RequestFields } from '#edge/inference/request/request.ts';
 import { clientTools, toolsBytesMax } from './engine-tools.ts';
 import { refuse } from './field-rule.ts';
@@ -24,6 +24,8 @@ const anthropicTools: ReadonlySet<unknown> = new Set([undefined, null, 'custom']
 
 /** vLLM rejects every other type on chat, and reads a tool without a type as a function. */
 const chatTools: ReadonlySet<unknown> = new Set([undefined, 'function']);
+/** Tools of OpenAI's chat: other servers may serve both. */
+const otherChatTools: ReadonlySet<unknown> = new Set([...chatTools, 'custom']);
 
 /**
  * Tools of /v1/responses that vLLM shows to the model. It ignores all others, except those that it would run itself.
@@ -47,52 +49,91 @@ export const servesCustomTools = ({ engine, version }: Pick<Model, 'engine' | 'v
 function servedBy(model: Model, { toolForm }: Endpoint): Served {
   const all = (types: ReadonlySet<unknown>): Served => ({ types, inNamespace: types, grammars: true });
   if (toolForm === 'anthropic') return all(anthropicTools);
-  if (model.engine.kind !== 'vllm') return all(clientTools);
-  if (toolForm === 'wrapped') return all(chatTools);
+  const isVllm = model.engine.kind === 'vllm';
+  if (toolForm === 'wrapped') return all(isVllm ? chatTools : otherChatTools);
+  if (!isVllm) return all(clientTools);
   const types = servesCustomTools(model) ? newVllmTools : vllmTools;
   return { types, inNamespace: inVllmNamespace, grammars: false };
 }
 
-/** The tools of a list that stay, and the types of the others. */
+/** The tools of a list that stay, with their bytes, and the types of the others. */
 class Sieve {
   readonly kept: unknown[] = [];
+  /** The tools that stay, as latin1 JSON. */
+  readonly keptJson: readonly string[];
   readonly names = new Set<string>();
   readonly dropped: Members[] = [];
   readonly #served: Served;
 
-  constructor(tools: readonly unknown[], served: Served) {
+  /** @param json the list as latin1 JSON */
+  constructor(json: string, tools: readonly unknown[], served: Served) {
     this.#served = served;
-    for (const tool of tools) this.kept.push(...this.#sieve(tool, served.types));
+    this.keptJson = this.#sieveList(json, tools, served.types, (tool) => this.kept.push(tool));
   }
 
-  /** Returns the tool as it stays: unchanged, without a part, or not at all. What is no tool is left to the engine. */
-  #sieve(tool: unknown, types: ReadonlySet<unknown>): readonly unknown[] {
-    if (!isObject(tool)) return [tool];
+  #sieveList(
+    json: string,
+    tools: readonly unknown[],
+    types: ReadonlySet<unknown>,
+    onKept?: (tool: unknown) => void,
+  ): readonly string[] {
+    const kept: string[] = [];
+    let index = 0;
+    forEachElement(json, 0, (start, end) => {
+      const tool = tools[index];
+      const stays = this.#sieve(json.slice(start, end), tool, types);
+      if (stays !== null) kept.push(stays);
+      if (stays !== null) onKept?.(tool);
+      index += 1;
+      return true;
+    });
+    return kept;
+  }
+
+  /** Returns the tool as it stays: unchanged, without a part, or null. What is no tool is left to the engine. */
+  #sieve(json: string, tool: unknown, types: ReadonlySet<unknown>): string | null {
+    if (!isObject(tool)) return json;
     const { type } = tool;
     if (!types.has(type)) {
       this.dropped.push(tool);
       this.names.add(typeof type === 'string' ? type : '');
-      return [];
+      return null;
     }
-    if (type === 'namespace' && Array.isArray(tool['tools'])) {
-      const before = this.dropped.length;
-      const tools = (tool['tools'] as unknown[]).flatMap((one) => this.#sieve(one, this.#served.inNamespace));
-      if (this.dropped.length === before) return [tool];
-      return tools.length === 0 ? [] : [{ ...tool, tools }];
-    }
-    return type === 'custom' && !this.#served.grammars ? [this.#withoutGrammar(tool)] : [tool];
+    if (type === 'namespace' && Array.isArray(tool['tools'])) return this.#sieveNamespace(json, tool['tools']);
+    return type === 'custom' && !this.#served.grammars ? this.#withoutGrammar(json, tool) : json;
+  }
+
+  #sieveNamespace(json: string, tools: readonly unknown[]): string | null {
+    const list = membersOf(json).findLast(({ key }) => key === 'tools');
+    if (list === undefined) return json;
+    const before = this.dropped.length;
+    const kept = this.#sieveList(valueText(json, list), tools, this.#served.inNamespace);
+    if (this.dropped.length === before) return json;
+    return kept.length === 0 ? null : withMember(json, ['tools'], `"tools":[${kept.join(',')}]`);
   }
 
   /** vLLM makes no grammar of a custom tool, so the model reads it in the description. */
-  #withoutGrammar(tool: Members): Members {
-    const { format, ...others } = tool;
-    if (!isObject(format) || format['type'] !== 'grammar') return tool;
+  #withoutGrammar(json: string, tool: Members): string {
+    const { format } = tool;
+    if (!isObject(format) || format['type'] !== 'grammar') return json;
     this.names.add('custom.format');
     const [description, grammar] = [tool['description'], format['definition']].map((text) =>
       typeof text === 'string' ? text : '',
     );
-    return { ...others, description: `${description}\n\nGrammar of the input:\n${grammar}`.trim() };
+    const text = `${description}\n\nGrammar of the input:\n${grammar}`.trim();
+    return withMember(json, ['format', 'description'], `"description":${latin1Json(text)}`);
   }
+}
+
+function membersOf(json: string): readonly JsonMember[] {
+  const scan = scanObject(json);
+  return scan.ok ? scan.members : [];
+}
+
+/** Returns an object without some members, and with one as its last. All others keep their bytes. */
+function withMember(json: string, without: readonly string[], member: string): string {
+  const others = membersOf(json).filter(({ key }) => !without.includes(key));
+  return `{${[...others.map(({ keyStart, valueEnd }) => json.slice(keyStart, valueEnd)), member].join(',')}}`;
 }
 
 /**
@@ -112,18 +153,28 @@ export function dropUnserved(request: ToolsRequest): DroppedTools | null {
   if (bytes > toolsBytesMax) throw refuse('tools', `"tools" may be at most ${toolsBytesMax} bytes long.`);
   const tools = parseMember(fields.text, member, toolsBytesMax);
   if (!Array.isArray(tools)) return null;
-  const sieve = new Sieve(tools, servedBy(model, endpoint));
+  const sieve = new Sieve(valueText(fields.text, member), tools, servedBy(model, endpoint));
   const [first] = sieve.names;
   if (first === undefined) return null;
   if (!drops) throw unserved(shownType(first));
   requireChoice(fields, sieve);
   const names = [...new Set([...sieve.names].map(shownType))].slice(0, namesMax);
-  return { names, members: keptMembers(request, sieve) };
+  const members = keptMembers(request, sieve);
+  return { names, members, bytes: bytesLess(fields, members) };
+}
+
+function bytesLess(fields: ToolsRequest['fields'], members: ReadonlyMap<string, string>): number {
+  let bytes = 0;
+  for (const [key, json] of members) {
+    const member = fields.members.get(key);
+    if (member !== undefined) bytes += member.valueEnd - member.valueStart - json.length;
+  }
+  return bytes;
 }
 
 /** Returns the members that change, as latin1 JSON. */
 function keptMembers({ fields, endpoint }: ToolsRequest, sieve: Sieve): ReadonlyMap<string, string> {
-  const members = new Map([['tools', latin1Json(sieve.kept)]]);
+  const members = new Map([['tools', `[${sieve.keptJson.join(',')}]`]]);
   if (sieve.kept.length === 0 && endpoint.toolForm === 'wrapped') {
     // vLLM rejects an empty list on chat, and any choice without a list.
     for (const key of ['tools', 'tool_choice']) if (fields.members.has(key)) members.set(key, 'null');
@@ -166,10 +217,11 @@ function requireChoice({ text, members }: ToolsRequest['fields'], sieve: Sieve):
 const shownName = (name: string): string => JSON.stringify(name.slice(0, 64));
 
 function demandsCall(choice: unknown): boolean {
-  if (choice === 'required') return true;
-  if (!isObject(choice)) return false;
+  if (!isObject(choice)) return choice === 'required';
+  const { type } = choice;
   const allowed = isObject(choice['allowed_tools']) ? choice['allowed_tools'] : choice;
-  return choice['type'] === 'any' || allowed['mode'] === 'required';
+  // All other objects name a tool.
+  return type === 'allowed_tools' ? allowed['mode'] === 'required' : type !== 'auto' && type !== 'none';
 }
 
 /** Returns the name or the type of a tool that a choice names and that was left out; null if there is none. */
