@@ -217,19 +217,26 @@ describe('headgate code', () => {
     expect(opened.stdout).toContain('web_search="disabled"\nresume\n--last\nkey=');
   });
 
-  it('sets Claude Code up in its environment', async () => {
-    const names = 'BASE_URL AUTH_TOKEN API_KEY MODEL SMALL_FAST_MODEL DEFAULT_HAIKU_MODEL'.split(' ');
-    const shown = names.map((name) => `${name}=$ANTHROPIC_${name}`).join(' ');
-    const fake = program('claude', `echo "${shown} max=$CLAUDE_CODE_MAX_OUTPUT_TOKENS"; echo "$*"`);
-    const env = { PATH: `${fake}:/usr/bin:/bin`, ANTHROPIC_API_KEY: 'sk-ant-own' };
-    const { stdout } = await run(['--with', 'claude', '-p', '--json', 'Be', 'polite.', '--', '--tools', 'Bash'], {
-      env,
+  it('sets Claude Code up in settings that take precedence over those of the user', async () => {
+    const fake = program('claude', 'printf "%s\\n" "$@"');
+    const given = ['--with', 'claude', '-p', '--json', 'Be', 'polite.', '--', '--tools', 'Bash'];
+    const { stdout } = await run(given, { env: { PATH: `${fake}:/usr/bin:/bin` } });
+    const [flag, settings = '', ...others] = stdout.trimEnd().split('\n');
+    const words = '--print --output-format stream-json --verbose --tools Bash -- Be polite.';
+    expect([flag, others.join(' ')]).toEqual(['--settings', words]);
+    const { env, ...set }: Json = JSON.parse(settings);
+    expect(set).toEqual({ model: 'coder', apiKeyHelper: 'printenv HEADGATE_API_KEY' });
+    expect(env).toMatchObject({
+      ANTHROPIC_BASE_URL: gateway.url,
+      ANTHROPIC_MODEL: 'coder',
+      ANTHROPIC_DEFAULT_HAIKU_MODEL: 'coder',
+      CLAUDE_CODE_MAX_OUTPUT_TOKENS: '2048',
+      // With the user's own values, prompts would go elsewhere.
+      ANTHROPIC_API_KEY: '',
+      ANTHROPIC_AUTH_TOKEN: '',
+      CLAUDE_CODE_USE_BEDROCK: '',
     });
-    const models = 'MODEL=coder SMALL_FAST_MODEL=coder DEFAULT_HAIKU_MODEL=coder max=2048';
-    expect(stdout).toBe(
-      `BASE_URL=${gateway.url} AUTH_TOKEN=${gateway.key} API_KEY= ${models}\n` +
-        '--print --output-format stream-json --verbose --tools Bash -- Be polite.\n',
-    );
+    expect(stdout, 'arguments are visible to other users').not.toContain(gateway.key);
   });
 
   it('stores the models of each gateway separately, so no running agent sends its key elsewhere', async () => {

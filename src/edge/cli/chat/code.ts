@@ -36,7 +36,7 @@ async function code(context: CommandContext): Promise<number> {
   const environment = { ...config.environment, HEADGATE_URL: config.url, HEADGATE_API_KEY: apiKey };
   const agent = agentOf(context);
   if (agent !== null) {
-    const { program, args, environment: own } = launchOf(agent, context, setup, apiKey);
+    const { program, args, environment: own } = launchOf(agent, context, setup);
     return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...own } }));
   }
   const home = createAgentHome(context.config);

@@ -16,14 +16,14 @@ export interface AgentSetup {
 export interface AgentLaunch {
   readonly program: string;
   readonly args: readonly string[];
-  /** Variables beside HEADGATE_URL and HEADGATE_API_KEY; undefined removes one of the user's own. */
-  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Variables beside HEADGATE_URL and HEADGATE_API_KEY. */
+  readonly environment: Readonly<Record<string, string>>;
 }
 
 interface InstalledAgent {
   /** Package of npm. */
   readonly package: string;
-  settings(setup: AgentSetup, apiKey: string): AgentLaunch['environment'];
+  environment(setup: AgentSetup): AgentLaunch['environment'];
   args(context: CommandContext, setup: AgentSetup): readonly string[];
 }
 
@@ -39,7 +39,7 @@ export function agentOf(context: CommandContext): AgentName | null {
 export const packageOf = (name: AgentName): string => agents[name].package;
 
 /** @throws FailedError with how to install the agent */
-export function launchOf(name: AgentName, context: CommandContext, setup: AgentSetup, apiKey: string): AgentLaunch {
+export function launchOf(name: AgentName, context: CommandContext, setup: AgentSetup): AgentLaunch {
   const agent = agents[name];
   const program = findProgram(context.config.environment, name);
   if (program === null) {
@@ -48,7 +48,7 @@ export function launchOf(name: AgentName, context: CommandContext, setup: AgentS
         'which is installed on first use',
     );
   }
-  return { program, args: agent.args(context, setup), environment: agent.settings(setup, apiKey) };
+  return { program, args: agent.args(context, setup), environment: agent.environment(setup) };
 }
 
 export const apiUrl = ({ gatewayUrl }: AgentSetup): string => `${gatewayUrl.replace(/\/+$/, '')}/v1`;
@@ -78,7 +78,7 @@ const agents: Readonly<Record<AgentName, InstalledAgent>> = {
   opencode: {
     package: 'opencode-ai',
     // Limits opencode to the gateway's models, without checks for updates.
-    settings: (setup) => ({
+    environment: (setup) => ({
       // opencode reads this after its files, whose other settings stay.
       OPENCODE_CONFIG_CONTENT: JSON.stringify(openCodeConfig(setup)),
       OPENCODE_DISABLE_AUTOUPDATE: '1',
@@ -95,7 +95,7 @@ const agents: Readonly<Record<AgentName, InstalledAgent>> = {
   },
   codex: {
     package: '@openai/codex',
-    settings: () => ({}),
+    environment: () => ({}),
     args(context, setup) {
       const { behindDashes, flags, json } = context;
       const run = flags['print'] === true ? ['exec', ...(json ? ['--json'] : [])] : [];
@@ -104,12 +104,13 @@ const agents: Readonly<Record<AgentName, InstalledAgent>> = {
   },
   claude: {
     package: '@anthropic-ai/claude-code',
-    settings: claudeSettings,
-    args(context) {
+    environment: () => ({}),
+    args(context, setup) {
       const { behindDashes, flags, json } = context;
       const run = flags['print'] === true ? ['--print'] : [];
       const form = json ? ['--output-format', 'stream-json', '--verbose'] : [];
-      return [...run, ...form, ...behindDashes, ...promptOf(context)];
+      const settings = ['--settings', JSON.stringify(claudeSettings(setup))];
+      return [...settings, ...run, ...form, ...behindDashes, ...promptOf(context)];
     },
   },
 };
@@ -181,17 +182,37 @@ const claudeModels = [
   'CLAUDE_CODE_SUBAGENT_MODEL',
 ];
 
-/** Environment of Claude Code (https://code.claude.com/docs/en/settings): the gateway's address, key and model. */
-function claudeSettings({ gatewayUrl, model }: AgentSetup, apiKey: string): AgentLaunch['environment'] {
+/** Variables with which Claude Code takes another server or another key. */
+const otherServers = [
+  'ANTHROPIC_AUTH_TOKEN',
+  'ANTHROPIC_API_KEY',
+  'ANTHROPIC_CUSTOM_HEADERS',
+  'CLAUDE_CODE_USE_BEDROCK',
+  'CLAUDE_CODE_USE_VERTEX',
+  'CLAUDE_CODE_USE_FOUNDRY',
+  'CLAUDE_CODE_USE_MANTLE',
+  'CLAUDE_CODE_USE_GATEWAY',
+  'CLAUDE_CODE_USE_ANTHROPIC_AWS',
+  'CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD',
+];
+
+/**
+ * Settings of Claude Code (https://code.claude.com/docs/en/settings): the gateway's address, key and model. Their `env`
+ * takes precedence over the user's environment and over the `env` of the user's settings.json.
+ */
+function claudeSettings({ gatewayUrl, model }: AgentSetup): object {
   return {
-    ANTHROPIC_BASE_URL: gatewayUrl.replace(/\/+$/, ''),
-    ANTHROPIC_AUTH_TOKEN: apiKey,
-    // The user's own key would be sent beside the token.
-    ANTHROPIC_API_KEY: undefined,
-    ...Object.fromEntries(claudeModels.map((name) => [name, model.id])),
-    CLAUDE_CODE_MAX_CONTEXT_TOKENS: String(model.context_length),
-    CLAUDE_CODE_MAX_OUTPUT_TOKENS: String(answerTokens(model)),
-    // Stops telemetry, checks for updates and the like.
-    CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+    model: model.id,
+    // The key is in the environment only; other users can read arguments.
+    apiKeyHelper: 'printenv HEADGATE_API_KEY',
+    env: {
+      ...Object.fromEntries(otherServers.map((name) => [name, ''])),
+      ...Object.fromEntries(claudeModels.map((name) => [name, model.id])),
+      ANTHROPIC_BASE_URL: gatewayUrl.replace(/\/+$/, ''),
+      CLAUDE_CODE_MAX_CONTEXT_TOKENS: String(model.context_length),
+      CLAUDE_CODE_MAX_OUTPUT_TOKENS: String(answerTokens(model)),
+      // Stops telemetry, checks for updates and the like.
+      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+    },
   };
 }
