@@ -97,9 +97,10 @@ describe('the engine pages', () => {
     await page.getByRole('button', { name: 'Stop chat' }).click();
     await page.getByText('stopped by command').waitFor();
     expect((await chat('chat')).status).toBe(503);
-    await page.reload();
+    // The buttons follow the state without a reload.
     await page.getByRole('button', { name: 'Start' }).click();
     await page.getByText('Ready to serve.').waitFor();
+    await page.getByRole('link', { name: 'Stop' }).waitFor();
     expect((await chat('chat')).status).toBe(200);
   });
 

@@ -2,10 +2,10 @@ import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
 import type { EngineAnswer, EngineLogAnswer } from '#edge/contract/engines.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
-import type { PriceAnswer } from '#edge/contract/models.ts';
 import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import { actorNames, sentenceOf } from '#edge/portal/people/people.ts';
 import {
+  asksByItself,
   badge,
   count,
   counted,
@@ -52,7 +52,6 @@ interface Seen {
   readonly margin: ModelMarginAnswer | null;
   readonly changes: readonly AuditEntryAnswer[];
   readonly names: ReadonlyMap<string, string>;
-  readonly price: PriceAnswer | undefined;
   readonly log: string;
 }
 
@@ -70,8 +69,7 @@ async function readLog({ get }: Visit, id: string): Promise<string> {
   return data.map(({ replica, line }) => (isOne || replica === null ? line : `${replica} | ${line}`)).join('\n');
 }
 
-async function read(visit: Visit, parts: PortalParts, id: string): Promise<Seen> {
-  const engine = await visit.get<EngineAnswer>(apiPath(id));
+async function read(visit: Visit, parts: PortalParts, id: string): Promise<Omit<Seen, 'engine'>> {
   // The audit log keeps orders in the organization of the user who gave them.
   const { ownOrganizationId: organization_id } = visit;
   const [margin, orders, reloads, names, log] = await Promise.all([
@@ -86,30 +84,37 @@ async function read(visit: Visit, parts: PortalParts, id: string): Promise<Seen>
   const changes = [...orders.data, ...reloads.filter((one) => isAbout(one, id))]
     .toSorted((a, b) => b.created_at - a.created_at)
     .slice(0, changesShown);
-  return { engine, margin, changes, names, price: parts.prices().find(({ model }) => model === id), log };
+  return { margin, changes, names, log };
 }
 
 export async function enginePage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
-  const seen = await read(visit, parts, id);
-  const { engine } = seen;
+  const engine = await visit.get<EngineAnswer>(apiPath(id));
+  const live = livePart(visit, parts, engine);
+  // Only the live part polls, and it needs none of the reports below it.
+  if (asksByItself(visit.context)) return visit.context.html(live);
+  const seen = { engine, ...(await read(visit, parts, id)) };
+  const body = html`${live} ${section('log', 'Log', logOf(engine, seen.log))}
+  ${section('money', 'Margin', marginOf(seen))} ${section('file', 'File and changes', fileOf(seen))}`;
+  return page(visit, { title: engine.id, body, script: assets.log });
+}
+
+/** The notice, the state and the buttons are replaced together, so that they never contradict each other. */
+function livePart(visit: Visit, parts: PortalParts, engine: EngineAnswer): Html {
   const said = noticeOf(visit, notices);
-  const path = enginePath(id);
-  const body = html`${said === undefined ? null : notice('good', said)}
-    <div
-      id="live"
-      hx-get="${path}"
-      hx-select="#live"
-      hx-trigger="every 3s"
-      hx-swap="outerHTML"
-      hx-headers='{"X-Poll":"1"}'
-    >
-      <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
-      ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(seen)}
-      ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))} ${scheduleOf(engine)}
-    </div>
-    ${section('log', 'Log', logOf(engine, seen.log))} ${section('money', 'Margin', marginOf(seen))}
-    ${section('file', 'File and changes', fileOf(seen))}`;
-  return page(visit, { title: engine.id, actions: buttons(visit, engine), body, script: assets.log });
+  return html`<div
+    id="live"
+    hx-get="${enginePath(engine.id)}"
+    hx-select="#live"
+    hx-trigger="every 3s"
+    hx-swap="outerMorph"
+    hx-headers='{"X-Poll":"1"}'
+  >
+    ${said === undefined ? null : notice('good', said)}
+    <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
+    <div class="actions">${buttons(visit, engine)}</div>
+    ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(parts, engine)}
+    ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))} ${scheduleOf(engine)}
+  </div>`;
 }
 
 function order(visit: Visit, engine: EngineAnswer, command: EngineCommand, text: string): Html {
@@ -184,7 +189,8 @@ function rollout(visit: Visit, { rollout: change, file, id }: EngineAnswer): May
 const warnings = ({ warnings: texts }: EngineAnswer): MaybeHtml =>
   texts.map((text) => notice('bad', html`<p>${text}</p>`));
 
-function numbers({ engine, price }: Seen): Html {
+function numbers({ prices }: PortalParts, engine: EngineAnswer): Html {
+  const price = prices().find(({ model }) => model === engine.id);
   const start = expectedStartMs(engine);
   const amounts =
     price === undefined
