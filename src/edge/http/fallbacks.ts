@@ -38,6 +38,9 @@ export function installFallbacks(
   app.onError((error, context) => fail(error, context));
   app.notFound((context) => {
     const { path, method } = context.req;
+    // "/v1/responses/compact" also has the form of a stored response's path.
+    const other = instead.find((one) => one.path.test(path));
+    if (other !== undefined) return fail(new AppError(other.code, { message: other.message }), context);
     const absent = absentOf(path);
     const methods = routes.methodsAt(path);
     if (methods.length === 0) return fail(absent ?? nothingAt(path, routes), context);
@@ -57,15 +60,10 @@ interface Instead {
 /** Alternatives to paths that OpenAI or Anthropic serve and this gateway does not. The first match applies. */
 const instead: readonly Instead[] = [
   {
-    path: /^\/v1\/responses\/compact$/,
+    path: /^\/v1\/responses\/compact\/?$/,
     code: 'not_implemented',
     message:
       'Compacting a conversation is not supported. Send the shortened conversation in "input" of the next request.',
-  },
-  {
-    path: /^\/v1\/responses\/input_tokens$/,
-    code: 'not_implemented',
-    message: 'Counting the tokens of "input" is not supported. Use /v1/tokenize to count the tokens of "messages".',
   },
   {
     path: /^\/v1\/messages\/batches(?:\/|$)/,
@@ -73,15 +71,11 @@ const instead: readonly Instead[] = [
     message: "Anthropic's batches are not supported. Use POST /v1/batches, in OpenAI's format.",
   },
   {
-    // Responses cannot be read, canceled or deleted by id.
-    path: /^\/v1\/responses\/[^/]+(?:\/(?:cancel|input_items))?$/,
-    code: 'not_found',
-    message: 'Responses are not stored. Send the conversation in "input" of the next request.',
-  },
-  {
     path: /^\/v1\/conversations(?:\/|$)/,
-    code: 'not_found',
-    message: 'Conversations are not stored. Send the whole conversation in "input" of each request.',
+    code: 'not_implemented',
+    message:
+      'Conversation objects are not supported. Continue a response with "previous_response_id", or send the ' +
+      'conversation in "input".',
   },
 ];
 
@@ -99,8 +93,6 @@ function nothingAt(asked: string, routes: Routes): AppError {
       message: `Path not found. Use ${path}, without the final slash.`,
     });
   }
-  const said = instead.find((one) => one.path.test(path));
-  if (said !== undefined) return new AppError(said.code, { message: said.message });
   const [, end] = knownEnd.exec(path) ?? [];
   if (end !== undefined && routes.methodsAt(`/v1${path}`).length === 0) {
     return new AppError('not_found', { message: `Path not found. Use /v1${end} for ${end}.` });

@@ -111,7 +111,6 @@ describe('a missing path, method or model', () => {
     ['/v1/images/variations', 'Image generation is not supported'],
     ['/v1/moderations', 'Moderation models are not supported'],
     ['/v1/responses/compact', 'Compacting a conversation is not supported'],
-    ['/v1/responses/input_tokens', '/v1/tokenize'],
   ])('returns 501 without an error in the log for what no model serves: %s', async (path, says) => {
     const answer = await bench.post(path, {});
     expect(answer.headers.get('x-request-id')).not.toBeNull();
@@ -368,12 +367,13 @@ describe('a wrong path', () => {
 
 describe('a route that OpenAI or Anthropic serve and Headgate does not', () => {
   it.each([
-    ['/v1/messages/batches', 'POST /v1/batches'],
-    ['/v1/conversations', '"input"'],
-    ['/v1/responses/resp_1/cancel', '"input"'],
-  ])('returns 404 with the alternative: %s', async (path, said) => {
+    ['/v1/messages/batches', 404, 'POST /v1/batches'],
+    ['/v1/conversations', 501, '"previous_response_id"'],
+    ['/v1/conversations/conv_1/items', 501, '"previous_response_id"'],
+    ['/v1/responses/compact', 501, '"input"'],
+  ])('names the alternative: %s', async (path, status, said) => {
     const error = await errorOf(await bench.gateway.request(path, { body: {} }));
-    expect(error).toMatchObject({ status: 404, code: 'not_found' });
+    expect(error).toMatchObject({ status, code: status === 404 ? 'not_found' : 'not_implemented' });
     expect(error.message).toContain(said);
   });
 });

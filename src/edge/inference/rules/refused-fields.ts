@@ -205,7 +205,7 @@ const rules = new Map(endpoints.map((endpoint: Endpoint) => [endpoint, rulesOf(e
 /** Rejects a field that models here do not serve. Empty lists ask for nothing. */
 function refuseLacking({ fields }: RuleRequest, member: JsonMember): void {
   if (/^\[\s*\]$/.test(fields.text.slice(member.valueStart, Math.min(member.valueEnd, member.valueStart + 64)))) return;
-  const instead = member.key === 'conversation' ? 'Send the whole conversation in "input"' : 'Omit it';
+  const instead = member.key === 'conversation' ? 'Use "previous_response_id"' : 'Omit it';
   throw refuse(member.key, `"${member.key}" is not supported. ${instead}.`);
 }
 
