@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { Agent, request, type AgentOptions } from 'node:http';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll } from 'vitest';
 import {
   clearHome,
@@ -11,6 +11,7 @@ import {
   runGateway,
 } from '#test/programs/gateway-process.ts';
 import { createTestDatabase } from '#test/database.ts';
+import { freePort } from '#test/free-port.ts';
 import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 
 /**
@@ -90,17 +91,6 @@ export function useVictim(options: VictimOptions = {}): () => Victim {
     if (victim === null) throw new Error('the gateway is started before the tests, not while they are collected');
     return victim;
   };
-}
-
-/** A port that nothing listens on at this moment. */
-function freePort(): Promise<number> {
-  const server = createServer();
-  return new Promise((resolve) => {
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }
 
 async function openVictim(gateway: GatewayProcess, metricsPort: number): Promise<Victim> {
