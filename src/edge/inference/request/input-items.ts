@@ -43,11 +43,12 @@ export function readInputItems(reader: BodyReader, key: string | null): InputIte
     const scan = scanObject(reader.text, start);
     const id = scan.ok ? referenceOf(reader.text, scan.members) : null;
     if (id !== null) references.push({ id, start, end });
-    const problem = scan.ok && id === null ? problemOf(reader.text, scan.members) : null;
+    const problem = scan.ok && id === null && oddItem === null ? problemOf(reader.text, scan.members) : null;
     if (problem !== null && customProblem.test(problem)) customItem ??= `${member.key}[${index}] ${problem}`;
     else if (problem !== null) oddItem = `${member.key}[${index}] ${problem}`;
     index += 1;
-    return oddItem === null;
+    // References come after odd items, too: engines other than vLLM read these.
+    return true;
   });
   return { oddItem, customItem, references };
 }
