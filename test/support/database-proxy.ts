@@ -25,6 +25,8 @@ export interface DatabaseProxy {
   loseCommit(options?: { readonly skip?: number; readonly thenCut?: boolean }): void;
   /** Lets insertions be committed, and keeps their answers back until the returned function is called. */
   holdAnswers(): () => void;
+  /** Keeps all answers back, as of a server that hangs, until the returned function is called. */
+  holdAllAnswers(): () => void;
   /** Committed insertions and transactions whose answer was lost. */
   readonly lost: number;
   close(): Promise<void>;
@@ -48,7 +50,7 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
   let skipped = 0;
   let cutsThen = false;
   let lost = 0;
-  let holding = false;
+  let holding: 'none' | 'insertions' | 'all' = 'none';
   const heldBack: (() => void)[] = [];
 
   const turnAway = async (client: Socket, how: 'cut' | Answer): Promise<void> => {
@@ -86,10 +88,17 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
         lost += 1;
         if (cutsThen) away = 'cut';
         for (const socket of cutsThen ? sockets : [client]) socket.destroy();
-      } else if (holding && isReady && bytes.includes('INSERT 0 ')) {
+      } else if (holding === 'all' || (holding === 'insertions' && isReady && bytes.includes('INSERT 0 '))) {
         heldBack.push(() => client.write(bytes));
       } else client.write(bytes);
     });
+  };
+  const hold = (what: 'insertions' | 'all'): (() => void) => {
+    holding = what;
+    return () => {
+      holding = 'none';
+      for (const release of heldBack.splice(0)) release();
+    };
   };
   const server: Server = createServer((client) => {
     taken += 1;
@@ -131,13 +140,8 @@ export async function startDatabaseProxy(databaseUrl: string, tls?: TlsFiles): P
       skipped = skip;
       cutsThen = thenCut;
     },
-    holdAnswers() {
-      holding = true;
-      return () => {
-        holding = false;
-        for (const release of heldBack.splice(0)) release();
-      };
-    },
+    holdAnswers: () => hold('insertions'),
+    holdAllAnswers: () => hold('all'),
     get taken() {
       return taken;
     },

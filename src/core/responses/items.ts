@@ -3,7 +3,12 @@
 type Members = Readonly<Record<string, unknown>>;
 
 /** Longest id, in bytes, by which an item is found. Engines' ids have some 20. */
-export const itemIdBytesMax = 128;
+const itemIdBytesMax = 128;
+
+/** True for a value that PostgreSQL can store as the id of an item. */
+export function isItemId(id: unknown): id is string {
+  return typeof id === 'string' && id !== '' && Buffer.byteLength(id) <= itemIdBytesMax && !id.includes('\0');
+}
 
 function outputOf(response: string): readonly Members[] {
   const { output } = JSON.parse(response) as Members;
@@ -14,9 +19,7 @@ function outputOf(response: string): readonly Members[] {
 /** Returns the different ids of the output items. */
 export function itemIdsOf(response: Buffer): readonly string[] {
   const ids = outputOf(response.toString('utf8')).map(({ id }) => id);
-  const isId = (id: unknown): id is string =>
-    typeof id === 'string' && id !== '' && Buffer.byteLength(id) <= itemIdBytesMax && !id.includes('\0');
-  return [...new Set(ids.filter(isId))];
+  return [...new Set(ids.filter(isItemId))];
 }
 
 /** Returns the JSON of one output item as it can be sent to an engine; null without such an item. */

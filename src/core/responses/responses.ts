@@ -5,9 +5,10 @@ import type { Log } from '#base/log.ts';
 import type { Audit, Author } from '#core/audit/audit.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import { BoundedAsking, compress, decompress } from '#core/stored-requests/stored-requests.ts';
+import { answered } from './answered.ts';
 import { type Chain, type ChainOptions, readChain } from './chain.ts';
 import { createDataKeys, decrypt, encrypt } from './data-keys.ts';
-import { itemIdsOf, outputItemOf } from './items.ts';
+import { isItemId, itemIdsOf, outputItemOf } from './items.ts';
 import { storedResponseItems, storedResponses } from './schema.ts';
 
 export type { Chain, ChainOptions, Turn } from './chain.ts';
@@ -18,6 +19,14 @@ export interface ResponseScope {
   readonly organizationId: string;
   /** Null for all projects of the organization. */
   readonly projectId: string | null;
+}
+
+/** Memory for texts of responses. It is taken before they are in memory. */
+export interface ReadMemory {
+  /** @throws AppError if there is too little; then nothing is read */
+  grow(bytes: number): void;
+  /** Frees all that was taken. */
+  release(): void;
 }
 
 /** A response to store. */
@@ -43,20 +52,33 @@ export interface StoredResponses {
   readonly isOn: boolean;
   /** @throws Error if the database does not answer in time; then nothing is stored, or the response without a reply */
   keep(response: NewResponse): Promise<void>;
-  /** Returns the JSON of a response; null without one. */
-  read(scope: ResponseScope, id: string): Promise<string | null>;
-  /** Returns the JSON list of a response's input items; null without such a response. */
-  readInput(scope: ResponseScope, id: string): Promise<string | null>;
+  /**
+   * Returns the JSON of a response; null without one. The caller frees the memory.
+   * @throws AppError database_unavailable, as all methods that read
+   */
+  read(scope: ResponseScope, id: string, memory: ReadMemory): Promise<string | null>;
+  /** Returns the JSON list of a response's input items; null without such a response. The caller frees the memory. */
+  readInput(scope: ResponseScope, id: string, memory: ReadMemory): Promise<string | null>;
   /** Returns the conversation that ends with a response, and postpones the expiry of its turns. */
   readChain(scope: ResponseScope, options: ChainOptions): Promise<Chain>;
   /** Returns the JSON of output items by their ids. Ids that nothing is stored for are left out. */
-  readItems(scope: ResponseScope, ids: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** @returns false if there is no such response */
+  readItems(scope: ResponseScope, ids: readonly string[], options: ItemOptions): Promise<ReadonlyMap<string, string>>;
+  /**
+   * Without an answer of the database in time, the response may be deleted later.
+   * @returns false if there is no such response
+   */
   remove(scope: ResponseScope, id: string, author: Author): Promise<boolean>;
   /** Deletes expired responses, one batch at a time. */
   deleteOld(): Promise<void>;
   /** Follows a rotation of the platform key. */
   reseal(): Promise<void>;
+}
+
+export interface ItemOptions {
+  /** Memory for one response at a time; it is free again at the end. */
+  readonly memory: ReadMemory;
+  /** Called with the bytes of each item that was found; an error ends the reading. */
+  readonly reserve: (bytes: number, id: string) => void;
 }
 
 export interface StoredResponsesOptions {
@@ -128,21 +150,25 @@ class ResponseRoom implements StoredResponses {
     });
   }
 
-  read(scope: ResponseScope, id: string): Promise<string | null> {
-    return this.#readPart(scope, id, 'response');
+  read(scope: ResponseScope, id: string, memory: ReadMemory): Promise<string | null> {
+    return this.#readPart(scope, id, 'response', memory);
   }
 
-  readInput(scope: ResponseScope, id: string): Promise<string | null> {
-    return this.#readPart(scope, id, 'input');
+  readInput(scope: ResponseScope, id: string, memory: ReadMemory): Promise<string | null> {
+    return this.#readPart(scope, id, 'input', memory);
   }
 
-  async #readPart(scope: ResponseScope, id: string, part: Part): Promise<string | null> {
+  async #readPart(scope: ResponseScope, id: string, part: Part, memory: ReadMemory): Promise<string | null> {
     const { orm } = this.#options.db;
-    const [row] = await orm
-      .select(columnsOf(part))
-      .from(storedResponses)
-      .where(and(eq(storedResponses.id, id), this.#isSeen(scope)));
-    return row === undefined ? null : this.#open(row, part, row.sealed);
+    const [row] = await answered(
+      orm
+        .select(columnsOf(part))
+        .from(storedResponses)
+        .where(and(eq(storedResponses.id, id), this.#isSeen(scope))),
+    );
+    if (row === undefined) return null;
+    memory.grow(row.bytes);
+    return this.#open(row, part, row.sealed);
   }
 
   async readChain(scope: ResponseScope, options: ChainOptions): Promise<Chain> {
@@ -156,31 +182,51 @@ class ResponseRoom implements StoredResponses {
     });
   }
 
-  async readItems(scope: ResponseScope, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  async readItems(
+    scope: ResponseScope,
+    ids: readonly string[],
+    { memory, reserve }: ItemOptions,
+  ): Promise<ReadonlyMap<string, string>> {
     const found = new Map<string, string>();
-    if (ids.length === 0) return found;
-    const items = storedResponseItems;
-    // The newest response with the item. UUIDv7 are in the order of time.
-    const newest = await this.#options.db.orm
-      .selectDistinctOn([items.itemId], { itemId: items.itemId, responseId: items.responseId })
-      .from(items)
-      .innerJoin(storedResponses, eq(storedResponses.id, items.responseId))
-      .where(and(eq(items.organizationId, scope.organizationId), inArray(items.itemId, [...ids]), this.#isSeen(scope)))
-      .orderBy(items.itemId, sql`${items.responseId} desc`);
-    const byResponse = Map.groupBy(newest, ({ responseId }) => responseId);
-    for (const [responseId, wanted] of byResponse) {
-      const response = await this.read(scope, responseId);
-      for (const { itemId } of wanted) {
-        const item = response === null ? null : outputItemOf(response, itemId);
-        if (item !== null) found.set(itemId, item);
+    const storable = ids.filter(isItemId);
+    if (storable.length === 0) return found;
+    const put = (itemId: string, item: string | null): void => {
+      if (item === null) return;
+      reserve(Buffer.byteLength(item), itemId);
+      found.set(itemId, item);
+    };
+    const byResponse = Map.groupBy(await this.#findItems(scope, storable), ({ responseId }) => responseId);
+    try {
+      for (const [responseId, wanted] of byResponse) {
+        const response = await this.read(scope, responseId, memory);
+        for (const { itemId } of wanted) put(itemId, response === null ? null : outputItemOf(response, itemId));
+        memory.release();
       }
+    } finally {
+      memory.release();
     }
     return found;
   }
 
+  /** Returns the newest response with each item. UUIDv7 are in the order of time. */
+  #findItems(
+    scope: ResponseScope,
+    ids: string[],
+  ): Promise<readonly { readonly itemId: string; readonly responseId: string }[]> {
+    const items = storedResponseItems;
+    return answered(
+      this.#options.db.orm
+        .selectDistinctOn([items.itemId], { itemId: items.itemId, responseId: items.responseId })
+        .from(items)
+        .innerJoin(storedResponses, eq(storedResponses.id, items.responseId))
+        .where(and(eq(items.organizationId, scope.organizationId), inArray(items.itemId, ids), this.#isSeen(scope)))
+        .orderBy(items.itemId, sql`${items.responseId} desc`),
+    );
+  }
+
   async remove(scope: ResponseScope, id: string, author: Author): Promise<boolean> {
     const { db, audit } = this.#options;
-    return db.orm.transaction(async (tx) => {
+    const removed = db.orm.transaction(async (tx) => {
       const which = and(eq(storedResponses.id, id), this.#isSeen(scope));
       const [row] = await tx.delete(storedResponses).where(which).returning({ id: storedResponses.id });
       if (row === undefined) return false;
@@ -195,6 +241,7 @@ class ResponseRoom implements StoredResponses {
       });
       return true;
     });
+    return answered(removed);
   }
 
   async deleteOld(): Promise<void> {
@@ -239,6 +286,6 @@ class ResponseRoom implements StoredResponses {
 }
 
 function columnsOf(part: Part) {
-  const { id, organizationId, dataKeyId } = storedResponses;
-  return { id, organizationId, dataKeyId, sealed: storedResponses[part] };
+  const { id, organizationId, dataKeyId, bytes } = storedResponses;
+  return { id, organizationId, dataKeyId, bytes, sealed: storedResponses[part] };
 }

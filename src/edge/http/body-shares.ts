@@ -18,6 +18,8 @@ export interface BodyHold {
    * bodies
    */
   grow(bytes: number): void;
+  /** Grows to at least this many bytes. @throws AppError as `grow` */
+  growTo(bytes: number): void;
   /** Counts bytes that are in memory already and cannot be rejected. */
   add(bytes: number): void;
   /** Frees the memory. Later calls change nothing. */
@@ -101,6 +103,10 @@ class Hold implements BodyHold {
   grow(bytes: number): void {
     this.#shares.require(this.#callerId, bytes);
     this.add(bytes);
+  }
+
+  growTo(bytes: number): void {
+    if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
   add(bytes: number): void {

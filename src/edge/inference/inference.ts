@@ -200,7 +200,7 @@ function createLists(parts: InferenceParts): Hono<HttpEnv> {
     return context.json(isAnthropicList(context) ? anthropicModel(record) : record);
   });
   app.get('/v1/pricing', requestId, knownQuery([]), (context) => context.json(listPrices(parts)));
-  addResponseRoutes(app, { storedResponses: parts.storedResponses, known });
+  addResponseRoutes(app, { ...parts, known });
   for (const { path, message } of unserved) {
     app.post(path, requestId, async (context) => {
       await known(context);

@@ -1,11 +1,22 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text as readText } from 'node:stream/consumers';
 import { createOpenAI } from '@ai-sdk/openai';
 import { generateText } from 'ai';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseConfig } from '#base/config/read-config.ts';
+import { startDatabaseProxy } from '#test/database-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '#test/database.ts';
 import { startGateway, type TestGateway } from '#test/gateway.ts';
-import { type Body, errorOf, openOrganization, standinFile, writeEngines } from '#test/inference/inference-gateway.ts';
+import {
+  type Body,
+  errorOf,
+  externalFile,
+  openOrganization,
+  standinFile,
+  writeEngines,
+} from '#test/inference/inference-gateway.ts';
 import { eventsOf } from './messages-client.ts';
 
 /** Responses that the gateway stores. The gateway starts again, with another data folder, before they are continued. */
@@ -118,6 +129,104 @@ it("works through the AI SDK's own provider, which refers to stored items", asyn
   const whole = { ...messages[1], content: one.text };
   const plain = await create({ input: [messages[0], whole, messages[2]], store: false });
   expect(two.usage.inputTokens).toBe(plain.usage.input_tokens);
+});
+
+describe('input items', () => {
+  it('have different ids, so that pages end', async () => {
+    const { output } = await create({ input: 'a' });
+    const named = { type: 'item_reference', id: output[0].id };
+    const { id } = await create({ input: [named, named, { role: 'user', content: 'b' }] });
+    const ids: string[] = [];
+    for await (const item of client.responses.inputItems.list(id, { limit: 1, order: 'asc' })) {
+      ids.push(item.id ?? '');
+      if (ids.length > 3) break;
+    }
+    expect([ids.length, new Set(ids).size, ids[0]]).toEqual([3, 3, named.id]);
+  });
+
+  it('may name any text', async () => {
+    for (const id of ['\0', '\ud800', 'x'.repeat(200), '']) {
+      const refused = await errorOf(await post({ input: [{ type: 'item_reference', id }] }));
+      expect(refused).toMatchObject({ status: 404, code: 'not_found', param: 'input' });
+    }
+  });
+
+  it('may follow items that only other engines read', async () => {
+    const bodies: Body[] = [];
+    const server = createServer((incoming, response) => {
+      void readText(incoming).then((text) => {
+        if (incoming.url !== path) return void response.writeHead(404).end();
+        bodies.push(JSON.parse(text));
+        const content = [{ type: 'output_text', text: 'hello', annotations: [] }];
+        const output = [{ id: `msg_${bodies.length}`, type: 'message', role: 'assistant', content }];
+        const usage = { input_tokens: 5, output_tokens: 1, total_tokens: 6 };
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(
+          JSON.stringify({ id: 'x', object: 'response', model: 'other', status: 'completed', output, usage }),
+        );
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const enginesDir = writeEngines({ other: externalFile('other', `http://127.0.0.1:${port}`) });
+    const gateway = await startGateway({ enginesDir });
+    try {
+      const one: Body = await (await post({ model: 'other', input: 'a' }, {}, gateway)).json();
+      const call = { type: 'local_shell_call', id: 'lsh_1', call_id: 'c', status: 'completed', action: {} };
+      const input = [call, { type: 'item_reference', id: one.output[0].id }];
+      expect((await post({ model: 'other', input }, {}, gateway)).status).toBe(200);
+      expect(bodies.at(-1).input).toEqual([call, one.output[0]]);
+    } finally {
+      await gateway.stop();
+      server.close();
+    }
+  });
+});
+
+it('counts the memory of a conversation once', async () => {
+  const enginesDir = writeEngines({ chat: standinFile('chat') });
+  const bytes = '65536';
+  const small = await startGateway({
+    enginesDir,
+    env: { HEADGATE_MAX_BODY_BYTES: bytes, HEADGATE_MAX_BODIES_BYTES: bytes },
+  });
+  try {
+    const asked = (pad: number) => [{ role: 'user', content: 'x', pad: 'x'.repeat(pad) }];
+    const one: Body = await (await post({ input: asked(20_000) }, {}, small)).json();
+    const two = await post({ input: asked(30_000), previous_response_id: one.id }, {}, small);
+    expect(two.status).toBe(200);
+    const three = await post(
+      { input: asked(30_000), previous_response_id: ((await two.json()) as Body).id },
+      {},
+      small,
+    );
+    expect(await errorOf(three)).toMatchObject({ status: 413, code: 'request_too_large' });
+  } finally {
+    await small.stop();
+  }
+});
+
+it('does not wait for a database that says nothing', async () => {
+  const own = await createTestDatabase();
+  const proxy = await startDatabaseProxy(own.url);
+  const enginesDir = writeEngines({ chat: standinFile('chat') });
+  const gateway = await startGateway({ enginesDir, env, databaseUrl: proxy.url });
+  try {
+    const { id, output } = (await (await post({ input: 'x' }, {}, gateway)).json()) as Body;
+    const release = proxy.holdAllAnswers();
+    const answers = await Promise.all([
+      post({ input: 'y', previous_response_id: id }, {}, gateway),
+      post({ input: [{ type: 'item_reference', id: output[0].id }] }, {}, gateway),
+      gateway.request(`${path}/${id}`),
+      gateway.request(`${path}/${id}`, { method: 'DELETE' }),
+    ]);
+    release();
+    expect(answers.map(({ status }) => status)).toEqual([503, 503, 503, 503]);
+  } finally {
+    await gateway.stop();
+    await proxy.close();
+    await own.drop();
+  }
 });
 
 describe('a stored response', () => {

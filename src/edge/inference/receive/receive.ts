@@ -43,6 +43,11 @@ export interface Receiver {
    */
   receive(call: Call, caller: InferenceCaller): RequestFields | Promise<RequestFields>;
   /**
+   * Counts memory for a body that the gateway is about to make of a received one. Call before it is in memory.
+   * @throws AppError concurrency_limit_exceeded, overloaded
+   */
+  reserve(call: Call, caller: InferenceCaller, bytes: number): void;
+  /**
    * Reads a body that the gateway has made of a received one.
    * @throws AppError as `readRequest`, overloaded; ClientGoneError when the connection closes first
    */
@@ -84,9 +89,13 @@ class BodyReceiver implements Receiver {
     return this.#receiveSlowly(call, caller, whole);
   }
 
+  reserve(call: Call, caller: InferenceCaller, bytes: number): void {
+    this.#holdOf(call, caller).grow(bytes);
+  }
+
   async reread(call: Call, caller: InferenceCaller, body: Buffer): Promise<RequestFields> {
     const job = { ...this.#jobOf(call, caller), wantsHash: false };
-    this.#holdOf(call, caller).grow(body.length);
+    this.#holdOf(call, caller).growTo(body.length);
     if (this.#mayHoldLoop(caller, body.length)) return this.#readHere(caller, body, job);
     return this.#readElsewhere(call, caller, [body], job);
   }

@@ -1,8 +1,8 @@
 import { AppError } from '#base/errors.ts';
 import { isUuid } from '#base/id.ts';
 import { type BodyText, type JsonMember, LargeText, latin1Json, memberCut } from '#base/json/json.ts';
-import type { Chain, ResponseScope, StoredResponses } from '#core/responses/responses.ts';
-import type { InferenceCaller } from '#edge/http/http.ts';
+import type { Chain, ReadMemory, ResponseScope, StoredResponses } from '#core/responses/responses.ts';
+import type { BodyHold, BodyShares, InferenceCaller } from '#edge/http/http.ts';
 import type { Call, Storing } from '#edge/inference/call/call.ts';
 import { isNull, parseMember, valueText } from '#edge/inference/json-member.ts';
 import type { Receiver } from '#edge/inference/receive/receive.ts';
@@ -11,6 +11,7 @@ import { invalidValue, type RequestFields } from '#edge/inference/request/reques
 export interface ConversationParts {
   readonly storedResponses: StoredResponses;
   readonly receiver: Receiver;
+  readonly shares: BodyShares;
   readonly limits: { readonly bodyBytesMax: number };
 }
 
@@ -87,7 +88,7 @@ interface Expansion {
 
 async function expand(parts: ConversationParts, expansion: Expansion): Promise<RequestFields> {
   const { call, caller, fields, input, storing } = expansion;
-  const items = await readReferences(parts, caller, fields);
+  const items = await readReferences(parts, expansion);
   const own = listOf(fields, input, items);
   storing.own = own;
   const earlier = await readEarlier(parts, expansion, own.length);
@@ -100,13 +101,22 @@ async function expand(parts: ConversationParts, expansion: Expansion): Promise<R
 
 /** Returns the JSON of the items that references name, in their order. */
 async function readReferences(
-  { storedResponses }: ConversationParts,
-  caller: InferenceCaller,
-  { references }: RequestFields,
+  parts: ConversationParts,
+  { call, caller, fields: { references, text } }: Expansion,
 ): Promise<readonly Buffer[]> {
   if (references.length > referencesMax)
     throw invalidValue('input', `"input" may have at most ${referencesMax} item references.`);
-  const found = await storedResponses.readItems(scopeOf(caller), [...new Set(references.map(({ id }) => id))]);
+  const { storedResponses, receiver, shares, limits } = parts;
+  const places = Map.groupBy(references, ({ id }) => id);
+  let bytesLeft = limits.bodyBytesMax - text.length;
+  const reserve = (itemBytes: number, id: string): void => {
+    const bytes = itemBytes * (places.get(id)?.length ?? 1);
+    bytesLeft -= bytes;
+    if (bytesLeft < 0) throw tooLong(parts);
+    receiver.reserve(call, caller, bytes);
+  };
+  const memory = readMemory(shares.hold(caller.key.id), limits);
+  const found = await storedResponses.readItems(scopeOf(caller), [...places.keys()], { memory, reserve });
   return references.map(({ id }) => {
     const item = found.get(id);
     if (item !== undefined) return Buffer.from(item);
@@ -115,15 +125,22 @@ async function readReferences(
   });
 }
 
+/** Memory to read a response. A caller that holds no other can read any response. */
+export function readMemory(hold: BodyHold, { bodyBytesMax }: ConversationParts['limits']): ReadMemory {
+  return { grow: (bytes) => hold.grow(Math.min(bytes, bodyBytesMax)), release: () => hold.release() };
+}
+
 /** @returns JSON lists of the earlier turns */
 async function readEarlier(
   parts: ConversationParts,
-  { caller, storing: { previousId } }: Expansion,
+  { call, caller, storing: { previousId } }: Expansion,
   ownBytes: number,
 ): Promise<readonly Buffer[]> {
   if (previousId === null) return [];
   const bytesMax = Math.max(0, parts.limits.bodyBytesMax - ownBytes);
-  const chain = await parts.storedResponses.readChain(scopeOf(caller), { id: previousId, turnsMax, bytesMax });
+  const reserve = (bytes: number): void => parts.receiver.reserve(call, caller, bytes);
+  const options = { id: previousId, turnsMax, bytesMax, reserve };
+  const chain = await parts.storedResponses.readChain(scopeOf(caller), options);
   return turnsOf(parts, chain, previousId).flatMap(({ input, output }) => [
     Buffer.from(input),
     Buffer.from(`[${output.join(',')}]`),

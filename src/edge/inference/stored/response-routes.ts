@@ -1,13 +1,15 @@
 import type { Hono } from 'hono';
 import { AppError } from '#base/errors.ts';
-import type { StoredResponses } from '#core/responses/responses.ts';
-import { type HttpContext, type HttpEnv, type InferenceCaller, requestId } from '#edge/http/http.ts';
+import type { ReadMemory, StoredResponses } from '#core/responses/responses.ts';
+import { type BodyShares, type HttpContext, type HttpEnv, type InferenceCaller, requestId } from '#edge/http/http.ts';
 import { isObject, type Members } from '#edge/inference/json-member.ts';
 import { endpoints } from '#edge/inference/request/request.ts';
-import { parseResponseId, scopeOf } from './conversation.ts';
+import { type ConversationParts, parseResponseId, readMemory, scopeOf } from './conversation.ts';
 
 export interface ResponseRoutesParts {
   readonly storedResponses: StoredResponses;
+  readonly shares: BodyShares;
+  readonly limits: ConversationParts['limits'];
   /** Returns the caller, and shows the limits of the key. */
   readonly known: (context: HttpContext) => Promise<InferenceCaller>;
 }
@@ -17,13 +19,20 @@ const limitMax = 100;
 const limitDefault = 20;
 
 /** Adds the routes of stored responses, in OpenAI's form, below the endpoint that creates them. */
-export function addResponseRoutes(app: Hono<HttpEnv>, { storedResponses, known }: ResponseRoutesParts): void {
+export function addResponseRoutes(app: Hono<HttpEnv>, parts: ResponseRoutesParts): void {
+  const { storedResponses, shares, limits, known } = parts;
   if (owner === undefined) return;
   const path = `${owner.path}/:id`;
   const idOf = (context: HttpContext): string => {
     const id = parseResponseId(context.req.param('id') ?? '');
     if (id === null) throw notFound();
     return id;
+  };
+  /** Memory of the caller, until the answer is sent. */
+  const memoryOf = ({ env }: HttpContext, { key }: InferenceCaller): ReadMemory => {
+    const hold = shares.hold(key.id);
+    env.outgoing.once('close', () => hold.release());
+    return readMemory(hold, limits);
   };
 
   app.get(path, requestId, async (context) => {
@@ -32,7 +41,7 @@ export function addResponseRoutes(app: Hono<HttpEnv>, { storedResponses, known }
       const message = 'A stored response cannot be streamed. Read it without "stream".';
       throw new AppError('unsupported_parameter', { message, param: 'stream' });
     }
-    const response = await storedResponses.read(scopeOf(caller), idOf(context));
+    const response = await storedResponses.read(scopeOf(caller), idOf(context), memoryOf(context, caller));
     if (response === null) throw notFound();
     return context.body(response, 200, { 'content-type': 'application/json' });
   });
@@ -48,15 +57,14 @@ export function addResponseRoutes(app: Hono<HttpEnv>, { storedResponses, known }
   app.get(`${path}/input_items`, requestId, async (context) => {
     const caller = await known(context);
     const id = idOf(context);
-    const input = await storedResponses.readInput(scopeOf(caller), id);
+    const input = await storedResponses.readInput(scopeOf(caller), id, memoryOf(context, caller));
     if (input === null) throw notFound();
-    const items = (JSON.parse(input) as unknown[]).map((item, at) => toItem(item, id, at));
-    return context.json(pageOf(items, context));
+    return context.json(pageOf(itemsOf(JSON.parse(input) as unknown[], id), context));
   });
 
   app.post(`${path}/cancel`, requestId, async (context) => {
     const caller = await known(context);
-    const response = await storedResponses.read(scopeOf(caller), idOf(context));
+    const response = await storedResponses.read(scopeOf(caller), idOf(context), memoryOf(context, caller));
     if (response === null) throw notFound();
     const message = 'Only a response with "background": true can be canceled, and "background" is not supported.';
     throw new AppError('invalid_request_error', { message });
@@ -75,15 +83,30 @@ const prefixes: Readonly<Record<string, string>> = {
   function_call_output: 'fco',
 };
 
-/** Returns an input item as OpenAI lists it: with an id, and a message with its type and parts. */
-function toItem(item: unknown, responseId: string, at: number): Members {
+/** Returns input items as OpenAI lists them, each with an id of its own: pages begin after an id. */
+function itemsOf(items: readonly unknown[], responseId: string): readonly Members[] {
+  const seen = new Set<unknown>();
+  return items.map((item, at) => {
+    const shown = toItem(item);
+    const { id } = shown;
+    const own = typeof id === 'string' && !seen.has(id) ? id : newId(shown, responseId, at);
+    seen.add(own);
+    return { ...shown, id: own };
+  });
+}
+
+function newId({ type }: Members, responseId: string, at: number): string {
+  return `${prefixes[String(type)] ?? 'item'}_${responseId.replaceAll('-', '')}${at}`;
+}
+
+/** Adds the type of a message, and its parts. */
+function toItem(item: unknown): Members {
   const given = isObject(item) ? item : {};
   const { type = 'message', content } = given;
   const kind = typeof type === 'string' ? type : 'message';
-  const id = `${prefixes[kind] ?? 'item'}_${responseId.replaceAll('-', '')}${at}`;
   const part = { type: given['role'] === 'assistant' ? 'output_text' : 'input_text', text: content };
   return {
-    id,
+    id: null,
     type: kind,
     ...(kind === 'message' && { status: 'completed' }),
     ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)),
