@@ -261,6 +261,29 @@ describe('a stored response', () => {
     expect(continued).toMatchObject({ status: 400, code: 'previous_response_not_found' });
   });
 
+  it('belongs to the project that its request worked in', async () => {
+    const send = async (at: string, body: object): Promise<Body> => (await first.request(at, { body })).json();
+    const keys: Body = await (await first.request('/v1/keys')).json();
+    const home: string = keys.data[0].project_id;
+    const { id } = await create({ input: 'secret' });
+    const other = await send('/v1/projects', { name: 'other' });
+    const { secret: key } = await send('/v1/keys', { name: 'inference', project_id: other.id, scope: 'inference' });
+    const use = async (response: string, headers: Record<string, string>) => {
+      const read = await first.request(`${path}/${response}`, { key, headers });
+      const continued = await post({ input: 'x', previous_response_id: response }, { key, headers });
+      return [read.status, continued.status];
+    };
+    expect(await use(id, {})).toEqual([404, 400]);
+    expect((await first.request(`${path}/${id}`, { key, method: 'DELETE' })).status).toBe(404);
+    // A key of an administrator may work in another project, if it says so.
+    expect(await use(id, { 'x-project-id': home })).toEqual([200, 200]);
+    const { id: own } = (await (await post({ input: 'y' }, { key })).json()) as Body;
+    expect(await use(own, {})).toEqual([200, 200]);
+    expect(await use(own, { 'x-project-id': home })).toEqual([404, 400]);
+    // A management key manages all projects.
+    expect((await first.request(`${path}/${own}`)).status).toBe(200);
+  });
+
   it('is encrypted in the database', async () => {
     const { id } = await create({ input: 'confidential-words' });
     const [row] = await first.db.sql`

@@ -30,10 +30,9 @@ export function parseResponseId(id: string): string | null {
 
 export const formatResponseId = (uuid: string): string => prefix + uuid;
 
-/** Returns the responses that a caller may name: of the organization, or of the only project that the key works in. */
-export function scopeOf({ key }: InferenceCaller): ResponseScope {
-  const { organizationId, seesAllProjects, confined, projectId } = key;
-  return { organizationId, projectId: seesAllProjects && confined !== true ? null : projectId };
+/** Returns the responses that a caller may name: of the project that the request works in; all for management keys. */
+export function scopeOf({ organizationId, scope, project }: InferenceCaller): ResponseScope {
+  return { organizationId, projectId: scope === 'management' ? null : project.id };
 }
 
 /**
