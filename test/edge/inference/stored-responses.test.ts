@@ -284,6 +284,23 @@ describe('a stored response', () => {
     expect((await first.request(`${path}/${own}`)).status).toBe(200);
   });
 
+  it('is stored only with its charge', async () => {
+    const { sql } = first.db;
+    const stored = async () => Number((await sql`select count(*) from stored_responses`)[0]?.['count']);
+    const before = await stored();
+    await sql`create function reject() returns trigger language plpgsql as
+      $$ begin raise exception 'rejected' using errcode = 'check_violation'; end $$`;
+    await sql`create trigger rejects before insert on usage_requests for each row execute function reject()`;
+    try {
+      expect((await post({ input: 'not recorded' })).status).toBe(503);
+      expect(await stored()).toBe(before);
+    } finally {
+      await sql`drop trigger rejects on usage_requests`;
+    }
+    expect((await post({ input: 'recorded' })).status).toBe(200);
+    expect(await stored()).toBe(before + 1);
+  });
+
   it('is encrypted in the database', async () => {
     const { id } = await create({ input: 'confidential-words' });
     const [row] = await first.db.sql`

@@ -104,6 +104,8 @@ export interface Storing {
   own: Buffer | null;
   /** The list of its own items, compressed; null until the request is admitted. */
   input: { readonly packed: Promise<Buffer>; readonly bytes: number } | null;
+  /** Stores the complete response once its charge is recorded; null without one. Does not throw. */
+  keep: (() => Promise<void>) | null;
 }
 
 /** Shared resources of a request, released when the request ends. */

@@ -24,6 +24,7 @@ export async function finish(parts: FinishParts, call: Call, outcome: Outcome): 
   held.flexLease?.done(record === null ? 0 : usedBy(record).tokens);
   const reported = record === null ? outcome : await settle(parts, call, outcome, record);
   if (record === null) countRefusal(parts, call, outcome);
+  else if (found.storing !== null && reported.error === null) await found.storing.keep?.();
   held.leave?.();
   const status = statusOf(call, reported);
   answer(call, reported);

@@ -10,7 +10,7 @@ import { priceOf } from '#edge/inference/request-price.ts';
 import { readSpendingOptions } from '#edge/inference/request/request.ts';
 import { endReuse, findEarlier, packAnswer, reuses } from '#edge/inference/reuse/reuse.ts';
 import { dropUnserved, refuseCappedTurns, refuseUnsupported, turnsOf } from '#edge/inference/rules/rules.ts';
-import { keepInput, keepResponse, readConversation } from '#edge/inference/stored/stored.ts';
+import { keepInput, prepareResponse, readConversation } from '#edge/inference/stored/stored.ts';
 import { dryRun } from './dry-run.ts';
 import { serveWithFallbacks } from './fall-back.ts';
 
@@ -104,7 +104,7 @@ export async function serveInference(parts: PathParts, call: Call): Promise<void
   if (call.found.grant === null) await showLimits(parts, call);
   const covered = coverCost(parts, call, outcome);
   outcome = covered instanceof Promise ? await covered : covered;
-  if (call.found.storing !== null) outcome = await keepResponse(parts, call, outcome);
+  if (call.found.storing !== null) outcome = prepareResponse(parts, call, outcome);
   if (call.found.reuse !== null) outcome = await packAnswer(call, outcome);
   endReuse(parts, call, await finish(parts, call, outcome));
   call.held.body?.release();

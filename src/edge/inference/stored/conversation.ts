@@ -69,6 +69,7 @@ export function readConversation(
     ],
     own: null,
     input: null,
+    keep: null,
   };
   if (endpoint.storeKey !== null) found.storing = storing;
   if (previousId === null && fields.references.length === 0) return fields;

@@ -27,10 +27,11 @@ interface KeepParts {
 }
 
 /**
- * Stores a complete response before its last bytes are sent, so that the next request may continue it at once, on any
- * gateway. If PostgreSQL does not answer, the client gets the response, which is not stored.
+ * Prepares a complete response to be stored. It is stored after its charge is recorded, so that none is kept that nobody
+ * paid for, and before its last bytes are sent, so that the next request may continue it at once, on any gateway. If
+ * PostgreSQL does not answer, the client gets the response, which is not stored.
  */
-export async function keepResponse(parts: KeepParts, call: Call, outcome: Outcome): Promise<Outcome> {
+export function prepareResponse(parts: KeepParts, call: Call, outcome: Outcome): Outcome {
   const { found } = call;
   const { request, storing } = found;
   if (request === null || storing === null || outcome.kind !== 'completed' || !hasRecord(found)) return outcome;
@@ -38,7 +39,7 @@ export async function keepResponse(parts: KeepParts, call: Call, outcome: Outcom
   if (text === null) return outcome;
   // The frames of a stream show these members already.
   const last = request.fields.stream ? text : putMembers(text, storing.shown);
-  if (storing.isStored) await store(parts, call, { request, storing }, { ...outcome, last });
+  if (storing.isStored) storing.keep = () => store(parts, call, { request, storing }, { ...outcome, last });
   return { ...outcome, last };
 }
 
