@@ -82,7 +82,9 @@ const contextLength = 131_072;
 /** Runs something against a new gateway with a chat model and an embedding model. */
 async function withGateway<T>(run: (target: Target) => Promise<T>): Promise<T> {
   const flags = ['--max-model-len', String(contextLength), '--enable-auto-tool-choice', '--tool-call-parser', 'hermes'];
-  const chat = engineFile('chat', { flags }).replace('context_length: 8192', `context_length: ${contextLength}`);
+  // codex sends tools that no engine runs.
+  const lines = ['tools: { unserved: drop }'];
+  const chat = engineFile('chat', { flags, lines }).replace('context_length: 8192', `context_length: ${contextLength}`);
   const pooling = ['--runner', 'pooling', '--convert', 'embed'];
   const embed = engineFile('embed', { flags: pooling }).replace('task_type: chat', 'task_type: embedding');
   const home = makeHome({ chat, embed });

@@ -4,14 +4,13 @@ import * as c from './cases.js';
 const { PATH } = process.env;
 const program = 'node_modules/.bin/codex';
 
-/** Runs codex on one question, with the settings of the chapter. */
+/** Runs codex on one question, with its default tools. */
 async function ask(key) {
   const home = mkdtempSync(`${process.cwd()}/home-`);
   mkdirSync(`${home}/work`);
   const settings = [
     `model = ${JSON.stringify(c.model)}`,
     'model_provider = "headgate"',
-    'web_search = "disabled"',
     '[model_providers.headgate]',
     'name = "Headgate"',
     `base_url = ${JSON.stringify(c.baseURL)}`,
