@@ -13,6 +13,7 @@ import {
   type BudgetRaise,
   type BudgetScope,
   dayOf,
+  type Forgiven,
   hashOfModels,
   periodOf,
   spanOf,
@@ -47,7 +48,10 @@ export interface BudgetChanges {
    *   budgets
    */
   create(input: NewBudget, author: Author): Promise<Budget>;
-  /** Like `create`, inside a transaction of the caller, which a conflict aborts. Call `changed` after the commit. */
+  /**
+   * Like `create`, inside a transaction of the caller, which a conflict aborts. The scope must be new in this
+   * transaction, so that nothing was spent before. Call `changed` after the commit.
+   */
   createIn(tx: Transaction, input: NewBudget, author: Author): Promise<Budget>;
   /** Makes all gateways apply committed changes. */
   changed(): Promise<void>;
@@ -140,16 +144,23 @@ function note(
   });
 }
 
+interface Creation {
+  readonly input: NewBudget;
+  readonly author: Author;
+  readonly nowMs: number;
+  /** Pico-dollars that were spent before on the day of the creation. */
+  readonly beforePicoUsd: bigint;
+}
+
 async function insert(
-  options: BudgetChangesOptions,
+  { audit }: BudgetChangesOptions,
   tx: Transaction,
-  input: NewBudget,
-  author: Author,
+  { input, author, nowMs, beforePicoUsd }: Creation,
 ): Promise<Budget> {
   const { scope, period, mode, models, organizationId } = input;
-  const now = new Date(options.clock.now());
+  const now = new Date(nowMs);
   const values = {
-    id: uuidv7(now.getTime()),
+    id: uuidv7(nowMs),
     organizationId,
     scopeType: scope.type,
     scopeId: scope.id ?? '',
@@ -158,7 +169,7 @@ async function insert(
     models: [...(models ?? [])],
     modelsHash: hashOfModels(models),
     amount: input.amountPicoUsd,
-    ...(await forgivenAtFirst(options, input, now.getTime())),
+    ...forgivenAtFirst(input, nowMs, beforePicoUsd),
     alertPercents: [...input.alertPercents],
     createdAt: now,
     updatedAt: now,
@@ -167,25 +178,30 @@ async function insert(
   const [row] = await refusingTaken(input, () => tx.insert(budgets).values(values).returning());
   if (row === undefined) throw new Error('a budget was not inserted');
   const budget = toBudget(row);
-  await note(options.audit, tx, { before: null, after: budget }, author);
+  await note(audit, tx, { before: null, after: budget }, author);
   return budget;
 }
 
 export function createBudgetChanges(options: BudgetChangesOptions): BudgetChanges {
-  const { db, audit, onChanged } = options;
+  const { db, clock, audit, onChanged } = options;
   return {
     async create(input, author) {
-      const made = await db.orm.transaction((tx) => insert(options, tx, input, author));
+      const nowMs = clock.now();
+      // Read first: a transaction that waits for another connection could wait forever for transactions like it.
+      const beforePicoUsd = await spentBefore(options, input, nowMs);
+      const made = await db.orm.transaction((tx) => insert(options, tx, { input, author, nowMs, beforePicoUsd }));
       await onChanged();
       return made;
     },
-    createIn: (tx, input, author) => insert(options, tx, input, author),
+    createIn: (tx, input, author) =>
+      insert(options, tx, { input, author, nowMs: clock.now(), beforePicoUsd: 0n }),
     changed: onChanged,
-    update: (ref, patch, author) => change(options, ref, { columns: columnsOf(patch), author }),
+    update: (ref, patch, author) => change(options, ref, { columns: () => columnsOf(patch), author }),
     async reset(ref, author) {
       const budget = await findBudget(db.orm, ref);
       if (budget === null) return null;
-      return change(options, ref, { columns: await forgivenNow(options, budget), author, isReset: true });
+      const now = await forgivenNow(options, budget);
+      return change(options, ref, { columns: (before) => laterForgiven(before, now), author, isReset: true });
     },
     async remove(ref, author) {
       const isDeleted = await db.orm.transaction(async (tx) => {
@@ -215,7 +231,8 @@ function columnsOf({ amountPicoUsd, mode, alertPercents, raise }: BudgetPatch): 
 }
 
 interface Changing {
-  readonly columns: Columns;
+  /** Returns the changed columns of a locked budget. */
+  readonly columns: (before: Budget) => Columns;
   readonly author: Author;
   readonly isReset?: boolean;
 }
@@ -230,7 +247,7 @@ async function change(
     await tx.select({ id: budgets.id }).from(budgets).where(isBudget(ref)).for('update');
     const before = await findBudget(tx, ref);
     if (before === null) return null;
-    const values = { ...columns, updatedAt: new Date(clock.now()) };
+    const values = { ...columns(before), updatedAt: new Date(clock.now()) };
     const [row] = await refusingTaken({ ...before, mode: values.mode ?? before.mode }, () =>
       tx.update(budgets).set(values).where(isBudget(ref)).returning(),
     );
@@ -244,7 +261,7 @@ async function change(
 }
 
 /** @throws AppError invalid_request_error for a budget of each end user */
-async function forgivenNow({ clock, spent }: BudgetChangesOptions, budget: Budget): Promise<Columns> {
+async function forgivenNow({ clock, spent }: BudgetChangesOptions, budget: Budget): Promise<Forgiven> {
   const { organizationId, scope, period, models } = budget;
   if (scope.id === null) {
     const message = 'A budget of each end user cannot be reset. Create a budget for one end user instead.';
@@ -252,17 +269,29 @@ async function forgivenNow({ clock, spent }: BudgetChangesOptions, budget: Budge
   }
   const span = spanOf(budget, clock.now());
   const [picoUsd = 0n] = await spent(organizationId, [{ type: scope.type, id: scope.id, period, models, ...span }]);
-  return { forgiven: picoUsd, forgivenFrom: dayOf(span.fromMs) };
+  return { picoUsd, fromMs: span.fromMs };
 }
 
-/** Sums are kept per day, so the life of a budget forgives what was spent before on the day of its creation. */
-async function forgivenAtFirst({ spent }: BudgetChangesOptions, input: NewBudget, nowMs: number): Promise<Columns> {
-  const { organizationId, scope, period, models, openingPicoUsd } = input;
-  if (scope.id === null) return {};
-  const { fromMs } = spanOf({ period, createdAtMs: nowMs }, nowMs);
+/** Returns what a reset forgives. A simultaneous reset may have read later, when more was spent. */
+function laterForgiven({ forgiven: before }: Budget, now: Forgiven): Columns {
+  const isSame = before?.fromMs === now.fromMs;
+  const isLater = before !== null && (isSame ? before.picoUsd > now.picoUsd : before.fromMs > now.fromMs);
+  const { picoUsd, fromMs } = isLater ? before : now;
+  return { forgiven: picoUsd, forgivenFrom: dayOf(fromMs) };
+}
+
+/** Returns what the life of a budget does not count: sums are kept per day, so earlier spending of its first day. */
+async function spentBefore({ spent }: BudgetChangesOptions, input: NewBudget, nowMs: number): Promise<bigint> {
+  const { organizationId, scope, period, models } = input;
+  if (scope.id === null || period !== 'total') return 0n;
   const today = { type: scope.type, id: scope.id, period, models, ...periodOf('daily', nowMs) };
-  const [before = 0n] = period === 'total' ? await spent(organizationId, [today]) : [];
-  const forgiven = before - openingPicoUsd;
+  const [picoUsd = 0n] = await spent(organizationId, [today]);
+  return picoUsd;
+}
+
+function forgivenAtFirst({ period, openingPicoUsd }: NewBudget, nowMs: number, beforePicoUsd: bigint): Columns {
+  const forgiven = beforePicoUsd - openingPicoUsd;
+  const { fromMs } = spanOf({ period, createdAtMs: nowMs }, nowMs);
   return forgiven === 0n ? {} : { forgiven, forgivenFrom: dayOf(fromMs) };
 }
 
