@@ -193,8 +193,7 @@ export function createBudgetChanges(options: BudgetChangesOptions): BudgetChange
       await onChanged();
       return made;
     },
-    createIn: (tx, input, author) =>
-      insert(options, tx, { input, author, nowMs: clock.now(), beforePicoUsd: 0n }),
+    createIn: (tx, input, author) => insert(options, tx, { input, author, nowMs: clock.now(), beforePicoUsd: 0n }),
     changed: onChanged,
     update: (ref, patch, author) => change(options, ref, { columns: () => columnsOf(patch), author }),
     async reset(ref, author) {

@@ -1,3 +1,4 @@
+import { sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Accounts, Project } from '#core/accounts/accounts.ts';
@@ -122,7 +123,9 @@ async function importAll(
   input: ProjectToImport,
   keys: readonly KeyToImport[],
 ): Promise<ImportResults> {
-  // Locked first, as by every creation of keys and service accounts: simultaneous imports wait for each other.
+  // One import at a time: those of two organizations may have the same secrets.
+  await run.tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('imports', 0))`);
+  // Locked before anything is read, as by every creation of keys and service accounts.
   await options.accounts.lockOrganization(run.tx, input.organizationId);
   const project = await orConflict(() => run.tx.transaction((tx) => importProject(options, { ...run, tx }, input)));
   if ('message' in project) return { project, keys: keys.map(() => conflict('Its project was not imported.')) };

@@ -7,7 +7,12 @@ import { connectDb, describeConnectionFailure, isUnknownSchema } from '#base/dat
 /** PostgreSQL's JSON has bigint and double precision as numbers, and infinity and NaN as text. */
 const number = z.union([z.number(), z.string()]).nullable().default(null);
 const text = z.string().nullable().default(null);
-const texts = z.array(z.string()).nullable().default(null);
+const texts = z
+  .array(z.string().nullable())
+  // Kept as an empty name: a list without its names would allow everything.
+  .transform((all) => all.map((one) => one ?? ''))
+  .nullable()
+  .default(null);
 
 const money = { max_budget: number, budget_duration: text, budget_reset_at: text };
 
@@ -74,6 +79,15 @@ const prismaParameters = [
   'statement_cache_size',
 ];
 
+/** True if every % in a URL begins an encoded character other than NUL. */
+function isEncoded(url: string): boolean {
+  try {
+    return !decodeURIComponent(url).includes('\0');
+  } catch {
+    return false;
+  }
+}
+
 /** Returns the URL without Prisma's parameters, and the schema that holds the tables. @throws ConfigError */
 function placeOf(given: string): { readonly url: string; readonly schema: string } {
   const url = URL.parse(given);
@@ -81,6 +95,9 @@ function placeOf(given: string): { readonly url: string; readonly schema: string
     throw new ConfigError("LiteLLM's database must be a URL such as postgres://user:password@host:5432/litellm");
   }
   const schema = url.searchParams.get('schema') ?? 'public';
+  if (!isEncoded(given)) {
+    throw new ConfigError("LiteLLM's database: write % in the URL as %25; the URL must not contain %00");
+  }
   for (const name of ['schema', ...prismaParameters]) url.searchParams.delete(name);
   return { url: url.href, schema };
 }

@@ -85,6 +85,7 @@ const secondsMax = 253_402_300_799;
 /** Reads a UTC time without a time zone. @returns null for no time, and for one beyond the year 9999 */
 export function timeOf(value: string | null, name: string): number | null {
   if (value === null || value === 'infinity') return null;
+  if (/^\d{5,}-/.test(value) && !value.endsWith('BC')) return null;
   const ms = value === '-infinity' ? 0 : Date.parse(/Z|[+-]\d\d:\d\d$/.test(value) ? value : `${value}Z`);
   if (Number.isNaN(ms)) throw new NotImported(`${name} is not a time`);
   return ms > secondsMax * 1000 ? null : Math.max(0, ms);

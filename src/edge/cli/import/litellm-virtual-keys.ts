@@ -33,6 +33,10 @@ export interface GroupBody {
 /** Team of the keys with which LiteLLM's dashboard calls LiteLLM itself. */
 const dashboardTeam = 'litellm-dashboard';
 const modelsMax = 200;
+/** Maximum characters of a model's name, as the API accepts. */
+const modelNameMax = 512;
+/** Project of the keys without a team. */
+const aloneName = 'LiteLLM keys without a team';
 
 /** @param nowMs milliseconds since the Unix epoch */
 export function convertLitellm({ keys, teams, tiers, counts }: LitellmData, nowMs: number, notes: Notes): GroupBody[] {
@@ -44,7 +48,7 @@ export function convertLitellm({ keys, teams, tiers, counts }: LitellmData, nowM
     if (rows > 0) notes.add(null, `${what} (${rows}): not imported; ${reason}`);
   }
   const converter = { tiers: new Map(tiers.map((tier) => [tier.budget_id, tier])), nowMs, notes };
-  const names = new Set<string>();
+  const names = new Set([aloneName.toLowerCase()]);
   const known = teams.filter(({ team_id: id }) => id !== dashboardTeam);
   const groups = known.flatMap((team) => groupOf(team, keysOf.get(team.team_id) ?? [], converter, names));
   for (const [id, own] of keysOf) {
@@ -53,7 +57,7 @@ export function convertLitellm({ keys, teams, tiers, counts }: LitellmData, nowM
   }
   const alone = keysOf.get(null) ?? [];
   if (alone.length === 0) return groups;
-  const project = { imported_from: 'litellm', name: 'LiteLLM keys without a team', budgets: [] };
+  const project = { imported_from: 'litellm', name: aloneName, budgets: [] };
   return [...groups, { project, keys: keysWith(alone, null, converter) }];
 }
 
@@ -162,22 +166,30 @@ function requireInference({ allowed_routes: routes }: LitellmKey, add: (text: st
 function modelsOf(key: LitellmKey, team: LitellmTeam | null, add: (text: string) => void): readonly string[] | null {
   const ofTeam = listOf(team?.models ?? null);
   const own = key.models?.includes('all-team-models') === true ? null : listOf(key.models);
-  if (own === null || ofTeam === null) return bounded(own ?? ofTeam);
+  if (own === null || ofTeam === null) return bounded(own ?? ofTeam, add);
   const both = own.filter((name) => ofTeam.includes(name));
   const others = own.filter((name) => !ofTeam.includes(name));
   if (both.length === 0) throw new NotImported('its team allows none of its models');
   if (others.length > 0) add(`models that its team does not allow: not imported: ${others.map(printable).join(', ')}`);
-  return bounded(both);
+  return bounded(both, add);
 }
 
 function listOf(models: readonly string[] | null): readonly string[] | null {
   return models === null || models.length === 0 || models.includes('all-proxy-models') ? null : models;
 }
 
-function bounded(models: readonly string[] | null): readonly string[] | null {
-  if (models === null || models.length <= modelsMax) return models;
-  throw new NotImported(`it has ${models.length} models, and ${modelsMax} is the most`);
+/** Leaves out names that no model has here. @throws NotImported */
+function bounded(models: readonly string[] | null, add: (text: string) => void): readonly string[] | null {
+  if (models === null) return null;
+  const [names, others] = [models.filter(isName), models.filter((name) => !isName(name))];
+  if (names.length > modelsMax) throw new NotImported(`it has ${names.length} models, and ${modelsMax} is the most`);
+  if (names.length === 0) throw new NotImported('none of its models can exist here');
+  const shown = others.map((name) => JSON.stringify(cut(printable(name), 50)));
+  if (others.length > 0) add(`models that cannot exist here: not imported: ${shown.join(', ')}`);
+  return names;
 }
+
+const isName = (name: string): boolean => name.trim() !== '' && name.length <= modelNameMax && !/\p{Cc}/u.test(name);
 
 /** Notes the columns that have a value and are not carried over. */
 function noteSet(row: object, table: KeyTable, add: (text: string) => void): void {

@@ -20,6 +20,8 @@ type Answer = Read<typeof answer>;
 
 /** Keys per request, as the API accepts. */
 const keysMax = 50;
+/** Characters of keys per request: UTF-8 has at most three bytes for each, and a body at most a mebibyte. */
+const lengthMax = 300_000;
 
 /** A line of the result. */
 interface Outcome {
@@ -57,12 +59,11 @@ async function sendGroup(
   const organization = textFlag(context, 'org');
   const shared = { ...(organization !== null && { organization_id: organization }), dry_run: dryRun, project };
   const outcomes: Outcome[] = [];
-  for (let from = 0; from === 0 || from < keys.length; from += keysMax) {
-    const part = keys.slice(from, from + keysMax);
+  for (const [number, part] of partsOf(keys).entries()) {
     const body = { ...shared, keys: part };
     const read = await parseAnswer(answer, await context.api.call('POST', '/v1/imports', { body }));
     if (read.keys.length !== part.length) throw new FailedError('the answer of the gateway has another number of keys');
-    if (from === 0) outcomes.push({ kind: 'project', name: project.name, ...read.project });
+    if (number === 0) outcomes.push({ kind: 'project', name: project.name, ...read.project });
     for (const [index, { status, id, message, unknown_models: unknown }] of read.keys.entries()) {
       const name = part[index]?.name ?? '';
       outcomes.push({ kind: 'key', name, status, id, message });
@@ -71,6 +72,24 @@ async function sendGroup(
     }
   }
   return outcomes;
+}
+
+/** Divides keys into parts that fit into a request; at least one, which creates the project. */
+function partsOf(keys: GroupBody['keys']): GroupBody['keys'][] {
+  const parts: GroupBody['keys'][number][][] = [[]];
+  let length = 0;
+  for (const key of keys) {
+    const added = JSON.stringify(key).length;
+    const last = parts.at(-1);
+    if (last !== undefined && (last.length === 0 || (last.length < keysMax && length + added <= lengthMax))) {
+      last.push(key);
+      length += added;
+    } else {
+      parts.push([key]);
+      length = added;
+    }
+  }
+  return parts;
 }
 
 function printResult(

@@ -238,6 +238,54 @@ describe('headgate import litellm --database', () => {
     expect((await run()).stdout).toContain('3 projects and 2 keys exist');
   });
 
+  it('imports keys whose models have odd names, and all beside them', async () => {
+    const { run } = await begin();
+    await addTeam({ team_id: 't1', team_alias: 'LiteLLM keys without a team' });
+    const odd = ['', 'x'.repeat(600), 'a\nb'];
+    await addKey('sk-odd-models', { key_alias: 'odd', team_id: 't1', models: [...odd, 'model-a'] });
+    await addKey('sk-none', { key_alias: 'none', models: odd });
+    await addKey('sk-null', { key_alias: 'null' });
+    await addKey('sk-far', { key_alias: 'far' });
+    await litellm.unsafe(`
+      update litellm."LiteLLM_VerificationToken" set models = array[null]::text[] where key_alias = 'null';
+      update litellm."LiteLLM_VerificationToken" set expires = '20000-01-01' where key_alias = 'far'`);
+    const { stdout, code } = await run();
+    expect(stdout).toContain(`key odd: models that cannot exist here: not imported: "", "${'x'.repeat(50)}", "a b"`);
+    for (const name of ['none', 'null']) {
+      expect(stdout).toContain(`key ${name}: not imported: none of its models can exist here`);
+      expect((await ownKey(`sk-${name}`)).status).toBe(401);
+    }
+    expect([stdout, code]).toEqual([expect.stringContaining('2 projects and 2 keys created'), 0]);
+    expect((await ownKey('sk-odd-models')).body.data.models).toEqual(['model-a']);
+    expect((await ownKey('sk-far')).body.data.expires_at).toBeNull();
+  });
+
+  it('divides keys with many long names of models between requests', async () => {
+    const { run } = await begin();
+    await litellm`
+      insert into litellm."LiteLLM_VerificationToken" (token, key_alias, models)
+      select encode(sha256(('sk-long-' || n)::bytea), 'hex'), n,
+        array(select repeat('ü', 480) || m from generate_series(1, 199) m) || array['model-a']
+      from generate_series(1, 12) n`;
+    expect((await run()).stdout).toContain('1 projects and 12 keys created');
+  });
+
+  it('gives a secret to one organization when two import it at once', async () => {
+    const organizations = await Promise.all([api().organization(), api().organization()]);
+    const hashes = Array.from({ length: 20 }, (_, n) => hashOf(`sk-twice-${n}`));
+    const answers = await Promise.all(
+      organizations.map(({ id }, index) => {
+        const sources = index === 0 ? hashes : hashes.toReversed();
+        const keys = sources.map((hash) => ({ secret_sha256: hash, prefix: 'sk-', last4: '', name: 'k' }));
+        const body = { organization_id: id, project: { imported_from: 'x', name: 'x' }, keys };
+        return api().ask('/v1/imports', { key: api().admin, body });
+      }),
+    );
+    expect(answers.map(({ status }) => status)).toEqual([200, 200]);
+    const statuses = answers.map(({ body }) => new Set(body.keys.map((key: { status: string }) => key.status)));
+    expect(statuses).toEqual(expect.arrayContaining([new Set(['created']), new Set(['conflict'])]));
+  });
+
   it('rejects wrong usage, other databases and keys of organizations', async () => {
     const { key, run } = await begin();
     const place = { url: api().url, key };
@@ -245,6 +293,11 @@ describe('headgate import litellm --database', () => {
     expect((await other('mysql://x')).stderr).toContain('database must be a URL such as postgres://');
     expect((await other(database.url)).stderr).toContain('the schema public has no tables of LiteLLM');
     expect((await other('postgres://u:hunter22@127.0.0.1:1/x')).stderr).toMatch(/cannot be read \((?!.*hunter22)/);
+    for (const url of ['postgres://u:100%hunter22@127.0.0.1:1/x', 'postgres://127.0.0.1:1/x?schema=%00']) {
+      expect((await other(url)).stderr).toMatch(
+        /^headgate: LiteLLM's database: write % in the URL as %25(?!.*hunter22)/,
+      );
+    }
     expect((await say(['import', 'litellm'], place)).stderr).toContain('give the file config.yaml, or --database URL');
     expect((await say(['import', 'litellm', 'x', '--dry-run'], place)).stderr).toContain(
       '--dry-run requires --database',
