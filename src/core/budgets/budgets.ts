@@ -18,6 +18,7 @@ export {
   periodOf,
   spanOf,
 } from './budget.ts';
+export { budgetsMax } from './changes.ts';
 export type { BudgetAlert } from './send-alerts.ts';
 export { createBudgetWatch, type BudgetWatch } from './alert-scan.ts';
 export { type BudgetView, seesBudget } from './rows.ts';

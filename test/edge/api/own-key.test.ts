@@ -1,4 +1,6 @@
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { parseId } from '#base/id.ts';
+import { useApi } from '#test/api/test-api.ts';
 import { type Body, errorOf, eventually } from '#test/inference/inference-gateway.ts';
 import { createTestDatabase } from '#test/database.ts';
 import { startGateway } from '#test/gateway.ts';
@@ -265,5 +267,26 @@ describe('GET /v1/key', () => {
     expect(data.limits.monthly_token_limit).toMatchObject({ limit: 9000, remaining: 9000 - usage.total_tokens });
     await second.stop();
     await database.drop();
+  });
+});
+
+describe('GET /v1/key', () => {
+  const api = useApi();
+
+  it('returns the limit of a key with more than a hundred budgets', async () => {
+    const { key } = await api().organization();
+    const { body: made } = await api().ask('/v1/keys', { key, body: { name: 'app' } });
+    const scope = { type: 'api_key', id: made.id };
+    const fields = { amount: '9', alert_percents: [] };
+    await api().ask('/v1/budgets', { key, body: { ...fields, scope, period: 'total', amount: '0.5' } });
+    await api().db.sql`
+      insert into budgets (id, organization_id, scope_type, scope_id, period, mode, models, models_hash, amount,
+        alert_percents, created_at, updated_at)
+      select gen_random_uuid(), organization_id, scope_type, scope_id, period, mode, array[n::text], n::text, amount * 9,
+        alert_percents, created_at, updated_at
+      from budgets, generate_series(1, 300) n where scope_id = ${parseId('key', made.id)}`;
+    const { data } = (await api().ask('/v1/key', { key: made.secret })).body;
+    expect(data).toMatchObject({ limit: 0.5, limit_remaining: 0.5, limit_reset: 'total' });
+    expect(data.budgets).toHaveLength(301);
   });
 });

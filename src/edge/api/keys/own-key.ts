@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { formatUsd } from '#base/money.ts';
 import { type Admission, readLimitsLeft } from '#core/admission/admission.ts';
-import { periodOf } from '#core/budgets/budgets.ts';
+import { budgetsMax, periodOf } from '#core/budgets/budgets.ts';
 import type { ApiKey } from '#core/keys/keys.ts';
 import { type KeyLimits, type LimitsView, type LimitView, nextMonthMs } from '#core/limits/limits.ts';
 import { type BudgetRoutesParts, toBudgetAnswers } from '#edge/api/money/money.ts';
@@ -28,9 +28,6 @@ export interface OwnKeyRouteParts {
 }
 
 type Data = OwnKeyAnswer['data'];
-
-/** Budgets that one answer has at most: a key and its project have one for each period and mode. */
-const budgetsMax = 100;
 
 /** Registers the route by which a key reads about itself, whatever its scope. */
 export function registerOwnKeyRoute(app: ApiApp, parts: OwnKeyRouteParts): void {
