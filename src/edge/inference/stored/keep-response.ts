@@ -39,8 +39,10 @@ export function prepareResponse(parts: KeepParts, call: Call, outcome: Outcome):
   if (text === null) return outcome;
   // The frames of a stream show these members already.
   const last = request.fields.stream ? text : putMembers(text, storing.shown);
-  if (storing.isStored) storing.keep = () => store(parts, call, { request, storing }, { ...outcome, last });
-  return { ...outcome, last };
+  const shown = { ...outcome, last };
+  const keep = (): Promise<void> => store(parts, call, { request, storing }, shown);
+  if (storing.isStored) storing.keep = keep;
+  return shown;
 }
 
 interface Stored {
