@@ -212,8 +212,9 @@ describe('the playground', () => {
     expect(errorIn(refused).message).toMatch(/is archived.*An administrator of the organization can/);
   });
 
-  it('shows for each model image input, price and expected start time', async () => {
+  it('lists ready models first, each with image input, price and expected start time', async () => {
     const { data } = JSON.parse((await admin.get('/portal/playground/models')).text) as { data: { id: string }[] };
+    expect(data.map(({ id }) => id)).toEqual(['chat', 'asleep']);
     const asleep = data.find(({ id }) => id === 'asleep');
     expect(asleep).toMatchObject({ status: 'cold', sees: false, price: { output_per_million: expect.any(String) } });
     expect(asleep).toMatchObject({ expectedSeconds: expect.any(Number) });

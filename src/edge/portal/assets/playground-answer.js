@@ -1,27 +1,18 @@
-/** Shows one answer of a model, as plain text only, with its numbers. */
+import { action, copyText, element } from './playground-dom.js';
+import { AnswerText } from './playground-markdown.js';
+
+/** Shows one answer of a model with its numbers. */
 
 /**
- * @typedef {{ input_per_million: string, output_per_million: string, cached_input_per_million: string }} Price
- * @typedef {{ id: string, status: 'ready' | 'starting' | 'cold' | 'failed', sees: boolean, expectedSeconds: number | null, price: Price | null }} Model
+ * @typedef {import('./playground-models.js').Model} Model
+ * @typedef {import('./playground-models.js').Price} Price
  * @typedef {{ id: string, type: 'function', function: { name: string, arguments: string } }} ToolCall
  * @typedef {{ prompt_tokens: number, completion_tokens: number, prompt_tokens_details?: { cached_tokens?: number | null } | null }} Usage
  * @typedef {{ delta?: { content?: string | null, reasoning?: string | null, reasoning_content?: string | null, tool_calls?: { index: number, id?: string, function?: { name?: string, arguments?: string } }[] }, finish_reason?: string | null }} Choice
+ * @typedef {{ state: string, numbers: string, requestId: string | null, isRecorded: boolean, hasFailed: boolean, isComplete: boolean }} End How an answer ended.
+ * @typedef {End & { content: string, reasoning: string, calls: ToolCall[] }} KeptAnswer
  * @typedef {{ choices?: Choice[], usage?: Usage | null, error?: { message: string } }} Frame
  */
-
-/**
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
- * @param {string} className
- * @param {string} [text]
- * @returns {HTMLElementTagNameMap[K]}
- */
-export function element(tag, className, text = '') {
-  const made = document.createElement(tag);
-  if (className !== '') made.className = className;
-  made.textContent = text;
-  return made;
-}
 
 /**
  * @param {string} decimal USD per million tokens. Its number of micro-dollars is the number of pico-dollars per token.
@@ -58,9 +49,14 @@ function exactCost(text) {
 
 /** One answer of a model, with its numbers. */
 export class AnswerView {
-  /** @param {Model} model */
-  constructor(model) {
+  /**
+   * @param {Model} model
+   * @param {{ isPlain: boolean, engines: string | undefined }} options `engines`: path of the pages of engines, for
+   * operators only
+   */
+  constructor(model, { isPlain, engines }) {
     this.model = model;
+    this.engines = engines;
     this.root = element('article', 'answer');
     this.state = element('p', 'answer-state');
     this.progress = document.createElement('progress');
@@ -71,12 +67,11 @@ export class AnswerView {
     this.reasoningText.tabIndex = 0;
     this.reasoning.append(element('summary', '', 'Reasoning'), this.reasoningText);
     this.reasoning.hidden = true;
-    this.text = element('div', 'answer-text');
+    this.text = new AnswerText(isPlain);
     this.tools = element('div', 'tool-calls');
     this.numbers = element('p', 'answer-numbers');
-    this.root.append(element('h2', '', model.id), this.state, this.progress, this.reasoning, this.text, this.tools);
-    this.root.append(this.numbers);
-    this.content = '';
+    this.root.append(element('h2', '', model.id), this.state, this.progress, this.reasoning);
+    this.root.append(this.text.root, this.tools, this.numbers);
     /** @type {ToolCall[]} */
     this.calls = [];
     this.startedMs = performance.now();
@@ -88,6 +83,10 @@ export class AnswerView {
     this.cost = null;
     /** The error message in the stream. @type {string | null} */
     this.failure = null;
+    /** @type {string | null} */
+    this.requestId = null;
+    /** @type {End | null} */
+    this.ended = null;
   }
 
   /** Shows the progress while the engine starts. */
@@ -128,7 +127,6 @@ export class AnswerView {
       this.reasoning.hidden = false;
       this.reasoningText.append(thought);
     }
-    this.content += said;
     if (said !== '') this.text.append(said);
     for (const call of calls ?? []) this.#takeCall(call);
     if (this.firstMs === null && (thought !== '' || said !== '' || calls !== undefined)) this.#start();
@@ -173,34 +171,82 @@ export class AnswerView {
     this.numbers.textContent = parts.join(' · ');
   }
 
-  /** Links to the page where an operator sees why the engine failed. @param {string} engines */
-  linkTo(engines) {
-    const link = element('a', '', 'Engine failure details');
-    link.href = `${engines}${encodeURIComponent(this.model.id)}`;
-    this.state.append(' ', link);
+  /**
+   * @param {string} state the error message, or '' if the answer is complete
+   * @param {boolean} isRecorded
+   */
+  end(state, isRecorded) {
+    const { requestId } = this;
+    const [hasFailed, isComplete] = [this.model.status === 'failed', state === ''];
+    this.root.dataset['ended'] = isComplete ? 'complete' : 'early';
+    this.showNumbers();
+    this.#showEnd({ state, numbers: this.numbers.textContent, requestId, isRecorded, hasFailed, isComplete });
+  }
+
+  /** Returns what another page can show again. @returns {KeptAnswer} */
+  kept() {
+    const left = {
+      state: 'The page was left before the answer ended.',
+      numbers: this.numbers.textContent,
+      requestId: this.requestId,
+      isRecorded: this.requestId !== null,
+      hasFailed: false,
+      isComplete: false,
+    };
+    const calls = this.calls.filter((call) => call !== undefined);
+    return { ...(this.ended ?? left), content: this.text.text, reasoning: this.reasoningText.textContent, calls };
+  }
+
+  /** @param {KeptAnswer} kept */
+  restore({ content, reasoning, calls, ...end }) {
+    this.text.append(content);
+    this.reasoning.hidden = reasoning === '';
+    this.reasoningText.textContent = reasoning;
+    this.calls = calls;
+    this.tools.replaceChildren(...calls.map(callView));
+    this.#showEnd(end);
+  }
+
+  /** @param {End} end */
+  #showEnd(end) {
+    this.ended = end;
+    this.text.show();
+    this.progress.hidden = true;
+    this.root.dataset['ended'] = end.isComplete ? 'complete' : 'early';
+    this.state.textContent = end.state;
+    // An operator sees there why the engine failed.
+    if (end.hasFailed && this.engines !== undefined)
+      this.state.append(' ', linkTo(`${this.engines}${encodeURIComponent(this.model.id)}`, 'Engine failure details'));
+    this.numbers.textContent = end.numbers;
+    if (end.requestId !== null) this.#showRequest(end.requestId, end.isRecorded);
+    if (this.text.text !== '') this.root.append(this.#actions());
   }
 
   /**
-   * @param {string} text
-   * @param {string | null} requestId
+   * @param {string} id
    * @param {boolean} isRecorded
    */
-  end(text, requestId, isRecorded) {
-    this.progress.hidden = true;
-    this.state.textContent = text;
-    this.root.dataset['ended'] = text === '' ? 'complete' : 'early';
-    this.showNumbers();
-    if (requestId === null) return;
-    if (!isRecorded) {
-      if (this.numbers.textContent !== '') this.numbers.append(' · ');
-      this.numbers.append('request ', element('code', '', requestId));
-      return;
-    }
-    const link = element('a', '', `details: request ${requestId}`);
-    link.href = `/portal/usage/${encodeURIComponent(requestId)}`;
+  #showRequest(id, isRecorded) {
     if (this.numbers.textContent !== '') this.numbers.append(' · ');
-    this.numbers.append(link);
+    if (isRecorded) this.numbers.append(linkTo(`/portal/usage/${encodeURIComponent(id)}`, `details: request ${id}`));
+    else this.numbers.append('request ', element('code', '', id));
   }
+
+  #actions() {
+    const actions = element('p', 'answer-actions');
+    actions.append(action('plain', 'Copy answer', (button) => void copyText(button, this.text.text, this.text.root)));
+    return actions;
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {string} text
+ */
+function linkTo(path, text) {
+  const link = element('a', '', text);
+  link.href = path;
+  return link;
 }
 
 /** @param {string} decimal */

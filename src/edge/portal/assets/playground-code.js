@@ -1,4 +1,4 @@
-import { element } from './playground-answer.js';
+import { element } from './playground-dom.js';
 
 /** Shows the request of the playground as program code. */
 

@@ -1,63 +1,68 @@
-import { AnswerView, element, readAnswer } from './playground-answer.js';
+import { AnswerView, readAnswer } from './playground-answer.js';
 import { snippetsOf, snippetView } from './playground-code.js';
+import { Exchange, heard, messagesOf } from './playground-conversation.js';
+import { byId } from './playground-dom.js';
+import { dataUrlOf, fileOf } from './playground-image.js';
+import { ModelChoice } from './playground-models.js';
+import {
+  fillSettings,
+  Presets,
+  requestFields,
+  SettingError,
+  settingValues,
+  systemPrompt,
+} from './playground-settings.js';
+import { Store } from './playground-store.js';
+
+/** Sends requests to models from the page, and keeps the conversation for the tab. */
 
 /**
- * Sends requests to models from the page. Answers are text: the page never parses them as HTML, and never follows a URL
- * in them.
- */
-
-/**
- * @typedef {import('./playground-answer.js').Model} Model
- * @typedef {import('./playground-answer.js').ToolCall} ToolCall
- * @typedef {{ role: string, content: unknown, tool_calls?: ToolCall[], tool_call_id?: string }} Message
+ * @typedef {import('./playground-conversation.js').Asked} Asked
+ * @typedef {import('./playground-conversation.js').KeptExchange} KeptExchange
+ * @typedef {import('./playground-conversation.js').Message} Message
+ * @typedef {import('./playground-models.js').Model} Model
+ * @typedef {import('./playground-models.js').Side} Side
+ * @typedef {{ exchanges: KeptExchange[], prompt: string, settings: Record<string, string>, models: string[], isPlain: boolean }} KeptTab
  */
 
 const imageBytesMax = 4_000_000;
 const tickMs = 250;
 const modelsEveryMs = 2000;
-
-/**
- * @template {HTMLElement} T
- * @param {string} id
- * @param {new () => T} kind
- * @returns {T}
- */
-function byId(id, kind) {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new Error(`there is no ${id}`);
-  return found;
-}
-
-/** @param {File} file @returns {Promise<string>} */
-function dataUrlOf(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.addEventListener('load', () => resolve(typeof reader.result === 'string' ? reader.result : ''));
-    reader.addEventListener('error', () => reject(new Error('The image could not be read.')));
-    reader.readAsDataURL(file);
-  });
-}
+const keepAfterMs = 500;
 
 class Playground {
   /** @param {HTMLFormElement} form */
   constructor(form) {
     this.form = form;
-    this.models = /** @type {Model[]} */ (JSON.parse(form.dataset['models'] ?? '[]'));
+    this.store = new Store(form.dataset['owner'] ?? '');
+    this.models = new ModelChoice(form, this.store.lastModel());
     this.conversation = byId('conversation', HTMLOListElement);
     this.prompt = byId('prompt', HTMLTextAreaElement);
     this.image = byId('image', HTMLInputElement);
+    this.plain = byId('plain', HTMLInputElement);
     this.problem = byId('problem', HTMLParagraphElement);
     this.send = byId('send', HTMLButtonElement);
     this.stop = byId('stop', HTMLButtonElement);
-    /** Messages of the conversation with each side. @type {[Message[], Message[]]} */
-    this.said = [[], []];
+    /** @type {Exchange[]} */
+    this.exchanges = [];
     /** @type {AbortController | null} */
     this.running = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.keeping = undefined;
+    /** @type {Record<string, unknown> | undefined} */
+    this.lastBody = undefined;
   }
 
   start() {
     this.form.hidden = false;
     document.getElementById('needs-script')?.remove();
+    try {
+      this.restore();
+    } catch {
+      // An earlier release of the page kept it in another shape.
+      this.cutFrom(0);
+    }
+    this.presets = new Presets(this.store, () => this.keepSoon());
     this.form.addEventListener('submit', (event) => {
       event.preventDefault();
       void this.ask();
@@ -65,84 +70,132 @@ class Playground {
     this.stop.addEventListener('click', () => this.running?.abort());
     byId('clear', HTMLButtonElement).addEventListener('click', () => this.clear());
     this.form.addEventListener('change', () => this.showImageField());
+    this.form.addEventListener('input', () => this.keepSoon());
+    this.plain.addEventListener('change', () => this.showPlain());
     this.prompt.addEventListener('keydown', (event) => {
       if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
       void this.ask();
     });
     byId('code', HTMLDetailsElement).addEventListener('toggle', () => void this.showCode());
+    window.addEventListener('pagehide', () => this.keep());
     this.showImageField();
+    this.focusPrompt();
+  }
+
+  focusPrompt() {
     this.prompt.focus();
     this.prompt.setSelectionRange(this.prompt.value.length, this.prompt.value.length);
   }
 
+  /** Restores what the tab kept. A link's model and message come first, except when the reader returns to the page. */
+  restore() {
+    const kept = /** @type {KeptTab | null | undefined} */ (this.store.tab());
+    if (kept === null || kept === undefined) return;
+    const [navigation] = performance.getEntriesByType('navigation');
+    const isReturn = navigation instanceof PerformanceNavigationTiming && navigation.type !== 'navigate';
+    this.plain.checked = kept.isPlain;
+    fillSettings(kept.settings);
+    if (isReturn || this.prompt.value === '') this.prompt.value = kept.prompt;
+    const isNamed = this.form.dataset['named'] !== undefined;
+    if (isReturn || (kept.exchanges.length > 0 && !isNamed)) this.models.choose(kept.models);
+    for (const one of kept.exchanges) this.addExchange(one.asked).restore(one, (id) => this.viewOf(this.modelOf(id)));
+  }
+
+  /** @param {string} id @returns {Model} */
+  modelOf(id) {
+    return this.models.find(id) ?? { id, status: 'cold', sees: false, expectedSeconds: null, price: null };
+  }
+
+  /** @param {Model} model */
+  viewOf(model) {
+    return new AnswerView(model, { isPlain: this.plain.checked, engines: this.form.dataset['engines'] });
+  }
+
+  /** @param {Asked} asked */
+  addExchange(asked) {
+    const exchange = new Exchange(asked, {
+      edit: (one) => this.edit(one),
+      regenerate: (one) => void this.regenerate(one),
+    });
+    this.exchanges.push(exchange);
+    this.conversation.append(exchange.root);
+    return exchange;
+  }
+
+  keepSoon() {
+    clearTimeout(this.keeping);
+    this.keeping = setTimeout(() => this.keep(), keepAfterMs);
+  }
+
+  keep() {
+    clearTimeout(this.keeping);
+    this.store.keepTab({
+      exchanges: this.exchanges.map((exchange) => exchange.kept()),
+      prompt: this.prompt.value,
+      settings: settingValues(),
+      models: this.models.ids(),
+      isPlain: this.plain.checked,
+    });
+  }
+
+  showPlain() {
+    for (const { answers } of this.exchanges) for (const { view } of answers) view.text.setPlain(this.plain.checked);
+  }
+
   clear() {
     this.running?.abort();
-    this.said = [[], []];
-    this.conversation.replaceChildren();
+    this.cutFrom(0);
     this.problem.textContent = '';
     this.prompt.focus();
   }
 
-  /** Returns the chosen models, each with its side. @returns {{ side: 0 | 1, model: Model }[]} */
-  chosen() {
-    return /** @type {const} */ ([0, 1]).flatMap((side) => {
-      const { value } = byId(`model-${side}`, HTMLSelectElement);
-      const model = this.models.find(({ id }) => id === value);
-      return model === undefined ? [] : [{ side, model }];
-    });
+  /** Ends the conversation before an exchange. @param {number} at */
+  cutFrom(at) {
+    for (const { root } of this.exchanges.splice(at)) root.remove();
+    this.keep();
+  }
+
+  /** Puts a sent message back into the prompt. @param {Exchange} exchange */
+  edit(exchange) {
+    if (this.running !== null) return;
+    const { text, image } = exchange.asked;
+    this.prompt.value = text;
+    this.setImage(image);
+    this.cutFrom(this.exchanges.indexOf(exchange));
+    this.focusPrompt();
+  }
+
+  /** @param {string | null} dataUrl */
+  setImage(dataUrl) {
+    const files = new DataTransfer();
+    if (dataUrl !== null) files.items.add(fileOf(dataUrl));
+    this.image.files = files.files;
   }
 
   showImageField() {
-    byId('image-field', HTMLDivElement).hidden = !this.chosen().some(({ model }) => model.sees);
+    byId('image-field', HTMLDivElement).hidden = !this.models.chosen().some(({ model }) => model.sees);
   }
 
-  /** @param {string} id */
-  number(id) {
-    const text = byId(id, HTMLInputElement).value.trim();
-    if (text === '') return undefined;
-    const value = Number(text);
-    if (Number.isFinite(value)) return value;
-    throw new Error(
-      `${id === 'temperature' ? 'Temperature' : 'Max output tokens'} must be a number, such as ${id === 'temperature' ? '0.7' : '512'}.`,
-    );
-  }
-
-  /** @returns {unknown[] | undefined} */
-  tools() {
-    const text = byId('tools', HTMLTextAreaElement).value.trim();
-    if (text === '') return undefined;
-    const tools = parsed(text);
-    if (Array.isArray(tools)) return /** @type {unknown[]} */ (tools);
-    throw new Error('Tools must be a JSON array, such as [{"type": "function", "function": {"name": "now"}}].');
-  }
-
-  /** Returns the content of the message: text only, or text with an image. */
-  async content() {
-    const text = this.prompt.value;
+  /** Returns the message to send. @returns {Promise<Asked>} */
+  async asked() {
     const file = byId('image-field', HTMLDivElement).hidden ? undefined : this.image.files?.[0];
-    if (file === undefined) return text;
-    if (file.size > imageBytesMax) throw new Error('The image is larger than 4 MB. Send a smaller one.');
-    return [
-      { type: 'text', text },
-      { type: 'image_url', image_url: { url: await dataUrlOf(file) } },
-    ];
+    if (file !== undefined && file.size > imageBytesMax)
+      throw new Error('The image is larger than 4 MB. Send a smaller one.');
+    return { text: this.prompt.value, image: file === undefined ? null : await dataUrlOf(file) };
   }
 
   /**
-   * Returns the request body for one side.
-   * @param {string} model
-   * @param {Message[]} said
+   * Returns the request of one side.
+   * @param {Model} model
+   * @param {Message[]} messages
    */
-  bodyOf(model, said) {
-    const system = byId('system', HTMLTextAreaElement).value.trim();
-    const first = system === '' ? [] : [{ role: 'system', content: system }];
+  bodyOf(model, messages) {
+    const system = systemPrompt();
     const body = {
-      model,
-      messages: [...first, ...said],
-      temperature: this.number('temperature'),
-      max_tokens: this.number('max-tokens'),
-      tools: this.tools(),
+      model: model.id,
+      messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), ...messages],
+      ...requestFields(),
       stream: true,
       stream_options: { include_usage: true, continuous_usage_stats: true },
       usage: { include: true },
@@ -150,42 +203,58 @@ class Playground {
     return /** @type {Record<string, unknown>} */ (JSON.parse(JSON.stringify(body)));
   }
 
-  async refreshModels() {
-    const answer = await fetch('/portal/playground/models', { headers: { accept: 'application/json' } });
-    // A signed-out visitor is redirected to the sign-in page, which has no models.
-    if (!answer.ok || answer.redirected) return;
-    const { data } = /** @type {{ data: Model[] }} */ (await answer.json());
-    for (const model of this.models)
-      Object.assign(
-        model,
-        data.find(({ id }) => id === model.id),
-      );
-    /** @type {NodeListOf<HTMLOptionElement>} */
-    const options = this.form.querySelectorAll('.models option[data-costs]');
-    for (const option of options) {
-      const model = this.models.find(({ id }) => id === option.value);
-      if (model !== undefined) option.textContent = `${model.id} · ${model.status}${option.dataset['costs'] ?? ''}`;
-    }
+  /**
+   * Returns the requests of all chosen models for one message.
+   * @param {readonly Exchange[]} before
+   * @param {Asked} asked
+   */
+  requestsOf(before, asked) {
+    return this.models.chosen().map(({ side, model }) => {
+      const messages = messagesOf(before, side);
+      return { side, model, body: this.bodyOf(model, [...messages, ...heard(messages.at(-1), asked)]) };
+    });
   }
 
-  async ask() {
-    const chosen = this.chosen();
-    if (this.running !== null || chosen.length === 0) return;
+  ask() {
+    return this.run(async (signal) => {
+      if (this.prompt.value.trim() === '') throw new Error('Write a message first.');
+      const asked = await this.asked();
+      const requests = this.requestsOf(this.exchanges, asked);
+      const exchange = this.addExchange(asked);
+      this.prompt.value = '';
+      this.image.value = '';
+      await this.answer(exchange, requests, signal);
+    });
+  }
+
+  /** Asks all chosen models once more for the last message. @param {Exchange} exchange */
+  regenerate(exchange) {
+    return this.run(async (signal) => {
+      const requests = this.requestsOf(this.exchanges.slice(0, -1), exchange.asked);
+      exchange.clear();
+      await this.answer(exchange, requests, signal);
+    });
+  }
+
+  /** @param {(signal: AbortSignal) => Promise<void>} act */
+  async run(act) {
+    if (this.running !== null || this.models.chosen().length === 0) return;
     this.problem.textContent = '';
-    if (this.prompt.value.trim() === '') {
-      this.problem.textContent = 'Write a message first.';
-      return;
-    }
     const running = new AbortController();
     this.running = running;
     this.setBusy(true);
     try {
-      await this.askAll(chosen, running.signal);
+      await act(running.signal);
     } catch (error) {
       this.problem.textContent = error instanceof Error ? error.message : String(error);
+      if (error instanceof SettingError) {
+        byId('settings', HTMLDetailsElement).open = true;
+        error.field.focus();
+      }
     } finally {
       this.running = null;
       this.setBusy(false);
+      this.keep();
     }
   }
 
@@ -194,41 +263,28 @@ class Playground {
     this.send.disabled = isBusy;
     this.stop.disabled = !isBusy;
     this.form.ariaBusy = String(isBusy);
+    for (const button of this.conversation.querySelectorAll('.exchange-actions button'))
+      button.ariaDisabled = isBusy ? 'true' : null;
   }
 
   /**
-   * @param {{ side: 0 | 1, model: Model }[]} chosen
+   * @param {Exchange} exchange
+   * @param {{ side: Side, model: Model, body: Record<string, unknown> }[]} requests
    * @param {AbortSignal} signal
    */
-  async askAll(chosen, signal) {
-    const content = await this.content();
-    const requests = chosen.map(({ side, model }) => {
-      const before = this.said[side].length === 0 && side === 1 ? this.said[0] : this.said[side];
-      const said = [...before, ...heard(before.at(-1), content)];
-      return { side, model, said, body: this.bodyOf(model.id, said) };
+  async answer(exchange, requests, signal) {
+    const [first] = requests;
+    if (first !== undefined) this.store.keepLastModel(first.model.id);
+    await this.models.refresh().catch(() => undefined);
+    const streams = requests.map(({ side, model, body }) => {
+      const view = this.viewOf(model);
+      exchange.add(side, view);
+      return this.stream(view, body, signal);
     });
-    await this.refreshModels();
-    const exchange = element('li', 'exchange');
-    const answers = element('div', requests.length > 1 ? 'answers two' : 'answers');
-    exchange.append(element('p', 'asked', this.prompt.value), answers);
-    this.conversation.append(exchange);
-    this.prompt.value = '';
-    this.image.value = '';
-    await Promise.all(
-      requests.map(async ({ side, model, said, body }) => {
-        const view = new AnswerView(model);
-        answers.append(view.root);
-        this.said[side] = said;
-        await this.stream(view, body, signal);
-        const calls = view.calls.filter((call) => call !== undefined);
-        this.said[side] = [
-          ...said,
-          { role: 'assistant', content: view.content, ...(calls.length > 0 && { tool_calls: calls }) },
-        ];
-      }),
-    );
-    if (byId('code', HTMLDetailsElement).open) await this.showCode(requests[0]?.body);
-    else this.lastBody = requests[0]?.body;
+    this.setBusy(true);
+    await Promise.all(streams);
+    if (byId('code', HTMLDetailsElement).open) await this.showCode(first?.body);
+    else this.lastBody = first?.body;
   }
 
   /**
@@ -240,7 +296,7 @@ class Playground {
     view.wait();
     const tick = setInterval(() => view.wait(), tickMs);
     const look = setInterval(() => {
-      if (view.firstMs === null) void this.refreshModels().catch(() => undefined);
+      if (view.firstMs === null) void this.models.refresh().catch(() => undefined);
     }, modelsEveryMs);
     /** @type {Response | null} */
     let answer = null;
@@ -252,6 +308,7 @@ class Playground {
         body: JSON.stringify(body),
         signal,
       });
+      view.requestId = answer.headers.get('x-request-id');
       problem = await readAnswer(answer, view);
     } catch (error) {
       problem = signal.aborted ? 'Stopped. Tokens generated until then are billed.' : 'The connection was lost.';
@@ -260,47 +317,22 @@ class Playground {
       clearInterval(tick);
       clearInterval(look);
     }
-    await this.refreshModels().catch(() => undefined);
+    await this.models.refresh().catch(() => undefined);
     const isRecorded = answer !== null && (answer.ok || answer.status >= 500);
-    view.end(problem, answer?.headers.get('x-request-id') ?? null, isRecorded);
-    const { engines } = this.form.dataset;
-    if (engines !== undefined && view.model.status === 'failed') view.linkTo(engines);
+    view.end(problem, isRecorded);
   }
 
   /** @param {Record<string, unknown>} [body] */
   async showCode(body) {
-    const [first] = this.chosen();
+    const [first] = this.models.chosen();
     if (first === undefined) return;
     this.lastBody = body ?? this.lastBody;
-    const shown = this.lastBody ?? this.bodyOf(first.model.id, heard(undefined, await this.content()));
+    const shown = this.lastBody ?? this.bodyOf(first.model, heard(undefined, await this.asked()));
     const snippets = Object.entries(snippetsOf(this.form.dataset['origin'] ?? '', shown));
     byId('code-list', HTMLDivElement).replaceChildren(
       ...snippets.map(([title, text], at) => snippetView(title, text, at)),
     );
   }
-
-  /** @type {Record<string, unknown> | undefined} */
-  lastBody = undefined;
-}
-
-/** @param {string} text @returns {unknown} */
-function parsed(text) {
-  try {
-    return /** @type {unknown} */ (JSON.parse(text));
-  } catch {
-    return null;
-  }
-}
-
-/**
- * Returns the messages for the person's input. If the model called tools, the input is the result of each call.
- * @param {Message | undefined} before
- * @param {unknown} content
- * @returns {Message[]}
- */
-function heard(before, content) {
-  if (before?.tool_calls === undefined) return [{ role: 'user', content }];
-  return before.tool_calls.map(({ id }) => ({ role: 'tool', tool_call_id: id, content }));
 }
 
 const form = document.getElementById('playground');

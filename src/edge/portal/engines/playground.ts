@@ -20,7 +20,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 
-/** Sends chat requests from a page, with a key of the signed-in user that only the gateway holds. */
+/** Sends requests from a page, with a key of the signed-in user that only the gateway holds. */
 
 /** Characters of a message that a link may prefill. Only the person sends the message. */
 const messageMax = 2000;
@@ -29,6 +29,9 @@ const messageMax = 2000;
 const sessionLookMs = 500;
 
 type Signed = Visit & { readonly token: string };
+
+/** The first one of a list is chosen: ready models answer at once, and failed ones never. */
+const statusOrder: readonly ModelAnswer['status'][] = ['ready', 'starting', 'cold', 'failed'];
 
 /**
  * A model as the page's script reads it. Prices are exact decimals in USD per million tokens; null if there is no
@@ -42,6 +45,7 @@ interface PlaygroundModel {
   readonly price: UsageRequestDetailAnswer['price'];
 }
 
+/** Returns the chat models that the person may use, by status. */
 async function listChatModels(
   visit: Visit,
   { models, heldModels, prices }: PortalParts,
@@ -57,7 +61,8 @@ async function listChatModels(
       sees: task_type === 'vision',
       expectedSeconds: expected_cold_start_seconds,
       price: priced.get(id) ?? null,
-    }));
+    }))
+    .toSorted((one, other) => statusOrder.indexOf(one.status) - statusOrder.indexOf(other.status));
 }
 
 /** Sends the current models to the page's script. */
@@ -124,17 +129,68 @@ function numberField(id: string, label: string, placeholder: string): Html {
   </div>`;
 }
 
+function effort(): Html {
+  return html`<div class="field">
+    <label for="effort">Reasoning effort</label>
+    <select id="effort" autocomplete="off">
+      <option value="">model default</option>
+      ${['none', 'low', 'medium', 'high'].map((one) => html`<option value="${one}">${one}</option>`)}
+    </select>
+  </div>`;
+}
+
+function presets(): Html {
+  return html`<div class="grid">
+      <div class="field">
+        <label for="preset">Preset</label>
+        <select id="preset" autocomplete="off"></select>
+      </div>
+      <div class="field">
+        <label for="preset-name">Preset name</label>
+        <input type="text" id="preset-name" autocomplete="off" maxlength="60" />
+      </div>
+    </div>
+    <p class="buttons">
+      <button type="button" id="preset-save">Save preset</button>
+      <button type="button" id="preset-delete" disabled>Delete preset</button>
+    </p>
+    <p class="hint" id="preset-result" role="status"></p>`;
+}
+
+function settings(): Html {
+  return html`<details class="fold" id="settings">
+    <summary>System prompt, limits, tools, presets</summary>
+    <div class="fold-body">
+      ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
+      <div class="grid">
+        ${numberField('temperature', 'Temperature', 'model default')} ${numberField('top-p', 'Top P', 'model default')}
+        ${numberField('max-tokens', 'Max output tokens', `for example ${count(4096)}`)}
+        ${numberField('seed', 'Seed', 'random')} ${effort()}
+      </div>
+      ${area({ id: 'stop-sequences', label: 'Stop sequences', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
+      ${area({ id: 'schema', label: 'JSON schema', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON of this schema.' })}
+      ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
+      ${presets()}
+    </div>
+  </details>`;
+}
+
+/** Separates what one browser keeps for several people and organizations. */
+const ownerOf = ({ signedIn: { session, principal } }: Visit): string =>
+  `${session.userId}/${principal.organizationId}`;
+
 function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
   const asked = queryOf(visit.context, 'model');
-  const ready = models.find(({ status }) => status === 'ready') ?? models[0];
-  const chosen = models.find(({ id }) => id === asked)?.id ?? ready?.id ?? '';
+  const named = models.find(({ id }) => id === asked)?.id ?? null;
   return html`<form
     id="playground"
     class="playground"
     hidden
     data-form-token="${visit.formToken}"
     data-origin="${visit.origin}"
+    data-owner="${ownerOf(visit)}"
     data-models="${JSON.stringify(models)}"
+    ${named === null ? null : html`data-named`}
     ${visit.may('engines') ? html`data-engines="/portal/engines/"` : null}
   >
     <p class="quiet">
@@ -143,19 +199,10 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
       tokens.
     </p>
     <div class="grid models">
-      ${modelChoice('model-0', 'Model', models, chosen)} ${modelChoice('model-1', 'Compare with', models, null)}
+      ${modelChoice('model-0', 'Model', models, named ?? models[0]?.id ?? '')}
+      ${modelChoice('model-1', 'Compare with', models, null)}
     </div>
-    <details class="fold">
-      <summary>System prompt, limits, tools</summary>
-      <div class="fold-body">
-        ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
-        <div class="grid">
-          ${numberField('temperature', 'Temperature', 'model default')}
-          ${numberField('max-tokens', 'Max output tokens', `for example ${count(4096)}`)}
-        </div>
-        ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
-      </div>
-    </details>
+    ${settings()}
     <ol id="conversation" class="conversation" aria-live="polite"></ol>
     ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Type a message', hint: 'Press Ctrl+Enter to send.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
     <div class="field" id="image-field" hidden>
@@ -168,6 +215,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
       <button class="primary" id="send">Send</button>
       <button type="button" id="stop" disabled>Stop</button>
       <button type="button" id="clear">New conversation</button>
+      <label class="check"><input type="checkbox" id="plain" autocomplete="off" /> Plain text</label>
     </p>
     <details class="fold" id="code">
       <summary>Copy as code</summary>

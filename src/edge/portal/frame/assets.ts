@@ -20,9 +20,10 @@ interface Asset {
 
 const own = (name: string): Buffer => readFileSync(new URL(`../assets/${name}`, import.meta.url));
 
-function readHtmx(): Buffer {
-  const folder = dirname(createRequire(import.meta.url).resolve('htmx.org/package.json'));
-  return readFileSync(join(folder, 'dist/htmx.min.js'));
+/** Reads a file of an installed package. */
+function installed(name: string, path: string): Buffer {
+  const folder = dirname(createRequire(import.meta.url).resolve(`${name}/package.json`));
+  return readFileSync(join(folder, path));
 }
 
 const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('base64url').slice(0, 16);
@@ -34,24 +35,26 @@ function assetOf(name: string, body: Buffer, type: string): Asset {
 const script = 'text/javascript; charset=utf-8';
 
 /** Serves modules that import each other by name from one folder, whose name is the hash of all their bytes. */
-function modulesOf<Name extends string>(...names: readonly Name[]): Readonly<Record<Name, Asset>> {
-  const bodies = names.map(own);
-  const hash = hashOf(Buffer.concat(bodies));
-  const entries = names.map((name, index): [Name, Asset] => [
-    name,
-    { body: bodies[index] ?? Buffer.alloc(0), type: script, path: `/portal/assets/${hash}/${name}` },
-  ]);
-  return Object.fromEntries(entries) as Record<Name, Asset>;
+function modulesOf<Name extends string>(bodies: Readonly<Record<Name, Buffer>>): Readonly<Record<Name, Asset>> {
+  const entries = Object.entries<Buffer>(bodies);
+  const hash = hashOf(Buffer.concat(entries.map(([, body]) => body)));
+  const assets = entries.map(([name, body]) => [name, { body, type: script, path: `/portal/assets/${hash}/${name}` }]);
+  return Object.fromEntries(assets) as Record<Name, Asset>;
 }
 
-const playground = modulesOf('playground.js', 'playground-answer.js', 'playground-code.js');
+const playgroundParts = ['answer', 'code', 'conversation', 'dom', 'image', 'markdown', 'models', 'settings', 'store'];
+const playground = modulesOf({
+  'playground.js': own('playground.js'),
+  ...Object.fromEntries(playgroundParts.map((part) => [`playground-${part}.js`, own(`playground-${part}.js`)])),
+  'markdown-it.js': installed('markdown-it', 'dist/browser/markdown-it.esm.min.mjs'),
+});
 
 export const assets = {
   style: assetOf('portal.css', own('portal.css'), 'text/css; charset=utf-8'),
   script: assetOf('portal.js', own('portal.js'), script),
   log: assetOf('log.js', own('log.js'), script),
   playground: playground['playground.js'],
-  htmx: assetOf('htmx.js', readHtmx(), script),
+  htmx: assetOf('htmx.js', installed('htmx.org', 'dist/htmx.min.js'), script),
   icon: assetOf('icon.svg', own('icon.svg'), 'image/svg+xml'),
   /** Shown for a stack whose own icon cannot be shown. */
   stack: assetOf('stack.svg', own('stack.svg'), 'image/svg+xml'),
