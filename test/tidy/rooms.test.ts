@@ -212,9 +212,10 @@ describe('the check of the rooms', () => {
   });
 
   it.each([['export default 1;'], ['const a = 1;\nexport { a as default };'], ["export { default } from 'x';"]])(
-    'rejects a default export outside of tool configurations: %s',
+    'rejects a default export outside of tool configurations and declarations: %s',
     (text) => {
       expect(check('src/base/a.ts', text)).toEqual(['src/base/a.ts: has a default export']);
+      expect(check('src/base/a.d.ts', text)).toEqual([]);
       expect(check('test/vitest.config.ts', text)).toEqual([]);
     },
   );

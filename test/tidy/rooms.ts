@@ -114,7 +114,7 @@ function gatherFacts({ path, text }: SourceFile, parsed: ParseResult): Facts {
 function checkForm({ path, lines, hasDefaultExport }: Facts): string[] {
   return [
     ...(lines > linesMax ? [`${path}: has ${lines} lines, at most ${linesMax} are allowed`] : []),
-    ...(hasDefaultExport && !/\.config\.ts$|-plugin\.js$/.test(path) ? [`${path}: has a default export`] : []),
+    ...(hasDefaultExport && !/\.config\.ts$|-plugin\.js$|\.d\.ts$/.test(path) ? [`${path}: has a default export`] : []),
   ];
 }
 

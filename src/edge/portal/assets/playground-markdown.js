@@ -2,9 +2,9 @@ import MarkdownIt from './markdown-it.js';
 import { codeBlock, element } from './playground-dom.js';
 
 /**
- * Shows the text of an answer as Markdown or as it is. Models write what they were told to by anybody: elements are
- * created one by one from the parser's tokens, only those listed here, without attributes of the text except checked
- * links. HTML stays text, and images are links.
+ * Shows the text of an answer as Markdown or as it is. A prompt of a stranger can decide what a model writes, so each
+ * element is created from a token of the parser: only the elements listed here, with no attribute of the text except
+ * checked links. HTML stays text, and images are links.
  */
 
 /** @typedef {import('./markdown-it.js').Token} Token */

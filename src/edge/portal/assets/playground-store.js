@@ -1,4 +1,4 @@
-/** What the browser keeps for the playground: the conversation in the tab, presets and the last model in the browser. */
+/** Keeps the conversation in the tab, and presets and the last model in the browser. */
 
 /** Characters of a tab's conversation. Browsers give a page about five million. */
 const keptMax = 2_000_000;
