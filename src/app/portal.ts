@@ -53,7 +53,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
     },
     prices: () => listPrices(gateway).data,
     remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key, clock.now()),
-    chat: createChat(options),
+    callModel: createModelCall(options),
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
     ...guards,
@@ -101,11 +101,11 @@ async function remainingLimits(
 const playgroundKeyName = 'Playground';
 
 /**
- * Creates the chat of the playground. Its requests use an inference key of the signed-in user, created when missing.
+ * Creates the model calls of the playground. Their requests use an inference key of the signed-in user, created when missing.
  * The key is billed, limited, recorded and revoked like every other key, and nobody has its secret.
  */
-function createChat({ foundation, inference, heldKeys }: PortalPartOptions): PortalParts['chat'] {
-  return async ({ principal, requestId, exchange, stop }) => {
+function createModelCall({ foundation, inference, heldKeys }: PortalPartOptions): PortalParts['callModel'] {
+  return async ({ path, principal, requestId, exchange, stop }) => {
     const { actor, organizationId, project } = principal;
     if (project.archived) {
       throw new AppError('conflict', {
@@ -126,6 +126,6 @@ function createChat({ foundation, inference, heldKeys }: PortalPartOptions): Por
       models: null,
     } as const;
     heldKeys.hold(exchange.incoming, await foundation.keys.hold(key, { actor, requestId }));
-    await inference.serve('/v1/chat/completions', exchange, stop);
+    await inference.serve(path, exchange, stop);
   };
 }

@@ -2,7 +2,14 @@ import { Hono, type MiddlewareHandler } from 'hono';
 import { every } from 'hono/combine';
 import { AppError } from '#base/errors.ts';
 import { createReadBody, type HttpContext, type HttpEnv, requestId } from '#edge/http/http.ts';
-import { modelPage, modelsPage, playgroundModels, playgroundPage, serveChat } from '#edge/portal/engines/engines.ts';
+import {
+  modelPage,
+  modelsPage,
+  playgroundCalls,
+  playgroundModels,
+  playgroundPage,
+  serveCall,
+} from '#edge/portal/engines/engines.ts';
 import { batchesPage, batchFile, batchPage, cancelBatch } from '#edge/portal/events/events.ts';
 import {
   changeView,
@@ -226,7 +233,8 @@ export function createPortal(parts: PortalParts): Hono<HttpEnv> {
   registerPages(app, parts, takeForm);
   registerUploads(app, parts, ownOrigin);
   // The body goes to the model unread.
-  app.post('/portal/playground/chat', (context) => serveChat(context, parts, () => ownVisitOf(context, parts)));
+  for (const [path, call] of Object.entries(playgroundCalls))
+    app.post(path, (context) => serveCall(call, context, parts, () => ownVisitOf(context, parts)));
   for (const path of ['/portal', '/portal/']) app.get(path, (context) => context.redirect('/', 303));
   app.all('/portal/*', () => {
     throw new AppError('not_found', { message: 'Page not found.' });

@@ -9,7 +9,11 @@ import { eventually, framesOf, standinFile, useInference } from '#test/inference
 import { type SentOptions, send, type Shown, signInVisitor, type Visitor } from '#test/portal/visitor.ts';
 
 const bench = useInference(() => ({
-  engines: { chat: standinFile('chat'), asleep: standinFile('asleep', { flags: ['--start-delay-ms', '1000'] }) },
+  engines: {
+    chat: standinFile('chat'),
+    embed: standinFile('embed', { taskType: 'embedding' }),
+    asleep: standinFile('asleep', { flags: ['--start-delay-ms', '1000'] }),
+  },
 }));
 let admin: Visitor;
 
@@ -18,16 +22,17 @@ beforeAll(async () => {
 });
 
 interface Chat {
+  readonly call?: 'chat' | 'embeddings';
   readonly visitor?: Visitor;
   readonly headers?: SentOptions['headers'];
   readonly body?: object;
 }
 
-function chat({ visitor = admin, headers = {}, body = {} }: Chat = {}): Promise<Shown> {
+function chat({ call = 'chat', visitor = admin, headers = {}, body = {} }: Chat = {}): Promise<Shown> {
   const { url } = bench.gateway;
   const own = { cookie: visitor.cookie, origin: url, 'x-form-token': visitor.formToken };
   const asked = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], ...body };
-  return send(`${url}/portal/playground/chat`, {
+  return send(`${url}/portal/playground/${call}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', ...own, ...headers },
     body: JSON.stringify(asked),
@@ -94,6 +99,19 @@ describe('the playground', () => {
     const [made] = await bench.gateway.db.sql`
       select actor_user_id, actor_key_id from audit_log where action = 'api_key.created' and target_id = ${keys[0]?.id ?? ''}`;
     expect(made).toMatchObject({ actor_key_id: null, actor_user_id: expect.stringMatching(/^[0-9a-f-]{36}$/) });
+  });
+
+  it('asks for embeddings with the same key, in a valid session only', async () => {
+    const asked = { call: 'embeddings', body: { model: 'embed', input: ['One', 'Two'], messages: undefined } } as const;
+    const refused = await Promise.all([
+      chat({ ...asked, headers: { cookie: null } }),
+      chat({ ...asked, headers: { 'x-form-token': null } }),
+    ]);
+    expect(refused.map(({ status }) => status)).toEqual([401, 403]);
+    const { status, text, headers } = await chat(asked);
+    expect([status, (JSON.parse(text) as { data: object[] }).data.length]).toEqual([200, 2]);
+    const record = await bench.gateway.request(`/v1/usage/requests/${String(headers['x-request-id'])}`);
+    expect(await record.json()).toMatchObject({ key_id: (await playgroundKeys())[0]?.id, outcome: 'completed' });
   });
 
   it("shows the API's errors, and ignores an Authorization header", async () => {

@@ -1,4 +1,5 @@
 import { AnswerView, readAnswer } from './playground-answer.js';
+import './playground-calls.js';
 import { snippetsOf, snippetView } from './playground-code.js';
 import { Exchange, heard, messagesOf } from './playground-conversation.js';
 import { byId } from './playground-dom.js';
@@ -80,7 +81,7 @@ class Playground {
     byId('code', HTMLDetailsElement).addEventListener('toggle', () => void this.showCode());
     window.addEventListener('pagehide', () => this.keep());
     this.showImageField();
-    this.focusPrompt();
+    if (location.hash !== '#calls') this.focusPrompt();
   }
 
   focusPrompt() {

@@ -7,6 +7,7 @@ import {
   figures,
   html,
   type Html,
+  isChat,
   type MaybeHtml,
   pathWith,
   type PortalParts,
@@ -47,11 +48,9 @@ function coldStart({ status, expected_cold_start_seconds: seconds }: ModelAnswer
   return seconds < 90 ? `within ${Math.ceil(seconds)} s` : `within ${Math.ceil(seconds / 60)} min`;
 }
 
-const chatTypes: readonly ModelAnswer['task_type'][] = ['chat', 'vision', 'code'];
-
-function tryIt({ id, task_type }: ModelAnswer): MaybeHtml {
-  if (!chatTypes.includes(task_type)) return null;
-  return html`<a class="button" href="${pathWith('/portal/playground', { model: id })}">Open in playground</a>`;
+function tryIt(model: ModelAnswer): Html {
+  const path = pathWith('/portal/playground', { model: model.id });
+  return html`<a class="button" href="${isChat(model) ? path : `${path}#calls`}">Open in playground</a>`;
 }
 
 function price(list: readonly PriceAnswer[], id: string): PriceAnswer | undefined {

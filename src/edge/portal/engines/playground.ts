@@ -10,6 +10,7 @@ import {
   empty,
   headerOf,
   html,
+  isChat,
   type Html,
   notice,
   placeOf,
@@ -45,42 +46,54 @@ interface PlaygroundModel {
   readonly price: UsageRequestDetailAnswer['price'];
 }
 
-/** Returns the chat models that the person may use, by status. */
-async function listChatModels(
+/** Returns the models that the person may use, by status. */
+async function listUsableModels(
   visit: Visit,
-  { models, heldModels, prices }: PortalParts,
-): Promise<readonly PlaygroundModel[]> {
-  const priced = new Map(prices().map((price) => [price.model, price]));
+  { models, heldModels }: Pick<PortalParts, 'models' | 'heldModels'>,
+): Promise<readonly ModelAnswer[]> {
   const { principal } = visit.signedIn;
   const [list, held] = await Promise.all([models(principal.organizationId), heldModels(principal)]);
   return list
-    .filter(({ id, task_type }) => ['chat', 'vision', 'code'].includes(task_type) && (held?.includes(id) ?? true))
-    .map(({ id, status, task_type, expected_cold_start_seconds }) => ({
-      id,
-      status,
-      sees: task_type === 'vision',
-      expectedSeconds: expected_cold_start_seconds,
-      price: priced.get(id) ?? null,
-    }))
+    .filter(({ id }) => held?.includes(id) ?? true)
     .toSorted((one, other) => statusOrder.indexOf(one.status) - statusOrder.indexOf(other.status));
+}
+
+function chatModelsOf(list: readonly ModelAnswer[], prices: PortalParts['prices']): readonly PlaygroundModel[] {
+  const priced = new Map(prices().map((price) => [price.model, price]));
+  return list.filter(isChat).map(({ id, status, task_type, expected_cold_start_seconds }) => ({
+    id,
+    status,
+    sees: task_type === 'vision',
+    expectedSeconds: expected_cold_start_seconds,
+    price: priced.get(id) ?? null,
+  }));
 }
 
 /** Sends the current models to the page's script. */
 export async function playgroundModels(visit: Visit, parts: PortalParts): Promise<Response> {
-  return visit.context.json({ data: await listChatModels(visit, parts) });
+  return visit.context.json({ data: chatModelsOf(await listUsableModels(visit, parts), parts.prices) });
 }
 
 export async function playgroundPage(visit: Visit, parts: PortalParts): Promise<Response> {
-  const models = await listChatModels(visit, parts);
+  const usable = await listUsableModels(visit, parts);
+  const models = chatModelsOf(usable, parts.prices);
+  const others = usable.filter((model) => !isChat(model));
   const body =
-    models.length === 0
-      ? empty('No chat models yet', html`See <a href="/portal/models">Models</a> for all models.`)
+    usable.length === 0
+      ? empty('No models yet', html`See <a href="/portal/models">Models</a> for all models.`)
       : html`<div id="needs-script">
             ${notice('plain', html`<p>The playground requires JavaScript. Each <a href="/portal/models">model page</a> has code examples instead.</p>`)}
           </div>
-          ${form(visit, models)}`;
+          ${billing(visit)} ${models.length === 0 ? null : form(visit, models)}
+          ${others.length === 0 ? null : callForm(visit, others)}`;
   return page(visit, { title: 'Playground', body, script: assets.playground });
 }
+
+const billing = ({ signedIn }: Visit): Html =>
+  html`<p class="quiet">
+    Requests use your API key named “Playground”, which is created with the first request. They are billed to the wallet
+    of ${signedIn.member.organization.name}, as requests of your programs are. Prices are per million tokens.
+  </p>`;
 
 function modelChoice(name: string, label: string, models: readonly PlaygroundModel[], chosen: string | null): Html {
   return html`<div class="field">
@@ -175,6 +188,46 @@ function settings(): Html {
   </details>`;
 }
 
+const taskNames: Partial<Record<ModelAnswer['task_type'], string>> = {
+  embedding: 'embeddings',
+  rerank: 'rerank',
+  completion: 'completions',
+};
+
+/** Shows the form for models that do not chat. */
+function callForm(visit: Visit, models: readonly ModelAnswer[]): Html {
+  const listed = models.map(({ id, status, task_type: task }) => ({ id, status, task }));
+  const asked = queryOf(visit.context, 'model');
+  return html`<form
+    id="calls"
+    class="playground"
+    hidden
+    data-form-token="${visit.formToken}"
+    data-models="${JSON.stringify(listed)}"
+  >
+    <h2>Embeddings, rerank, completions</h2>
+    <div class="field">
+      <label for="other-model">Model for one request</label>
+      <select id="other-model" autocomplete="off">
+        ${models.map(({ id, status, task_type: task }) => html`<option value="${id}" ${id === asked ? html`selected` : null}>${id} · ${taskNames[task] ?? task} · ${status}</option>`)}
+      </select>
+    </div>
+    <div data-task="embedding">
+      ${area({ id: 'texts', label: 'Texts', rows: 4, placeholder: 'A cat sleeps.', hint: 'One text on each line.' })}
+    </div>
+    <div data-task="rerank">
+      ${area({ id: 'query', label: 'Query', rows: 2, placeholder: 'Which animal sleeps?' })}
+      ${area({ id: 'documents', label: 'Documents', rows: 4, placeholder: 'A cat sleeps.', hint: 'One document on each line.' })}
+    </div>
+    <div data-task="completion">
+      ${area({ id: 'completion', label: 'Prompt', rows: 3, placeholder: 'Once upon a time' })}
+    </div>
+    <p class="buttons"><button id="call">Run request</button></p>
+    <p id="call-state" class="hint" role="status"></p>
+    <div id="call-result"></div>
+  </form>`;
+}
+
 /** Separates what one browser keeps for several people and organizations. */
 const ownerOf = ({ signedIn: { session, principal } }: Visit): string =>
   `${session.userId}/${principal.organizationId}`;
@@ -193,11 +246,6 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     ${named === null ? null : html`data-named`}
     ${visit.may('engines') ? html`data-engines="/portal/engines/"` : null}
   >
-    <p class="quiet">
-      Requests use your API key named “Playground”, which is created with the first message. They are billed to the
-      wallet of ${visit.signedIn.member.organization.name}, as requests of your programs are. Prices are per million
-      tokens.
-    </p>
     <div class="grid models">
       ${modelChoice('model-0', 'Model', models, named ?? models[0]?.id ?? '')}
       ${modelChoice('model-1', 'Compare with', models, null)}
@@ -235,8 +283,19 @@ function requireScriptToken(context: HttpContext, token: string): void {
   });
 }
 
-/** Answers the page's chat request with a stream or JSON. Errors have the API's envelope. */
-export async function serveChat(
+/** Paths of the page's requests to models, each with the API's path. */
+export const playgroundCalls = {
+  '/portal/playground/chat': '/v1/chat/completions',
+  '/portal/playground/completions': '/v1/completions',
+  '/portal/playground/embeddings': '/v1/embeddings',
+  '/portal/playground/rerank': '/v1/rerank',
+} as const;
+
+type CallPath = (typeof playgroundCalls)[keyof typeof playgroundCalls];
+
+/** Answers the page's request to a model with a stream or JSON. Errors have the API's envelope. */
+export async function serveCall(
+  path: CallPath,
   context: HttpContext,
   parts: PortalParts,
   visitOf: () => Promise<Signed | null>,
@@ -246,7 +305,7 @@ export async function serveChat(
     const visit = await visitOf();
     if (visit === null) throw sessionEnded();
     requireScriptToken(context, visit.token);
-    await chatInSession(visit, parts);
+    await callInSession(path, visit, parts);
     return RESPONSE_ALREADY_SENT;
   } catch (error) {
     const failure = toAppError(error);
@@ -261,10 +320,11 @@ export async function serveChat(
 const sessionEnded = (): AppError =>
   new AppError('unauthorized', { message: 'Your session has ended. Sign in again, in this tab or another one.' });
 
-/** Runs the chat request, and ends its answer when the session ends. */
-async function chatInSession(
+/** Runs the request, and ends its answer when the session ends. */
+async function callInSession(
+  path: CallPath,
   { context, signedIn, token }: Signed,
-  { chat, sessions, log }: PortalParts,
+  { callModel, sessions, log }: PortalParts,
 ): Promise<void> {
   const stop = new AbortController();
   const look = async (): Promise<void> => {
@@ -284,7 +344,13 @@ async function chatInSession(
   try {
     const { incoming, outgoing } = context.env;
     const requestId = context.get('requestId');
-    await chat({ principal: signedIn.principal, requestId, exchange: { incoming, outgoing }, stop: stop.signal });
+    await callModel({
+      path,
+      principal: signedIn.principal,
+      requestId,
+      exchange: { incoming, outgoing },
+      stop: stop.signal,
+    });
   } finally {
     isOver = true;
     clearTimeout(timer);

@@ -42,7 +42,18 @@ function modulesOf<Name extends string>(bodies: Readonly<Record<Name, Buffer>>):
   return Object.fromEntries(assets) as Record<Name, Asset>;
 }
 
-const playgroundParts = ['answer', 'code', 'conversation', 'dom', 'image', 'markdown', 'models', 'settings', 'store'];
+const playgroundParts = [
+  'answer',
+  'calls',
+  'code',
+  'conversation',
+  'dom',
+  'image',
+  'markdown',
+  'models',
+  'settings',
+  'store',
+];
 const playground = modulesOf({
   'playground.js': own('playground.js'),
   ...Object.fromEntries(playgroundParts.map((part) => [`playground-${part}.js`, own(`playground-${part}.js`)])),

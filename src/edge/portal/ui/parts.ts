@@ -10,11 +10,12 @@ import type { AskApi, BodyLimits, BodyShares, ClientAddress, HttpEnv, IsSecure, 
 import type { Form, UploadForm } from './form.ts';
 import type { Visit } from './page-request.ts';
 
-/** A chat request that a page sends. */
-export interface PageChat {
+/** A request to a model that a page sends. */
+export interface PageCall {
+  readonly path: '/v1/chat/completions' | '/v1/completions' | '/v1/embeddings' | '/v1/rerank';
   readonly principal: SignedIn['principal'];
   readonly requestId: string;
-  /** The request has the unread body of `POST /v1/chat/completions`; the answer is written to the response. */
+  /** The request has the unread body of a `POST` to the path; the answer is written to the response. */
   readonly exchange: HttpEnv['Bindings'];
   /** Ends the request early, with an AppError as its reason. */
   readonly stop: AbortSignal;
@@ -50,10 +51,10 @@ export interface PortalParts {
   /** Reads the remaining limits of a key; null while unknown. The key must come from the API. */
   readonly remainingLimits: (organizationId: string, key: KeyAnswer) => Promise<LimitsView | null>;
   /**
-   * Sends a chat request as the signed-in user, through the same path as every request with a key.
+   * Sends a request to a model as the signed-in user, through the same path as every request with a key.
    * @throws AppError if there is no key for it and none can be created; no answer has been sent then
    */
-  readonly chat: (chat: PageChat) => Promise<void>;
+  readonly callModel: (call: PageCall) => Promise<void>;
   /** The limit of active keys for organizations without their own limit. */
   readonly maxActiveKeys: number;
   readonly isSecure: IsSecure;
