@@ -64,6 +64,7 @@ const elsewhere: Readonly<Record<string, string>> = {
 
 /** Answers that are no page. */
 const noPages = [
+  '/portal/usage/find',
   '/portal/usage/requests.csv',
   '/portal/batches/:id/output',
   '/portal/batches/:id/errors',
