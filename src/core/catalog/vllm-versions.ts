@@ -38,7 +38,7 @@ export interface VllmDifferences {
 
 const none: VllmDifferences = { routes: {}, fields: {}, usage: {}, metrics: {}, flags: {}, aborts: {}, failures: {} };
 
-const ignored = 'passed: it has an effect only on routes that render prompts, which Headgate does not serve';
+const ignored = 'passed: it has an effect only on routes that render prompts, of whose answers clients get a number';
 const watermark = 'passed: it applies a watermark only if the engine was started with one, and costs nothing';
 
 export const vllmVersions: readonly VllmVersion[] = [
@@ -51,7 +51,7 @@ export const vllmVersions: readonly VllmVersion[] = [
         added: {
           'POST /inference/v1/abort_requests': 'not used: it is there only with --enable-scale-out',
           'POST /release_kv_cache_memory': 'not used: sleep levels free the memory',
-          'POST /v1/responses/render': 'not served',
+          'POST /v1/responses/render': 'counts for /v1/responses/input_tokens; it answers only with --enable-scale-out',
         },
         changed: {
           'POST /wake_up':

@@ -38,13 +38,15 @@ afterAll(() => api?.stop());
 
 /** Requests to models have their own Idempotency-Key; test/core/stored-requests tests it. */
 const models =
-  /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens|tokenize|detokenize|embeddings|rerank|score)$/;
+  /^\/v1\/(chat\/completions|completions|responses|responses\/input_tokens|messages|messages\/count_tokens|tokenize|detokenize|embeddings|rerank|score)$/;
 
 /** POSTs that make nothing which a repetition would make once more. */
 const createNothing = [
   models,
   // Changes of what is there: done twice they are done.
-  /\/(archive|cancel|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|reload|report)$/,
+  /\/(archive|cancel|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|reload|report|reset)$/,
+  // Creates what is missing, found by hashes and ids of the other program.
+  /^\/v1\/imports$/,
   // A new secret or link in the place of the one before.
   /\/(rotate|reset-link|open)$/,
   /^\/v1\/organization\/projects\/\{id\}(\/(service_accounts\/\{account\}|rate_limits\/\{rate_limit\}))?$/,

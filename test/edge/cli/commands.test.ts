@@ -61,7 +61,9 @@ describe('headgate without a gateway', () => {
     expect(all).toMatchObject({ code: 0, stderr: '' });
     expect(all.stdout).toMatch(/^  engines logs +Print the last lines of an engine's output$/m);
     const group = await runCli(['help', 'import']);
-    expect(group.stdout).toContain('import litellm FILE [--out FOLDER] [--force]\n');
+    expect(group.stdout).toContain(
+      'import litellm FILE [--out FOLDER] [--force] | --database URL [--org ID] [--dry-run]\n',
+    );
     expect(group.stdout).not.toContain('engines ls');
     expect((await runCli(['engines', 'stop', '--help'])).stdout).toContain('headgate engines stop ID');
   });

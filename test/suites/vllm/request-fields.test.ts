@@ -1,5 +1,5 @@
 import { beforeAll, expect, it } from 'vitest';
-import { endpoints } from '#edge/inference/request/endpoints.ts';
+import { type Endpoint, endpoints } from '#edge/inference/request/endpoints.ts';
 import { nestedFields } from '#edge/inference/request/nested-fields.ts';
 import { vllmVersions } from '#core/catalog/vllm-versions.ts';
 import { type Description, describeVllm, fieldList } from '../../vllm/description.ts';
@@ -31,6 +31,8 @@ function rows() {
   return { until: vllmVersions.slice(0, at + 1), later: vllmVersions.slice(at + 1) };
 }
 
+const isRendering = ({ enginePath }: Endpoint): boolean => enginePath?.endsWith('/render') === true;
+
 const named = (changes: readonly ({ readonly [name: string]: string } | undefined)[]): string[] =>
   changes.flatMap((change) => Object.keys(change ?? {}));
 
@@ -38,21 +40,27 @@ it('decides exactly the request fields of the tried versions', () => {
   const { until, later } = rows();
   const found = flat(installed.fields);
   expect(found.length).toBeGreaterThan(200);
+  // Served with a flag only; it reads what /v1/responses reads.
+  const [rendering, others] = [endpoints.filter(isRendering), endpoints.filter((one) => !isRendering(one))];
+  const ofResponses = endpoints.find(({ path }) => path === '/v1/responses')?.fields ?? {};
+  for (const { fields } of rendering) {
+    expect(Object.keys(fields).filter((field) => !Object.hasOwn(ofResponses, field))).toEqual([]);
+  }
   const tables: [string, object][] = [
-    ...endpoints.map(({ path, fields }): [string, object] => [path, fields]),
+    ...others.map(({ path, fields }): [string, object] => [path, fields]),
     ...Object.entries(nestedFields),
   ];
   const decided = flat(Object.fromEntries(tables.map(([place, fields]) => [place, Object.keys(fields)])));
   const missing = found.filter((field) => !decided.includes(field));
   expect(missing, 'fields that src/edge/inference/request/vllm-fields.ts has to decide').toEqual([]);
-  const others = [
+  const changed = [
     ...named(until.map(({ differs }) => differs.fields.gone)),
     ...named(later.map(({ differs }) => differs.fields.added)),
   ];
   expect(
     decided.filter((field) => !found.includes(field)),
     'fields that this version does not have',
-  ).toEqual(others.toSorted());
+  ).toEqual(changed.toSorted());
 });
 
 it('has the routes, metrics and arguments that the table names for it', () => {

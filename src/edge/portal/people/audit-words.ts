@@ -12,7 +12,6 @@ export const auditActions: Readonly<Record<string, string>> = {
   'api_key.reported': 'reported a leak and revoked the key',
   'api_key.recovered': 'created the recovery key',
   'api_key.imported': 'imported the key',
-  'response.deleted': 'deleted the stored response',
   'user.created': 'created the user',
   'user.joined': 'accepted an invitation and joined the organization as',
   'user.changed': 'changed the user',
