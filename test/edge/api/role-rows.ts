@@ -318,6 +318,7 @@ export const roleRows: readonly RoleRow[] = [
   row('GET /v1/statement-key', 'public', 404),
   row('GET /v1/audit', 'admin', 200),
   ...batches,
+  own('GET /v1/usage/rejected', 200),
   own('GET /v1/usage/requests', 200),
   own('GET /v1/usage/requests/{id}', 404),
   own('GET /v1/usage/requests/{id}/content', 404),
