@@ -65,7 +65,7 @@ interface Accepted {
   formatted: string | null;
 }
 
-function accept(body: Body, engine: Engine): Accepted | Refused {
+export function accept(body: Body, engine: Engine): Accepted | Refused {
   const { options } = engine;
   const early = checkStreamOptions(body) ?? checkTools(body, options) ?? checkFields(body, CHAT_FIELDS, 'messages');
   if (early !== null) return early;

@@ -1,6 +1,6 @@
-import { answerChat } from './chat.ts';
+import { accept, answerChat } from './chat.ts';
 import { encodeMessages } from './conversation.ts';
-import { badRequest, invalidBody } from './errors.ts';
+import { badRequest, invalidBody, type Refused } from './errors.ts';
 import { type Exchange, randomHex } from './http.ts';
 import type { Body } from './params.ts';
 import { chatOfResponses, hasGrammar, type ShownCalls, shownCallsOf } from './responses-request.ts';
@@ -278,23 +278,31 @@ class Printer {
 
 /** Answers POST /v1/responses/render, as vLLM 0.32 does with --enable-scale-out: the prompt's token ids. */
 export function answerRender(engine: Engine, exchange: Exchange, body: Body): void {
-  const { messages } = chatOfResponses(body);
+  const chat = chatOfResponses(body);
+  const refused = refusedOf(body) ?? accept(chat, engine);
+  if ('status' in refused) {
+    exchange.json(refused.status, refused.body);
+    return;
+  }
+  const { messages } = chat;
   const tokens = encodeMessages(Array.isArray(messages) ? messages : [], engine.options);
   exchange.json(200, JSON.stringify({ request_id: `resp_${randomHex(16)}`, token_ids: tokens, model: body.model }));
 }
 
+/** Returns why a request is rejected before it is a chat request; null if it is not. */
+function refusedOf(body: Body): Refused | null {
+  if (body.input === undefined || body.input === null)
+    return invalidBody([{ type: 'missing', loc: ['body', 'input'], msg: 'Field required', input: body }]);
+  if (!hasGrammar(body)) return null;
+  const only = 'only free-form text custom tools are accepted.';
+  return badRequest(`Custom tools with a grammar format are not supported; ${only}`, 'tools');
+}
+
 /** Answers POST /v1/responses. Nothing is stored, and no tool is run. */
 export function answerResponses(engine: Engine, exchange: Exchange, body: Body): void {
-  if (body.input === undefined || body.input === null) {
-    exchange.json(
-      400,
-      invalidBody([{ type: 'missing', loc: ['body', 'input'], msg: 'Field required', input: body }]).body,
-    );
-    return;
-  }
-  if (hasGrammar(body)) {
-    const only = 'only free-form text custom tools are accepted.';
-    exchange.json(400, badRequest(`Custom tools with a grammar format are not supported; ${only}`, 'tools').body);
+  const refused = refusedOf(body);
+  if (refused !== null) {
+    exchange.json(refused.status, refused.body);
     return;
   }
   const id = typeof body.request_id === 'string' ? body.request_id : `resp_${randomHex(16)}`;
