@@ -64,7 +64,7 @@ function parse(bytes: Buffer): Readonly<Record<string, unknown>> | null {
   }
 }
 
-const isFree = (path: string): boolean => /tokenize$|count_tokens$/.test(path);
+const isFree = (path: string): boolean => /tokenize$|count_tokens$|render$/.test(path);
 
 /** Never more than what may be held for: of the prompt by its bytes, of the output by its limit. */
 function usageOf(path: string, body: Readonly<Record<string, unknown>> | null, bytes: Buffer): Usage {
@@ -165,6 +165,7 @@ function results(path: string): object {
   }
   if (path.endsWith('/completions')) return { object: 'text_completion', choices: [{ index: 0, text }] };
   if (path.endsWith('/embeddings')) return { object: 'list', data: [{ index: 0, embedding: [0.5] }] };
+  if (path.endsWith('/render')) return { token_ids: [1, 2, 3] };
   if (path.endsWith('/rerank')) return { results: [{ index: 0, relevance_score: 0.5, document: { text } }] };
   return { object: 'list', data: [{ index: 0, object: 'score', score: 0.5 }] };
 }
