@@ -318,12 +318,10 @@ export const roleRows: readonly RoleRow[] = [
   row('GET /v1/statement-key', 'public', 404),
   row('GET /v1/audit', 'admin', 200),
   ...batches,
-  own('GET /v1/usage/rejected', 200),
-  own('GET /v1/usage/requests', 200),
+  ...['rejected', 'requests', 'summary'].map((name) => own(`GET /v1/usage/${name}`, 200)),
   own('GET /v1/usage/requests/{id}', 404),
   own('GET /v1/usage/requests/{id}/content', 404),
   own('DELETE /v1/usage/requests/{id}/content', 404),
-  own('GET /v1/usage/summary', 200),
   ...['usage/completions', 'usage/embeddings', 'costs'].map((name) => ({
     ...row(`GET /v1/organization/${name}`, 'admin', 200),
     ask: at(`/v1/organization/${name}?start_time=0`),
