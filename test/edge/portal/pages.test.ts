@@ -267,6 +267,8 @@ it('shows and sets the models of a key, in the list, on its page and in both for
   expect((await admin.get(`/portal/keys/${id}`)).text).toMatch(/<textarea[^>]*name="models"[^>]*>\s*standin-chat</);
   const wrong = await admin.post(`/portal/keys/${id}`, { name: 'one model', models: 'a'.repeat(600) });
   expect([wrong.status, wrong.text.includes('id="models-problem"')]).toEqual([400, true]);
+  expect(wrong.text).toContain('Not saved: see the marked field.');
+  expect(wrong.text).not.toContain('models.0');
   await admin.post(`/portal/keys/${id}`, { name: 'one model', models: '' });
   expect(await models()).toBeNull();
   await gateway.request(`/v1/keys/${id}`, { method: 'DELETE' });

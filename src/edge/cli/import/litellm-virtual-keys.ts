@@ -201,7 +201,7 @@ function isSet(value: unknown): boolean {
   return value !== null && value !== undefined && value !== false && value !== 0 && value !== '';
 }
 
-/** Shortens a text, without half of a character at its end. */
+/** Shortens a text, and leaves out a surrogate whose other half was cut off. */
 const cut = (text: string, length: number): string =>
   text
     .slice(0, length)

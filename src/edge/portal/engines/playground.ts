@@ -6,12 +6,13 @@ import type { UsageRequestDetailAnswer } from '#edge/contract/requests.ts';
 import { type HttpContext, toAppError } from '#edge/http/http.ts';
 import { assets, page } from '#edge/portal/frame/frame.ts';
 import {
+  area,
   count,
   empty,
   headerOf,
   html,
-  isChat,
   type Html,
+  isChat,
   notice,
   placeOf,
   type PortalParts,
@@ -111,30 +112,6 @@ function modelChoice(name: string, label: string, models: readonly PlaygroundMod
   </div>`;
 }
 
-interface AreaOptions {
-  readonly id: string;
-  readonly label: string;
-  readonly rows: number;
-  readonly placeholder: string;
-  readonly hint?: string;
-  readonly value?: string;
-}
-
-function area({ id, label, rows, placeholder, hint, value = '' }: AreaOptions): Html {
-  return html`<div class="field">
-    <label for="${id}">${label}</label>
-    <textarea
-      id="${id}"
-      rows="${rows}"
-      placeholder="${placeholder}"
-      spellcheck="false"
-      ${hint === undefined ? null : html`aria-describedby="${id}-hint"`}
-    >
-${value}</textarea>
-    ${hint === undefined ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
-  </div>`;
-}
-
 function numberField(id: string, label: string, placeholder: string): Html {
   return html`<div class="field">
     <label for="${id}">${label}</label>
@@ -174,15 +151,15 @@ function settings(): Html {
   return html`<details class="fold" id="settings">
     <summary>System prompt, limits, tools, presets</summary>
     <div class="fold-body">
-      ${area({ id: 'system', label: 'System prompt', rows: 2, placeholder: 'You are terse.' })}
+      ${area({ name: 'system', label: 'System prompt', value: '', rows: 2, placeholder: 'You are terse.' })}
       <div class="grid">
         ${numberField('temperature', 'Temperature', 'model default')} ${numberField('top-p', 'Top P', 'model default')}
         ${numberField('max-tokens', 'Max output tokens', `for example ${count(4096)}`)}
         ${numberField('seed', 'Seed', 'random')} ${effort()}
       </div>
-      ${area({ id: 'stop-sequences', label: 'Stop sequences', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
-      ${area({ id: 'schema', label: 'JSON schema', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON of this schema.' })}
-      ${area({ id: 'tools', label: 'Tools', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
+      ${area({ name: 'stop-sequences', label: 'Stop sequences', value: '', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
+      ${area({ name: 'schema', label: 'JSON schema', value: '', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON of this schema.' })}
+      ${area({ name: 'tools', label: 'Tools', value: '', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
       ${presets()}
     </div>
   </details>`;
@@ -213,14 +190,14 @@ function callForm(visit: Visit, models: readonly ModelAnswer[]): Html {
       </select>
     </div>
     <div data-task="embedding">
-      ${area({ id: 'texts', label: 'Texts', rows: 4, placeholder: 'A cat sleeps.', hint: 'One text on each line.' })}
+      ${area({ name: 'texts', label: 'Texts', value: '', rows: 4, placeholder: 'A cat sleeps.', hint: 'One text on each line.' })}
     </div>
     <div data-task="rerank">
-      ${area({ id: 'query', label: 'Query', rows: 2, placeholder: 'Which animal sleeps?' })}
-      ${area({ id: 'documents', label: 'Documents', rows: 4, placeholder: 'A cat sleeps.', hint: 'One document on each line.' })}
+      ${area({ name: 'query', label: 'Query', value: '', rows: 2, placeholder: 'Which animal sleeps?' })}
+      ${area({ name: 'documents', label: 'Documents', value: '', rows: 4, placeholder: 'A cat sleeps.', hint: 'One document on each line.' })}
     </div>
     <div data-task="completion">
-      ${area({ id: 'completion', label: 'Prompt', rows: 3, placeholder: 'Once upon a time' })}
+      ${area({ name: 'completion', label: 'Prompt', value: '', rows: 3, placeholder: 'Once upon a time' })}
     </div>
     <p class="buttons"><button id="call">Run request</button></p>
     <p id="call-state" class="hint" role="status"></p>
@@ -252,7 +229,7 @@ function form(visit: Visit, models: readonly PlaygroundModel[]): Html {
     </div>
     ${settings()}
     <ol id="conversation" class="conversation" aria-live="polite"></ol>
-    ${area({ id: 'prompt', label: 'Message', rows: 3, placeholder: 'Type a message', hint: 'Press Ctrl+Enter to send.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
+    ${area({ name: 'prompt', label: 'Message', rows: 3, placeholder: 'Type a message', hint: 'Press Ctrl+Enter to send.', value: queryOf(visit.context, 'message').slice(0, messageMax) })}
     <div class="field" id="image-field" hidden>
       <label for="image">Image</label>
       <input type="file" id="image" accept="image/png,image/jpeg,image/webp,image/gif" />

@@ -9,6 +9,7 @@ import {
   html,
   type Html,
   type MaybeHtml,
+  problemOf,
   queryOf,
   radios,
   type Refusal,
@@ -20,7 +21,7 @@ import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './i
 import { readRunnerProblem } from './runner-notice.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
-import { chooser, onceField, onceHeader, type Option, problemOf } from './widgets.ts';
+import { chooser, onceField, onceHeader, type Option } from './widgets.ts';
 
 /** Applies a stack to a cluster, with inputs. */
 

@@ -3,6 +3,7 @@ import type { PageAnswer } from '#edge/contract/lists.ts';
 import type { RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
+  area,
   beganWith,
   changesIn,
   count,
@@ -15,6 +16,7 @@ import {
   type Html,
   isEmpty,
   type MaybeHtml,
+  problemOf,
   radios,
   type Refusal,
   refused,
@@ -24,7 +26,7 @@ import {
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';
 import { readOrganizations } from './organization-names.ts';
-import { area, chooser, confirmForm, problemOf } from './widgets.ts';
+import { chooser, confirmForm } from './widgets.ts';
 
 /** Creates, changes and archives clusters, for platform administrators. */
 

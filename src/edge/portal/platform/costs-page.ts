@@ -21,6 +21,7 @@ import {
   notice,
   noticeOf,
   pathWith,
+  problemOf,
   type Refusal,
   refused,
   RefusedError,
@@ -31,7 +32,7 @@ import {
 import { amountsText, amountText } from './amount-text.ts';
 import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { readOrganizationNames } from './organization-names.ts';
-import { chooser, hoursText, momentIn, problemOf } from './widgets.ts';
+import { chooser, hoursText, momentIn } from './widgets.ts';
 import { passOn } from './stack-files.ts';
 
 /** Reports the allocated hours of nodes and GPUs, with their costs. */

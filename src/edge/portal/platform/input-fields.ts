@@ -1,6 +1,15 @@
 import type { StackInputAnswer } from '#edge/contract/stacks.ts';
-import { field, type Form, html, type Html, type MaybeHtml, type Refusal } from '#edge/portal/ui/ui.ts';
-import { area, chooser, problemOf, secretField } from './widgets.ts';
+import {
+  area,
+  field,
+  type Form,
+  html,
+  type Html,
+  type MaybeHtml,
+  problemOf,
+  type Refusal,
+} from '#edge/portal/ui/ui.ts';
+import { chooser, secretField } from './widgets.ts';
 
 /** Shows a stack's declared inputs as form fields, and converts the typed texts to API values. */
 

@@ -3,6 +3,7 @@ import type { RunAnswer } from '#edge/contract/runs.ts';
 import type { StackAnswer } from '#edge/contract/stacks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
+  area,
   beganWith,
   changesIn,
   field,
@@ -13,6 +14,7 @@ import {
   isEmpty,
   type MaybeHtml,
   notice,
+  problemOf,
   type Refusal,
   refused,
   type UploadForm,
@@ -20,7 +22,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
-import { area, chooser, confirmForm, problemOf } from './widgets.ts';
+import { chooser, confirmForm } from './widgets.ts';
 
 /** Uploads, changes and deletes stacks. */
 
@@ -117,8 +119,8 @@ export async function uploadStack(visit: Visit, form: UploadForm): Promise<Respo
   const { url, ...fields } = typed;
   const filled = Object.entries(fields).filter(([, value]) => value !== '');
   if (file === null && url === '') {
-    const message = 'The upload has no package. Choose a zip file, or enter its URL.';
-    return newStackPage(visit, typed, { status: 400, message, problems: new Map([['file', 'is missing']]) });
+    const problem = 'is missing. Choose a zip file, or enter its URL.';
+    return newStackPage(visit, typed, { status: 400, message: problem, problems: new Map([['file', problem]]) });
   }
   let body: object = Object.fromEntries([...filled, ['url', url]]);
   if (file !== null) {

@@ -1,14 +1,17 @@
 import { uuidv7 } from '#base/id.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
 import {
-  type FieldOptions,
+  type AreaOptions,
+  describedBy,
   type Form,
   formToken,
   html,
   type Html,
   type MaybeHtml,
+  notes,
   onceOf,
   pathWith,
+  problemOf,
   type Refusal,
   refused,
   time,
@@ -31,48 +34,6 @@ export function momentIn(iso: string | null, zone: string, none = 'never'): Html
 /** Formats hours: "12.5 h", "1,204.25 h". */
 export function hoursText(value: number): string {
   return `${value.toLocaleString('en-US', { maximumFractionDigits: 2 })} h`;
-}
-
-export interface AreaOptions extends Pick<FieldOptions, 'name' | 'label' | 'value' | 'hint' | 'refusal'> {
-  readonly rows?: number;
-  readonly isRequired?: boolean;
-}
-
-function describedBy(name: string, hint: MaybeHtml, problem: string | null): MaybeHtml {
-  const ids = [hint === null ? '' : `${name}-hint`, problem === null ? '' : `${name}-problem`].join(' ').trim();
-  return ids === '' ? null : html`aria-describedby="${ids}"`;
-}
-
-function notes(name: string, hint: MaybeHtml, problem: string | null): Html {
-  return html`${hint === null ? null : html`<p class="hint" id="${name}-hint">${hint}</p>`}
-  ${problem === null ? null : html`<p class="problem" id="${name}-problem">${problem}</p>`}`;
-}
-
-/** Returns a field's problem as a sentence below the field. */
-export function problemOf(refusal: Refusal | null | undefined, name: string, label: string): string | null {
-  const problem = refusal?.problems.get(name);
-  return problem === undefined ? null : `${label} ${problem}`;
-}
-
-/** Renders a text area. */
-export function area({ name, label, value, hint = null, refusal, rows = 3, isRequired = false }: AreaOptions): Html {
-  const problem = problemOf(refusal, name, label);
-  // Browsers drop the line break after the opening tag.
-  return html`<div class="field">
-    <label for="${name}">${label}</label>
-    <textarea
-      id="${name}"
-      name="${name}"
-      rows="${rows}"
-      spellcheck="false"
-      autocomplete="off"
-      ${isRequired ? html`required` : null}
-      ${describedBy(name, hint, problem)}
-      ${problem === null ? null : html`aria-invalid="true"`}
-    >
-${value}</textarea>
-    ${notes(name, hint, problem)}
-  </div>`;
 }
 
 /** Renders a field for a secret, which is shown neither while it is typed nor afterwards. */

@@ -181,13 +181,30 @@ export interface FieldOptions {
 /** Names of the fields that show their problem, by refusal: a form's notice does not repeat these. */
 const shownProblems = new WeakMap<Refusal, Set<string>>();
 
-/** Returns the problem of a field that is about to show it; null if it has none. */
-function problemOf(refusal: Refusal | null | undefined, name: string): string | null {
-  const problem = refusal?.problems.get(name);
-  if (problem === undefined || refusal === null || refusal === undefined) return null;
+/**
+ * Returns the problem of a field that is about to show it, as a sentence; null if it has none. A problem of a line of
+ * the field ("models.2") is one of the field.
+ */
+export function problemOf(refusal: Refusal | null | undefined, name: string, label: string): string | null {
+  if (refusal === null || refusal === undefined) return null;
+  const found = [...refusal.problems].filter(([one]) => one === name || one.replace(/\.\d+$/, '') === name);
+  const [first] = found;
+  if (first === undefined) return null;
   const shown = shownProblems.get(refusal) ?? new Set();
-  shownProblems.set(refusal, shown.add(name));
-  return problem;
+  for (const [one] of found) shown.add(one);
+  shownProblems.set(refusal, shown);
+  return `${label} ${first[1]}`;
+}
+
+export function describedBy(name: string, hint: MaybeHtml, problem: string | null): MaybeHtml {
+  const ids = [hint === null ? '' : `${name}-hint`, problem === null ? '' : `${name}-problem`].join(' ').trim();
+  return ids === '' ? null : html`aria-describedby="${ids}"`;
+}
+
+/** Renders the hint and the problem below a field. */
+export function notes(name: string, hint: MaybeHtml, problem: string | null): Html {
+  return html`${hint === null ? null : html`<p class="hint" id="${name}-hint">${hint}</p>`}
+  ${problem === null ? null : html`<p class="problem" id="${name}-problem">${problem}</p>`}`;
 }
 
 const fieldDefaults = {
@@ -206,8 +223,7 @@ export function field(options: FieldOptions): Html {
     ...options,
   };
   const { id = name, inputMode = type === 'email' ? 'email' : 'text', list } = more;
-  const problem = problemOf(refusal, name);
-  const described = [hint === null ? '' : `${id}-hint`, problem === null ? '' : `${id}-problem`].join(' ').trim();
+  const problem = problemOf(refusal, name, label);
   return html`<div class="field">
     <label for="${id}">${label}</label>
     <input
@@ -221,35 +237,47 @@ export function field(options: FieldOptions): Html {
       autocomplete="${autocomplete}"
       ${list === undefined ? null : html`list="${list}"`}
       ${isRequired ? html`required` : null}
-      ${described === '' ? null : html`aria-describedby="${described}"`}
+      ${describedBy(id, hint, problem)}
       ${problem === null ? null : html`aria-invalid="true"`}
     />
-    ${hint === null ? null : html`<p class="hint" id="${id}-hint">${hint}</p>`}
-    ${problem === null ? null : html`<p class="problem" id="${id}-problem">${label} ${problem}</p>`}
+    ${notes(id, hint, problem)}
+  </div>`;
+}
+
+export interface AreaOptions extends Pick<FieldOptions, 'name' | 'label' | 'value' | 'hint' | 'refusal'> {
+  readonly rows?: number;
+  readonly placeholder?: string;
+  readonly isRequired?: boolean;
+}
+
+/** Renders a text area. */
+export function area({ name, label, value, hint = null, refusal, rows = 3, ...more }: AreaOptions): Html {
+  const problem = problemOf(refusal, name, label);
+  const { placeholder, isRequired = false } = more;
+  // Browsers drop the line break after the opening tag.
+  return html`<div class="field">
+    <label for="${name}">${label}</label>
+    <textarea
+      id="${name}"
+      name="${name}"
+      rows="${rows}"
+      spellcheck="false"
+      autocomplete="off"
+      ${placeholder === undefined ? null : html`placeholder="${placeholder}"`}
+      ${isRequired ? html`required` : null}
+      ${describedBy(name, hint, problem)}
+      ${problem === null ? null : html`aria-invalid="true"`}
+    >
+${value}</textarea>
+    ${notes(name, hint, problem)}
   </div>`;
 }
 
 /** Renders a field for model ids, one on each line; `known` are named as examples. */
 export function modelsField(value: string, known: readonly string[], refusal: Refusal | null): Html {
-  // The API names the line that is wrong: "models.2".
-  const names = [...(refusal?.problems.keys() ?? [])].filter((name) => /^models\b/.test(name));
-  const [problem = null] = names.map((name) => problemOf(refusal, name));
-  return html`<div class="field">
-    <label for="models">Allowed models</label>
-    <textarea
-      id="models"
-      name="models"
-      rows="3"
-      spellcheck="false"
-      aria-describedby="models-hint${problem === null ? '' : ' models-problem'}"
-      ${problem === null ? null : html`aria-invalid="true"`}
-    >
-${value}</textarea>
-    <p class="hint" id="models-hint">
-      One model id per line. Empty allows all models. Available: ${known.length === 0 ? 'none yet' : known.join(', ')}.
-    </p>
-    ${problem === null ? null : html`<p class="problem" id="models-problem">Allowed models ${problem}</p>`}
-  </div>`;
+  const available = known.length === 0 ? 'none yet' : known.join(', ');
+  const hint = `One model id per line. Empty allows all models. Available: ${available}.`;
+  return area({ name: 'models', label: 'Allowed models', value, hint, refusal });
 }
 
 /** Returns the models of a `modelsField`; null, which allows all, if it is empty. */
