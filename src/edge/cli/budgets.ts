@@ -197,7 +197,7 @@ export const budgetCommands: readonly Command[] = [
         about: 'in UTC; total: never resets; default: monthly',
       },
       models: { type: 'string', about: 'count only these models, together, such as chat,large; default: all' },
-      'opening-spent': { type: 'string', about: 'USD spent elsewhere in this period, which count' },
+      'opening-spent': { type: 'string', about: 'USD already spent elsewhere in this period' },
       ...changed,
     },
     run: create,
@@ -213,7 +213,7 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets raise',
     usage: 'ID USD|none [--until TIME] [--org ID]',
-    summary: 'Add to a budget until a moment, or end the raise.',
+    summary: 'Raise a budget until a given time, or end the raise.',
     words: { min: 2, max: 2 },
     options: { until: { type: 'string', about: 'end of the raise, such as 2027-01-31 (UTC)' }, ...orgOption },
     run: raise,
@@ -221,7 +221,7 @@ export const budgetCommands: readonly Command[] = [
   {
     name: 'budgets reset',
     usage: 'ID [--org ID] [--yes]',
-    summary: 'Let what was spent in this period count no more; asks first.',
+    summary: 'Ignore what was spent in this period so far; asks first.',
     words: { min: 1, max: 1 },
     options: { ...yesOption, ...orgOption },
     run: reset,

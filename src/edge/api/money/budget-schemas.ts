@@ -62,7 +62,7 @@ const raise = z
       .openapi({ description: 'End of the raise in Unix seconds, in the future' }),
   })
   .nullable()
-  .openapi({ type: ['object', 'null'], description: 'Adds to the amount until a moment; null ends a raise' });
+  .openapi({ type: ['object', 'null'], description: 'Raises the amount until a given time; null ends the raise' });
 
 export const createBudgetSchema = z
   .strictObject({
@@ -82,7 +82,7 @@ export const createBudgetSchema = z
       isSigned: false,
       places: PICO_DIGITS,
       example: '3.5',
-      description: 'USD that were spent elsewhere in the current period and count in it',
+      description: 'USD already spent elsewhere in the current period; counts against the budget',
     }).optional(),
     mode: mode.default('hard'),
     alert_percents: percents.default([80, 100]),

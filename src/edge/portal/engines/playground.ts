@@ -158,7 +158,7 @@ function settings(): Html {
         ${numberField('seed', 'Seed', 'random')} ${effort()}
       </div>
       ${area({ name: 'stop-sequences', label: 'Stop sequences', value: '', rows: 2, placeholder: 'END', hint: 'One text on each line. The answer ends before any of them.' })}
-      ${area({ name: 'schema', label: 'JSON schema', value: '', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON of this schema.' })}
+      ${area({ name: 'schema', label: 'JSON schema', value: '', rows: 4, placeholder: '{"type": "object", "properties": {"city": {"type": "string"}}}', hint: 'The answer is JSON that follows this schema.' })}
       ${area({ name: 'tools', label: 'Tools', value: '', rows: 4, placeholder: '[{"type": "function", "function": {"name": "…", "parameters": {…}}}]', hint: 'A JSON array, as in the API. Tool calls are shown, not executed.' })}
       ${presets()}
     </div>

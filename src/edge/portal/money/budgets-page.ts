@@ -148,7 +148,7 @@ async function newPage(visit: Visit, typed: Typed, refusal: Refusal | null): Pro
       ${keys.map(({ id, name }) => html`<option value="${id}">key ${name}</option>`)}
     </datalist>
     ${select('period', 'Period (UTC)', periods, typed.period)}
-    ${field({ name: 'models', label: 'Models', value: typed.models, refusal, hint: 'Names between commas. Only requests that these models answer count. Leave empty for all models.', maxLength: 10_000 })}
+    ${field({ name: 'models', label: 'Models', value: typed.models, refusal, hint: 'Model names, separated by commas. Only requests that these models answer count. Leave empty for all models.', maxLength: 10_000 })}
     ${changedFields(typed, refusal)}
     <p class="buttons"><button class="primary">Create budget</button> <a href="/portal/budgets">Cancel</a></p>
   </form>`;
