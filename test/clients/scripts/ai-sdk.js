@@ -23,6 +23,7 @@ export function modelCases(model) {
     tools: async () => {
       const get_weather = tool({
         description: 'The weather of a city',
+        strict: true,
         inputSchema: z.object({ city: z.string() }),
         execute: ({ city }) => `sunny in ${city}`,
       });

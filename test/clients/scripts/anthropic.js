@@ -16,7 +16,7 @@ await c.runCases({
     const answer = await client.messages.create({
       ...asked,
       max_tokens: 512,
-      tools: [{ name: 'get_weather', input_schema: c.citySchema }],
+      tools: [{ name: 'get_weather', strict: true, input_schema: c.citySchema }],
       tool_choice: { type: 'any' },
     });
     c.expectCity(answer.content.find(({ type }) => type === 'tool_use')?.input);

@@ -14,7 +14,7 @@ def models():
 
 
 def tools():
-    tool = {"name": "get_weather", "input_schema": c.city_schema}
+    tool = {"name": "get_weather", "strict": True, "input_schema": c.city_schema}
     answer = client.messages.create(**long, tools=[tool], tool_choice={"type": "any"})
     assert any(part.type == "tool_use" and "city" in part.input for part in answer.content), "no tool was called"
 

@@ -18,7 +18,7 @@ await c.runCases({
       description: 'The weather of a city',
       schema: city,
     });
-    const answer = await free.bindTools([weather], { tool_choice: 'required' }).invoke(c.question);
+    const answer = await free.bindTools([weather], { tool_choice: 'required', strict: true }).invoke(c.question);
     c.expectCity(answer.tool_calls?.[0]?.args);
   },
   object: async () => c.expectCity(await free.withStructuredOutput(city, { method: 'jsonSchema' }).invoke(c.question)),

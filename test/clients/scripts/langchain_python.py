@@ -18,7 +18,7 @@ def stream_of(model):
 
 
 def tools():
-    answer = free.bind_tools([get_weather], tool_choice="required").invoke(c.question)
+    answer = free.bind_tools([get_weather], tool_choice="required", strict=True).invoke(c.question)
     assert "city" in answer.tool_calls[0]["args"]
 
 

@@ -8,7 +8,7 @@ from openai import AuthenticationError
 from pydantic import BaseModel
 
 settings = {"model": c.model, "api_base": c.base_url, "api_key": c.api_key, "max_retries": 0}
-like = {**settings, "is_chat_model": True, "is_function_calling_model": True}
+like = {**settings, "is_chat_model": True, "is_function_calling_model": True, "strict": True}
 llm = OpenAILike(**like, max_tokens=c.output_max)
 free = OpenAILike(**like)
 responses = OpenAIResponses(**settings, context_window=8192, max_output_tokens=c.output_max)

@@ -23,7 +23,7 @@ await c.runCases({
     await c.expectStream(stream, ({ choices }) => choices[0]?.delta.content);
   },
   async tools() {
-    const tool = { type: 'function', function: { name: 'get_weather', parameters: c.citySchema } };
+    const tool = { type: 'function', function: { name: 'get_weather', strict: true, parameters: c.citySchema } };
     const answer = await client.chat.completions.create({
       model: c.model,
       messages,

@@ -26,7 +26,7 @@ def chat_stream():
 
 
 def tools():
-    tool = {"type": "function", "function": {"name": "get_weather", "parameters": c.city_schema}}
+    tool = {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": c.city_schema}}
     answer = client.chat.completions.create(model=c.model, messages=messages, tools=[tool], tool_choice="required")
     assert "city" in json.loads(answer.choices[0].message.tool_calls[0].function.arguments)
 
