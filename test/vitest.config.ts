@@ -24,6 +24,7 @@ const globalSetup = ['test/support/global-setup.ts'];
 const dockerSetup = [...globalSetup, 'test/support/docker-setup.ts'];
 
 const setups: Readonly<Record<string, string[]>> = {
+  compose: [...globalSetup, 'test/suites/compose/setup.ts'],
   docker: dockerSetup,
   'docker-vllm': dockerSetup,
   'docker-terraform': dockerSetup,

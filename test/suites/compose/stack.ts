@@ -1,13 +1,14 @@
-import { execFile, execFileSync } from 'node:child_process';
-import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { inject } from 'vitest';
 import { chapterLines } from '#test/chapter-lines.ts';
 import { composeCommand } from '#test/compose.ts';
+import { clientEnvironment, copyClone, imageTag as tag } from './setup.ts';
 import { startDocker, type TestDocker } from '#test/docker.ts';
 import { freePort } from '#test/free-port.ts';
-import { buildBaseImages } from './base-images.ts';
 
 /** The compose files of this repository, running on a Docker engine of the caller's own. */
 export interface Stack {
@@ -39,9 +40,6 @@ export interface Stack {
 }
 
 const run = promisify(execFile);
-const repository = new URL('../../..', import.meta.url).pathname;
-const cloned = ['package.json', 'package-lock.json', '.npmrc', '.dockerignore', 'src', 'drizzle', 'engines', 'compose'];
-const tag = 'headgate-test';
 /** Group of the socket of the Docker engine. */
 export const oddGroup = 54_321;
 /** Where the README finds the gateway. */
@@ -63,15 +61,11 @@ services:
  * @param ownFile a compose file of the operator's own, as one more -f; empty for none
  */
 export async function startStack(engines: Readonly<Record<string, string>>, ownFile = ''): Promise<Stack> {
-  const docker = await startDocker();
+  const { folder: images, names } = inject('composeImages');
+  const docker = await startDocker({ images });
   const folder = mkdtempSync(join(tmpdir(), 'headgate-compose-'));
-  for (const name of cloned) cpSync(join(repository, name), join(folder, name), { recursive: true });
-  const host = `unix://${docker.socketPath}`;
-  const env = { ...process.env, DOCKER_HOST: host, DOCKER_BUILDKIT: '0', COMPOSE_DOCKER_CLI_BUILD: '0' };
-  const images = buildBaseImages((args, input) => {
-    const options = { env, ...(input === undefined ? {} : { input }), maxBuffer: 2 ** 26 };
-    return execFileSync('docker', [...args], options).toString();
-  }, tag);
+  copyClone(folder);
+  const env = clientEnvironment(docker.socketPath);
   const port = await freePort();
   // As no distribution numbers the group docker.
   chownSync(docker.socketPath, 0, oddGroup);
@@ -103,10 +97,10 @@ export async function startStack(engines: Readonly<Record<string, string>>, ownF
     DOCKER_SOCKET: docker.socketPath,
     DOCKER_ALLOWED_IMAGES: `headgate:${tag}`,
     GATEWAY_IMAGE: `headgate:${tag}`,
-    NODE_IMAGE: images.node,
-    POSTGRES_IMAGE: images.postgres,
-    REDIS_IMAGE: images.redis,
-    HAPROXY_IMAGE: images.haproxy,
+    NODE_IMAGE: names.node,
+    POSTGRES_IMAGE: names.postgres,
+    REDIS_IMAGE: names.redis,
+    HAPROXY_IMAGE: names.haproxy,
   });
   writeFileSync(join(folder, 'compose/overlay.yaml'), overlay);
   if (ownFile !== '') writeFileSync(join(folder, 'compose/own.yaml'), ownFile);
