@@ -1,4 +1,5 @@
 import type { ISql } from 'postgres';
+import type { Db } from '#base/database/database.ts';
 import type { LedgerEntry } from './ledger.ts';
 
 /**
@@ -44,8 +45,7 @@ export interface SpanRequest {
 
 /** Reads a span of the ledger. @param tx a transaction with one snapshot, since entries are added meanwhile */
 export async function readLedgerSpan(tx: ISql, { organizationId, fromMs, toMs }: SpanRequest): Promise<LedgerSpan> {
-  const first = await findEnd(tx, organizationId, fromMs);
-  const last = await findEnd(tx, organizationId, toMs);
+  const [first, last] = await findEnds(tx, organizationId, { fromMs, toMs });
   const sums = await sumTypes(tx, organizationId, first.number, last.number);
   return {
     openingPicoUsd: first.balance,
@@ -99,33 +99,90 @@ async function sumTypes(
 }
 
 /**
- * Returns the last entry before a moment. Entries are in booking order, and their times are nearly in this order: the
- * search reads all entries around the moment, so that it finds the same entry at any later time.
+ * Returns the last entry before the start of a span, and before its end. Entries are in booking order, and their times
+ * are nearly in this order: the search reads all entries around a moment, so that it finds the same entry at any later
+ * time.
  */
-async function findEnd(tx: ISql, organizationId: string, timeMs: number): Promise<End> {
-  const [low, high] = [
-    await search(tx, organizationId, timeMs - skewMs),
-    await search(tx, organizationId, timeMs + skewMs),
-  ];
-  const [row] = await tx<{ number: string; balance: string; head: Buffer | null }[]>`
-    SELECT number::text, balance_after::text AS balance, head FROM ledger_entries e
-    WHERE organization_id = ${organizationId} AND number >= ${low} AND number <= ${high}
-      AND created_at < ${new Date(timeMs).toISOString()}::timestamptz ORDER BY e.number DESC LIMIT 1`;
-  return row === undefined ? beginning : { number: Number(row.number), balance: BigInt(row.balance), head: row.head };
+async function findEnds(tx: ISql, organizationId: string, span: Omit<SpanRequest, 'organizationId'>) {
+  const times = [span.fromMs, span.toMs];
+  const around = times.flatMap((timeMs) => [timeMs - skewMs, timeMs + skewMs]);
+  const numbers = await numbersBefore(tx, organizationId, around);
+  const find = async (at: number): Promise<End> => {
+    const [row] = await tx<{ number: string; balance: string; head: Buffer | null }[]>`
+      SELECT number::text, balance_after::text AS balance, head FROM ledger_entries e
+      WHERE organization_id = ${organizationId} AND number >= ${numbers[2 * at] ?? 0} AND number <= ${numbers[2 * at + 1] ?? 0}
+        AND created_at < ${new Date(times[at] ?? 0).toISOString()}::timestamptz ORDER BY e.number DESC LIMIT 1`;
+    return row === undefined ? beginning : { number: Number(row.number), balance: BigInt(row.balance), head: row.head };
+  };
+  return [await find(0), await find(1)] as const;
 }
 
-/** Returns the number of an entry before a moment whose next entry is not before the moment. */
-async function search(tx: ISql, organizationId: string, timeMs: number): Promise<number> {
-  const [last] = await tx<{ number: string }[]>`
-    SELECT number::text FROM ledger_entries e WHERE organization_id = ${organizationId} ORDER BY e.number DESC LIMIT 1`;
-  let [low, high] = [0, Number(last?.number ?? 0)];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    const [row] = await tx<{ is_before: boolean }[]>`
-      SELECT created_at < ${new Date(timeMs).toISOString()}::timestamptz AS is_before FROM ledger_entries e
-      WHERE organization_id = ${organizationId} AND number <= ${middle} ORDER BY number DESC LIMIT 1`;
-    if (row?.is_before === true) low = middle;
-    else high = middle - 1;
-  }
-  return low;
+/** Returns for each moment the number of an entry before it whose next entry is not before it; 0 if there is none. */
+async function numbersBefore(tx: ISql, organizationId: string, timesMs: readonly number[]): Promise<readonly number[]> {
+  const times = timesMs.map((timeMs) => new Date(timeMs).toISOString());
+  const rows = await tx<{ number: string }[]>`
+    WITH RECURSIVE halved AS (
+      SELECT place, time, 0::bigint AS low, coalesce((SELECT number FROM ledger_entries
+        WHERE organization_id = ${organizationId} ORDER BY number DESC LIMIT 1), 0) AS high
+      FROM unnest(${`{${times.join(',')}}`}::timestamptz[]) WITH ORDINALITY AS asked (time, place)
+      UNION ALL
+      SELECT place, time, CASE WHEN found.created_at < time THEN middle ELSE low END,
+        CASE WHEN found.created_at < time THEN high ELSE middle - 1 END
+      FROM (SELECT *, (low + high + 1) / 2 AS middle FROM halved WHERE low < high) step
+      LEFT JOIN LATERAL (SELECT created_at FROM ledger_entries
+        WHERE organization_id = ${organizationId} AND number <= middle ORDER BY number DESC LIMIT 1) found ON true)
+    SELECT low::text AS number FROM halved WHERE low >= high ORDER BY place`;
+  return rows.map(({ number }) => Number(number));
+}
+
+/** A UTC day of a ledger. */
+export interface LedgerDay {
+  /** Start of the day, in milliseconds since the Unix epoch. */
+  readonly dayMs: number;
+  /** Balance after the last entry before the end of the day. */
+  readonly balancePicoUsd: bigint;
+  readonly creditedPicoUsd: bigint;
+  /** Sum of adjustments up and down. */
+  readonly adjustedPicoUsd: bigint;
+  readonly chargedPicoUsd: bigint;
+}
+
+const dayLengthMs = 86_400_000;
+
+export interface DaysRequest {
+  readonly organizationId: string;
+  /** A moment of the last day, in milliseconds since the Unix epoch. */
+  readonly untilMs: number;
+  readonly days: number;
+}
+
+/** Reads UTC days of a ledger, oldest first. Of entries close to midnight, the order of booking decides the day. */
+export function readLedgerDays({ sql }: Db, request: DaysRequest): Promise<readonly LedgerDay[]> {
+  return sql.begin('isolation level repeatable read read only', (tx) => readDays(tx, request));
+}
+
+async function readDays(tx: ISql, { organizationId, untilMs, days }: DaysRequest): Promise<readonly LedgerDay[]> {
+  const fromMs = (Math.floor(untilMs / dayLengthMs) - days + 1) * dayLengthMs;
+  const times = Array.from({ length: days + 1 }, (_, index) => fromMs + index * dayLengthMs);
+  const numbers = await numbersBefore(tx, organizationId, times);
+  const balances = await tx<{ balance: string }[]>`
+    SELECT coalesce(found.balance_after, 0)::text AS balance
+    FROM unnest(${`{${numbers.join(',')}}`}::bigint[]) WITH ORDINALITY AS asked (last, place)
+    LEFT JOIN LATERAL (SELECT balance_after FROM ledger_entries
+      WHERE organization_id = ${organizationId} AND number <= last ORDER BY number DESC LIMIT 1) found ON true
+    ORDER BY place`;
+  const booked = await tx<{ day: number; type: string; amount: string }[]>`
+    SELECT width_bucket(number - 1, ${`{${numbers.join(',')}}`}::bigint[]) - 1 AS day, type::text,
+      sum(CASE WHEN credit_account = 'wallet' THEN amount ELSE -amount END)::text AS amount
+    FROM ledger_entries WHERE organization_id = ${organizationId} AND type <> 'usage'
+      AND number > ${numbers[0] ?? 0} AND number <= ${numbers.at(-1) ?? 0}
+    GROUP BY 1, 2`;
+  return times.slice(0, days).map((dayMs, index) => {
+    const sum = (type: string): bigint =>
+      BigInt(booked.find((row) => row.day === index && row.type === type)?.amount ?? 0);
+    const balance = (at: number): bigint => BigInt(balances[at]?.balance ?? 0);
+    const [creditedPicoUsd, adjustedPicoUsd, balancePicoUsd] = [sum('credit'), sum('adjustment'), balance(index + 1)];
+    const chargedPicoUsd = balance(index) + creditedPicoUsd + adjustedPicoUsd - balancePicoUsd;
+    return { dayMs, balancePicoUsd, creditedPicoUsd, adjustedPicoUsd, chargedPicoUsd };
+  });
 }

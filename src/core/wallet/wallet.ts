@@ -15,7 +15,7 @@ import {
   type ReadHeld,
 } from './credit.ts';
 import { type LedgerPage, type LedgerPageRequest, readLedgerPage } from './ledger.ts';
-import { type LedgerSpan, readLedgerSpan, type SpanRequest } from './ledger-span.ts';
+import { type LedgerDay, type LedgerSpan, readLedgerDays, readLedgerSpan, type SpanRequest } from './ledger-span.ts';
 import { type LedgerProof, proveLedger } from './proof.ts';
 import { wallets } from './schema.ts';
 
@@ -31,7 +31,7 @@ export {
   type TokenPrice,
 } from './hold-amounts.ts';
 export type { LedgerEntry, LedgerPage, LedgerPageRequest } from './ledger.ts';
-export type { LedgerSpan } from './ledger-span.ts';
+export type { LedgerDay, LedgerSpan } from './ledger-span.ts';
 export { requestsHashSql } from './chain.ts';
 export { type KnownHead, type LedgerProof, ledgerUsageSql, proveIn, readOwners } from './proof.ts';
 
@@ -175,6 +175,8 @@ export interface Wallet {
    * @param tx a transaction with one snapshot, which the caller can use for further reads
    */
   ledgerSpan(tx: ISql, request: SpanRequest): Promise<LedgerSpan>;
+  /** Returns the last UTC days of an organization's ledger, oldest first, with today. */
+  ledgerDays(organizationId: string, days: number): Promise<readonly LedgerDay[]>;
   /** Checks that the ledger is unaltered and equals the balance. Reads the whole ledger, so it is for audits only. */
   verify(organizationId: string): Promise<LedgerProof>;
   /** Adds a listener. @returns a function that removes it */
@@ -248,6 +250,7 @@ export function createWallet({ db, clock, audit }: WalletOptions): Wallet {
     balanceSql,
     ledger: (organizationId, page) => readLedgerPage(db, organizationId, page),
     ledgerSpan: readLedgerSpan,
+    ledgerDays: (organizationId, days) => readLedgerDays(db, { organizationId, untilMs: clock.now(), days }),
     verify: (organizationId) => proveLedger(db, organizationId),
     onCredit(listener) {
       listeners.add(listener);

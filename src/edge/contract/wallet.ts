@@ -41,6 +41,24 @@ export const walletSchema = z
 /** A page of the ledger. */
 export const ledgerEntryListSchema = listOf(ledgerEntrySchema, 'LedgerEntryList');
 
+/** A day of the wallet. */
+const walletDaySchema = z
+  .object({
+    object: z.literal('wallet.day'),
+    day: z.string().meta({ example: '2026-10-03', description: 'UTC day' }),
+    balance: decimal.meta({ description: 'USD at the end of the day, or now, exact decimal' }),
+    credits: decimal.meta({ description: 'USD credited on this day, exact decimal' }),
+    adjustments: decimal.meta({ description: 'Sum of adjustments in USD, exact decimal; may be negative' }),
+    charges: decimal.meta({ description: 'USD charged on this day, exact decimal' }),
+  })
+  .meta({ id: 'WalletDay' });
+
+/** The last days of a wallet. */
+export const walletDaysSchema = z
+  .object({ object: z.literal('list'), data: z.array(walletDaySchema) })
+  .meta({ id: 'WalletDayList' });
+
+export type WalletDaysAnswer = z.infer<typeof walletDaysSchema>;
 export type WalletAnswer = z.infer<typeof walletSchema>;
 export type LedgerEntryAnswer = z.infer<typeof ledgerEntrySchema>;
 

@@ -48,6 +48,9 @@ import {
   raiseBudget,
   resetBudget,
   resetBudgetPage,
+  statementCsv,
+  statementJson,
+  statementPage,
   walletPage,
 } from '#edge/portal/money/money.ts';
 import {
@@ -138,6 +141,9 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/batches/:id/output': (visit, _, param) => batchFile(visit, param('id'), 'output'),
   '/portal/batches/:id/errors': (visit, _, param) => batchFile(visit, param('id'), 'errors'),
   '/portal/wallet': walletPage,
+  '/portal/wallet/statements/:month': (visit, parts, param) => statementPage(visit, parts, param('month')),
+  '/portal/wallet/statements/:month/json': (visit, parts, param) => statementJson(visit, parts, param('month')),
+  '/portal/wallet/statements/:month/csv': (visit, parts, param) => statementCsv(visit, parts, param('month')),
   '/portal/budgets': (visit) => budgetsPage(visit),
   '/portal/budgets/new': only('budgets', (visit) => newBudgetPage(visit)),
   '/portal/budgets/:id': only('budgets', (visit, _, param) => budgetPage(visit, param('id'))),

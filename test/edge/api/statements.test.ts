@@ -164,6 +164,41 @@ describe('GET /v1/wallet/statements/{month}', () => {
     expect(may).toMatchObject({ opening_balance: '31', closing_balance: '31', usage: [], ledger: april.ledger });
   });
 
+  it('returns days that add up, and end with the balances of the ledger', async () => {
+    const [first, last] = [at('2025-02-09T00:00:00'), at('2025-04-03T15:00:00')];
+    nowMs = last;
+    const days = await books.wallet.ledgerDays(organization.id, Math.ceil((last - first) / 86_400_000));
+    const rows = await gateway.db.sql<{ day: string; balance: string; credits: string; charges: string }[]>`
+      select to_char(created_at at time zone 'UTC', 'YYYY-MM-DD') as day,
+        (array_agg(balance_after order by number desc))[1]::text as balance,
+        coalesce(sum(amount) filter (where type = 'credit'), 0)::text as credits,
+        coalesce(sum(amount) filter (where type = 'usage'), 0)::text as charges
+      from ledger_entries where organization_id = ${organization.id} and created_at < '2025-04-03' group by 1`;
+    const dayOf = ({ dayMs }: { dayMs: number }): string => new Date(dayMs).toISOString().slice(0, 10);
+    const read = new Map(days.map((day) => [dayOf(day), day]));
+    // Around the entry of the late clock, the order of booking decides.
+    for (const { day, ...sums } of rows.filter((row) => !['2025-03-04', '2025-03-05'].includes(row.day))) {
+      const found = read.get(day);
+      const shown = { balance: found?.balancePicoUsd, credits: found?.creditedPicoUsd, charges: found?.chargedPicoUsd };
+      expect(Object.values(shown).map(String), day).toEqual([sums.balance, sums.credits, sums.charges]);
+    }
+    let balance = 0n;
+    for (const day of days) {
+      balance += day.creditedPicoUsd + day.adjustedPicoUsd - day.chargedPicoUsd;
+      expect(balance, dayOf(day)).toBe(day.balancePicoUsd);
+    }
+    expect(days.at(0)).toMatchObject({ dayMs: first, balancePicoUsd: 0n });
+    expect(days.at(-1)).toMatchObject({ dayMs: at('2025-04-03T00:00:00'), balancePicoUsd: 31n * usd });
+    const { data } = (await (
+      await gateway.request('/v1/wallet/days?days=3', { key: organization.managementKey })
+    ).json()) as Body;
+    expect(data.map((day: Body) => day.charges)).toEqual(['0', '0', '0']);
+    expect(data[2]).toMatchObject({ object: 'wallet.day', day: new Date().toISOString().slice(0, 10), balance: '31' });
+    for (const wrong of ['0', '401', 'all']) {
+      expect((await gateway.request(`/v1/wallet/days?days=${wrong}`)).status).toBe(400);
+    }
+  });
+
   it('returns an open statement for the current month', async () => {
     const month = new Date().toISOString().slice(0, 7);
     expect(await (await ask(month)).json()).toMatchObject({ status: 'open', closing_balance: '31' });

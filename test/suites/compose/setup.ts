@@ -6,7 +6,7 @@ import type { TestProject } from 'vitest/node';
 import { type BaseImages, buildBaseImages } from './base-images.ts';
 import { keepImages, startDocker } from '#test/docker.ts';
 
-/** What a clone has of the files that the gateway's image is built of. */
+/** Files and folders of a clone that the gateway's image is built from. */
 export const cloned: readonly string[] = [
   'package.json',
   'package-lock.json',

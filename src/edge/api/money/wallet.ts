@@ -13,7 +13,7 @@ import {
   readCursor,
   toListPage,
 } from '#edge/api/shared/shared.ts';
-import { ledgerEntryListSchema, ledgerEntrySchema, walletSchema } from '#edge/contract/wallet.ts';
+import { ledgerEntryListSchema, ledgerEntrySchema, walletDaysSchema, walletSchema } from '#edge/contract/wallet.ts';
 import { toEntry } from './ledger-answers.ts';
 
 export interface WalletRoutesParts {
@@ -46,6 +46,36 @@ const ledgerRoute = (guards: Guards) =>
     responses: { 200: jsonAnswer(ledgerEntryListSchema, 'One page') },
   });
 
+const daysMax = 400;
+const daysDefault = 30;
+
+const daysRoute = (guards: Guards) =>
+  createRoute({
+    method: 'get',
+    path: '/v1/wallet/days',
+    security: bearerSecurity,
+    middleware: guards.may('wallet.read'),
+    request: {
+      query: z.strictObject({
+        days: z
+          .string()
+          .regex(/^[1-9]\d{0,2}$/, `must be a whole number from 1 to ${daysMax}`)
+          .transform(Number)
+          .refine((days) => days <= daysMax, `must be at most ${daysMax}`)
+          .default(daysDefault)
+          .openapi({
+            type: 'integer',
+            minimum: 1,
+            maximum: daysMax,
+            default: daysDefault,
+            description: 'Number of UTC days, with today',
+          }),
+        ...organizationQuery,
+      }),
+    },
+    responses: { 200: jsonAnswer(walletDaysSchema, 'The days, oldest first') },
+  });
+
 const positionText = ({ number, requestId }: LedgerPosition): string =>
   requestId === null ? `${number}` : `${number} ${requestId}`;
 
@@ -69,6 +99,19 @@ export function registerWalletRoutes(app: ApiApp, parts: WalletRoutesParts): voi
     const held = holds < balance ? holds : balance;
     const amounts = { balance: formatUsd(balance), held: formatUsd(held), available: formatUsd(balance - held) };
     return context.json({ object: 'wallet' as const, ...amounts, currency: 'USD' as const }, 200);
+  });
+
+  app.openapi(daysRoute(guards), async (context) => {
+    const days = await wallet.ledgerDays(await guards.organizationOf(context), context.req.valid('query').days);
+    const data = days.map((day) => ({
+      object: 'wallet.day' as const,
+      day: new Date(day.dayMs).toISOString().slice(0, 10),
+      balance: formatUsd(day.balancePicoUsd),
+      credits: formatUsd(day.creditedPicoUsd),
+      adjustments: formatUsd(day.adjustedPicoUsd),
+      charges: formatUsd(day.chargedPicoUsd),
+    }));
+    return context.json({ object: 'list' as const, data }, 200);
   });
 
   app.openapi(ledgerRoute(guards), async (context) => {

@@ -29,6 +29,26 @@ export const wallet: Tag = {
         'Any API key of the organization may call it.',
       answer: { object: 'wallet', balance: '9.99958', held: '0.5', available: '9.49958', currency: 'USD' },
     },
+    'GET /v1/wallet/days': {
+      operationId: 'listWalletDays',
+      summary: 'List the days of a wallet',
+      description:
+        'Returns for each of the last UTC days what was credited, adjusted and charged in USD, and the balance at its ' +
+        'end, oldest first. Any API key of the organization may call it.',
+      answer: {
+        object: 'list',
+        data: [
+          {
+            object: 'wallet.day',
+            day: '2026-10-03',
+            balance: '34.99958',
+            credits: '25',
+            adjustments: '0',
+            charges: '0.00042',
+          },
+        ],
+      },
+    },
     'GET /v1/wallet/ledger': {
       operationId: 'listLedgerEntries',
       summary: 'List ledger entries',

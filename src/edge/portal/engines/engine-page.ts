@@ -2,8 +2,8 @@ import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
 import type { EngineAnswer, EngineLogAnswer } from '#edge/contract/engines.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
-import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
-import { actorNames, sentenceOf } from '#edge/portal/people/people.ts';
+import { actorNames, assets, page, statusOf } from '#edge/portal/frame/frame.ts';
+import { sentenceOf } from '#edge/portal/people/people.ts';
 import {
   asksByItself,
   badge,

@@ -1,3 +1,4 @@
+export { actorNames, actorOf, strangerNames } from './actors.ts';
 export { assets, registerAssets } from './assets.ts';
 export { openPage, page, statusOf } from './layout.ts';
 export { localPath, signInPath } from './local-path.ts';

@@ -81,6 +81,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/wallet',
   '/v1/wallet/adjustments',
   '/v1/wallet/credits',
+  '/v1/wallet/days',
   '/v1/wallet/ledger',
   '/v1/wallet/statements/{month}',
   '/v1/webhooks',

@@ -14,3 +14,4 @@ export {
 export { changeRateLimit, rateLimitPage, rateLimitSection } from './rate-limits.ts';
 export { readWallet, unknownBalance } from './read-wallet.ts';
 export { addAdjustment, addCredit, walletPage } from './wallet-page.ts';
+export { statementCsv, statementJson, statementPage } from './statement-page.ts';

@@ -30,8 +30,10 @@ import {
   usdOf,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { readWallet, unknownBalance } from './read-wallet.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './balance-forecast.ts';
+import { readBookers } from './bookers.ts';
+import { readWallet, unknownBalance } from './read-wallet.ts';
+import { statementList } from './statement-page.ts';
 
 const types = ['credit', 'usage', 'adjustment'] as const;
 const titles = { '': 'All', credit: 'Credits', usage: 'Usage', adjustment: 'Adjustments' } as const;
@@ -83,6 +85,8 @@ async function walletPageOf(
     get<ListAnswer<LedgerEntryAnswer>>(pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize, ...of })),
     mayBook ? get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
   ]);
+  const booked = ledger.data.filter((entry) => entry.type !== 'usage');
+  const bookers = booked.length === 0 ? null : await readBookers(visit, booked, id);
   const runway = wallet === null ? null : await readRunway(visit, wallet, { nowMs: clock.now(), organization });
   const said = noticeOf(visit, notices);
   const next =
@@ -91,6 +95,7 @@ async function walletPageOf(
     ${said === undefined ? null : notice('good', said)}
     ${wallet === null || runway === null ? unknownBalance() : html`${balanceWarning(wallet, runway, mayBook)} ${amounts(wallet, runway)}`}
     ${owner === null ? null : bookingForms(visit, owner, typed)} ${owner === null ? null : otherWallet()}
+    ${visit.may('wallet.statements') ? statementList(clock.now(), organization) : null}
     <section aria-labelledby="ledger-title">
       <h2 id="ledger-title">Ledger</h2>
       ${tabs(
@@ -101,7 +106,7 @@ async function walletPageOf(
           isHere: one === type,
         })),
       )}
-      ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, organization)}
+      ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, { organization, bookers })}
       ${older(next)}
     </section>`;
   return page(visit, { title: 'Wallet', body, status: typed.refusal === null ? 200 : statusOf(typed.refusal) });
@@ -204,13 +209,24 @@ function what(visit: Visit, entry: LedgerEntryAnswer, organization: string): May
     >${note === null || note === '' ? null : html`<br /><span class="quiet wrap">${note}</span>`}`;
 }
 
-function ledgerTable(visit: Visit, entries: readonly LedgerEntryAnswer[], organization: string): Html {
+interface LedgerContext {
+  readonly organization: string;
+  /** Names of the people who posted credits and adjustments, by id of the entry; null if they are not shown. */
+  readonly bookers: ReadonlyMap<string, MaybeHtml> | null;
+}
+
+function ledgerTable(
+  visit: Visit,
+  entries: readonly LedgerEntryAnswer[],
+  { organization, bookers }: LedgerContext,
+): Html {
   return table({
     caption: 'Ledger, newest first',
     columns: [
       { title: 'Time' },
       { title: 'Type' },
       { title: 'Description' },
+      ...(bookers === null ? [] : [{ title: 'By' }]),
       { title: 'Amount', isNumber: true },
       { title: 'Balance after', isNumber: true },
     ],
@@ -218,6 +234,7 @@ function ledgerTable(visit: Visit, entries: readonly LedgerEntryAnswer[], organi
       timeOf(entry.created_at, ''),
       badge(...kinds[entry.type]),
       what(visit, entry, organization),
+      ...(bookers === null ? [] : [bookers.get(entry.id) ?? null]),
       usd(entry.amount),
       usd(entry.balance_after),
     ]),

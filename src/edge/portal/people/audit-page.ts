@@ -1,7 +1,7 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
-import { page, readOnward, statusOf } from '#edge/portal/frame/frame.ts';
+import { actorNames, page, readOnward, statusOf, strangerNames } from '#edge/portal/frame/frame.ts';
 import {
   type Choice,
   empty,
@@ -18,7 +18,6 @@ import {
   timeInUtc,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { actorNames, strangerNames } from './audit-names.ts';
 import { auditActions, sentenceOf } from './audit-words.ts';
 
 const pageSize = 50;

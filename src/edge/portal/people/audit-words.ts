@@ -1,4 +1,5 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
+import { actorOf } from '#edge/portal/frame/frame.ts';
 import { html, type Html, type MaybeHtml } from '#edge/portal/ui/ui.ts';
 
 /** Turns entries of the audit log into sentences. */
@@ -91,19 +92,6 @@ export const auditActions: Readonly<Record<string, string>> = {
   'run.forgotten': 'forgot the resources of the run',
   'run.opened': 'opened the web address of the run',
 };
-
-const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
-
-/** Returns the actor, by name if the name is known. */
-export function actorOf({ actor }: AuditEntryAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
-  const { type, id } = actor;
-  if (type === 'system' || id === null) return html`<strong>Headgate</strong>`;
-  const name = names.get(id);
-  const who = name === undefined ? html`${nounsOfIds[type]} <code>${id}</code>` : html`<strong>${name}</strong>`;
-  if (type !== 'key') return who;
-  const owner = actor.service_account_id === null ? names.get(actor.user_id ?? '') : 'a service account';
-  return html`${name === undefined ? null : 'the key '}${who}${owner === undefined ? null : html` <span class="quiet">(of ${owner})</span>`}`;
-}
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 

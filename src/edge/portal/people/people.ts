@@ -1,5 +1,4 @@
 export { accountPage, changeAccount, removeIdentity } from './account-page.ts';
-export { actorNames } from './audit-names.ts';
 export { auditPage } from './audit-page.ts';
 export { sentenceOf } from './audit-words.ts';
 export { invitationsPage, invite, makeResetLink, revokeInvitation } from './invitations-page.ts';

@@ -2,8 +2,8 @@ import { formatId } from '#base/id.ts';
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import type { UserAnswer } from '#edge/contract/users.ts';
-import { readKeys, readPages } from '#edge/portal/frame/frame.ts';
-import { pathWith, type Visit } from '#edge/portal/ui/ui.ts';
+import { html, type MaybeHtml, pathWith, type Visit } from '#edge/portal/ui/ui.ts';
+import { readKeys, readPages } from './read-pages.ts';
 
 /** Maps ids of an organization's users and keys to their names. Deleted users and keys are missing. */
 export async function actorNames(visit: Visit, organizationId: string): Promise<ReadonlyMap<string, string>> {
@@ -59,4 +59,17 @@ async function keyName({ find, ownOrganizationId }: Visit, id: string, at: strin
     if (key !== null) return [id, key.name];
   }
   return null;
+}
+
+const nounsOfIds: Readonly<Record<string, string>> = { key: 'a key', user: 'a user' };
+
+/** Returns the actor, by name if the name is known. */
+export function actorOf({ actor }: AuditEntryAnswer, names: ReadonlyMap<string, string>): MaybeHtml {
+  const { type, id } = actor;
+  if (type === 'system' || id === null) return html`<strong>Headgate</strong>`;
+  const name = names.get(id);
+  const who = name === undefined ? html`${nounsOfIds[type]} <code>${id}</code>` : html`<strong>${name}</strong>`;
+  if (type !== 'key') return who;
+  const owner = actor.service_account_id === null ? names.get(actor.user_id ?? '') : 'a service account';
+  return html`${name === undefined ? null : 'the key '}${who}${owner === undefined ? null : html` <span class="quiet">(of ${owner})</span>`}`;
 }
