@@ -66,6 +66,7 @@ export const house = {
     'edge/api/webhooks': ['edge/api/shared'],
     'edge/cli': ['edge/contract'],
     'edge/cli/chat': ['edge/cli/shell'],
+    'edge/cli/clusters': ['edge/cli/shell'],
     'edge/cli/import': ['edge/cli/shell'],
     'edge/inference': ['edge/contract', 'edge/http'],
     'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],

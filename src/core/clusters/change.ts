@@ -19,7 +19,7 @@ export interface ClusterParts {
   readonly accounts: Pick<Accounts, 'lockOrganization'>;
   readonly costs: Pick<
     Costs,
-    'allocate' | 'release' | 'withdrawEstimate' | 'moveCluster' | 'listOpen' | 'nodeAllocations'
+    'allocate' | 'release' | 'withdrawEstimate' | 'moveCluster' | 'listOpen' | 'nodeAllocations' | 'recordLabels'
   >;
   readonly secrets: Secrets;
   /** Returns the public ids of a cluster's pending and active runs, which prevent a move of the cluster. */

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { asc, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
@@ -14,8 +15,9 @@ import {
   requireOrganization,
 } from './change.ts';
 import { clusterKey, type ClusterRow, type ClusterWithNodes, type NodeInput } from './cluster.ts';
-import { withNodes } from './cluster-reads.ts';
-import { insertNodes } from './node-changes.ts';
+import { readNodes, withNodes } from './cluster-reads.ts';
+import { changeLabels, type LabelChanges, type Labels } from './labels.ts';
+import { insertNodes, recordLabels, requireFewLabels } from './node-changes.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
 export interface NewCluster {
@@ -23,6 +25,7 @@ export interface NewCluster {
   readonly name: string;
   readonly publicDomain: string | null;
   readonly access: ClusterRow['access'];
+  readonly labels: Labels;
   readonly nodes: readonly NodeInput[];
   /** A private key that `parsePrivateKey` accepts; null generates one. */
   readonly privateKey: string | null;
@@ -32,6 +35,7 @@ export interface ClusterPatch {
   readonly name?: string | undefined;
   readonly publicDomain?: string | null | undefined;
   readonly access?: ClusterRow['access'] | undefined;
+  readonly labels?: LabelChanges | undefined;
   /** Moves the cluster: open allocations continue for the new organization. */
   readonly organizationId?: string | undefined;
 }
@@ -42,6 +46,7 @@ function auditView(row: ClusterRow): AuditView {
     organization_id: formatId('org', row.organizationId),
     public_domain: row.publicDomain,
     access: row.access,
+    labels: row.labels,
     archived: row.archivedAt !== null,
     access_identity: row.accessFingerprint,
   };
@@ -80,6 +85,7 @@ export async function createCluster(parts: ClusterParts, input: NewCluster, auth
       await requireOrganization(tx, parts, input.organizationId);
       const id = uuidv7(now.getTime());
       const { organizationId, name, publicDomain, access } = input;
+      const labels = changeLabels({}, input.labels);
       const identity = await newAccessIdentity(tx, secrets, id, input.privateKey);
       const row: ClusterRow = {
         id,
@@ -87,6 +93,7 @@ export async function createCluster(parts: ClusterParts, input: NewCluster, auth
         name,
         publicDomain,
         access,
+        labels,
         createdAt: now,
         archivedAt: null,
         accessChangedAt: now,
@@ -115,11 +122,15 @@ export async function patchCluster(
     db.orm.transaction(async (tx) => {
       const before = await lockActive(tx, clusterId);
       if (before === null) return null;
-      const after = { ...before, ...withoutUndefined(patch) };
-      if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return withNodes(tx, costs, before);
+      const { labels: labelChanges = {}, ...fields } = patch;
+      const labels = requireFewLabels(changeLabels(before.labels, labelChanges));
+      const after = { ...before, ...withoutUndefined(fields), labels };
+      if (isDeepStrictEqual(auditView(after), auditView(before))) return withNodes(tx, costs, before);
       const { name, publicDomain, access, organizationId } = after;
       if (organizationId !== before.organizationId) await move(tx, parts, before, organizationId);
-      await tx.update(clusters).set({ name, publicDomain, access, organizationId }).where(eq(clusters.id, clusterId));
+      const changed = { name, publicDomain, access, organizationId, labels };
+      await tx.update(clusters).set(changed).where(eq(clusters.id, clusterId));
+      await recordLabels(tx, parts, after, await readNodes(tx, [after]));
       const action = organizationId === before.organizationId ? 'changed' : 'moved';
       await note(tx, parts, { action, before, after, author });
       return withNodes(tx, costs, after);
@@ -128,7 +139,7 @@ export async function patchCluster(
 }
 
 function withoutUndefined(
-  patch: ClusterPatch,
+  patch: Omit<ClusterPatch, 'labels'>,
 ): Partial<Pick<ClusterRow, 'name' | 'publicDomain' | 'access' | 'organizationId'>> {
   return Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
 }

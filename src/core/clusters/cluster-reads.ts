@@ -78,7 +78,10 @@ function summarize(
 }
 
 /** Reads nodes in the order in which they were added. */
-async function readNodes(tx: Pick<Transaction, 'select'>, rows: readonly ClusterRow[]): Promise<readonly NodeRow[]> {
+export async function readNodes(
+  tx: Pick<Transaction, 'select'>,
+  rows: readonly ClusterRow[],
+): Promise<readonly NodeRow[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   return tx.select().from(clusterNodes).where(inArray(clusterNodes.clusterId, ids)).orderBy(asc(clusterNodes.id));

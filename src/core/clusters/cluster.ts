@@ -1,5 +1,6 @@
 import { formatId } from '#base/id.ts';
 import type { AllocationOnFile } from '#core/costs/costs.ts';
+import type { Labels } from './labels.ts';
 import type { clusterNodes, clusters } from './schema.ts';
 
 export type ClusterRow = typeof clusters.$inferSelect;
@@ -18,6 +19,8 @@ export interface NodeInput {
   readonly hostKey: string | null;
   readonly hardwareProfile: string;
   readonly gpus: number;
+  /** The node's own; it also has those of its cluster. */
+  readonly labels: Labels;
 }
 
 /** `registered`: the node was never allocated. */
@@ -59,6 +62,7 @@ export interface Cluster {
   readonly publicDomain: string | null;
   /** Users of web addresses on the cluster. */
   readonly access: ClusterRow['access'];
+  readonly labels: Labels;
   readonly status: ClusterStatus;
   readonly accessIdentity: AccessIdentityView;
   readonly createdAtMs: number;
@@ -82,6 +86,7 @@ export function toCluster(row: ClusterRow): Cluster {
     name: row.name,
     publicDomain: row.publicDomain,
     access: row.access,
+    labels: row.labels,
     status: row.archivedAt === null ? 'active' : 'archived',
     accessIdentity: {
       publicKey: row.accessPublicKey,

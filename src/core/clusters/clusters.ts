@@ -51,6 +51,7 @@ export type {
 export type { NodeRef } from './change.ts';
 export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
 export type { ClusterList, ClusterPage } from './cluster-reads.ts';
+export { type LabelChanges, type Labels, labelsMax } from './labels.ts';
 export type { NodePatch } from './node-changes.ts';
 export type { NodeEvent, NodeEventKind, NodeEventResult } from './node-events.ts';
 export type { ClusterPlace, RunContext, RunNode } from './run-context.ts';

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { count, eq } from 'drizzle-orm';
 import type { Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
@@ -13,11 +14,14 @@ import {
   type NodeRow,
   toNode,
 } from './cluster.ts';
+import { changeLabels, type LabelChanges, type Labels, labelsMax, labelsOfNode } from './labels.ts';
 import { clusterNodes } from './schema.ts';
 
 const nodesMax = 1024;
 
-export type NodePatch = { readonly [Field in keyof NodeInput]?: NodeInput[Field] | undefined };
+export type NodePatch = {
+  readonly [Field in Exclude<keyof NodeInput, 'labels'>]?: NodeInput[Field] | undefined;
+} & { readonly labels?: LabelChanges | undefined };
 
 interface NodesOf {
   readonly cluster: ClusterRow;
@@ -35,6 +39,7 @@ function auditView(row: NodeRow): AuditView {
     host_key: row.hostKey,
     hardware_profile: row.hardwareProfile,
     gpus: row.gpus,
+    labels: row.labels,
   };
 }
 
@@ -59,6 +64,26 @@ async function note(tx: Transaction, { audit }: ClusterParts, noted: Noted): Pro
   });
 }
 
+/** @throws AppError conflict */
+export function requireFewLabels(labels: Labels): Labels {
+  if (Object.keys(labels).length <= labelsMax) return labels;
+  const message = `A cluster or node can have at most ${labelsMax} labels. Remove one with the value null.`;
+  throw new AppError('conflict', { message, param: 'labels' });
+}
+
+/** Records labels of nodes for the costs, where they have changed. */
+export async function recordLabels(
+  tx: Transaction,
+  { costs }: ClusterParts,
+  { labels }: Pick<ClusterRow, 'labels'>,
+  nodes: readonly Pick<NodeRow, 'id' | 'labels'>[],
+): Promise<void> {
+  await costs.recordLabels(
+    tx,
+    nodes.map((node) => ({ nodeId: nodeKey(node.id), labels: labelsOfNode(labels, node.labels) })),
+  );
+}
+
 /** Adds nodes in order. @throws AppError conflict if the cluster would have too many */
 export async function insertNodes(
   tx: Transaction,
@@ -71,6 +96,7 @@ export async function insertNodes(
     id: uuidv7(now.getTime()),
     clusterId: cluster.id,
     ...node,
+    labels: changeLabels({}, node.labels),
     createdAt: now,
     lastSeenAt: null,
   }));
@@ -82,6 +108,7 @@ export async function insertNodes(
   if ((counted?.total ?? 0) > nodesMax) {
     throw new AppError('conflict', { message: `A cluster can have at most ${nodesMax} nodes.`, param: 'nodes' });
   }
+  await recordLabels(tx, parts, cluster, rows);
   for (const row of rows) await note(tx, parts, { cluster, action: 'added', before: null, after: row, author });
   return rows;
 }
@@ -121,14 +148,20 @@ export async function patchNode(
       const before = cluster === null ? null : await findNodeRow(tx, ref);
       if (cluster === null || before === null) return null;
       const [latest = null] = await costs.nodeAllocations({ nodeIds: [nodeKey(before.id)], which: 'latest' }, tx);
-      const fields = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
+      const { labels: labelChanges = {}, ...others } = patch;
+      const labels = requireFewLabels(changeLabels(before.labels, labelChanges));
+      const fields = {
+        ...Object.fromEntries(Object.entries(others).filter(([, value]) => value !== undefined)),
+        labels,
+      };
       const after: NodeRow = { ...before, ...fields };
       const current = toNode(before, latest);
-      if (JSON.stringify(auditView(after)) === JSON.stringify(auditView(before))) return current;
+      if (isDeepStrictEqual(auditView(after), auditView(before))) return current;
       const isOther = after.hardwareProfile !== before.hardwareProfile || after.gpus !== before.gpus;
       if (isOther && current.status === 'allocated') throw heldNode();
       if (after.name !== before.name) await renameRuns(tx, parts, before, after.name);
       await tx.update(clusterNodes).set(fields).where(eq(clusterNodes.id, before.id));
+      await recordLabels(tx, parts, cluster, [after]);
       await note(tx, parts, { cluster, action: 'changed', before, after, author });
       return toNode(after, latest);
     }),

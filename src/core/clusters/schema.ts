@@ -1,7 +1,20 @@
 import { sql } from 'drizzle-orm';
-import { check, customType, index, integer, pgTable, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import {
+  check,
+  customType,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
 
 const moment = (name: string) => timestamp(name, { withTimezone: true, mode: 'date', precision: 3 });
+/** Labels by key, without those of the cluster on nodes. */
+const labels = () => jsonb('labels').$type<Readonly<Record<string, string>>>().notNull().default({});
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 
 /** Users of web addresses on a cluster: everybody, or those who may see the cluster. */
@@ -18,6 +31,7 @@ export const clusters = pgTable(
     publicDomain: text('public_domain'),
     /** Users of the cluster's web addresses; a run may restrict its own further. */
     access: text('access', { enum: clusterAccess }).notNull().default('public'),
+    labels: labels(),
     createdAt: moment('created_at').notNull(),
     archivedAt: moment('archived_at'),
     /** The line for authorized_keys; it stays when the private key is deleted. */
@@ -59,6 +73,7 @@ export const clusterNodes = pgTable(
     hostKey: text('host_key'),
     hardwareProfile: text('hardware_profile').notNull(),
     gpus: integer('gpus').notNull(),
+    labels: labels(),
     createdAt: moment('created_at').notNull(),
     lastSeenAt: moment('last_seen_at'),
   },

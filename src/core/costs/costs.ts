@@ -11,6 +11,7 @@ import {
   type NewConversionRate,
 } from './conversion-rates.ts';
 import type { DatedRates, RatePage } from './dated-table.ts';
+import { type LabeledNode, recordLabels } from './node-labels.ts';
 import { createRateCards, listRateCards, type NewRateCard, type RateCard, type RateCardList } from './rate-cards.ts';
 import { readReplicaCosts, type ReplicaCosts, type ReplicaCostsRequest } from './replica-costs.ts';
 import { carryReplicaRuns, type ReplicaRun } from './replica-runs.ts';
@@ -148,6 +149,8 @@ export interface Costs extends UsageEvents {
    * @param tx that saw the last change; without it the pool's own
    */
   nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
+  /** Records labels of nodes, with those of their clusters, for hours from now on. */
+  recordLabels(tx: Transaction, nodes: readonly LabeledNode[]): Promise<void>;
   /** Idempotent. @returns the number of runs that were new or had changed */
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
@@ -179,6 +182,7 @@ export function createCosts(options: CostsOptions): Costs {
     ...createUsageEvents(log),
     listOpen: (request) => listOpenIntervals(db, request),
     nodeAllocations: (request, tx) => readNodeAllocations(tx ?? db.orm, request),
+    recordLabels,
     carryReplicaRuns: (runs) => carryReplicaRuns(db, runs),
     rateCards: createRateCards(db, audit),
     listRateCards: (request) => listRateCards(db, request),

@@ -5,6 +5,7 @@ import {
   check,
   index,
   integer,
+  jsonb,
   numeric,
   pgTable,
   primaryKey,
@@ -133,6 +134,20 @@ export const usageIntervals = pgTable(
     index('usage_intervals_ended_idx').on(table.endedMs),
     check('usage_intervals_positive', sql`${table.endedMs} is null or ${table.endedMs} > ${table.startedMs}`),
   ],
+);
+
+/**
+ * Labels of a node with those of its cluster, from `since_ms` on until the next row. They stay when the node is removed.
+ */
+export const nodeLabels = pgTable(
+  'node_labels',
+  {
+    nodeId: text('node_id').notNull(),
+    /** 0 for labels of a new node: they include hours that are reported afterwards. */
+    sinceMs: ms('since_ms').notNull(),
+    labels: jsonb('labels').$type<Readonly<Record<string, string>>>().notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.nodeId, table.sinceMs] })],
 );
 
 /**

@@ -1,6 +1,7 @@
 import { ConfigError } from '#base/config-error.ts';
 import { type ClientConfig, readVersion } from '#base/config/config.ts';
 import { chatCommand, codeCommand, loginCommands, modelsCommand } from '#edge/cli/chat/chat.ts';
+import { clusterCommands, costsCommand } from '#edge/cli/clusters/clusters.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import {
   bareGroup,
@@ -27,8 +28,6 @@ import {
 import { auditCommand } from './audit.ts';
 import { batchCommands } from './batches.ts';
 import { budgetCommands } from './budgets.ts';
-import { clusterCommands } from './clusters.ts';
-import { costsCommand } from './costs.ts';
 import { engineCommands } from './engines.ts';
 import { fileCommands } from './files.ts';
 import { holdCommands } from './holds.ts';

@@ -20,7 +20,7 @@ import {
   UsageError,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
-import { findClusterId, readClusterName, readClusterNames } from './clusters.ts';
+import { findClusterId, readClusterName, readClusterNames } from '#edge/cli/clusters/clusters.ts';
 import {
   followLog,
   hasSucceeded,

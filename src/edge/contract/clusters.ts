@@ -10,6 +10,10 @@ const access = z.enum(['public', 'members']).meta({
 
 const moments = z.iso.datetime();
 
+const labels = z
+  .record(z.string(), z.string())
+  .meta({ example: { team: 'research' }, description: 'Labels by which costs can be grouped' });
+
 const allocationSchema = z
   .object({
     generation: z.int().meta({ description: 'Number of the allocation of the node, counted from 1' }),
@@ -31,6 +35,7 @@ export const nodeSchema = z
     host_key: z.string().nullable().meta({ description: 'SSH host key; null if it is not verified' }),
     hardware_profile: z.string(),
     gpus: z.int().meta({ description: 'Number of GPUs' }),
+    labels: labels.meta({ description: 'Own labels of the node; it also has those of its cluster' }),
     status: z.enum(['registered', 'allocated', 'released']).meta({
       description: '`registered`: never allocated. `allocated`: metered now. `released`: no longer metered',
     }),
@@ -57,6 +62,7 @@ const clusterFields = {
   organization_id: idText('org'),
   public_domain: z.string().nullable().meta({ description: 'Domain of web addresses of runs; null if there is none' }),
   access,
+  labels,
   status: z.enum(['active', 'archived']).meta({ description: '`archived`: deleted; its costs are kept' }),
   access_identity: z.object({
     public_key: z.string().meta({ description: 'Line for `authorized_keys` of the nodes' }),

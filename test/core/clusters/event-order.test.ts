@@ -44,7 +44,7 @@ const shape = { address: '10.0.0.7', privateAddress: null, sshPort: 22, sshUser:
 
 /** Tells a new node's events, one after the other. @returns its intervals in hours */
 async function tell(events: readonly Event[]): Promise<string[]> {
-  const input = { ...shape, name: `n-${(count += 1)}`, hardwareProfile: 'h100-8x', gpus: 8 };
+  const input = { ...shape, name: `n-${(count += 1)}`, hardwareProfile: 'h100-8x', gpus: 8, labels: {} };
   const node = await api().clusters.addNode(clusterId, input, systemAuthor);
   if (node === null) throw new Error('there is no cluster');
   const ref = { clusterId, node: { id: node.id } };

@@ -124,6 +124,49 @@ describe('headgate clusters', () => {
     expect(found.line_items.map((item: { node_hours: string }) => Number(item.node_hours))).toEqual([2]);
   });
 
+  it('adds, changes and removes a node, and sets labels of the node and of its cluster', async () => {
+    const name = newName();
+    const { id } = await makeCluster(api(), { name, organization_id: organization.id, nodes: [] });
+    const keyFile = join(folders(), 'host.pub');
+    writeFileSync(keyFile, `${makeKeyPair('host').publicKey} root@n-1\n`);
+    const fields = ['--address', '10.0.0.8', '--profile', 'a100', '--gpus', '4', '--host-key', keyFile];
+    const added = await headgate(['clusters', 'add-node', name, 'n-1', ...fields, '--label', 'pool=a']);
+    expect(added).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^node_\w+: n-1, a100, 4 GPUs, labels pool=a\n$/),
+    });
+    const edited = await headgate(['clusters', 'edit-node', name, 'n-1', '--name', 'n-2', '--port', '2222']);
+    expect(edited.stdout).toContain(': n-2, a100');
+    expect((await headgate(['clusters', 'label', name, 'team=ml', 'env=prod'])).stdout).toContain(
+      'labels env=prod,team=ml',
+    );
+    expect((await headgate(['clusters', 'label', name, 'env-'])).stdout).toContain('labels team=ml');
+    expect((await headgate(['clusters', 'label', name, 'n-2', 'pool-', 'x=y'])).stdout).toContain('labels x=y');
+    const { labels, nodes } = (await api().ask(`/v1/clusters/${id}`)).body;
+    expect([labels, nodes[0].labels, nodes[0].ssh_port, nodes[0].name]).toEqual([
+      { team: 'ml' },
+      { x: 'y' },
+      2222,
+      'n-2',
+    ]);
+    expect(await headgate(['clusters', 'rm-node', name, 'n-2'])).toMatchObject({ code: 2, stdout: '' });
+    expect(await headgate(['clusters', 'rm-node', name, 'n-2', '--yes'])).toMatchObject({
+      code: 0,
+      stdout: 'n-2: removed\n',
+    });
+    expect((await api().ask(`/v1/clusters/${id}`)).body.nodes).toEqual([]);
+  });
+
+  it.each([
+    [['add-node', 'x', 'n', '--profile', 'a'], '--address is missing'],
+    [['add-node', 'x', 'n', '--address', 'a', '--profile', 'b', '--gpus', 'two'], '--gpus must be a whole number'],
+    [['edit-node', 'x', 'n'], 'give the options of the node to change'],
+    [['label', 'x', 'n-1'], 'give labels'],
+    [['label', 'x', 'team=a', 'oops'], 'oops is no label'],
+  ])('rejects %j before any request', async (args, sentence) => {
+    expect(await headgate(['clusters', ...args])).toMatchObject({ code: 2, stderr: expect.stringContaining(sentence) });
+  });
+
   it('accepts the name of one cluster, and lists the ids when several have the name', async () => {
     const [name, other] = [newName(), await api().organization()];
     const ids: string[] = [];

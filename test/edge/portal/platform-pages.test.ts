@@ -306,9 +306,17 @@ describe('the pages of a cluster', () => {
     expect(wrong.text).toContain('id="private_key-problem"');
     expect(wrong.text).not.toContain('no key at all');
     expect(wrong.text).not.toContain('<script>alert');
-    const done = await admin.post('/portal/clusters', { ...given, name: 'made-here' });
+    const odd = await admin.post('/portal/clusters', { ...given, name: 'made-here', labels: 'team=a b' });
+    expect([odd.status, odd.text.includes('id="labels-problem"')]).toEqual([400, true]);
+    const done = await admin.post('/portal/clusters', {
+      ...given,
+      name: 'made-here',
+      labels: 'team=ml\r\nenv=prod\r\n',
+    });
     const path = String(done.headers.location).split('?')[0] ?? '';
-    expect((await admin.get(path)).text).toMatch(/ssh-ed25519 AAAA\S+ headgate/);
+    const created = await admin.get(path);
+    expect([created.text.includes('team=ml'), created.text.includes('env=prod')]).toEqual([true, true]);
+    expect(created.text).toMatch(/ssh-ed25519 AAAA\S+ headgate/);
     const fields = {
       name: 'n1',
       address: '10.1.1.1',
@@ -317,8 +325,8 @@ describe('the pages of a cluster', () => {
       hardware_profile: 'plain',
       gpus: '2',
     };
-    const odd = await admin.post(`${path}/nodes`, { ...fields, ssh_port: 'none', address: 'a b' });
-    expect(odd.text).toMatch(/ssh_port-problem[\s\S]*/);
+    const badNode = await admin.post(`${path}/nodes`, { ...fields, ssh_port: 'none', address: 'a b' });
+    expect(badNode.text).toMatch(/ssh_port-problem[\s\S]*/);
     expect((await admin.post(`${path}/nodes`, fields)).status).toBe(303);
     const nodeId = /nodes\/(node_[0-9a-f]+)\/allocate/.exec((await admin.get(path)).text)?.[1] ?? '';
     const late = await admin.post(`${path}/nodes/${nodeId}/allocate`, { [`at-${nodeId}`]: '2999-01-01T00:00:00Z' });
@@ -333,6 +341,11 @@ describe('the pages of a cluster', () => {
     ]);
     expect((await admin.post(`${path}/nodes/${nodeId}`, { ...fields, gpus: '4' })).status).toBe(303);
     expect((await admin.post(`${path}/nodes/${nodeId}/delete`)).status).toBe(303);
+    const began = JSON.stringify({ labels: { team: 'ml', env: 'prod' } });
+    const relabeled = { ...given, name: 'made-here', labels: 'team=data', began_with: began };
+    expect((await admin.post(path, relabeled)).status).toBe(303);
+    const after = (await admin.get(path)).text;
+    expect([after.includes('team=data'), after.includes('env=prod')]).toEqual([true, false]);
     expect((await admin.post(`${path}/rotate`)).headers.location).toBe(`${path}?notice=rotated`);
     expect((await admin.post(path, { ...given, name: 'renamed', access: 'public' })).status).toBe(303);
     expect((await admin.get(`${path}/delete`)).text).toContain('is archived permanently');

@@ -11,6 +11,7 @@ const node = {
   host_key: null,
   hardware_profile: 'h100-8x',
   gpus: 8,
+  labels: { pool: 'training' },
   status: 'registered',
   allocation: null,
   last_seen_at: null,
@@ -22,6 +23,7 @@ const newNode = {
   ssh_user: node.ssh_user,
   hardware_profile: node.hardware_profile,
   gpus: node.gpus,
+  labels: node.labels,
 };
 const summary = {
   id: exampleId('cluster'),
@@ -29,6 +31,7 @@ const summary = {
   organization_id: exampleId('org'),
   public_domain: 'apps.example.com',
   access: 'members',
+  labels: { team: 'research' },
   status: 'active',
   access_identity: {
     public_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGpYb2xk headgate-research',
@@ -70,6 +73,7 @@ export const clusters: Tag = {
         organization_id: cluster.organization_id,
         public_domain: cluster.public_domain,
         access: 'members',
+        labels: cluster.labels,
         nodes: [newNode],
       },
       answer: cluster,
@@ -84,7 +88,7 @@ export const clusters: Tag = {
       operationId: 'updateCluster',
       summary: 'Update a cluster',
       description:
-        'Changes name, domain or access, or moves the cluster to another organization, which pays its hours from then on. ' +
+        'Changes name, domain, access or labels, or moves the cluster to another organization, which pays its hours from then on. ' +
         `Returns 409 for a move while runs are pending or active. ${operators}`,
       request: { access: 'public' },
       answer: { ...cluster, access: 'public' },

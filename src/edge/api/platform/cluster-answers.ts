@@ -26,6 +26,7 @@ export function toSummaryAnswer(cluster: ClusterSummary): ClusterSummaryAnswer {
     organization_id: formatId('org', cluster.organizationId),
     public_domain: cluster.publicDomain,
     access: cluster.access,
+    labels: cluster.labels,
     status: cluster.status,
     access_identity: {
       public_key: identity.publicKey,
@@ -56,6 +57,7 @@ export function toNodeAnswer(node: ClusterNode): NodeAnswer {
     host_key: node.hostKey,
     hardware_profile: node.hardwareProfile,
     gpus: node.gpus,
+    labels: node.labels,
     status: node.status,
     allocation: node.allocation === null ? null : toAllocationAnswer(node.allocation),
     last_seen_at: isoOrNull(node.lastSeenMs),

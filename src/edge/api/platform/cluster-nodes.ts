@@ -52,6 +52,7 @@ export function toNodeInput(body: z.output<typeof newNodeSchema>): NodeInput {
     hostKey: body.host_key,
     hardwareProfile: body.hardware_profile,
     gpus: body.gpus,
+    labels: body.labels,
   };
 }
 
@@ -119,6 +120,7 @@ function registerChanges(app: ApiApp, { guards, clusters, announceAddresses }: C
       hostKey: body.host_key,
       hardwareProfile: body.hardware_profile,
       gpus: body.gpus,
+      labels: body.labels,
     };
     const node = found(await clusters.patchNode(ref, changes, authorOf(context)));
     await announceAddresses();

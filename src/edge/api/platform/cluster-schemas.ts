@@ -2,7 +2,7 @@ import { isIP, isIPv4 } from 'node:net';
 import { z } from '@hono/zod-openapi';
 import { parseId } from '#base/id.ts';
 import { parseMoment } from '#base/timestamps.ts';
-import { parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
+import { labelsMax, parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
 import { clusterSchema } from '#edge/contract/clusters.ts';
 
 /**
@@ -84,6 +84,47 @@ const privateKey = z
     description: 'Private key as ssh-keygen writes it, without a passphrase',
   });
 
+const labelName = /^[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
+
+/** True for a key as Kubernetes has them: a name, or a name behind a domain and "/". */
+function isLabelKey(text: string): boolean {
+  const [name = '', prefix, ...others] = text.split('/').toReversed();
+  return labelName.test(name) && (prefix === undefined || isHostname(prefix)) && others.length === 0;
+}
+
+const labelKey = z
+  .string()
+  .refine(
+    isLabelKey,
+    'must be 1 to 63 letters, digits, "-", "_" and ".", with a letter or digit at both ends, and may have a prefix such as "example.com/"',
+  );
+
+const labelValue = z
+  .string()
+  .refine(
+    (text) => text === '' || labelName.test(text),
+    'must be empty, or 1 to 63 letters, digits, "-", "_" and ".", with a letter or digit at both ends',
+  );
+
+const hasFew = (labels: object): boolean => Object.keys(labels).length <= labelsMax;
+const fewLabels = `must have at most ${labelsMax} labels`;
+
+const newLabels = z
+  .record(labelKey, labelValue)
+  .refine(hasFew, fewLabels)
+  .default({})
+  .openapi({ type: 'object', example: { team: 'research' }, description: 'Labels by which costs can be grouped' });
+
+const labelChanges = z
+  .record(labelKey, labelValue.nullable())
+  .refine(hasFew, fewLabels)
+  .optional()
+  .openapi({
+    type: 'object',
+    example: { team: 'research' },
+    description: 'Labels to set; null removes a label, and labels that are not named stay',
+  });
+
 const portMax = 65_535;
 const gpusMax = 1024;
 
@@ -112,10 +153,14 @@ export const newNodeSchema = z
     ssh_user: nodeFields.ssh_user.default('root'),
     host_key: nodeFields.host_key.default(null),
     gpus: nodeFields.gpus.default(0),
+    labels: newLabels,
   })
   .openapi('CreateClusterNode');
 
-export const patchNodeSchema = z.strictObject(nodeFields).partial().openapi('PatchClusterNode');
+export const patchNodeSchema = z
+  .strictObject({ ...nodeFields, labels: labelChanges })
+  .partial()
+  .openapi('PatchClusterNode');
 
 const organizationId = z
   .string()
@@ -140,6 +185,7 @@ export const createClusterSchema = z
     organization_id: organizationId,
     public_domain: publicDomain.nullable().default(null),
     access: access.default('public'),
+    labels: newLabels,
     nodes: z
       .array(newNodeSchema)
       .max(nodesAtOnceMax, `must have at most ${nodesAtOnceMax} nodes; add further nodes one by one`)
@@ -166,6 +212,7 @@ export const patchClusterSchema = z
     name: clusterName.optional(),
     public_domain: publicDomain.nullable().optional(),
     access: access.optional(),
+    labels: labelChanges,
     organization_id: organizationId.optional().openapi({
       type: 'string',
       description:

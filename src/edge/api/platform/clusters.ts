@@ -100,6 +100,7 @@ function registerCreation(app: ApiApp, { guards, clusters, exposures }: ClusterR
       name: body.name,
       publicDomain: apartFromGateway(body.public_domain, exposures),
       access: body.access,
+      labels: body.labels,
       nodes: body.nodes.map(toNodeInput),
       privateKey: body.access_identity?.private_key ?? null,
     };
@@ -150,10 +151,10 @@ function registerChanges(app: ApiApp, parts: ClusterRoutesParts): void {
     responses: { 200: jsonAnswer(clusterSchema, 'The cluster') },
   });
   app.openapi(patch, async (context) => {
-    const { name, public_domain: domain, access, organization_id: organizationId } = context.req.valid('json');
+    const { name, public_domain: domain, access, labels, organization_id: organizationId } = context.req.valid('json');
     const publicDomain = apartFromGateway(domain, exposures);
     const id = await visibleCluster(context, clusters, context.req.valid('param').id);
-    const changes = { name, publicDomain, access, organizationId };
+    const changes = { name, publicDomain, access, labels, organizationId };
     const cluster = found(await clusters.patch(id, changes, authorOf(context)));
     await announceAddresses();
     return context.json(toClusterAnswer(cluster), 200);

@@ -25,6 +25,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { clusterPath } from './cluster-list.ts';
 import { readCluster } from './cluster-page.ts';
+import { labelsField, labelsOf, labelsText } from './labels.ts';
 import { readOrganizations } from './organization-names.ts';
 import { chooser, confirmForm } from './widgets.ts';
 
@@ -37,6 +38,7 @@ interface Typed {
   readonly organization: string;
   readonly domain: string;
   readonly access: string;
+  readonly labels: string;
 }
 
 const typedIn = (form: Form): Typed => ({
@@ -44,13 +46,15 @@ const typedIn = (form: Form): Typed => ({
   organization: form.text('organization_id'),
   domain: form.text('public_domain').trim(),
   access: form.text('access'),
+  labels: form.text('labels'),
 });
 
-const toBody = ({ name, organization, domain, access }: Typed) => ({
+const toBody = ({ name, organization, domain, access, labels }: Typed) => ({
   name,
   organization_id: organization,
   public_domain: domain === '' ? null : domain,
   access,
+  labels: labelsOf(labels),
 });
 
 const accesses = [
@@ -67,7 +71,8 @@ async function fields(visit: Visit, typed: Typed, refusal: Refusal | null, hint:
   ${field({ name: 'name', label: 'Name', value: typed.name, refusal, isRequired: true, maxLength: 63, hint: 'Part of web addresses. Use a-z, 0-9 and "-".' })}
   ${chooser({ name: 'organization_id', label: 'Organization', options: [...own, ...listed], chosen: typed.organization, hint, problem: problemOf(refusal, 'organization_id', 'The organization') })}
   ${field({ name: 'public_domain', label: 'Public domain', value: typed.domain, refusal, placeholder: 'apps.example.com', maxLength: 200, hint: 'Runs get web addresses as subdomains of this domain. If empty, runs get none.' })}
-  ${radios({ name: 'access', legend: 'Web access', choices: accesses, chosen: typed.access, hint: 'A run can restrict access further, but not extend it.' })}`;
+  ${radios({ name: 'access', legend: 'Web access', choices: accesses, chosen: typed.access, hint: 'A run can restrict access further, but not extend it.' })}
+  ${labelsField(typed.labels, 'One key=value per line. Costs can be grouped by labels. Nodes have the labels of their cluster.', refusal)}`;
 }
 
 function requireRight({ may }: Visit): Html | null {
@@ -78,7 +83,7 @@ export async function newClusterPage(visit: Visit, typed: Typed | null = null, r
   const title = 'Create cluster';
   const refusedBody = requireRight(visit);
   if (refusedBody !== null) return page(visit, { title, body: refusedBody, status: 403 });
-  const shown = typed ?? { name: '', organization: visit.organizationId, domain: '', access: 'public' };
+  const shown = typed ?? { name: '', organization: visit.organizationId, domain: '', access: 'public', labels: '' };
   const body = html`<form class="form" method="post" action="${path}">
     ${formToken(visit)}
     ${await fields(visit, shown, refusal, 'Its members can see the cluster, and its administrators can apply stacks to it.')}
@@ -102,11 +107,18 @@ export async function createCluster(visit: Visit, form: Form): Promise<Response>
   return visit.context.redirect(`${clusterPath(made.body)}?notice=made`, 303);
 }
 
-const textsOf = ({ name, organization_id: organization, public_domain: domain, access }: ClusterAnswer): Typed => ({
+const textsOf = ({
+  name,
+  organization_id: organization,
+  public_domain: domain,
+  access,
+  labels,
+}: ClusterAnswer): Typed => ({
   name,
   organization,
   domain: domain ?? '',
   access,
+  labels: labelsText(labels),
 });
 
 /** A form that the API rejected. */

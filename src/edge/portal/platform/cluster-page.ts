@@ -21,6 +21,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { clusterPath, clusterState } from './cluster-list.ts';
 import { amountsText } from './amount-text.ts';
+import { labelBadges } from './labels.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { runPath, runTable } from './run-list.ts';
 import { facts, hoursText, moment } from './widgets.ts';
@@ -120,6 +121,7 @@ function about(cluster: ClusterAnswer, names: ReadonlyMap<string, string>, spent
               >${hoursText(spent.nodeHours)} of nodes, ${hoursText(spent.gpuHours)} of GPUs, months in UTC</span
             >`,
         },
+    Object.keys(cluster.labels).length === 0 ? null : { term: 'Labels', text: labelBadges(cluster.labels) },
     { term: 'Created', text: moment(cluster.created_at) },
     cluster.archived_at === null ? null : { term: 'Archived', text: moment(cluster.archived_at) },
     { term: 'Id', text: html`<code>${cluster.id}</code>` },
@@ -162,7 +164,7 @@ function nodeTable({ nodes }: ClusterAnswer): Html {
       { title: 'SSH address', isWide: true },
     ],
     rows: nodes.map((node) => [
-      node.name,
+      html`${node.name} ${labelBadges(node.labels)}`,
       node.hardware_profile,
       String(node.gpus),
       nodeState(node),

@@ -18,6 +18,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { clusterPath } from './cluster-list.ts';
 import { clusterPage, momentField, readCluster } from './cluster-page.ts';
+import { labelsField, labelsOf, labelsText } from './labels.ts';
 import { confirmForm } from './widgets.ts';
 
 /** Adds, changes, allocates, releases and removes nodes of a cluster, for platform administrators. */
@@ -31,6 +32,7 @@ const names = [
   'host_key',
   'hardware_profile',
   'gpus',
+  'labels',
 ] as const;
 type Typed = Readonly<Record<(typeof names)[number], string>>;
 
@@ -43,6 +45,7 @@ const fresh: Typed = {
   host_key: '',
   hardware_profile: '',
   gpus: '0',
+  labels: '',
 };
 
 function typedIn(form: Form): Typed {
@@ -55,6 +58,7 @@ function typedIn(form: Form): Typed {
     host_key: form.text('host_key').trim(),
     hardware_profile: form.text('hardware_profile').trim(),
     gpus: form.text('gpus').trim(),
+    labels: form.text('labels'),
   };
 }
 
@@ -66,6 +70,7 @@ const toBody = (typed: Typed): Readonly<Record<string, unknown>> => ({
   host_key: orNull(typed.host_key),
   ssh_port: numberOf(typed.ssh_port) ?? typed.ssh_port,
   gpus: numberOf(typed.gpus) ?? 0,
+  labels: labelsOf(typed.labels),
 });
 
 const namedOf = (body: Readonly<Record<string, unknown>>, chosen: readonly (keyof Typed)[] = names) =>
@@ -84,7 +89,8 @@ function fields(typed: Typed, refusal: Refusal | null): Html {
       ${field({ name: 'ssh_user', label: 'SSH user', value: typed.ssh_user, refusal, maxLength: 32 })}
     </div>
     ${field({ name: 'private_address', label: 'Private address', value: typed.private_address, refusal, maxLength: 253, hint: 'Address that other nodes use. If empty, they use the address above.' })}
-    ${field({ name: 'host_key', label: 'Host key', value: typed.host_key, refusal, maxLength: 2000, placeholder: 'ecdsa-sha2-nistp256 AAAA…', hint: 'Content of /etc/ssh/ssh_host_ecdsa_key.pub on the node. Without an ECDSA key, use its RSA key, otherwise Ed25519. Without a host key, runs do not verify the machine.' })}`;
+    ${field({ name: 'host_key', label: 'Host key', value: typed.host_key, refusal, maxLength: 2000, placeholder: 'ecdsa-sha2-nistp256 AAAA…', hint: 'Content of /etc/ssh/ssh_host_ecdsa_key.pub on the node. Without an ECDSA key, use its RSA key, otherwise Ed25519. Without a host key, runs do not verify the machine.' })}
+    ${labelsField(typed.labels, 'One key=value per line. They replace labels of the cluster that have the same key.', refusal)}`;
 }
 
 export async function newNodePage(visit: Visit, id: string, typed: Typed = fresh, refusal: Refusal | null = null) {
@@ -141,6 +147,7 @@ const textsOf = (node: NodeAnswer): Typed => ({
   host_key: node.host_key ?? '',
   ssh_port: String(node.ssh_port),
   gpus: String(node.gpus),
+  labels: labelsText(node.labels),
 });
 
 export async function editNodePage(visit: Visit, id: string, nodeId: string): Promise<Response> {

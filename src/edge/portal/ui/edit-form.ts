@@ -20,7 +20,10 @@ export function beganWith(body: Body, refused: Form | null): Html {
   return html`<input type="hidden" name="${fieldName}" value="${text}" />`;
 }
 
-/** Returns the changed fields of a body, or all fields if the form has no start values. */
+/**
+ * Returns the changed fields of a body, or all fields if the form has no start values. Within an object that is a
+ * field, a member that the form no longer has is null.
+ */
 export function changesIn(form: Form, body: Body): Body {
   return changesSince(readBegan(form), body);
 }
@@ -29,10 +32,12 @@ function changesSince(began: Body, body: Body): Body {
   const changes = Object.entries(body).flatMap(([name, value]): [string, unknown][] => {
     const before = Object.hasOwn(began, name) ? began[name] : undefined;
     if (JSON.stringify(value) === JSON.stringify(before)) return [];
-    return [[name, isBody(value) && isBody(before) ? changesSince(before, value) : value]];
+    return [[name, isBody(value) && isBody(before) ? changesSince(before, { ...nullsOf(before), ...value }) : value]];
   });
   return Object.fromEntries(changes);
 }
+
+const nullsOf = (body: Body): Body => Object.fromEntries(Object.keys(body).map((name) => [name, null]));
 
 function readBegan(form: Form): Body {
   try {

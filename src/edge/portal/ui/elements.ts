@@ -182,12 +182,12 @@ export interface FieldOptions {
 const shownProblems = new WeakMap<Refusal, Set<string>>();
 
 /**
- * Returns the problem of a field that is about to show it, as a sentence; null if it has none. A problem of a line of
- * the field ("models.2") is one of the field.
+ * Returns the problem of a field that is about to show it, as a sentence; null if it has none. A problem of a part of
+ * the field ("models.2", "labels.team") is one of the field.
  */
 export function problemOf(refusal: Refusal | null | undefined, name: string, label: string): string | null {
   if (refusal === null || refusal === undefined) return null;
-  const found = [...refusal.problems].filter(([one]) => one === name || one.replace(/\.\d+$/, '') === name);
+  const found = [...refusal.problems].filter(([one]) => one === name || one.startsWith(`${name}.`));
   const [first] = found;
   if (first === undefined) return null;
   const shown = shownProblems.get(refusal) ?? new Set();

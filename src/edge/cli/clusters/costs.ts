@@ -11,7 +11,7 @@ import {
   renderTable,
   UsageError,
 } from '#edge/cli/shell/shell.ts';
-import { sayUnallocated } from './clusters.ts';
+import { sayUnallocated } from './find-cluster.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
 

@@ -8,7 +8,6 @@ import {
   FailedError,
   jsonText,
   parseAnswer,
-  pathOf,
   printList,
   printOne,
   queryOf,
@@ -16,18 +15,20 @@ import {
   readList,
   readText,
   textFlag,
+  textFlags,
   UsageError,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
+import { clusterPath, clustersPath, findClusterId, summary } from './find-cluster.ts';
+import { readLabels } from './labels.ts';
+import { nodeCommands } from './nodes.ts';
+
+export { costsCommand } from './costs.ts';
+export { findClusterId } from './find-cluster.ts';
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
 
-const summary = async () => (await import('#edge/contract/clusters.ts')).clusterSummarySchema;
-
 const cluster = async () => (await import('#edge/contract/clusters.ts')).clusterSchema;
-
-const clustersPath = '/v1/clusters';
-const clusterPath = (id: string | undefined): string => pathOf(clustersPath, id);
 
 const headings = ['CLUSTER', 'NAME', 'ORGANIZATION', 'STATUS', 'ALLOCATED', 'DOMAIN'];
 
@@ -60,41 +61,6 @@ function readNodes(path: string): unknown {
   throw new UsageError(`${path} must contain a list of nodes, each with name, address and hardware_profile`);
 }
 
-/** Returns the id of the cluster with this id, or with this name if it is active. @throws FailedError */
-export async function findClusterId(context: CommandContext, text: string): Promise<string> {
-  if (text.startsWith('cluster_')) return text;
-  const query = new URLSearchParams();
-  const all = await readList(context, { path: clustersPath, item: summary, query });
-  const [first, ...others] = all.filter(({ name }) => name === text);
-  if (first === undefined)
-    throw new FailedError(`there is no cluster ${text}; "headgate clusters ls" lists the clusters`);
-  if (others.length === 0) return first.id;
-  const ids = [first, ...others].map(({ id, organization_id: organization }) => `${id} of ${organization}`);
-  throw new FailedError(`several clusters are named ${text}; use an id: ${ids.join(', ')}`);
-}
-
-/** Most clusters that one sentence names. */
-const namedMax = 5;
-
-/**
- * Returns a sentence that explains empty costs by active clusters whose nodes are not allocated; null if all nodes are.
- * @param query as for the list of clusters
- */
-export async function sayUnallocated(context: CommandContext, query: URLSearchParams): Promise<string | null> {
-  const all = await readList(context, { path: clustersPath, item: summary, query });
-  const waiting = all.filter((one) => one.nodes_allocated < one.nodes_total);
-  if (waiting.length === 0) return null;
-  const named = waiting.slice(0, namedMax).map((one) => {
-    return `${one.nodes_total - one.nodes_allocated} of ${one.nodes_total} nodes of ${cleanLine(one.name)}`;
-  });
-  const others = waiting.length - named.length;
-  const list = [...named, ...(others === 0 ? [] : [`nodes of ${others} more clusters`])].join(', ');
-  return (
-    `not allocated: ${list}; metering of a node starts when a platform administrator allocates it: ` +
-    'headgate clusters allocate CLUSTER NODE'
-  );
-}
-
 /** Returns names of clusters by id, archived clusters included. */
 export async function readClusterNames(context: CommandContext): Promise<ReadonlyMap<string, string>> {
   const query = new URLSearchParams({ status: 'all' });
@@ -117,8 +83,10 @@ async function create(context: CommandContext): Promise<number> {
   const organization = textFlag(context, 'org');
   if (organization === null) throw new UsageError('--org is missing: give the id of the organization, org_…');
   const [domain, nodes, keyFile] = ['domain', 'nodes', 'private-key'].map((name) => textFlag(context, name));
+  const labels = readLabels(textFlags(context, 'label'), false);
   const body = {
     name: words[0],
+    labels,
     organization_id: organization,
     ...(domain && { public_domain: domain }),
     ...(nodes && { nodes: readNodes(nodes) }),
@@ -194,7 +162,7 @@ export const clusterCommands: readonly Command[] = [
   },
   {
     name: 'clusters create',
-    usage: 'NAME --org ORG [--domain DOMAIN] [--nodes FILE] [--private-key FILE]',
+    usage: 'NAME --org ORG [--domain DOMAIN] [--nodes FILE] [--private-key FILE] [--label KEY=VALUE]',
     summary:
       'Create a cluster and print the public key for its nodes; nodes are a list in YAML or JSON, with the fields of the API.',
     words: one,
@@ -203,6 +171,7 @@ export const clusterCommands: readonly Command[] = [
       domain: { type: 'string', about: 'domain of its web addresses' },
       nodes: { type: 'string', about: 'a file with name, address and hardware_profile of each node' },
       'private-key': { type: 'string', about: 'a file with the private key for its nodes; default: a new key' },
+      label: { type: 'string', multiple: true, about: 'a label KEY=VALUE; may be given several times' },
     },
     run: create,
   },
@@ -233,4 +202,5 @@ export const clusterCommands: readonly Command[] = [
     options: yesOption,
     run: remove,
   },
+  ...nodeCommands,
 ];
