@@ -3,6 +3,7 @@ import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
+import { readAppliedSpans } from '#core/runs/runs.ts';
 import { createReplicaCarrier } from '#edge/jobs/jobs.ts';
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
@@ -56,14 +57,23 @@ function reportsOnOwnConnections({
   foundation,
   gateway,
   log,
-}: CostsWingOptions): Pick<Costs, 'report' | 'replicaCosts'> {
+}: CostsWingOptions): Pick<Costs, 'report' | 'series' | 'replicaCosts'> {
   const { audit } = foundation;
   const { history } = gateway;
   return {
-    report(request) {
-      const [only = null, ...others] = request.organizationIds ?? [];
-      return history.during(others.length === 0 ? only : null, (db) => createCosts({ db, audit, log }).report(request));
-    },
+    report: (request) =>
+      history.during(onlyOf(request.organizationIds), (db) => createCosts({ db, audit, log }).report(request)),
+    series: (request) =>
+      history.during(onlyOf(request.organizationIds), (db) => {
+        const readStackSpans = () => readAppliedSpans(db);
+        return createCosts({ db, audit, log, readStackSpans }).series(request);
+      }),
     replicaCosts: (request) => history.during(null, (db) => createCosts({ db, audit, log }).replicaCosts(request)),
   };
+}
+
+/** Returns the organization whose turn a report is; null for several organizations. */
+function onlyOf(organizationIds: readonly string[] | null): string | null {
+  const [only = null, ...others] = organizationIds ?? [];
+  return others.length === 0 ? only : null;
 }

@@ -18,6 +18,10 @@ const probes: Readonly<Record<string, Probe>> = {
   prometheus: (environment) => (findProgram('promtool', environment) === null ? 'there is no promtool on PATH' : null),
   'docker-terraform': (environment) => whyNoDocker(environment) ?? probeDockerTerraform(environment),
   'docker-vllm': (environment) => whyNoDocker(environment) ?? probeVllm(environment),
+  focus: (environment) =>
+    findProgram('focus-validator', environment) === null
+      ? 'there is no focus-validator on PATH (pip install focus-validator multimethod==1.9.1)'
+      : null,
   schemathesis: (environment) =>
     findProgram('schemathesis', environment) === null ? 'there is no schemathesis on PATH (pip install it)' : null,
   terraform: probeTerraform,

@@ -19,7 +19,14 @@ export interface ClusterParts {
   readonly accounts: Pick<Accounts, 'lockOrganization'>;
   readonly costs: Pick<
     Costs,
-    'allocate' | 'release' | 'withdrawEstimate' | 'moveCluster' | 'listOpen' | 'nodeAllocations' | 'recordLabels'
+    | 'allocate'
+    | 'release'
+    | 'withdrawEstimate'
+    | 'moveCluster'
+    | 'listOpen'
+    | 'nodeAllocations'
+    | 'recordLabels'
+    | 'renameNode'
   >;
   readonly secrets: Secrets;
   /** Returns the public ids of a cluster's pending and active runs, which prevent a move of the cluster. */

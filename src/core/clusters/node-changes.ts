@@ -175,16 +175,22 @@ function heldNode(): AppError {
 }
 
 /**
- * Renames a node's runs. Runs get the names of nodes when they start, so none may be pending or active.
+ * Renames a node's runs, and the node in the costs. Runs get the names of nodes when they start, so none may be pending or active.
  * @throws AppError conflict
  */
-async function renameRuns(tx: Transaction, { nodeRuns }: ClusterParts, node: NodeRow, name: string): Promise<void> {
+async function renameRuns(
+  tx: Transaction,
+  { nodeRuns, costs }: ClusterParts,
+  node: NodeRow,
+  name: string,
+): Promise<void> {
   const { underWay } = await nodeRuns.hold(tx, node);
   if (underWay.length > 0) {
     const message = `The node has pending or active runs: ${underWay.join(', ')}. Wait until they finish, or cancel them, before you rename it.`;
     throw new AppError('conflict', { message, param: 'name' });
   }
   await nodeRuns.rename(tx, node, name);
+  await costs.renameNode(tx, nodeKey(node.id), name);
 }
 
 /**

@@ -27,15 +27,18 @@ export function formatPrice(price: Scaled): string {
   return formatDecimal(price, DECIMALS);
 }
 
-/** An amount of money, in units of 1 / (3.6 × 10²⁶) of the currency. Exact, also after a conversion. */
+/** Parts of a card that GPUs are counted in: a MIG slice is less than a card. */
+export const gpuShares = 28n;
+
+/** An amount of money, in units of 1 / (28 × 3.6 × 10²⁶) of the currency. Exact, also after a conversion. */
 export type Exact = bigint;
 
-const exactScale = hourMs * decimalScale * decimalScale;
+const exactScale = gpuShares * hourMs * decimalScale * decimalScale;
 
-/** Used time: milliseconds times nodes, and times GPUs. */
+/** Used time: milliseconds times nodes, and milliseconds times 28ths of GPUs. */
 export interface Quantity {
   readonly nodeMs: bigint;
-  readonly gpuMs: bigint;
+  readonly gpuShareMs: bigint;
 }
 
 /** Prices of one hour; null if the card has none, and then that hour costs nothing. */
@@ -44,8 +47,8 @@ export interface HourPrices {
   readonly gpuHour: Scaled | null;
 }
 
-export function priceOf({ nodeMs, gpuMs }: Quantity, { nodeHour, gpuHour }: HourPrices): Exact {
-  return (nodeMs * (nodeHour ?? 0n) + gpuMs * (gpuHour ?? 0n)) * decimalScale;
+export function priceOf({ nodeMs, gpuShareMs }: Quantity, { nodeHour, gpuHour }: HourPrices): Exact {
+  return (nodeMs * gpuShares * (nodeHour ?? 0n) + gpuShareMs * (gpuHour ?? 0n)) * decimalScale;
 }
 
 /** @param native a result of `priceOf`: a multiple of 10¹⁰, so the division is exact */
@@ -82,6 +85,11 @@ const MICRO_HOURS = 1_000_000n;
 /** Converts milliseconds to millionths of an hour. */
 export function toMicroHours(ms: bigint): bigint {
   return roundHalfAway(ms * MICRO_HOURS, hourMs);
+}
+
+/** Converts milliseconds of 28ths of GPUs to millionths of a GPU-hour. */
+export function toMicroGpuHours(gpuShareMs: bigint): bigint {
+  return roundHalfAway(gpuShareMs * MICRO_HOURS, gpuShares * hourMs);
 }
 
 /** Converts to a JSON number: exact below nine billion hours. */

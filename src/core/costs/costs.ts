@@ -11,11 +11,12 @@ import {
   type NewConversionRate,
 } from './conversion-rates.ts';
 import type { DatedRates, RatePage } from './dated-table.ts';
-import { type LabeledNode, recordLabels } from './node-labels.ts';
+import { type LabeledNode, recordLabels, renameNode } from './node-labels.ts';
 import { createRateCards, listRateCards, type NewRateCard, type RateCard, type RateCardList } from './rate-cards.ts';
 import { readReplicaCosts, type ReplicaCosts, type ReplicaCostsRequest } from './replica-costs.ts';
 import { carryReplicaRuns, type ReplicaRun } from './replica-runs.ts';
 import { readReport, type ReportRequest, type ReportResult } from './report.ts';
+import { readSeries, type ReadStackSpans, type SeriesRequest, type SeriesResult } from './series.ts';
 import { createUsageEvents, type UsageEvents } from './usage-events.ts';
 import type { AllocationKey, UsageSource } from './interval-rows.ts';
 import { usageAllocations } from './schema.ts';
@@ -50,7 +51,9 @@ export {
   type NodeRelease,
   type UsageOutcome,
 } from './usage-events.ts';
-export { type CostReportJson, reportToJson, reportToJsonText } from './report-json.ts';
+export type { Costing, CostGroup, CostSeries, GroupBy, SeriesRequest, SeriesResult } from './series.ts';
+export { type Step, steps } from './steps.ts';
+export { type CostReportJson, reportToJson, reportToJsonText, seriesToJson } from './report-json.ts';
 export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
 
 /** An allocation that was reported and not released. */
@@ -151,6 +154,8 @@ export interface Costs extends UsageEvents {
   nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
   /** Records labels of nodes, with those of their clusters, for hours from now on. */
   recordLabels(tx: Transaction, nodes: readonly LabeledNode[]): Promise<void>;
+  /** Reports show a node by its current name. */
+  renameNode(tx: Transaction, nodeId: string, name: string): Promise<void>;
   /** Idempotent. @returns the number of runs that were new or had changed */
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
@@ -162,6 +167,8 @@ export interface Costs extends UsageEvents {
   /** Changes how costs are shown, past ones too. Recorded usage and prices stay the same. */
   changeBillingCurrency(change: BillingCurrencyChange): Promise<void>;
   report(request: ReportRequest): Promise<ReportResult>;
+  /** Costs over time and by group. Amounts add up to those of the report. */
+  series(request: SeriesRequest): Promise<SeriesResult>;
   /** Costs of replicas by engine, for margins. */
   replicaCosts(request: ReplicaCostsRequest): Promise<ReadonlyMap<string, ReplicaCosts>>;
 }
@@ -174,15 +181,19 @@ export interface CostsOptions {
   readonly defaultCurrency?: string;
   /** Maximum line items of a report; a larger one is rejected. */
   readonly linesMax?: number;
+  /** Reads when stacks were applied, for series that are grouped by stack. */
+  readonly readStackSpans?: ReadStackSpans;
 }
 
 export function createCosts(options: CostsOptions): Costs {
   const { db, audit, log, defaultCurrency = 'USD', linesMax = 100_000 } = options;
+  const { readStackSpans = async () => [] } = options;
   return {
     ...createUsageEvents(log),
     listOpen: (request) => listOpenIntervals(db, request),
     nodeAllocations: (request, tx) => readNodeAllocations(tx ?? db.orm, request),
     recordLabels,
+    renameNode,
     carryReplicaRuns: (runs) => carryReplicaRuns(db, runs),
     rateCards: createRateCards(db, audit),
     listRateCards: (request) => listRateCards(db, request),
@@ -191,6 +202,7 @@ export function createCosts(options: CostsOptions): Costs {
     billingCurrency: (organizationId) => readBillingCurrency(db, organizationId),
     changeBillingCurrency: (change) => changeBillingCurrency(db, audit, change),
     report: (request) => readReport({ db, defaultCurrency, linesMax }, request),
+    series: (request) => readSeries({ db, defaultCurrency, linesMax, readStackSpans }, request),
     replicaCosts: (request) => readReplicaCosts(db, defaultCurrency, request),
   };
 }

@@ -6,7 +6,9 @@ import {
   formatPrice,
   hoursOf,
   priceOf,
+  type Quantity,
   roundExact,
+  toMicroGpuHours,
   toMicroHours,
 } from './amount.ts';
 import { minorUnitsOf } from './currencies.ts';
@@ -28,9 +30,14 @@ export interface Hours {
   readonly unratedGpuHours: number;
 }
 
-/** Usage of one cluster at one version of a rate card and of a conversion rate. */
+/**
+ * Usage of one cluster at one version of a rate card and of a conversion rate; in a split report, the part of it with
+ * one value.
+ */
 export interface LineItem {
   readonly hardwareProfile: string;
+  /** The value of the split; null without one. */
+  readonly split: string | null;
   /** UUID; null if unrated. */
   readonly rateCardId: string | null;
   /** First moment of use and end of the last one, milliseconds since the Unix epoch. */
@@ -60,12 +67,19 @@ export interface NativeAmount extends Amount {
 /** A line while usage is added. Times are milliseconds since the Unix epoch. */
 export interface LineSum {
   readonly hardwareProfile: string;
+  readonly split: string | null;
   readonly pricing: Pricing;
   nodeMs: bigint;
-  gpuMs: bigint;
+  gpuShareMs: bigint;
   fromMs: number;
   toMs: number;
   estimated: boolean;
+}
+
+/** The part of a line that usage belongs to. */
+interface LinePart {
+  readonly hardwareProfile: string;
+  readonly split: string | null;
 }
 
 /**
@@ -75,20 +89,20 @@ export interface LineSum {
  */
 export function addPiece(
   lines: Map<string, LineSum>,
-  hardwareProfile: string,
+  { hardwareProfile, split }: LinePart,
   piece: PricedPiece,
   windowMs: number,
 ): boolean {
-  const key = `${piece.pricing.key} ${hardwareProfile}`;
+  const key = JSON.stringify([piece.pricing.key, hardwareProfile, split]);
   const [fromMs, toMs] = [windowMs + piece.startedMs, windowMs + piece.endedMs];
   const line = lines.get(key);
   if (line === undefined) {
-    const { nodeMs, gpuMs, pricing, estimated } = piece;
-    lines.set(key, { hardwareProfile, pricing, nodeMs, gpuMs, fromMs, toMs, estimated });
+    const { nodeMs, gpuShareMs, pricing, estimated } = piece;
+    lines.set(key, { hardwareProfile, split, pricing, nodeMs, gpuShareMs, fromMs, toMs, estimated });
     return true;
   }
   line.nodeMs += piece.nodeMs;
-  line.gpuMs += piece.gpuMs;
+  line.gpuShareMs += piece.gpuShareMs;
   line.fromMs = Math.min(line.fromMs, fromMs);
   line.toMs = Math.max(line.toMs, toMs);
   line.estimated ||= piece.estimated;
@@ -101,22 +115,85 @@ export interface LineAmount {
   readonly exact: Exact;
 }
 
-/** Returns the cost of a line in the card's currency and in the billed one; null if unrated. */
-export function amountsOf(line: LineSum): { readonly native: LineAmount; readonly billed: LineAmount } | null {
-  const { pricing } = line;
+/** Returns a cost in the card's currency and in the billed one; null if unrated. */
+export function amountsOf(
+  used: Quantity,
+  pricing: Pricing,
+): { readonly native: LineAmount; readonly billed: LineAmount } | null {
   if (!pricing.rated) return null;
-  const native = { currency: pricing.card.currency, exact: priceOf(line, pricing.card) };
+  const native = { currency: pricing.card.currency, exact: priceOf(used, pricing.card) };
   if (pricing.conversion === null) return { native, billed: native };
   const { to, rate } = pricing.conversion;
   return { native, billed: { currency: to, exact: convert(native.exact, rate) } };
 }
 
-export function writeAmount({ currency, exact }: LineAmount): Amount {
-  const digits = minorUnitsOf(currency);
-  return { currency, amount: formatFixed(roundExact(exact, digits), digits), amountExact: formatExact(exact) };
+/** An amount with its rounded value, in minor units of the currency. */
+interface RoundedAmount extends LineAmount {
+  readonly rounded: bigint;
 }
 
-/** Sums rounded lines, so that every total equals the sum of the lines below it. */
+/** Usage that was rounded: hours in millionths. */
+export interface RoundedPart {
+  readonly nodeHours: bigint;
+  readonly gpuHours: bigint;
+  /** Both null if unrated. */
+  readonly native: RoundedAmount | null;
+  readonly billed: RoundedAmount | null;
+}
+
+/**
+ * Rounds the parts of one line: a line is rounded once, and each part gets what the parts up to it come to, rounded,
+ * less what the parts before it come to, rounded. So the parts of a line add up to the line, however it is divided.
+ */
+export function roundParts(pricing: Pricing, parts: readonly Quantity[]): readonly RoundedPart[] {
+  const sum = { nodeMs: 0n, gpuShareMs: 0n };
+  let before = roundLine(pricing, sum);
+  return parts.map(({ nodeMs, gpuShareMs }) => {
+    sum.nodeMs += nodeMs;
+    sum.gpuShareMs += gpuShareMs;
+    const upTo = roundLine(pricing, sum);
+    const part = {
+      nodeHours: upTo.nodeHours - before.nodeHours,
+      gpuHours: upTo.gpuHours - before.gpuHours,
+      native: less(upTo.native, before.native),
+      billed: less(upTo.billed, before.billed),
+    };
+    before = upTo;
+    return part;
+  });
+}
+
+function roundLine(pricing: Pricing, used: Quantity): RoundedPart {
+  const amounts = amountsOf(used, pricing);
+  return {
+    nodeHours: toMicroHours(used.nodeMs),
+    gpuHours: toMicroGpuHours(used.gpuShareMs),
+    native: amounts === null ? null : rounded(amounts.native),
+    billed: amounts === null ? null : rounded(amounts.billed),
+  };
+}
+
+const rounded = ({ currency, exact }: LineAmount): RoundedAmount => ({
+  currency,
+  exact,
+  rounded: roundExact(exact, minorUnitsOf(currency)),
+});
+
+function less(amount: RoundedAmount | null, before: RoundedAmount | null): RoundedAmount | null {
+  if (amount === null || before === null) return null;
+  return { ...amount, exact: amount.exact - before.exact, rounded: amount.rounded - before.rounded };
+}
+
+/** Writes an amount whose rounded value follows from it alone. */
+export const writeAmount = (amount: LineAmount): Amount => writeRounded(rounded(amount));
+
+const writeRounded = ({ currency, exact, rounded: units }: RoundedAmount): Amount => ({
+  currency,
+  amount: formatFixed(units, minorUnitsOf(currency)),
+  amountExact: formatExact(exact),
+});
+
+/** Sums rounded parts, so that every total equals the sum of the parts below it. */
 export class Totals {
   #node = 0n;
   #gpu = 0n;
@@ -125,21 +202,18 @@ export class Totals {
   /** Sums by currency; never added across currencies. */
   readonly #amounts = new Map<string, { rounded: bigint; exact: Exact }>();
 
-  add(line: LineSum): void {
-    const [node, gpu] = [toMicroHours(line.nodeMs), toMicroHours(line.gpuMs)];
-    this.#node += node;
-    this.#gpu += gpu;
-    const amounts = amountsOf(line);
-    if (amounts === null) {
-      this.#unratedNode += node;
-      this.#unratedGpu += gpu;
+  add({ nodeHours, gpuHours, billed }: RoundedPart): void {
+    this.#node += nodeHours;
+    this.#gpu += gpuHours;
+    if (billed === null) {
+      this.#unratedNode += nodeHours;
+      this.#unratedGpu += gpuHours;
       return;
     }
-    const { currency, exact } = amounts.billed;
-    const sum = this.#amounts.get(currency) ?? { rounded: 0n, exact: 0n };
-    this.#amounts.set(currency, sum);
-    sum.rounded += roundExact(exact, minorUnitsOf(currency));
-    sum.exact += exact;
+    const sum = this.#amounts.get(billed.currency) ?? { rounded: 0n, exact: 0n };
+    this.#amounts.set(billed.currency, sum);
+    sum.rounded += billed.rounded;
+    sum.exact += billed.exact;
   }
 
   hours(): Hours {
@@ -154,24 +228,23 @@ export class Totals {
   /** Returns one entry per currency, sorted by code. */
   amounts(): readonly Amount[] {
     const sums = [...this.#amounts].toSorted(([a], [b]) => (a < b ? -1 : 1));
-    return sums.map(([currency, { rounded, exact }]) => {
-      return { currency, amount: formatFixed(rounded, minorUnitsOf(currency)), amountExact: formatExact(exact) };
-    });
+    return sums.map(([currency, sum]) => writeRounded({ currency, ...sum }));
   }
 }
 
-export function toLineItem(line: LineSum): LineItem {
-  const { pricing, hardwareProfile, fromMs, toMs, estimated } = line;
-  const amounts = amountsOf(line);
+export function toLineItem(line: LineSum, part: RoundedPart): LineItem {
+  const { pricing, hardwareProfile, split, fromMs, toMs, estimated } = line;
+  const { native, billed } = part;
   const used = {
     hardwareProfile,
+    split,
     fromMs,
     toMs,
-    nodeHours: hoursOf(toMicroHours(line.nodeMs)),
-    gpuHours: hoursOf(toMicroHours(line.gpuMs)),
+    nodeHours: hoursOf(part.nodeHours),
+    gpuHours: hoursOf(part.gpuHours),
     estimated,
   };
-  if (!pricing.rated || amounts === null) {
+  if (!pricing.rated || native === null || billed === null) {
     return { ...used, ...notRated, unratedReason: pricing.rated ? null : pricing.reason };
   }
   const { card, status, conversion } = pricing;
@@ -180,11 +253,11 @@ export function toLineItem(line: LineSum): LineItem {
     rateCardId: card.id,
     unratedReason: null,
     native: {
-      ...writeAmount(amounts.native),
+      ...writeRounded(native),
       nodeHourPrice: card.nodeHour === null ? null : formatPrice(card.nodeHour),
       gpuHourPrice: card.gpuHour === null ? null : formatPrice(card.gpuHour),
     },
-    billed: writeAmount(amounts.billed),
+    billed: writeRounded(billed),
     conversion: status,
     conversionRate: conversion === null ? null : formatPrice(conversion.rate),
   };

@@ -25,3 +25,10 @@ export async function recordLabels(tx: Transaction, nodes: readonly LabeledNode[
     where last.labels is distinct from t.labels
     on conflict (node_id, since_ms) do update set labels = excluded.labels`);
 }
+
+/** Renames a node in its recorded allocations. The caller has the lock of the node's cluster. */
+export async function renameNode(tx: Transaction, nodeId: string, name: string): Promise<void> {
+  await tx.execute(sql`
+    update usage_allocations set node_name = ${name}
+    where source = 'node' and node_id = ${nodeId} and node_name is not null`);
+}

@@ -96,9 +96,16 @@ function native(card: PricedCard, status: ConversionStatus, wanted: string | nul
   return { rated: true, key: `${card.id} ${status}`, card, status, conversion: null, wanted };
 }
 
-/** Returns every moment in a window at which a price may change, in milliseconds since its start; 0 first. */
-export function priceBorders({ cards, conversions }: PriceList, fromMs: number, toMs: number): readonly number[] {
+/**
+ * Returns every moment in a window at which a price may change, and the given cuts, in milliseconds since its start; 0
+ * first.
+ */
+export function priceBorders(
+  { cards, conversions }: PriceList,
+  cuts: readonly number[],
+  { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number },
+): readonly number[] {
   const changes = [...cards, ...conversions].flatMap((dated) => [dated.fromMs, dated.toMs ?? fromMs]);
-  const within = changes.filter((momentMs) => momentMs > fromMs && momentMs < toMs);
+  const within = [...changes, ...cuts].filter((momentMs) => momentMs > fromMs && momentMs < toMs);
   return [...new Set([0, ...within.map((momentMs) => momentMs - fromMs)])].toSorted((a, b) => a - b);
 }

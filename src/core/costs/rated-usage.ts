@@ -10,6 +10,7 @@ import {
   type Pricing,
   pricingAt,
 } from './pricing.ts';
+import type { Split } from './split-usage.ts';
 import { type EdgeSums, readEdgeSums, type UsedPiece, usedPieces } from './usage-sums.ts';
 import type { Window } from './window.ts';
 
@@ -21,6 +22,9 @@ export interface UsageRequest {
   readonly defaultCurrency: string;
   /** Converts all costs to this currency; null uses the billing currency of each organization. */
   readonly inCurrency: string | null;
+  readonly split?: Split | null;
+  /** Moments at which pieces of usage are cut, besides changes of prices; milliseconds since the Unix epoch. */
+  readonly cuts?: readonly number[];
 }
 
 /** The owner and the resource of usage. */
@@ -33,8 +37,9 @@ export interface Snapshot {
   readonly hardwareProfile: string;
 }
 
-/** Usage of one snapshot within a window. Times are milliseconds since the Unix epoch. */
+/** Usage of one snapshot within a window, or its part with one value of the split. Times are milliseconds since the Unix epoch. */
 export interface SnapshotUsage extends Snapshot {
+  readonly split: string | null;
   /** The first start; not cut to the window. */
   readonly startedMs: number;
   readonly lastStartMs: number;
@@ -73,16 +78,16 @@ export async function readRatedUsage(
   request: UsageRequest,
   take: (usage: SnapshotUsage) => boolean,
 ): Promise<void> {
-  const { organizationIds, source } = request;
+  const { organizationIds, source, split = null, cuts = [] } = request;
   const { fromMs } = request.window;
   const toMs = Math.min(request.window.toMs, asOfMs);
   if (toMs <= fromMs) return;
   const currencies = await readBillingCurrencies(sql, request);
   const list = await readPriceList(sql, request, currencies);
-  const segments = { borders: priceBorders(list, fromMs, toMs), endMs: toMs - fromMs };
+  const segments = { borders: priceBorders(list, cuts, { fromMs, toMs }), endMs: toMs - fromMs };
   const snapshots = await readSnapshots(sql, request);
   const priced = createPricer(list, segments.borders, fromMs);
-  const sums = readEdgeSums(sql, { fromMs, toMs, organizationIds, source }, segments.borders);
+  const sums = readEdgeSums(sql, { fromMs, toMs, organizationIds, source, split }, segments.borders);
   for await (const edges of bySnapshot(sums)) {
     const snapshot = snapshots.get(edges[0]?.snapshotId ?? 0);
     if (snapshot === undefined) throw new Error('an interval has no snapshot');
@@ -90,7 +95,8 @@ export async function readRatedUsage(
     const pieces = usedPieces(edges, segments, fromMs).map((piece) => {
       return { ...piece, pricing: priced(snapshot, billingCurrency, piece.segment) };
     });
-    if (!take({ ...snapshot, ...extentOf(edges), billingCurrency, pieces })) return;
+    const value = edges[0]?.split ?? null;
+    if (!take({ ...snapshot, split: value, ...extentOf(edges), billingCurrency, pieces })) return;
   }
 }
 
@@ -103,7 +109,8 @@ async function* bySnapshot(pages: AsyncIterable<readonly EdgeSums[]>): AsyncGene
   let edges: EdgeSums[] = [];
   for await (const page of pages) {
     for (const edge of page) {
-      if (edges.length > 0 && edges[0]?.snapshotId !== edge.snapshotId) {
+      const [first] = edges;
+      if (first !== undefined && (first.snapshotId !== edge.snapshotId || first.split !== edge.split)) {
         yield edges;
         edges = [];
       }

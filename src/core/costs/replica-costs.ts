@@ -1,6 +1,6 @@
 import type { Db } from '#base/database/database.ts';
 import { PICO_DIGITS } from '#base/money.ts';
-import { type Exact, roundExact } from './amount.ts';
+import { type Exact, gpuShares, roundExact } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';
 import { addPiece, type Amount, amountsOf, type LineSum, writeAmount } from './line-items.ts';
 import { readRatedUsage, type UsageView, viewUsage } from './rated-usage.ts';
@@ -40,10 +40,10 @@ export async function readReplicaCosts(
   return viewUsage(db, asOfMs ?? null, async (view) => {
     const engines = new Map<string, Map<string, LineSum>>();
     const request = { window, organizationIds: null, source, defaultCurrency, inCurrency: revenueCurrency };
-    await readRatedUsage(view, request, ({ clusterId, hardwareProfile, pieces }) => {
+    await readRatedUsage(view, request, ({ clusterId, hardwareProfile, split, pieces }) => {
       const lines = engines.get(clusterId) ?? new Map<string, LineSum>();
       engines.set(clusterId, lines);
-      for (const piece of pieces) addPiece(lines, hardwareProfile, piece, window.fromMs);
+      for (const piece of pieces) addPiece(lines, { hardwareProfile, split }, piece, window.fromMs);
       return true;
     });
     const starting = await readStarting(view, window);
@@ -56,11 +56,11 @@ export async function readReplicaCosts(
 
 function sumLines(engineId: string, lines: readonly LineSum[], startingGpuMs = 0n): ReplicaCosts {
   const [held, unrated] = [lines, lines.filter(({ pricing }) => !pricing.rated)].map((some) =>
-    some.reduce((sum, { gpuMs }) => sum + gpuMs, 0n),
+    some.reduce((sum, { gpuShareMs }) => sum + gpuShareMs, 0n),
   );
   const exact = new Map<string, Exact>();
   for (const line of lines) {
-    const billed = amountsOf(line)?.billed;
+    const billed = amountsOf(line, line.pricing)?.billed;
     if (billed !== undefined) exact.set(billed.currency, (exact.get(billed.currency) ?? 0n) + billed.exact);
   }
   const others = [...exact]
@@ -68,9 +68,9 @@ function sumLines(engineId: string, lines: readonly LineSum[], startingGpuMs = 0
     .toSorted(([a], [b]) => (a < b ? -1 : 1));
   return {
     engineId,
-    heldGpuMs: held ?? 0n,
+    heldGpuMs: (held ?? 0n) / gpuShares,
     startingGpuMs,
-    unratedGpuMs: unrated ?? 0n,
+    unratedGpuMs: (unrated ?? 0n) / gpuShares,
     costPicoUsd: roundExact(exact.get(revenueCurrency) ?? 0n, PICO_DIGITS),
     unconverted: others.map(([currency, amount]) => writeAmount({ currency, exact: amount })),
   };
@@ -89,5 +89,5 @@ async function readStarting({ sql, asOfMs }: UsageView, window: Window): Promise
         and (ended_ms is null or ended_ms > ${from}::text::bigint)
     ) as i join usage_snapshots s on s.id = i.snapshot_id
     group by s.cluster_id`;
-  return new Map(rows.map((row) => [row.cluster_id, BigInt(row.gpu_ms) / 28n]));
+  return new Map(rows.map((row) => [row.cluster_id, BigInt(row.gpu_ms) / gpuShares]));
 }

@@ -1,5 +1,6 @@
 import { formatId } from '#base/id.ts';
 import type { Amount, Hours, LineItem } from './line-items.ts';
+import type { CostGroup, Costing, CostSeries } from './series.ts';
 import type { ClusterCosts, CostReport, CostWarning, OrganizationCosts } from './report.ts';
 
 const isoOf = (momentMs: number): string => new Date(momentMs).toISOString();
@@ -16,6 +17,30 @@ export function reportToJson(report: CostReport) {
     grand_total: report.grandTotal.map(amountToJson),
     organizations: report.organizations.map(organizationToJson),
     warnings: report.warnings.map(warningToJson),
+  };
+}
+
+const costingToJson = (costing: Costing) => ({
+  ...hoursToJson(costing),
+  amounts: costing.amounts.map(amountToJson),
+});
+
+const groupToJson = ({ value, name, ...costing }: CostGroup) => ({ value, name, ...costingToJson(costing) });
+
+/** Converts a series to the API's JSON, in the form of the report. */
+export function seriesToJson({ window, asOfMs, totals, groups, steps, warnings }: CostSeries) {
+  return {
+    window: { from: isoOf(window.fromMs), to: isoOf(window.toMs), tz: window.tz, as_of: isoOf(asOfMs) },
+    totals: hoursToJson(totals),
+    grand_total: totals.amounts.map(amountToJson),
+    groups: groups.map(groupToJson),
+    steps: steps.map(({ fromMs, toMs, groups: own, ...costing }) => ({
+      from: isoOf(fromMs),
+      to: isoOf(toMs),
+      ...costingToJson(costing),
+      groups: own.map(groupToJson),
+    })),
+    warnings: warnings.map(warningToJson),
   };
 }
 

@@ -1,6 +1,16 @@
 import type { Db } from '#base/database/database.ts';
 import type { UsageSource } from './interval-rows.ts';
-import { addPiece, type Amount, type Hours, type LineItem, type LineSum, toLineItem, Totals } from './line-items.ts';
+import {
+  addPiece,
+  type Amount,
+  type Hours,
+  type LineItem,
+  type LineSum,
+  type RoundedPart,
+  roundParts,
+  toLineItem,
+  Totals,
+} from './line-items.ts';
 import type { Pricing } from './pricing.ts';
 import { readRatedUsage, type SnapshotUsage, viewUsage } from './rated-usage.ts';
 import type { Window } from './window.ts';
@@ -11,6 +21,8 @@ export interface ReportRequest {
   readonly organizationIds: readonly string[] | null;
   /** Usage counts up to this moment; without it up to now, by the database's clock. */
   readonly asOfMs?: number | undefined;
+  /** True to divide lines by all labels of their nodes. */
+  readonly byLabels?: boolean | undefined;
 }
 
 /** Costs of a window. Times are milliseconds since the Unix epoch, amounts decimal strings, ids UUIDs. */
@@ -78,10 +90,11 @@ export interface ReportOptions {
 
 export async function readReport(options: ReportOptions, request: ReportRequest): Promise<ReportResult> {
   const { db, defaultCurrency, linesMax } = options;
-  const { window, organizationIds, asOfMs } = request;
+  const { window, organizationIds, asOfMs, byLabels = false } = request;
   return viewUsage(db, asOfMs ?? null, async (view): Promise<ReportResult> => {
     const draft = new ReportDraft(window);
-    const usage = { window, organizationIds, source: null, defaultCurrency, inCurrency: null };
+    const split = byLabels ? ({ by: 'labels' } as const) : null;
+    const usage = { window, organizationIds, source: null, defaultCurrency, inCurrency: null, split };
     await readRatedUsage(view, usage, (used) => {
       draft.add(used);
       return draft.lines <= linesMax;
@@ -124,7 +137,7 @@ class ReportDraft {
   add(usage: SnapshotUsage): void {
     const cluster = this.#clusterOf(usage);
     for (const piece of usage.pieces) {
-      if (addPiece(cluster.lines, usage.hardwareProfile, piece, this.#window.fromMs)) this.lines += 1;
+      if (addPiece(cluster.lines, usage, piece, this.#window.fromMs)) this.lines += 1;
     }
   }
 
@@ -192,21 +205,41 @@ interface Sums {
 function finishOrganization(draft: OrganizationDraft, sums: Sums): OrganizationCosts {
   const totals = new Totals();
   const clusters = [...draft.clusters.values()].toSorted(byName).map((cluster) => {
-    for (const line of cluster.lines.values()) {
-      totals.add(line);
-      sums.totals.add(line);
+    const lines = roundLines([...cluster.lines.values()]);
+    for (const { line, part } of lines) {
+      totals.add(part);
+      sums.totals.add(part);
       sums.warnings.add(line, draft.id);
     }
-    return finishCluster(cluster, sums.asOfMs);
+    return finishCluster(cluster, lines, sums.asOfMs);
   });
   const { id, name, billingCurrency } = draft;
   return { id, name, billingCurrency, ...totals.hours(), amounts: totals.amounts(), clusters };
 }
 
-function finishCluster(draft: ClusterDraft, asOfMs: number): ClusterCosts {
+interface RoundedLine {
+  readonly line: LineSum;
+  readonly part: RoundedPart;
+}
+
+/** Rounds the lines of a cluster. Lines that differ only by the value of the split are parts of one line. */
+function roundLines(lines: readonly LineSum[]): readonly RoundedLine[] {
+  const sorted = lines.toSorted(byProfileAndTime);
+  const whole = Map.groupBy(sorted, ({ pricing, hardwareProfile }) => JSON.stringify([pricing.key, hardwareProfile]));
+  return [...whole.values()].flatMap((own) => {
+    const [first] = own;
+    if (first === undefined) return [];
+    const rounded = roundParts(first.pricing, own);
+    return own.flatMap((line, index) => {
+      const part = rounded[index];
+      return part === undefined ? [] : [{ line, part }];
+    });
+  });
+}
+
+function finishCluster(draft: ClusterDraft, lines: readonly RoundedLine[], asOfMs: number): ClusterCosts {
   const totals = new Totals();
-  const lines = [...draft.lines.values()].toSorted(byProfileAndTime);
-  for (const line of lines) totals.add(line);
+  for (const { part } of lines) totals.add(part);
   const { source, id, name, startedMs, endedMs } = draft;
   return {
     source,
@@ -214,17 +247,18 @@ function finishCluster(draft: ClusterDraft, asOfMs: number): ClusterCosts {
     name,
     startedMs,
     endedMs: endedMs !== null && endedMs <= asOfMs ? endedMs : null,
-    estimated: lines.some(({ estimated }) => estimated),
+    estimated: lines.some(({ line }) => line.estimated),
     ...totals.hours(),
     amounts: totals.amounts(),
-    lineItems: lines.map(toLineItem),
+    lineItems: lines.map(({ line, part }) => toLineItem(line, part)),
   };
 }
 
 function byProfileAndTime(a: LineSum, b: LineSum): number {
   if (a.hardwareProfile !== b.hardwareProfile) return a.hardwareProfile < b.hardwareProfile ? -1 : 1;
   if (a.fromMs !== b.fromMs) return a.fromMs - b.fromMs;
-  return a.pricing.key < b.pricing.key ? -1 : 1;
+  if (a.pricing.key !== b.pricing.key) return a.pricing.key < b.pricing.key ? -1 : 1;
+  return (a.split ?? '') < (b.split ?? '') ? -1 : 1;
 }
 
 const codeOf = {
@@ -236,10 +270,10 @@ const codeOf = {
 /** A warning without its organizations. */
 type Cause = CostWarning extends infer W ? (W extends CostWarning ? Omit<W, 'organizationIds'> : never) : never;
 
-class Warnings {
+export class Warnings {
   readonly #found = new Map<string, { readonly cause: Cause; readonly organizationIds: Set<string> }>();
 
-  add({ pricing, hardwareProfile }: LineSum, organizationId: string): void {
+  add({ pricing, hardwareProfile }: Pick<LineSum, 'pricing' | 'hardwareProfile'>, organizationId: string): void {
     const cause = causeOf(pricing, hardwareProfile);
     if (cause === null) return;
     const key = JSON.stringify(cause);

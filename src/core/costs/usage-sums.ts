@@ -1,6 +1,7 @@
 import type { TransactionSql } from 'postgres';
 import type { Quantity } from './amount.ts';
 import type { UsageSource } from './interval-rows.ts';
+import { type Split, splitUsage } from './split-usage.ts';
 
 /** Selection of intervals for sums. */
 export interface SumScope {
@@ -10,6 +11,7 @@ export interface SumScope {
   /** UUIDs; null for all. */
   readonly organizationIds: readonly string[] | null;
   readonly source: UsageSource | null;
+  readonly split: Split | null;
 }
 
 /**
@@ -19,6 +21,8 @@ export interface SumScope {
  */
 export interface EdgeSums {
   readonly snapshotId: number;
+  /** The value of the split; null without one, and for usage that has no value. */
+  readonly split: string | null;
   /** Index of the segment, from 0. */
   readonly segment: number;
   readonly isStart: boolean;
@@ -36,6 +40,7 @@ export interface EdgeSums {
 
 interface EdgeRow {
   readonly snapshot_id: number;
+  readonly split: string | null;
   readonly segment: number;
   readonly is_start: boolean;
   readonly intervals: string;
@@ -55,7 +60,7 @@ const openEnd = '9223372036854775807';
 /**
  * Sums intervals over a window in the database: one row per snapshot, segment and kind of edge, however many intervals
  * there are. The usage of every segment follows exactly from sums of edges (see `pieceOf`), so no interval is cut at
- * inner borders. Rows are sorted by snapshot, then segment, starts first.
+ * inner borders. Rows are sorted by snapshot, then value of the split, then segment, starts first.
  * @param borders starts of segments, in milliseconds since `fromMs`; the first is 0
  */
 export async function* readEdgeSums(
@@ -63,7 +68,7 @@ export async function* readEdgeSums(
   scope: SumScope,
   borders: readonly number[],
 ): AsyncGenerator<readonly EdgeSums[]> {
-  const { fromMs, toMs, organizationIds, source } = scope;
+  const { fromMs, toMs, organizationIds, source, split } = scope;
   const [from, to] = [String(fromMs), String(toMs)];
   // Parameters are text, which Postgres casts: the driver would ask for types of arrays first.
   // A subquery is evaluated once; a cast without a subquery would parse the list again for every interval.
@@ -75,30 +80,31 @@ export async function* readEdgeSums(
       : sql`and snapshot_id in (select id from usage_snapshots
           where organization_id = any(${`{${organizationIds.join(',')}}`}::text::uuid[]))`;
   const used = sql`
-    select snapshot_id, nodes, gpus * gpu_share as gpu_shares, estimated, started_ms, ended_ms,
+    select snapshot_id, split, nodes, gpus * gpu_share as gpu_shares, estimated, started_ms, ended_ms,
       greatest(started_ms - ${from}::text::bigint, 0) as s,
       least(ended_ms - ${from}::text::bigint, ${String(toMs - fromMs)}::text::bigint) as e
-    from usage_intervals
+    from ${splitUsage(sql, split)} as u
     where started_ms < ${to}::text::bigint and (ended_ms is null or ended_ms > ${from}::text::bigint)
       ${ofSource} ${ofOrganizations}`;
   const cursor = sql<EdgeRow[]>`
-    select snapshot_id, width_bucket(s, ${segments}) - 1 as segment, true as is_start,
+    select snapshot_id, split, width_bucket(s, ${segments}) - 1 as segment, true as is_start,
       count(*) as intervals, sum(nodes) as nodes, sum(gpu_shares) as gpu_shares, sum(nodes * s) as node_times,
       sum(gpu_shares * s) as gpu_times, min(started_ms) as outer_ms, max(started_ms) as last_start_ms, false as estimated
-    from (${used}) as starts group by 1, 2
+    from (${used}) as starts group by 1, 2, 3
     union all
-    select snapshot_id, width_bucket(e - 1, ${segments}) - 1, false,
+    select snapshot_id, split, width_bucket(e - 1, ${segments}) - 1, false,
       count(*), sum(nodes), sum(gpu_shares), sum(nodes * e),
       sum(gpu_shares * e), nullif(max(coalesce(ended_ms, ${openEnd}::text::bigint)), ${openEnd}::text::bigint), null,
       bool_or(estimated and ended_ms <= ${to}::text::bigint)
-    from (${used}) as ends group by 1, 2
-    order by 1, 2, 3 desc`.cursor(rowsAtOnce);
+    from (${used}) as ends group by 1, 2, 3
+    order by 1, 2, 3, 4 desc`.cursor(rowsAtOnce);
   for await (const rows of cursor) yield rows.map(toEdgeSums);
 }
 
 function toEdgeSums(row: EdgeRow): EdgeSums {
   return {
     snapshotId: row.snapshot_id,
+    split: row.split,
     segment: row.segment,
     isStart: row.is_start,
     intervals: Number(row.intervals),
@@ -180,24 +186,23 @@ interface SegmentSpan {
 
 /**
  * Computes the usage in a segment [b, c) from the usage open at its start, its starts s and its ends e: open × (c − b)
- * + Σ (c − s) − Σ (c − e). Exact, in whole milliseconds; those of parts of cards are rounded down. Null if nothing is
- * used.
+ * + Σ (c − s) − Σ (c − e). Exact. Null if nothing is used.
  */
 function pieceOf(before: Held, after: Held, edges: readonly EdgeSums[], span: SegmentSpan): UsedPiece | null {
   const { segment, beginMs, endMs, fromMs } = span;
   const [length, end] = [BigInt(endMs - beginMs), BigInt(endMs)];
-  let [nodeMs, gpuMs] = [BigInt(before.nodes) * length, BigInt(before.gpuShares) * length];
+  let [nodeMs, gpuShareMs] = [BigInt(before.nodes) * length, BigInt(before.gpuShares) * length];
   for (const edge of edges) {
     nodeMs += BigInt(signOf(edge)) * (BigInt(edge.nodes) * end - edge.nodeTimes);
-    gpuMs += BigInt(signOf(edge)) * (BigInt(edge.gpuShares) * end - edge.gpuTimes);
+    gpuShareMs += BigInt(signOf(edge)) * (BigInt(edge.gpuShares) * end - edge.gpuTimes);
   }
-  if (nodeMs === 0n && gpuMs === 0n) return null;
+  if (nodeMs === 0n && gpuShareMs === 0n) return null;
   const first = edges.find(({ isStart }) => isStart)?.outerMs ?? fromMs;
   const last = edges.find(({ isStart }) => !isStart)?.outerMs ?? Number.POSITIVE_INFINITY;
   return {
     segment,
     nodeMs,
-    gpuMs: gpuMs / 28n,
+    gpuShareMs,
     startedMs: before.intervals > 0 ? beginMs : Math.max(beginMs, first - fromMs),
     endedMs: after.intervals > 0 ? endMs : Math.min(endMs, last - fromMs),
     estimated: edges.some(({ estimated }) => estimated),

@@ -36,6 +36,7 @@ import { createRunLoop, type RunLoop } from './run-loop.ts';
  * runs it, and once the run has ended, every resource that it created is on record.
  */
 
+export { type AppliedSpan, readAppliedSpans } from './applied-spans.ts';
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
 export {
   countUnfinishedRuns,

@@ -127,6 +127,43 @@ export const costReportSchema = z
   })
   .meta({ id: 'CostReport' });
 
+const costGroupSchema = z
+  .object({
+    value: z.string().nullable().meta({
+      description:
+        'Id of the organization, cluster or node, hardware profile, value of the label, or stacks; null is the rest',
+      example: 'research',
+    }),
+    name: z.string().nullable(),
+    ...hourFields,
+    amounts,
+  })
+  .meta({ id: 'CostGroup' });
+
+const costStepSchema = z
+  .object({
+    from: z.iso.datetime().meta({ description: 'Start, inclusive' }),
+    to: z.iso.datetime().meta({ description: 'End, exclusive' }),
+    ...hourFields,
+    amounts,
+    groups: z.array(costGroupSchema).meta({ description: 'Groups with usage; empty without `group_by`' }),
+  })
+  .meta({ id: 'CostStep' });
+
+/** Costs over time and by group. */
+export const costSeriesSchema = z
+  .object({
+    window: costWindowSchema,
+    totals: z.object(hourFields),
+    grand_total: amounts,
+    groups: z.array(costGroupSchema).meta({ description: 'Sums of the groups; empty without `group_by`' }),
+    steps: z.array(costStepSchema).meta({ description: 'All steps of the window' }),
+    warnings: z.array(costWarningSchema),
+  })
+  .meta({ id: 'CostSeries' });
+
+export type CostSeriesAnswer = z.infer<typeof costSeriesSchema>;
+export type CostGroupAnswer = CostSeriesAnswer['groups'][number];
 export type AmountAnswer = z.infer<typeof amountSchema>;
 export type CostReportAnswer = z.infer<typeof costReportSchema>;
 export type OrganizationCostsAnswer = CostReportAnswer['organizations'][number];

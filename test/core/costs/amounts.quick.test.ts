@@ -53,7 +53,7 @@ describe('an amount', () => {
     const ms = fc.bigInt({ min: 0n, max: 10n ** 16n });
     fc.assert(
       fc.property(fc.tuple(ms, ms), fc.tuple(scaled, scaled), scaled, ([nodeMs, gpuMs], [nodeHour, gpuHour], rate) => {
-        const native = priceOf({ nodeMs, gpuMs }, { nodeHour, gpuHour });
+        const native = priceOf({ nodeMs, gpuShareMs: gpuMs * 28n }, { nodeHour, gpuHour });
         const numerator = (nodeMs * nodeHour + gpuMs * gpuHour) * rate;
         const denominator = 3_600_000n * 10n ** 20n;
         expect(roundExact(convert(native, rate), 2)).toBe(roundHalfAway(numerator * 100n, denominator));
@@ -72,7 +72,7 @@ describe('an amount', () => {
   });
 
   it('is 0 when the rate card has no such price', () => {
-    expect(formatExact(priceOf({ nodeMs: 3_600_000n, gpuMs: 0n }, { nodeHour: null, gpuHour: 5n }))).toBe(
+    expect(formatExact(priceOf({ nodeMs: 3_600_000n, gpuShareMs: 0n }, { nodeHour: null, gpuHour: 5n }))).toBe(
       '0.0000000000',
     );
   });

@@ -102,6 +102,7 @@ describe('usage by segments', () => {
     const outermost = isStart ? Math.min(...known) : Math.max(...known);
     return {
       snapshotId: 1,
+      split: null,
       segment,
       isStart,
       intervals: edges.length,
@@ -160,10 +161,8 @@ describe('usage by segments', () => {
               if (held.length > 0) [first, last] = [Math.min(first, moment), moment + 1];
             }
             const piece = pieces.find((one) => one.segment === segment);
-            const shown = piece && [piece.nodeMs, piece.gpuMs, piece.startedMs, piece.endedMs];
-            expect(shown).toEqual(
-              gpuMs === 0 ? undefined : [BigInt(nodeMs), BigInt(Math.floor(gpuMs / 28)), first, last],
-            );
+            const shown = piece && [piece.nodeMs, piece.gpuShareMs, piece.startedMs, piece.endedMs];
+            expect(shown).toEqual(gpuMs === 0 ? undefined : [BigInt(nodeMs), BigInt(gpuMs), first, last]);
           }
         },
       ),

@@ -180,7 +180,8 @@ describe('the price of usage', () => {
       [card('USD', { fromMs: 10, toMs: 60 }), card('EUR', { fromMs: 60, toMs: null })],
       [conversion('USD', 'EUR', { fromMs: 5, toMs: 80 }), conversion('EUR', 'USD', { fromMs: 40, toMs: 100 })],
     );
-    expect(priceBorders(prices, 20, 100)).toEqual([0, 20, 40, 60]);
-    expect(priceBorders(list([]), 20, 100)).toEqual([0]);
+    expect(priceBorders(prices, [], { fromMs: 20, toMs: 100 })).toEqual([0, 20, 40, 60]);
+    expect(priceBorders(prices, [20, 50, 60, 100], { fromMs: 20, toMs: 100 })).toEqual([0, 20, 30, 40, 60]);
+    expect(priceBorders(list([]), [], { fromMs: 20, toMs: 100 })).toEqual([0]);
   });
 });

@@ -93,7 +93,7 @@ describe('replica runs', () => {
       ResourceId: 'qwen3-4b',
       ResourceType: 'Inference engine',
       ServiceName: 'Headgate Inference',
-      ChargeDescription: 'h100: 4 GPU-hours',
+      ChargeDescription: 'h100: 4 GPU-Hours',
       ConsumedQuantity: '4',
       ConsumedUnit: 'GPU-Hours',
       x_NodeHours: '0',

@@ -226,7 +226,7 @@ describe('the CSV of a cost report', () => {
       'attachment; filename="costs_2026-03-01_2026-04-01_UTC.csv"',
     );
     const rows = readCsv(answer.body);
-    expect(rows).toHaveLength(9);
+    expect(rows).toHaveLength(12);
     expect(new Set(rows.map(({ ResourceName: name }) => name))).toEqual(new Set(['a', "'+b", 'c,d']));
     for (const { currency, amount } of report.grand_total) {
       const cells = rows.filter((row) => row['BillingCurrency'] === currency).map((row) => row['BilledCost'] ?? '');
@@ -236,13 +236,11 @@ describe('the CSV of a cost report', () => {
     expect(sum(rows, 'x_NodeHours')).toBeCloseTo(report.totals.node_hours, 6);
     expect(sum(rows, 'x_GpuHours')).toBeCloseTo(report.totals.gpu_hours, 6);
     expect(sum(rows, 'x_UnratedHours')).toBeCloseTo(report.totals.unrated_hours, 6);
-    // An unrated use is not free.
+    // An unrated use is told from a free one.
     const unrated = rows.filter((row) => row['SkuId'] === 'csv-unrated');
-    expect(unrated.map((row) => [row['BilledCost'], row['SkuPriceId']])).toEqual([
-      ['', ''],
-      ['', ''],
-      ['', ''],
-    ]);
+    expect(unrated.map((row) => [row['BilledCost'], row['SkuPriceId'], Number(row['x_UnratedHours']) > 0])).toEqual(
+      Array.from({ length: 3 }, () => ['0', 'unrated/csv-unrated', true]),
+    );
   });
 });
 
@@ -254,3 +252,70 @@ const cents = (amounts: readonly string[], currency: string): number =>
 
 const sum = (rows: readonly Record<string, string>[], column: string): number =>
   rows.reduce((total, row) => total + Number(row[column]), 0);
+
+describe('GET /v1/billing/costs/series', () => {
+  const series = (query: string, key?: string): Promise<Answer> =>
+    api().ask(`/v1/billing/costs/series?${query}`, key === undefined ? {} : { key });
+
+  it('returns steps and groups whose amounts add up to the report', async () => {
+    const owner = await organization('Series');
+    const profile = uuidv7();
+    await price(profile, { node_hour: '0.3333' });
+    await use(owner, { cluster: 'a', profile, nodes: 2, from: '2026-03-01 10:07', to: '2026-03-03 11:01' });
+    await use(owner, { cluster: 'b', profile, from: '2026-03-02', to: '2026-03-02 00:05' });
+    const { status, body } = await series(`${march}&step=1d&group_by=cluster&tz=Europe/Berlin`, owner.member);
+    const report = (await api().ask(`${json}?${march}&tz=Europe/Berlin`, { key: owner.key })).body;
+    expect([status, body.totals, body.grand_total]).toEqual([200, report.totals, report.grand_total]);
+    expect(body.steps).toHaveLength(31);
+    expect(body.groups.map(({ name }: { name: string }) => name)).toEqual(['a', 'b']);
+    const cents = (amounts: readonly { amount: string }[]): number =>
+      amounts.reduce((sum, { amount }) => sum + Math.round(Number(amount) * 100), 0);
+    const parts = body.steps.flatMap(({ groups }: { groups: { amounts: { amount: string }[] }[] }) => groups);
+    expect(parts.reduce((sum: number, { amounts }: (typeof parts)[number]) => sum + cents(amounts), 0)).toBe(
+      cents(report.grand_total),
+    );
+  });
+
+  it('groups by the labels of a cluster and its nodes', async () => {
+    const owner = await organization('Labels');
+    const profile = `p-${uuidv7()}`;
+    await price(profile, { node_hour: '1' });
+    const nodes = ['n1', 'n2'].map((name) => ({ name, address: '10.0.0.7', hardware_profile: profile }));
+    const labeled = [nodes[0], { ...nodes[1], labels: { team: 'b' } }];
+    const body = { name: 'labeled', organization_id: owner.id, labels: { team: 'a' }, nodes: labeled };
+    const { id } = (await api().ask('/v1/clusters', { body })).body;
+    for (const [name, hours] of [
+      ['n1', '03'],
+      ['n2', '05'],
+    ]) {
+      const path = `/v1/clusters/${id}/nodes/${name}`;
+      await api().ask(`${path}/allocate`, { body: { at: '2026-03-01T00:00:00Z' } });
+      await api().ask(`${path}/release`, { body: { at: `2026-03-01T${hours}:00:00Z` } });
+    }
+    // The node and its labels are gone, and the costs keep them.
+    await api().ask(`/v1/clusters/${id}/nodes/n2`, { method: 'DELETE' });
+    await api().ask(`/v1/clusters/${id}`, { method: 'PATCH', body: { labels: { team: 'later' } } });
+    const { groups } = (await series(`${march}&group_by=label:team`, owner.key)).body;
+    expect(groups.map(({ value, node_hours }: { value: string; node_hours: number }) => [value, node_hours])).toEqual([
+      ['a', 3],
+      ['b', 5],
+    ]);
+  });
+
+  it.each([
+    ['step=1w', 'step'],
+    ['group_by=team', 'group_by'],
+    ['group_by=label:', 'group_by'],
+    ['group_by=label:a b', 'group_by'],
+  ])('rejects %s', async (query, field) => {
+    const { status, body } = await series(`${march}&${query}`);
+    expect([status, body.error.details[0].field]).toEqual([400, field]);
+  });
+
+  it('rejects more than 1000 steps, and shows only the own organization', async () => {
+    const long = await series('from=2026-01-01&to=2026-06-01&step=1h');
+    expect([long.status, long.body.error.message]).toEqual([400, expect.stringContaining('more than 1000 steps')]);
+    const [owner, other] = [await organization('One'), await organization('Other')];
+    expect((await series(`${march}&org=${other.id}`, owner.key)).status).toBe(404);
+  });
+});

@@ -30,7 +30,7 @@ export interface RoleRow {
   readonly isOpenai?: boolean;
 }
 
-const nobody = (
+export const nobody = (
   prefix:
     | 'key'
     | 'user'
@@ -59,7 +59,7 @@ const at = (path: string, body?: object, headers?: Readonly<Record<string, strin
 });
 
 /** A row of a route without parameters in its path. */
-function row(route: string, level: Level, status: number, body?: object): RoleRow {
+export function row(route: string, level: Level, status: number, body?: object): RoleRow {
   return { route, level, status, ask: at(route.slice(route.indexOf(' ') + 1), body) };
 }
 
@@ -74,7 +74,7 @@ function own(route: string, status: number): RoleRow {
 }
 
 /** A row of a route with an id that nobody has. */
-function missing(route: string, level: Level, id: string, body?: object): RoleRow {
+export function missing(route: string, level: Level, id: string, body?: object): RoleRow {
   return { route, level, status: 404, ask: at(route.slice(route.indexOf(' ') + 1).replace('{id}', id), body) };
 }
 
@@ -209,42 +209,6 @@ const runs: readonly RoleRow[] = [
   missing('POST /v1/runs/{id}/retry', 'admin', nobody('run')),
   missing('POST /v1/runs/{id}/destroy', 'admin', nobody('run')),
   missing('POST /v1/runs/{id}/forget', 'platform', nobody('run')),
-];
-
-function ofBillingCurrency(method: string, level: Level, body?: object): RoleRow {
-  return {
-    route: `${method} /v1/orgs/{id}/billing-currency`,
-    level,
-    status: 200,
-    ask: ({ organizationId }) => ({
-      path: `/v1/orgs/${organizationId}/billing-currency`,
-      ...(body !== undefined && { body }),
-    }),
-  };
-}
-
-const effective = '2026-01-01T00:00:00Z';
-
-const billing: readonly RoleRow[] = [
-  // The window of the report is missing.
-  row('GET /v1/billing/costs', 'member', 400),
-  row('GET /v1/billing/costs.csv', 'member', 400),
-  row('GET /v1/billing/currencies', 'member', 200),
-  ofBillingCurrency('GET', 'member'),
-  ofBillingCurrency('PATCH', 'admin', { currency: 'EUR' }),
-  row('GET /v1/billing/rate-cards', 'admin', 200),
-  {
-    ...row('POST /v1/billing/rate-cards', 'platform', 201),
-    ask: () => ({
-      path: '/v1/billing/rate-cards',
-      body: { hardware_profile: uuidv7(), currency: 'USD', gpu_hour: '1' },
-    }),
-  },
-  missing('POST /v1/billing/rate-cards/{id}/end', 'platform', nobody('rate'), { at: effective }),
-  row('GET /v1/billing/conversion-rates', 'admin', 200),
-  row('POST /v1/billing/conversion-rates', 'platform', 400, { from: 'USD', to: 'USD', rate: '1' }),
-  missing('POST /v1/billing/conversion-rates/{id}/end', 'platform', nobody('conv'), { at: effective }),
-  row('GET /v1/billing/margins', 'platform', 400),
 ];
 
 const booking = (path: string, fields: object) => (): Ask => ({ path, body: { ...fields, reference: uuidv7() } });
@@ -395,5 +359,4 @@ export const roleRows: readonly RoleRow[] = [
   ...clusters,
   ...stacks,
   ...runs,
-  ...billing,
 ];

@@ -5,7 +5,10 @@ import { AppError } from '#base/errors.ts';
 import { parseId, uuidv7 } from '#base/id.ts';
 import type { Authenticator, Caller } from '#edge/http/http.ts';
 import { type Body, openOrganization, standinFile, useInference } from '#test/inference/inference-gateway.ts';
-import { type Level, type RoleRow, roleRows } from './role-rows.ts';
+import { billingRows } from './billing-rows.ts';
+import { type Level, type RoleRow, roleRows as otherRows } from './role-rows.ts';
+
+const roleRows = [...otherRows, ...billingRows];
 import { useApi } from '#test/api/test-api.ts';
 
 /** Every route with every kind of key, and with people, against one table of who may ask it. */

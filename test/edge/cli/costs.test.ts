@@ -26,6 +26,30 @@ async function useNodes(id: string): Promise<void> {
   });
 }
 
+describe('headgate costs --step and --group-by', () => {
+  it('shows each step with its groups, and the total', async () => {
+    const own = await api().organization();
+    await useNodes(own.id);
+    const window = ['--from', '2026-03-10', '--to', '2026-03-12'];
+    const { code, stdout, stderr } = await run([...window, '--step', '1d', '--group-by', 'hardware_profile'], own.key);
+    expect([code, stderr]).toEqual([0, '']);
+    const lines = stdout.split('\n').map((line) => line.trim().split(/ {2,}/));
+    expect(lines.slice(1, 5).map((line) => line.slice(0, 4))).toEqual([
+      ['2026-03-10 00:00', 'h100', '2', '16'],
+      ['2026-03-10 00:00', 'unrated', '2', '16'],
+      ['2026-03-11 00:00', '-', '0', '0'],
+      ['total', '4', '32', expect.any(String)],
+    ]);
+    const json = await run([...window, '--group-by', 'label:team', '--json'], own.key);
+    expect(JSON.parse(json.stdout).groups).toMatchObject([{ value: null, node_hours: 4 }]);
+    expect(await run([...window, '--group-by', 'team'], own.key)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('group_by: must be organization, cluster, node'),
+    });
+    expect(await run([...window, '--step', '1d', '--csv'])).toMatchObject({ code: 2 });
+  });
+});
+
 describe('headgate costs', () => {
   it("rejects contradictory options, and shows the gateway's errors", async () => {
     expect(await run(['--csv', '--json'])).toMatchObject({
@@ -73,7 +97,7 @@ describe('headgate costs', () => {
     const json = await run(['--from', '2026-03-10', '--to', '2026-03-11', '--tz', 'Europe/Berlin', '--json'], own.key);
     expect(JSON.parse(json.stdout)).toMatchObject({ window: { tz: 'Europe/Berlin' }, totals: { node_hours: 4 } });
     const csv = await run(['--month', '2026-03', '--csv', '--org', own.id]);
-    expect(readCsv(csv.stdout).map((row) => row['BilledCost'])).toEqual(['65.00', '']);
+    expect(readCsv(csv.stdout).map((row) => row['BilledCost'])).toEqual(['65.00', '0']);
   });
 
   it('covers the current month by default', async () => {

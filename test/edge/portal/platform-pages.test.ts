@@ -71,6 +71,7 @@ const pages = (): string[] => [
   `/portal/clusters/${clusterId}/nodes/new`,
   '/portal/costs',
   '/portal/costs/rates',
+  '/portal/costs/series',
   '/portal/costs/margins',
 ];
 

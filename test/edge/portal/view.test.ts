@@ -89,6 +89,7 @@ describe('the view of another organization', () => {
       '/portal/stacks/new',
       '/portal/clusters/new',
       '/portal/costs/rates',
+      '/portal/costs/series',
       '/portal/costs/margins',
       '/portal/account',
       '/portal/invitations',

@@ -12,7 +12,7 @@ import {} from '#base/redis/throttle.ts';
 import type { Mailer } from '#base/mail.ts';
 import { createAccounts, createLetters } from '#core/accounts/accounts.ts';
 import { createClusters } from '#core/clusters/clusters.ts';
-import { nodeRuns, runsUnderWay } from '#core/runs/runs.ts';
+import { nodeRuns, readAppliedSpans, runsUnderWay } from '#core/runs/runs.ts';
 import { createCatalog } from '#core/catalog/catalog.ts';
 import { createDoors, createExposures } from '#core/web-addresses/web-addresses.ts';
 import { createCosts } from '#core/costs/costs.ts';
@@ -131,7 +131,7 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
   });
   const batches = createBatches({ db, clock, audit, files, fileAgeMaxMs: ageMaxMs });
   const auditTrail = createAuditTrail({ db });
-  const costs = createCosts({ db, audit, log });
+  const costs = createCosts({ db, audit, log, readStackSpans: () => readAppliedSpans(db) });
   const secrets = createSecrets({
     db,
     log,

@@ -92,7 +92,8 @@ export function useCosts(options: { readonly linesMax?: number; readonly log?: L
     };
   });
   beforeEach(async () => {
-    await bench.db.sql`truncate usage_allocations, cluster_moves, usage_intervals, usage_snapshots, rate_cards,
+    await bench.db
+      .sql`truncate usage_allocations, cluster_moves, usage_intervals, usage_snapshots, node_labels, rate_cards,
       conversion_rates, billing_currencies`;
   });
   afterAll(() => open.drop?.());

@@ -1,13 +1,16 @@
 import { setImmediate } from 'node:timers/promises';
-import { createRoute } from '@hono/zod-openapi';
+import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import {
   type CostReport,
   type CostReportJson,
   type Costs,
   csvFileName,
+  type GroupBy,
   reportToCsv,
   reportToJsonText,
+  seriesToJson,
+  steps,
   type WindowQuery,
 } from '#core/costs/costs.ts';
 import {
@@ -19,21 +22,51 @@ import {
   type OrganizationDirectory,
   requireOrganization,
 } from '#edge/api/shared/shared.ts';
-import { type CostReportAnswer, costReportSchema } from '#edge/contract/costs.ts';
+import { type CostReportAnswer, costReportSchema, costSeriesSchema } from '#edge/contract/costs.ts';
 import { idText } from '#edge/contract/fields.ts';
-import type { Caller } from '#edge/http/http.ts';
+import { type Caller, ValidationError } from '#edge/http/http.ts';
 import { requireWindow, windowQuery } from './cost-window.ts';
+import type { MarginRoutesParts } from './margins.ts';
+import { readUsage } from './model-usage.ts';
 
 export interface CostRoutesParts {
   readonly guards: Guards;
-  readonly costs: Pick<Costs, 'report'>;
+  readonly costs: Pick<Costs, 'report' | 'series'>;
+  /** Tokens of models, for exports. */
+  readonly history: MarginRoutesParts['history'];
+  readonly catalog: MarginRoutesParts['catalog'];
   readonly directory: OrganizationDirectory;
 }
 
-const costQuery = windowQuery({
-  org: idText('org').optional().openapi({
-    description: 'Only this organization; default is your own, or all for platform administrators',
-  }),
+const org = idText('org').optional().openapi({
+  description: 'Only this organization; default is your own, or all for platform administrators',
+});
+
+const costQuery = windowQuery({ org });
+
+const plainGroups = ['organization', 'cluster', 'node', 'hardware_profile', 'stack'] as const;
+
+const groupBy = z
+  .string()
+  .transform((text, context): GroupBy => {
+    const plain = plainGroups.find((one) => one === text);
+    if (plain !== undefined) return { by: plain };
+    const key = text.startsWith('label:') ? text.slice('label:'.length) : '';
+    if (/^[A-Za-z0-9./_-]{1,317}$/.test(key)) return { by: 'label', key };
+    context.addIssue({ code: 'custom', message: `must be ${plainGroups.join(', ')} or label:KEY` });
+    return z.NEVER;
+  })
+  .optional()
+  .openapi({
+    type: 'string',
+    example: 'label:team',
+    description: `${plainGroups.map((one) => `\`${one}\``).join(', ')} or \`label:KEY\`. Default: no groups`,
+  });
+
+const seriesQuery = windowQuery({
+  org,
+  step: z.enum(steps).optional().openapi({ description: 'Hours, days or months of `tz`. Default: one step' }),
+  group_by: groupBy,
 });
 
 /** Schema of the report, if the JSON that core writes has the form of the contract. */
@@ -47,6 +80,7 @@ type CostQuery = WindowQuery & { readonly org?: string | undefined };
 export function registerCostRoutes(app: ApiApp, parts: CostRoutesParts): void {
   registerReport(app, parts);
   registerCsv(app, parts);
+  registerSeries(app, parts);
 }
 
 function registerReport(app: ApiApp, parts: CostRoutesParts): void {
@@ -77,13 +111,39 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
     },
   });
   app.openapi(route, async (context) => {
-    const report = await readReport(parts, context.get('caller'), context.req.valid('query'));
+    const caller = context.get('caller');
+    const report = await readReport(parts, caller, context.req.valid('query'), true);
+    const extras = { tokens: await readTokens(parts, report, caller) };
     const headers = {
       'content-type': 'text/csv; charset=utf-8',
       'content-disposition': `attachment; filename="${csvFileName(report)}"`,
       'cache-control': 'no-store',
     };
-    return context.newResponse(streamOf(reportToCsv(report)), 200, headers);
+    return context.newResponse(streamOf(reportToCsv(report, extras)), 200, headers);
+  });
+}
+
+function registerSeries(app: ApiApp, { guards, costs, directory }: CostRoutesParts): void {
+  const route = createRoute({
+    method: 'get',
+    path: '/v1/billing/costs/series',
+    security: bearerSecurity,
+    middleware: [guards.may('costs.read')],
+    request: { query: seriesQuery },
+    responses: { 200: jsonAnswer(costSeriesSchema, 'The series') },
+  });
+  app.openapi(route, async (context) => {
+    const { org: named, step = null, group_by: grouped = null, ...asked } = context.req.valid('query');
+    const window = requireWindow(asked);
+    const organizationIds = await seenBy(context.get('caller'), directory, named);
+    const result = await costs.series({ window, step, groupBy: grouped, organizationIds });
+    if (result.kind === 'series') return context.json(seriesToJson(result.series), 200);
+    if (result.kind === 'too_many_steps') {
+      const message = `This window has more than ${result.stepsMax} steps. Use a longer step or a shorter window.`;
+      throw new AppError('invalid_request_error', { message, param: 'step' });
+    }
+    const message = `This series has more than ${result.partsMax} parts. Use a longer step, a shorter window, or select one organization with "org".`;
+    throw new AppError('invalid_request_error', { message, param: 'group_by' });
   });
 }
 
@@ -94,13 +154,37 @@ function registerCsv(app: ApiApp, parts: CostRoutesParts): void {
 async function readReport(
   { costs, directory }: CostRoutesParts,
   caller: Caller,
-  { org, ...asked }: CostQuery,
+  { org: named, ...asked }: CostQuery,
+  byLabels = false,
 ): Promise<CostReport> {
   const window = requireWindow(asked);
-  const result = await costs.report({ window, organizationIds: await seenBy(caller, directory, org) });
+  const result = await costs.report({ window, organizationIds: await seenBy(caller, directory, named), byLabels });
   if (result.kind === 'report') return result.report;
   const message = `This report has more than ${result.linesMax} lines. Use a shorter window, or select one organization with "org".`;
   throw new AppError('invalid_request_error', { message, param: asked.month === undefined ? 'to' : 'month' });
+}
+
+/**
+ * Reads the tokens that the engines of a report served: to everybody for platform administrators, and to their own
+ * organization for others. No engine has known tokens if only hourly sums are kept and the window begins within an hour.
+ */
+async function readTokens(
+  parts: CostRoutesParts,
+  { window, asOfMs, organizations }: CostReport,
+  caller: Caller,
+): Promise<ReadonlyMap<string, bigint>> {
+  const tokens = new Map<string, bigint>();
+  const isServing = organizations.some(({ clusters }) => clusters.some(({ source }) => source === 'replica'));
+  if (!isServing) return tokens;
+  const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
+  try {
+    for (const { base, sums } of await readUsage(parts, span, isOperator(caller) ? null : caller.organizationId)) {
+      tokens.set(base, (tokens.get(base) ?? 0n) + BigInt(sums.inputTokens) + BigInt(sums.outputTokens));
+    }
+  } catch (error) {
+    if (!(error instanceof ValidationError)) throw error;
+  }
+  return tokens;
 }
 
 /** Returns UUIDs of the organizations to report; null for all. @throws AppError not_found */

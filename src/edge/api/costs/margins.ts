@@ -16,8 +16,8 @@ import type { ReplicaGpus } from '#core/fleet/fleet.ts';
 import type { Busy, History, UsageSums } from '#core/metering/metering.ts';
 import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
 import { type MarginsAnswer, marginsSchema, type ModelMarginAnswer } from '#edge/contract/margins.ts';
-import { ValidationError } from '#edge/http/http.ts';
 import { requireWindow, windowQuery } from './cost-window.ts';
+import { readUsage, type Span } from './model-usage.ts';
 
 /** Revenue of models, from usage, compared with the cost of their replicas, from metered intervals. */
 
@@ -29,11 +29,6 @@ export interface MarginRoutesParts {
   /** Returns the GPUs of each replica that existed within a span and had GPUs, by replica id. */
   readonly readReplicaGpus: (span: Span) => Promise<ReadonlyMap<string, ReplicaGpus>>;
   readonly clock: Clock;
-}
-
-interface Span {
-  readonly fromMs: number;
-  readonly toMs: number;
 }
 
 export function registerMarginRoutes(app: ApiApp, parts: MarginRoutesParts): void {
@@ -77,13 +72,11 @@ interface Margins {
   readonly notBeforeMs: number | null;
 }
 
-const modelsMax = 10_000;
-
 async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: number): Promise<Margins> {
   const { costs, history, catalog } = parts;
   const span = { fromMs: window.fromMs, toMs: Math.max(window.fromMs, Math.min(window.toMs, asOfMs)) };
   const held = await costs.replicaCosts({ window, asOfMs });
-  const usage = Map.groupBy(await readUsage(parts, window), ({ base }) => base);
+  const usage = Map.groupBy(await readUsage(parts, window, null), ({ base }) => base);
   // Busy time requires held GPUs: without any, no records need to be read.
   const busy: Busy = held.size === 0 ? { replicas: [], keptFromMs: 0 } : await history.busy(span);
   const replicas = held.size === 0 ? new Map<string, ReplicaGpus>() : await parts.readReplicaGpus(span);
@@ -112,50 +105,6 @@ async function readMargins(parts: MarginRoutesParts, window: Window, asOfMs: num
     return { model, requests, tokens, prices, unconverted: ofModel?.unconverted ?? [], margin };
   });
   return { margins, notBeforeMs: busy.keptFromMs > window.fromMs ? busy.keptFromMs : null };
-}
-
-interface ModelUsage {
-  readonly model: string;
-  /** The base that an adapter had; otherwise the model itself. */
-  readonly base: string;
-  readonly sums: UsageSums;
-}
-
-const hourMs = 3_600_000;
-
-/**
- * Reads usage by model, without rejected requests. Sums are hourly: in the hour in which an adapter changes its base,
- * its usage still counts for the former base.
- * @throws ValidationError
- */
-async function readUsage({ history, catalog }: MarginRoutesParts, { fromMs, toMs }: Window): Promise<ModelUsage[]> {
-  const bases = catalog.bases();
-  const hoursAfter = bases.moves({ fromMs, toMs }).map((atMs) => Math.ceil(atMs / hourMs) * hourMs);
-  const starts = [...new Set([fromMs, ...hoursAfter.filter((atMs) => atMs > fromMs && atMs < toMs)])].toSorted(
-    (a, b) => a - b,
-  );
-  const found: ModelUsage[] = [];
-  for (const [place, startMs] of starts.entries()) {
-    const sums = await readModelSums(history, { fromMs: startMs, toMs: starts[place + 1] ?? toMs });
-    found.push(...[...sums].map(([model, one]) => ({ model, base: bases.at(model, startMs), sums: one })));
-  }
-  return found;
-}
-
-async function readModelSums(
-  history: Pick<History, 'summarize'>,
-  { fromMs, toMs }: Span,
-): Promise<Map<string, UsageSums>> {
-  const everything = { organizationId: null, keyId: null, groupsMax: modelsMax };
-  const summary = await history.summarize({ ...everything, fromMs, toMs, groupBy: ['model'] });
-  if (summary.kind === 'too_many_groups') throw new Error(`more than ${modelsMax} models have usage`);
-  if (summary.kind === 'before_retention') {
-    const kept = new Date(summary.keptFromMs).toISOString();
-    const message = `must be a whole UTC hour: before ${kept}, only hourly sums are kept`;
-    throw new ValidationError([{ field: fromMs % 3_600_000 === 0 ? 'to' : 'from', message }]);
-  }
-  const used = summary.rows.filter(({ requests }) => requests > 0);
-  return new Map(used.map(({ group, ...sums }) => [String(group.model), sums]));
 }
 
 function tokensOf(sums: readonly UsageSums[]): TokenCounts {

@@ -60,6 +60,8 @@ const report = {
   warnings: [],
 };
 
+const group = { value: 'research', name: 'research', ...report.totals, amounts: report.grand_total };
+
 const margin = { revenue: '600', cost: '478.08', complete: true, margin: '121.92' };
 const prices = { input_per_million: '0.15', cached_input_per_million: '0.075', output_per_million: '0.6' };
 const breakEven = { input_per_million: '0.12', cached_input_per_million: '0.06', output_per_million: '0.48' };
@@ -171,6 +173,21 @@ export const billing: Tag = {
       description: `Returns the cost report with one row per line item, in the columns of FOCUS 1.2. ${sees}`,
       answer:
         'BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd\r\n478.08,USD,2026-09-21T14:13:20Z,2026-09-22T14:13:20Z\r\n',
+    },
+    'GET /v1/billing/costs/series': {
+      operationId: 'retrieveCostSeries',
+      summary: 'Report costs over time and by group',
+      description:
+        'Returns the costs of the report in steps of hours, days or months, and by organization, cluster, node, hardware ' +
+        `profile, stack or label. Rounded amounts add up to those of the report. ${sees}`,
+      answer: {
+        window,
+        totals: report.totals,
+        grand_total: report.grand_total,
+        groups: [group],
+        steps: [{ from: isoTime, to: laterIsoTime, ...report.totals, amounts: report.grand_total, groups: [group] }],
+        warnings: [],
+      },
     },
     'GET /v1/billing/margins': {
       operationId: 'retrieveMargins',

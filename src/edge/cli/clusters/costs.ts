@@ -11,6 +11,7 @@ import {
   renderTable,
   UsageError,
 } from '#edge/cli/shell/shell.ts';
+import { printSeries } from './cost-series.ts';
 import { sayUnallocated } from './find-cluster.ts';
 
 /** The command over /v1/billing/costs. Fields that a newer gateway adds to its answers are ignored. */
@@ -27,7 +28,12 @@ const answerTimeoutMs = 300_000;
 async function costs(context: CommandContext): Promise<number> {
   const isCsv = context.flags['csv'] === true;
   if (isCsv && context.json) throw new UsageError('give --csv or --json, not both');
-  const query = readQuery(context).toString();
+  const asked = readQuery(context);
+  const query = asked.toString();
+  if (asked.has('step') || asked.has('group_by')) {
+    if (isCsv) throw new UsageError('--csv has no steps and groups; use --json');
+    return printSeries(context, query, answerTimeoutMs);
+  }
   if (isCsv) {
     for await (const text of context.api.text(`/v1/billing/costs.csv?${query}`, { answerTimeoutMs })) context.out(text);
     return exitCodes.ok;
@@ -52,7 +58,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
 }
 
 function readQuery(context: CommandContext): URLSearchParams {
-  const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org']);
+  const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org', 'step', 'group-by=group_by']);
   // The current month, by the clock of the requested zone.
   if (!query.has('month') && !query.has('from') && !query.has('to')) query.set('month', thisMonth(query.get('tz')));
   return query;
@@ -146,7 +152,7 @@ function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: 
 
 export const costsCommand: Command = {
   name: 'costs',
-  usage: '[--month MONTH | --from TIME --to TIME] [--tz ZONE] [--org ID] [--csv]',
+  usage: '[--month MONTH | --from TIME --to TIME] [--tz ZONE] [--org ID] [--step STEP] [--group-by GROUP] [--csv]',
   summary: 'Show node-hours and GPU-hours with their cost; default: this month.',
   words: { min: 0, max: 0 },
   options: {
@@ -155,6 +161,11 @@ export const costsCommand: Command = {
     to: { type: 'string', about: 'end, exclusive' },
     tz: { type: 'string', about: 'time zone of dates, such as Europe/Berlin; default: UTC' },
     org: { type: 'string', about: 'only this organization: org_…' },
+    step: { type: 'string', choices: ['1h', '1d', '1mo'], about: 'costs by hours, days or months' },
+    'group-by': {
+      type: 'string',
+      about: 'organization, cluster, node, hardware_profile, stack or label:KEY',
+    },
     csv: { type: 'boolean', about: 'print CSV with the columns of FOCUS 1.2' },
   },
   run: costs,

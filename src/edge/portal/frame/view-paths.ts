@@ -122,6 +122,7 @@ export const pathsOfAll: readonly string[] = [
   '/v1/billing/conversion-rates/{id}/end',
   '/v1/billing/costs',
   '/v1/billing/costs.csv',
+  '/v1/billing/costs/series',
   '/v1/billing/currencies',
   '/v1/billing/margins',
   '/v1/billing/rate-cards',

@@ -43,9 +43,10 @@ const notices: Readonly<Record<string, string>> = {
   currency: 'Billing currency saved. All costs, including past costs, are shown in this currency.',
 };
 
-export function costTabs({ may }: Visit, here: 'report' | 'rates' | 'margins'): Html {
+export function costTabs({ may }: Visit, here: 'report' | 'series' | 'rates' | 'margins'): Html {
   const list = [
     { key: 'report', text: 'Report', href: path, isSeen: true },
+    { key: 'series', text: 'Over time', href: `${path}/series`, isSeen: true },
     { key: 'rates', text: 'Rates', href: `${path}/rates`, isSeen: may('rates.read') },
     { key: 'margins', text: 'Margins', href: `${path}/margins`, isSeen: may('margins') },
   ].filter(({ isSeen }) => isSeen);

@@ -13,6 +13,7 @@ import {
 } from './cluster-forms.ts';
 import { clustersPage } from './cluster-list.ts';
 import { clusterPage } from './cluster-page.ts';
+import { costSeriesPage } from './cost-series-page.ts';
 import { changeCurrency, costsCsv, costsPage } from './costs-page.ts';
 import { marginsPage } from './margins-page.ts';
 import {
@@ -61,6 +62,7 @@ export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/clusters/:id/nodes/:node/delete': (visit, _, param) => removeNodePage(visit, param('id'), param('node')),
   '/portal/costs': (visit, { clock }) => costsPage(visit, clock.now()),
   '/portal/costs.csv': (visit, { clock }) => costsCsv(visit, clock.now()),
+  '/portal/costs/series': (visit, { clock }) => costSeriesPage(visit, clock.now()),
   '/portal/costs/rates': (visit, { clock }) => ratesPage(visit, clock.now()),
   '/portal/costs/margins': (visit, { clock }) => marginsPage(visit, clock.now()),
 };
