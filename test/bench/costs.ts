@@ -5,7 +5,8 @@ import { median } from './statistics.ts';
 
 /**
  * `npm run bench:costs -- --nodes 10000 --per-node 12`: fills the database of DATABASE_URL with nodes that were held for
- * a year, `--per-cluster` of them in each cluster, at `--cards` dated rate cards of each of four profiles, then measures over HTTP how long the cost reports take of the gateway of HEADGATE_URL, which is on that
+ * a year, `--per-cluster` of them in each cluster, at `--cards` dated rate cards of each of four profiles and `--rates`
+ * dated conversion rates to the billing currency of their organizations, then measures over HTTP how long the cost reports take of the gateway of HEADGATE_URL, which is on that
  * database, for the platform administrator whose management key is in HEADGATE_API_KEY. `--nodes 0` adds nothing.
  * `--tries` of each report are asked for one after the other, after one that does not count; meanwhile another request
  * is asked for again and again, and the longest that one of them took is what a report stands in the way.
@@ -16,7 +17,8 @@ const { values } = parseArgs({
     nodes: { type: 'string', default: '10000' },
     'per-node': { type: 'string', default: '12' },
     'per-cluster': { type: 'string', default: '50' },
-    cards: { type: 'string', default: '81' },
+    cards: { type: 'string', default: '365' },
+    rates: { type: 'string', default: '365' },
     tries: { type: 'string', default: '9' },
   },
 });
@@ -28,11 +30,12 @@ function whole(name: keyof typeof values, least: number): number {
   return number;
 }
 
-const [nodes, perNode, perCluster, cards, tries] = [
+const [nodes, perNode, perCluster, cards, rates, tries] = [
   whole('nodes', 0),
   whole('per-node', 1),
   whole('per-cluster', 1),
   whole('cards', 1),
+  whole('rates', 0),
   whole('tries', 1),
 ];
 const base = process.env['HEADGATE_URL'] ?? 'http://127.0.0.1:8080';
@@ -44,7 +47,7 @@ const fromMs = toMs - 365 * dayMs;
 async function fill(url: string): Promise<void> {
   const db = connectDb(url, { poolMax: 1 });
   try {
-    if (nodes > 0) await seedCosts(db.sql, { nodes, perNode, perCluster, cards, fromMs, toMs });
+    if (nodes > 0) await seedCosts(db.sql, { nodes, perNode, perCluster, cards, rates, fromMs, toMs });
     const [held] = await db.sql<{ nodes: string; intervals: string }[]>`
       select count(distinct node_id)::text as nodes, count(*)::text as intervals from usage_intervals`;
     console.log(`${held?.nodes ?? ''} nodes in ${held?.intervals ?? ''} intervals`);
@@ -103,6 +106,8 @@ const alone = await slowestBeside(() => new Promise((resolve) => setTimeout(reso
 console.log(`${alone.toFixed(1).padStart(36)} ms             no report`);
 const { organizations } = JSON.parse((await measure(`/v1/billing/costs?${year}`)).text) as Report;
 await measure(`/v1/billing/costs.csv?${year}`);
+await measure(`/v1/billing/costs/series?${year}&step=1d&group_by=hardware_profile`);
+await measure(`/v1/billing/costs/series?${year}&step=1mo&group_by=label:team`);
 await measure(`/v1/billing/costs?month=${day(toMs - 31 * dayMs).slice(0, 7)}`);
 const clusters = organizations.flatMap((organization) => organization.clusters);
 const lines = clusters.reduce((sum, { line_items: items }) => sum + items.length, 0);

@@ -10,6 +10,8 @@ export interface CostsPlan {
   readonly perCluster: number;
   /** Dated rate cards of each profile, one after the other. */
   readonly cards: number;
+  /** Dated rates from the cards' currency to that of the organizations; 0 converts nothing. */
+  readonly rates: number;
   /** Milliseconds since the Unix epoch. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -23,7 +25,7 @@ const profiles = ['h100-8x', 'a100-8x', 'l40s-4x', 'cpu'];
 /** Adds nodes, rate cards and conversion rates to whatever is there; the names of the profiles begin with `bench `. */
 export async function seedCosts(
   sql: Sql,
-  { nodes, perNode, perCluster, cards, fromMs, toMs }: CostsPlan,
+  { nodes, perNode, perCluster, cards, rates, fromMs, toMs }: CostsPlan,
 ): Promise<void> {
   const run = uuidv7();
   const clusters = Math.ceil(nodes / perCluster);
@@ -47,6 +49,7 @@ export async function seedCosts(
     returning id, hardware_profile`;
   const used = [...new Set(snapshots.map(({ hardware_profile: profile }) => profile))];
   await seedPrices(sql, used, { cards, fromMs, toMs });
+  if (rates > 0) await seedRates(sql, organizations, { rates, fromMs, toMs });
   const ids = `{${made.map(({ id }) => id).join(',')}}`;
   for (let first = 0; first < nodes; first += nodesAtOnce) {
     const last = Math.min(nodes, first + nodesAtOnce) - 1;
@@ -60,6 +63,31 @@ export async function seedCosts(
         (select (${toMs}::bigint - ${fromMs}::bigint) / ${perNode} as slot) as slots`;
   }
   await sql.unsafe('analyze usage_intervals, usage_snapshots');
+}
+
+/** The clocks of rates and cards differ: together they divide the year into twice as many parts. */
+async function seedRates(
+  sql: Sql,
+  organizations: readonly string[],
+  { rates: count, fromMs, toMs }: Pick<CostsPlan, 'rates' | 'fromMs' | 'toMs'>,
+): Promise<void> {
+  const begin = (rate: number): string =>
+    new Date(fromMs - 3_600_000 + Math.floor(((toMs - fromMs) * rate) / count)).toISOString();
+  const rates = Array.from({ length: count }, (_, rate) => ({
+    id: uuidv7(),
+    rate: `0.9${10 + (rate % 80)}`,
+    effective_from: begin(rate),
+    effective_to: rate === count - 1 ? null : begin(rate + 1),
+  }));
+  await sql`
+    insert into conversion_rates (id, from_currency, to_currency, rate, effective_from, effective_to, created_at)
+    select id, 'USD', 'EUR', rate, effective_from, effective_to, now()
+    from json_to_recordset(${JSON.stringify(rates)}::text::json) as t(id uuid, rate numeric, effective_from timestamptz,
+      effective_to timestamptz)`;
+  await sql`
+    insert into billing_currencies (organization_id, currency, updated_at)
+    select id, 'EUR', now() from json_array_elements_text(${JSON.stringify(organizations)}::text::json) as t(text),
+      lateral (select text::uuid as id) as ids`;
 }
 
 async function seedPrices(

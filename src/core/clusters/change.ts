@@ -27,6 +27,7 @@ export interface ClusterParts {
     | 'nodeAllocations'
     | 'recordLabels'
     | 'renameNode'
+    | 'pricedProfiles'
   >;
   readonly secrets: Secrets;
   /** Returns the public ids of a cluster's pending and active runs, which prevent a move of the cluster. */

@@ -27,7 +27,7 @@ export interface ClusterPage {
   readonly total: number;
 }
 
-type Reading = Pick<Costs, 'nodeAllocations'>;
+type Reading = Pick<Costs, 'nodeAllocations' | 'pricedProfiles'>;
 
 /** Lists clusters, oldest first. */
 export async function listClusters(db: Db, costs: Reading, list: ClusterList): Promise<ClusterPage> {
@@ -107,7 +107,11 @@ export async function withNodes(tx: Transaction, costs: Reading, row: ClusterRow
   const nodeIds = rows.map(({ id }) => nodeKey(id));
   const latest = await costs.nodeAllocations({ nodeIds, which: 'latest' }, tx);
   const byNode = new Map(latest.map((one) => [one.nodeId, one]));
-  const nodes = rows.map((node) => toNode(node, byNode.get(nodeKey(node.id)) ?? null));
+  const priced = await costs.pricedProfiles(
+    tx,
+    rows.map(({ hardwareProfile }) => hardwareProfile),
+  );
+  const nodes = rows.map((node) => toNode(node, byNode.get(nodeKey(node.id)) ?? null, priced));
   const nodesAllocated = nodes.filter(({ status }) => status === 'allocated').length;
   return { ...toCluster(row), nodesTotal: nodes.length, nodesAllocated, nodes };
 }

@@ -40,6 +40,8 @@ export interface ClusterNode extends NodeInput {
   readonly status: NodeStatus;
   /** The open allocation, else the last one; null if there was none. */
   readonly allocation: NodeAllocationView | null;
+  /** True if a rate card prices the hardware profile now. */
+  readonly isPriced: boolean;
   readonly createdAtMs: number;
   readonly lastSeenMs: number | null;
 }
@@ -105,13 +107,17 @@ export function toAllocationView(onFile: AllocationOnFile): NodeAllocationView {
   return { generation, allocatedMs, releasedMs, estimated: releaseEstimated };
 }
 
-/** @param latest the node's latest recorded allocation */
-export function toNode(row: NodeRow, latest: AllocationOnFile | null): ClusterNode {
+/**
+ * @param latest the node's latest recorded allocation
+ * @param priced profiles that rate cards price now
+ */
+export function toNode(row: NodeRow, latest: AllocationOnFile | null, priced: ReadonlySet<string>): ClusterNode {
   const { createdAt, lastSeenAt, clusterId: _, ...fields } = row;
   return {
     ...fields,
     status: statusOf(latest),
     allocation: latest === null ? null : toAllocationView(latest),
+    isPriced: priced.has(row.hardwareProfile),
     createdAtMs: createdAt.getTime(),
     lastSeenMs: lastSeenAt?.getTime() ?? null,
   };

@@ -125,7 +125,8 @@ export async function addNode(
       const cluster = await lockActive(tx, clusterId);
       if (cluster === null) return null;
       const [row] = await insertNodes(tx, parts, { cluster, nodes: [node], author });
-      return row === undefined ? null : toNode(row, null);
+      if (row === undefined) return null;
+      return toNode(row, null, await parts.costs.pricedProfiles(tx, [row.hardwareProfile]));
     }),
   );
 }
@@ -155,7 +156,8 @@ export async function patchNode(
         labels,
       };
       const after: NodeRow = { ...before, ...fields };
-      const current = toNode(before, latest);
+      const priced = await costs.pricedProfiles(tx, [before.hardwareProfile, after.hardwareProfile]);
+      const current = toNode(before, latest, priced);
       if (isDeepStrictEqual(auditView(after), auditView(before))) return current;
       const isOther = after.hardwareProfile !== before.hardwareProfile || after.gpus !== before.gpus;
       if (isOther && current.status === 'allocated') throw heldNode();
@@ -163,7 +165,7 @@ export async function patchNode(
       await tx.update(clusterNodes).set(fields).where(eq(clusterNodes.id, before.id));
       await recordLabels(tx, parts, cluster, [after]);
       await note(tx, parts, { cluster, action: 'changed', before, after, author });
-      return toNode(after, latest);
+      return toNode(after, latest, priced);
     }),
   );
 }

@@ -144,7 +144,8 @@ async function readResult(
   const [latest = null] = await parts.costs.nodeAllocations({ nodeIds, which: 'latest' }, tx);
   const own = all.find((one) => one.generation === generation);
   if (own === undefined) throw new Error('a stored event was not found');
-  return { allocation: toAllocationView(own), node: toNode(node, latest) };
+  const priced = await parts.costs.pricedProfiles(tx, [node.hardwareProfile]);
+  return { allocation: toAllocationView(own), node: toNode(node, latest, priced) };
 }
 
 /**

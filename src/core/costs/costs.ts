@@ -12,7 +12,14 @@ import {
 } from './conversion-rates.ts';
 import type { DatedRates, RatePage } from './dated-table.ts';
 import { type LabeledNode, recordLabels, renameNode } from './node-labels.ts';
-import { createRateCards, listRateCards, type NewRateCard, type RateCard, type RateCardList } from './rate-cards.ts';
+import {
+  createRateCards,
+  listRateCards,
+  readPricedProfiles,
+  type NewRateCard,
+  type RateCard,
+  type RateCardList,
+} from './rate-cards.ts';
 import { readReplicaCosts, type ReplicaCosts, type ReplicaCostsRequest } from './replica-costs.ts';
 import { carryReplicaRuns, type ReplicaRun } from './replica-runs.ts';
 import { readReport, type ReportRequest, type ReportResult } from './report.ts';
@@ -26,7 +33,7 @@ export type { BillingCurrencyChange } from './billing-currency.ts';
 export type { ConversionRate, ConversionRateList, NewConversionRate } from './conversion-rates.ts';
 export { currencies, type Currency, findCurrency } from './currencies.ts';
 export type { EndRequest } from './dated-rates.ts';
-export type { AddResult, ChangedBy, EndResult, RatePage } from './dated-table.ts';
+export type { AddAllResult, AddResult, ChangedBy, EndResult, RatePage } from './dated-table.ts';
 export type { OrganizationRef } from './derive-intervals.ts';
 export { csvFileName, reportToCsv } from './focus-csv.ts';
 export type { AllocationKey, UsageSource } from './interval-rows.ts';
@@ -160,6 +167,8 @@ export interface Costs extends UsageEvents {
   carryReplicaRuns(runs: readonly ReplicaRun[]): Promise<number>;
   readonly rateCards: DatedRates<RateCard, NewRateCard>;
   listRateCards(request: RateCardList): Promise<RatePage<RateCard>>;
+  /** Returns those of the profiles that a rate card prices now. */
+  pricedProfiles(tx: Transaction, profiles: readonly string[]): Promise<ReadonlySet<string>>;
   readonly conversionRates: DatedRates<ConversionRate, NewConversionRate>;
   listConversionRates(request: ConversionRateList): Promise<RatePage<ConversionRate>>;
   /** Null: costs are shown in the currencies of the rate cards. */
@@ -197,6 +206,7 @@ export function createCosts(options: CostsOptions): Costs {
     carryReplicaRuns: (runs) => carryReplicaRuns(db, runs),
     rateCards: createRateCards(db, audit),
     listRateCards: (request) => listRateCards(db, request),
+    pricedProfiles: readPricedProfiles,
     conversionRates: createConversionRates(db, audit),
     listConversionRates: (request) => listConversionRates(db, request),
     billingCurrency: (organizationId) => readBillingCurrency(db, organizationId),

@@ -29,6 +29,11 @@ export type AddResult<Rate> =
     }
   | DatedRefusal<Rate>;
 
+export type AddAllResult<Rate> =
+  | { readonly kind: 'created'; readonly rates: readonly Rate[] }
+  /** `index` of the refused rate in the request. */
+  | { readonly kind: 'refused'; readonly index: number; readonly refusal: DatedRefusal<Rate> };
+
 export type EndResult<Rate> =
   | { readonly kind: 'ended'; readonly rate: Rate }
   | { readonly kind: 'already_ended'; readonly rate: Rate }
@@ -38,6 +43,8 @@ export type EndResult<Rate> =
 /** Rates with dates. Each is written once and ended once, in one transaction with its audit log entry. */
 export interface DatedRates<Rate, Input> {
   add(input: Input, by: ChangedBy): Promise<AddResult<Rate>>;
+  /** Adds all rates in order, or none: then the result is the first refusal. */
+  addAll(inputs: readonly Input[], by: ChangedBy): Promise<AddAllResult<Rate>>;
   end(id: string, request: EndRequest, by: ChangedBy): Promise<EndResult<Rate>>;
 }
 
@@ -111,8 +118,31 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
     return { kind: 'created', rate, ended };
   }
 
+  async function addAll(inputs: readonly Input[], by: ChangedBy): Promise<AddAllResult<Rate>> {
+    const rolledBack = new Error('a rate was refused');
+    let refused: AddAllResult<Rate> | null = null;
+    try {
+      return await db.orm.transaction(async (tx) => {
+        const rates: Rate[] = [];
+        for (const [index, input] of inputs.entries()) {
+          const result = await addIn(tx, input, by);
+          if (result.kind !== 'created') {
+            refused = { kind: 'refused', index, refusal: result };
+            throw rolledBack;
+          }
+          rates.push(result.rate);
+        }
+        return { kind: 'created', rates };
+      });
+    } catch (error) {
+      if (error === rolledBack && refused !== null) return refused;
+      throw error;
+    }
+  }
+
   return {
     add: (input, by) => db.orm.transaction((tx) => addIn(tx, input, by)),
+    addAll: (inputs, by) => addAll(inputs, by),
     end: (id, request, by) =>
       db.orm.transaction(async (tx): Promise<EndResult<Rate>> => {
         await lockRates(tx);

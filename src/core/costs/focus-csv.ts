@@ -10,7 +10,7 @@ import { findZone } from './zone.ts';
 /** A cell: null is empty. Numbers have at most six decimal places, and no exponent. */
 type Cell = string | number | null;
 
-/** What a report does not have. */
+/** Values of rows that a report does not have. */
 export interface FocusExtras {
   /** Tokens that engines served within the window, by engine. An engine that is missing has no known tokens. */
   readonly tokens: ReadonlyMap<string, bigint>;

@@ -184,7 +184,7 @@ function less(amount: RoundedAmount | null, before: RoundedAmount | null): Round
   return { ...amount, exact: amount.exact - before.exact, rounded: amount.rounded - before.rounded };
 }
 
-/** Writes an amount whose rounded value follows from it alone. */
+/** Writes an amount that is rounded by itself. */
 export const writeAmount = (amount: LineAmount): Amount => writeRounded(rounded(amount));
 
 const writeRounded = ({ currency, exact, rounded: units }: RoundedAmount): Amount => ({

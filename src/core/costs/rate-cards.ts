@@ -1,5 +1,5 @@
-import { and, count, desc, eq, gt, isNull, lte, or } from 'drizzle-orm';
-import type { Db } from '#base/database/database.ts';
+import { and, count, desc, eq, gt, inArray, isNull, lte, or, sql } from 'drizzle-orm';
+import type { Db, Transaction } from '#base/database/database.ts';
 import { uuidv7 } from '#base/id.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import { formatPrice, type HourPrices, parsePrice } from './amount.ts';
@@ -92,6 +92,25 @@ const table: DatedTable<RateCard, NewRateCard> = {
 
 export function createRateCards(db: Db, audit: Audit): DatedRates<RateCard, NewRateCard> {
   return createDatedRates({ db, audit, table });
+}
+
+/** Returns those of the profiles that a card prices now. */
+export async function readPricedProfiles(
+  tx: Pick<Transaction, 'selectDistinct'>,
+  profiles: readonly string[],
+): Promise<ReadonlySet<string>> {
+  if (profiles.length === 0) return new Set();
+  const rows = await tx
+    .selectDistinct({ profile: rateCards.hardwareProfile })
+    .from(rateCards)
+    .where(
+      and(
+        inArray(rateCards.hardwareProfile, [...new Set(profiles)]),
+        lte(rateCards.effectiveFrom, sql`now()`),
+        or(isNull(rateCards.effectiveTo), gt(rateCards.effectiveTo, sql`now()`)),
+      ),
+    );
+  return new Set(rows.map(({ profile }) => profile));
 }
 
 /** Lists cards, latest start first. */

@@ -36,6 +36,9 @@ export const nodeSchema = z
     hardware_profile: z.string(),
     gpus: z.int().meta({ description: 'Number of GPUs' }),
     labels: labels.meta({ description: 'Own labels of the node; it also has those of its cluster' }),
+    priced: z
+      .boolean()
+      .meta({ description: 'false if no rate card prices `hardware_profile` now: its hours are unrated' }),
     status: z.enum(['registered', 'allocated', 'released']).meta({
       description: '`registered`: never allocated. `allocated`: metered now. `released`: no longer metered',
     }),

@@ -62,7 +62,8 @@ function datedSchemas<Fields extends z.ZodRawShape>(prefix: IdPrefix, name: stri
   const schema = z.object(fields).meta({ id: name });
   const follows = orNull(schema).meta({ description: 'Previous rate that this one ended; null if there was none' });
   const created = z.object({ ...fields, follows }).meta({ id: `Created${name}` });
-  return { schema, created, page: pageOf(schema, `${name}Page`) };
+  const imported = z.object({ data: z.array(schema) }).meta({ id: `Imported${name}s` });
+  return { schema, created, page: pageOf(schema, `${name}Page`), imported };
 }
 
 /** Prices of a hardware profile. */

@@ -236,7 +236,7 @@ describe('the CSV of a cost report', () => {
     expect(sum(rows, 'x_NodeHours')).toBeCloseTo(report.totals.node_hours, 6);
     expect(sum(rows, 'x_GpuHours')).toBeCloseTo(report.totals.gpu_hours, 6);
     expect(sum(rows, 'x_UnratedHours')).toBeCloseTo(report.totals.unrated_hours, 6);
-    // An unrated use is told from a free one.
+    // Unrated hours differ from free ones.
     const unrated = rows.filter((row) => row['SkuId'] === 'csv-unrated');
     expect(unrated.map((row) => [row['BilledCost'], row['SkuPriceId'], Number(row['x_UnratedHours']) > 0])).toEqual(
       Array.from({ length: 3 }, () => ['0', 'unrated/csv-unrated', true]),
@@ -292,7 +292,7 @@ describe('GET /v1/billing/costs/series', () => {
       await api().ask(`${path}/allocate`, { body: { at: '2026-03-01T00:00:00Z' } });
       await api().ask(`${path}/release`, { body: { at: `2026-03-01T${hours}:00:00Z` } });
     }
-    // The node and its labels are gone, and the costs keep them.
+    // The node is removed, and the costs keep its labels.
     await api().ask(`/v1/clusters/${id}/nodes/n2`, { method: 'DELETE' });
     await api().ask(`/v1/clusters/${id}`, { method: 'PATCH', body: { labels: { team: 'later' } } });
     const { groups } = (await series(`${march}&group_by=label:team`, owner.key)).body;

@@ -47,6 +47,8 @@ const createNothing = [
   /\/(archive|cancel|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|reload|report|reset)$/,
   // Creates what is missing, found by hashes and ids of the other program.
   /^\/v1\/imports$/,
+  // A second import overlaps the rates of the first one, and is rejected.
+  /^\/v1\/billing\/(rate-cards|conversion-rates)\/import$/,
   // A new secret or link in the place of the one before.
   /\/(rotate|reset-link|open)$/,
   /^\/v1\/organization\/projects\/\{id\}(\/(service_accounts\/\{account\}|rate_limits\/\{rate_limit\}))?$/,

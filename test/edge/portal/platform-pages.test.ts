@@ -370,10 +370,15 @@ describe('the cost pages', () => {
     expect(wrong.text).toContain('id="cards.currency-problem"');
     expect(wrong.text).toContain('id="cards.gpu_hour-problem"');
     expect((await admin.post('/portal/costs/rates/cards', card)).status).toBe(303);
+    const text = 'hardware_profile,currency,gpu_hour\nimported,USD,x\n';
+    const line = await admin.post('/portal/costs/rates/import', { kind: 'cards', csv: text });
+    expect([line.status, line.text.includes('on line 2 must be')]).toEqual([400, true]);
+    const right = { kind: 'cards', csv: text.replace('USD,x', 'USD,7') };
+    expect((await admin.post('/portal/costs/rates/import', right)).status).toBe(303);
     const rate = { 'conversions.from': 'USD', 'conversions.to': 'EUR', 'conversions.rate': '0.9' };
     expect((await admin.post('/portal/costs/rates/conversions', rate)).status).toBe(303);
     const ends = [...(await admin.get('/portal/costs/rates')).text.matchAll(/rates\/((?:rate|conv)_[0-9a-f]+)\/end/g)];
-    expect(ends).toHaveLength(2);
+    expect(ends).toHaveLength(3);
     for (const [, id] of ends) expect((await admin.post(`/portal/costs/rates/${id}/end`)).status).toBe(303);
     expect((await admin.post('/portal/costs/currency', { currency: 'EUR' })).status).toBe(303);
     expect((await admin.get('/portal/costs')).text).toMatch(/value="EUR"\s+selected/);

@@ -72,7 +72,7 @@ function withDraftNames(csv: string): string {
   return names.map((name) => draftNames[name] ?? name).join(',') + csv.slice(end);
 }
 
-/** What Headgate supports of FOCUS 1.2; columns of all else may be absent. */
+/** Parts of FOCUS 1.2 that Headgate supports; columns of other parts may be absent. */
 const criteria = [
   'ACCOUNT_NAMING_SUPPORTED',
   'BILLING_BASED_ON_PROVISIONED_RESOURCES_SUPPORTED',

@@ -7,7 +7,9 @@ import {
   currencyText,
   datedRoutes,
   requireAdded,
+  requireAllAdded,
   requireEnded,
+  requireRows,
   scaledText,
   showDated,
   toDates,
@@ -56,6 +58,12 @@ export function registerConversionRateRoutes(app: ApiApp, { guards, costs }: Con
     const { from, to, rate, ...dates } = context.req.valid('json');
     const result = await costs.conversionRates.add({ from, to, rate, ...toDates(dates) }, changedBy(context));
     return context.json(requireAdded('conv', result, toAnswer), 201);
+  });
+  app.openapi(routes.import, async (context) => {
+    const rows = requireRows(context.req.valid('json'), routes.columns, routes.createSchema);
+    const inputs = rows.map(({ row: { from, to, rate, ...dates } }) => ({ from, to, rate, ...toDates(dates) }));
+    const result = await costs.conversionRates.addAll(inputs, changedBy(context));
+    return context.json(requireAllAdded('conv', { result, rows }, toAnswer), 201);
   });
   app.openapi(routes.end, async (context) => {
     const id = requireId('conv', context.req.valid('param').id);

@@ -2,7 +2,15 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import { parseMoment } from '#base/timestamps.ts';
-import { type AddResult, type ChangedBy, type EndResult, findCurrency, parsePrice } from '#core/costs/costs.ts';
+import { type CsvLine, parseCsv } from '#base/csv.ts';
+import {
+  type AddAllResult,
+  type AddResult,
+  type ChangedBy,
+  type EndResult,
+  findCurrency,
+  parsePrice,
+} from '#core/costs/costs.ts';
 import {
   bearerSecurity,
   type Guards,
@@ -123,6 +131,83 @@ export function showDated(prefix: Prefix, { id, fromMs, toMs, createdAtMs }: Dat
 
 const endSchema = z.strictObject({ at: momentText('End; default is now').optional(), retroactive }).openapi('EndRate');
 
+const rowsMax = 1000;
+
+const importSchema = z
+  .strictObject({
+    csv: z.string().openapi({ description: `CSV with a header of field names, and at most ${rowsMax} rows` }),
+    retroactive,
+  })
+  .openapi('ImportRates');
+
+/** A row of an import, with the line that it came from. */
+interface ImportedRow<Row> {
+  readonly line: number;
+  readonly row: Row;
+}
+
+/**
+ * Reads rates from CSV. An empty cell is an absent field.
+ * @throws ValidationError with all problems, each with its line
+ */
+export function requireRows<Row>(
+  { csv, retroactive: isRetroactive }: z.output<typeof importSchema>,
+  columns: readonly string[],
+  schema: z.ZodType<Row>,
+): readonly ImportedRow<Row>[] {
+  const lines = parseCsv(csv);
+  if ('wrongLine' in lines) throw onLine(lines.wrongLine, 'has a quote that does not end, or text behind one');
+  const [header, ...rows] = lines;
+  if (header === undefined || rows.length === 0) throw onLine(1, `must be a header (${columns.join(',')}) and rows`);
+  const unknown = header.cells.find((name) => !columns.includes(name));
+  if (unknown !== undefined) throw onLine(header.line, `has an unknown column; columns are ${columns.join(', ')}`);
+  if (rows.length > rowsMax)
+    throw onLine(rows[rowsMax]?.line ?? 1, `is row ${rowsMax + 1}; an import has at most ${rowsMax}`);
+  const problems: Problem[] = [];
+  const read = rows.flatMap(({ line, cells }: CsvLine): ImportedRow<Row>[] => {
+    if (cells.length > header.cells.length) problems.push(...onLine(line, 'has more cells than the header').problems);
+    const fields = header.cells.map((name, index): [string, string] => [name, (cells[index] ?? '').trim()]);
+    const body = Object.fromEntries(fields.filter(([, cell]) => cell !== ''));
+    const result = schema.safeParse({ ...body, retroactive: isRetroactive });
+    if (result.success) return [{ line, row: result.data }];
+    for (const { path, message } of result.error.issues) {
+      problems.push({ field: `csv.${line}.${path.join('.')}`, message: `on line ${line} ${message}` });
+    }
+    return [];
+  });
+  if (problems.length > 0) throw new ValidationError(problems);
+  return read;
+}
+
+const onLine = (line: number, message: string): ValidationError =>
+  new ValidationError([{ field: `csv.${line}`, message: `on line ${line} ${message}` }]);
+
+/** Returns the answer for an import. @throws ValidationError, AppError conflict, each with the line */
+export function requireAllAdded<Rate extends Dated, Shown extends object>(
+  prefix: Prefix,
+  { result, rows }: { readonly result: AddAllResult<Rate>; readonly rows: readonly ImportedRow<unknown>[] },
+  show: (rate: Rate) => Shown,
+): { data: Shown[] } {
+  if (result.kind === 'created') return { data: result.rates.map(show) };
+  const line = rows[result.index]?.line ?? 0;
+  try {
+    requireAdded(prefix, result.refusal, show);
+  } catch (error) {
+    if (error instanceof ValidationError) {
+      const { problems } = error;
+      throw new ValidationError(
+        problems.map(({ field, message }) => ({
+          field: `csv.${line}.${field}`,
+          message: `on line ${line} ${message}`,
+        })),
+      );
+    }
+    if (!(error instanceof AppError)) throw error;
+    throw new AppError('conflict', { message: `Line ${line}: ${error.message}`, param: `csv.${line}.effective_from` });
+  }
+  throw new Error('a refused rate was accepted');
+}
+
 const atQuery = momentText('Only rates in effect at this date (midnight UTC) or RFC 3339 time').optional();
 
 type Prefix = 'rate' | 'conv';
@@ -131,6 +216,7 @@ interface DatedAnswers {
   readonly schema: z.ZodType;
   readonly created: z.ZodType;
   readonly page: z.ZodType;
+  readonly imported: z.ZodType;
 }
 
 interface DatedKind<Answers extends DatedAnswers, New extends z.ZodRawShape, Filters extends z.ZodRawShape> {
@@ -157,6 +243,17 @@ export function datedRoutes<Answers extends DatedAnswers, New extends z.ZodRawSh
     .superRefine(checkBetween(kind.between), always)
     .openapi(`Create${name}`);
   return {
+    /** Schema of a rate, for rows of an import. */
+    createSchema,
+    columns: [...Object.keys(kind.created), 'effective_from', 'effective_to'],
+    import: createRoute({
+      ...common,
+      method: 'post',
+      path: `${path}/import`,
+      middleware: [guards.may('rates'), guards.jsonBody],
+      request: { body: jsonRequest(importSchema) },
+      responses: { 201: jsonAnswer(answers.imported, `The ${nouns[prefix]}s`) },
+    }),
     list: createRoute({
       ...common,
       method: 'get',

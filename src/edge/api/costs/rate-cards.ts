@@ -1,4 +1,5 @@
-import { type Costs, formatPrice, type RateCard, type Scaled } from '#core/costs/costs.ts';
+import type { z } from '@hono/zod-openapi';
+import { type Costs, formatPrice, type NewRateCard, type RateCard, type Scaled } from '#core/costs/costs.ts';
 import { type ApiApp, type Guards, longText, requireId, toPage } from '#edge/api/shared/shared.ts';
 import { nameText, textOrNull } from '#edge/contract/fields.ts';
 import { type RateCardAnswer, rateCards } from '#edge/contract/rates.ts';
@@ -8,7 +9,9 @@ import {
   currencyText,
   datedRoutes,
   requireAdded,
+  requireAllAdded,
   requireEnded,
+  requireRows,
   scaledText,
   showDated,
   toDates,
@@ -68,12 +71,19 @@ export function registerRateCardRoutes(app: ApiApp, { guards, costs }: RateCardR
     return context.json(toPage(rates.map(toAnswer), page, total), 200);
   });
   app.openapi(routes.create, async (context) => {
-    const { hardware_profile: hardwareProfile, currency, node_hour, gpu_hour, ...dates } = context.req.valid('json');
-    const prices = { nodeHour: node_hour ?? null, gpuHour: gpu_hour ?? null };
-    const input = { hardwareProfile, currency, ...prices, ...toDates(dates) };
-    const result = await costs.rateCards.add(input, changedBy(context));
+    const result = await costs.rateCards.add(toInput(context.req.valid('json')), changedBy(context));
     return context.json(requireAdded('rate', result, toAnswer), 201);
   });
+  app.openapi(routes.import, async (context) => {
+    const rows = requireRows(context.req.valid('json'), routes.columns, routes.createSchema);
+    const inputs = rows.map(({ row }) => toInput(row));
+    const result = await costs.rateCards.addAll(inputs, changedBy(context));
+    return context.json(requireAllAdded('rate', { result, rows }, toAnswer), 201);
+  });
+  type New = z.output<typeof routes.createSchema>;
+  function toInput({ hardware_profile: hardwareProfile, currency, node_hour, gpu_hour, ...dates }: New): NewRateCard {
+    return { hardwareProfile, currency, nodeHour: node_hour ?? null, gpuHour: gpu_hour ?? null, ...toDates(dates) };
+  }
   app.openapi(routes.end, async (context) => {
     const id = requireId('rate', context.req.valid('param').id);
     const { at: atMs = null, retroactive } = context.req.valid('json');

@@ -126,6 +126,13 @@ export const billing: Tag = {
       request: { hardware_profile: rateCard.hardware_profile, currency: 'USD', gpu_hour: '2.49' },
       answer: { ...rateCard, follows: null },
     },
+    'POST /v1/billing/rate-cards/import': {
+      operationId: 'importRateCards',
+      summary: 'Import rate cards from CSV',
+      description: `Adds all rate cards of a CSV text, in order, or none. Errors name their line. ${undated} ${operators}`,
+      request: { csv: 'hardware_profile,currency,gpu_hour\nh100-8x,USD,2.49\n' },
+      answer: { data: [rateCard] },
+    },
     'POST /v1/billing/rate-cards/{id}/end': {
       operationId: 'endRateCard',
       summary: 'End a rate card',
@@ -149,6 +156,13 @@ export const billing: Tag = {
         `${undated} ${operators}`,
       request: { from: 'USD', to: 'EUR', rate: '0.92345' },
       answer: { ...conversionRate, follows: null },
+    },
+    'POST /v1/billing/conversion-rates/import': {
+      operationId: 'importConversionRates',
+      summary: 'Import conversion rates from CSV',
+      description: `Adds all conversion rates of a CSV text, in order, or none. Errors name their line. ${undated} ${operators}`,
+      request: { csv: 'from,to,rate\nUSD,EUR,0.92345\n' },
+      answer: { data: [conversionRate] },
     },
     'POST /v1/billing/conversion-rates/{id}/end': {
       operationId: 'endConversionRate',

@@ -12,6 +12,7 @@ const node = {
   hardware_profile: 'h100-8x',
   gpus: 8,
   labels: { pool: 'training' },
+  priced: true,
   status: 'registered',
   allocation: null,
   last_seen_at: null,

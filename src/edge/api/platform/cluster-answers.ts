@@ -58,6 +58,7 @@ export function toNodeAnswer(node: ClusterNode): NodeAnswer {
     hardware_profile: node.hardwareProfile,
     gpus: node.gpus,
     labels: node.labels,
+    priced: node.isPriced,
     status: node.status,
     allocation: node.allocation === null ? null : toAllocationAnswer(node.allocation),
     last_seen_at: isoOrNull(node.lastSeenMs),

@@ -19,11 +19,12 @@ import {
   UsageError,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
-import { clusterPath, clustersPath, findClusterId, summary } from './find-cluster.ts';
+import { clusterPath, clustersPath, findClusterId, summary, unpricedText } from './find-cluster.ts';
 import { readLabels } from './labels.ts';
 import { nodeCommands } from './nodes.ts';
 
 export { costsCommand } from './costs.ts';
+export { rateCommands } from './rates.ts';
 export { findClusterId } from './find-cluster.ts';
 
 /** Commands over /v1/clusters. Fields that a newer gateway adds to its answers are ignored. */
@@ -131,6 +132,7 @@ function order(kind: 'allocate' | 'release'): (context: CommandContext) => Promi
     const { allocated_at: from, released_at: to } = allocation;
     const times = [from === null ? '' : ` from ${from}`, to === null ? '' : ` to ${to}`].join('');
     out(json ? jsonText(answer) : `${cleanLine(node.name)}: ${node.status}; metered${times}\n`);
+    if (kind === 'allocate' && !node.priced) context.err(unpricedText(node.hardware_profile));
     return exitCodes.ok;
   };
 }

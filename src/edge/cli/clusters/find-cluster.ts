@@ -39,3 +39,7 @@ export async function sayUnallocated(context: CommandContext, query: URLSearchPa
     'headgate clusters allocate CLUSTER NODE'
   );
 }
+
+/** Returns a warning for a node whose hours have no price. */
+export const unpricedText = (profile: string): string =>
+  `warning: no rate card prices ${cleanLine(profile)}, so the hours of this node are unrated; add one: headgate rate-cards add ${cleanLine(profile)}\n`;

@@ -13,7 +13,7 @@ import {
   UsageError,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
-import { clusterPath, findClusterId } from './find-cluster.ts';
+import { clusterPath, findClusterId, unpricedText } from './find-cluster.ts';
 import { isLabelChange, labelsText, readLabels } from './labels.ts';
 
 /** Commands over nodes of a cluster, and labels of both. */
@@ -58,9 +58,10 @@ function bodyOf(context: CommandContext): Record<string, unknown> {
 }
 
 async function printNode(context: CommandContext, answer: unknown): Promise<number> {
-  const { id, name, hardware_profile: profile, gpus, labels } = await parseAnswer(node, answer);
+  const { id, name, hardware_profile: profile, gpus, labels, priced } = await parseAnswer(node, answer);
   const text = `${id}: ${cleanLine(name)}, ${cleanLine(profile)}, ${gpus} GPUs, labels ${labelsText(labels)}\n`;
   context.out(context.json ? jsonText(answer) : text);
+  if (!priced) context.err(unpricedText(profile));
   return exitCodes.ok;
 }
 

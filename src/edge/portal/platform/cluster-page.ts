@@ -165,7 +165,7 @@ function nodeTable({ nodes }: ClusterAnswer): Html {
     ],
     rows: nodes.map((node) => [
       html`${node.name} ${labelBadges(node.labels)}`,
-      node.hardware_profile,
+      html`${node.hardware_profile} ${node.priced ? null : badge('busy', 'no rate card')}`,
       String(node.gpus),
       nodeState(node),
       moment(node.last_seen_at),

@@ -25,7 +25,7 @@ import {
   removeNode,
   removeNodePage,
 } from './node-forms.ts';
-import { addRate, endRate, ratesPage } from './rates-page.ts';
+import { addRate, endRate, importRates, ratesPage } from './rates-page.ts';
 import { cancelRun, destroyPage, destroyRun, forgetPage, forgetRun, openRun, retryRun } from './run-changes.ts';
 import { runsPage } from './run-list.ts';
 import { followRunLog } from './run-log.ts';
@@ -91,6 +91,7 @@ export const platformChanges: Readonly<Record<string, Change>> = {
   '/portal/costs/currency': (visit, { clock }, form) => changeCurrency(visit, clock.now(), form),
   '/portal/costs/rates/cards': (visit, { clock }, form) => addRate(visit, clock.now(), 'cards', form),
   '/portal/costs/rates/conversions': (visit, { clock }, form) => addRate(visit, clock.now(), 'conversions', form),
+  '/portal/costs/rates/import': (visit, { clock }, form) => importRates(visit, clock.now(), form),
   '/portal/costs/rates/:id/end': (visit, { clock }, form, param) => endRate(visit, clock.now(), param('id'), form),
 };
 

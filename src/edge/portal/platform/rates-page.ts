@@ -2,6 +2,7 @@ import type { PageAnswer } from '#edge/contract/lists.ts';
 import type { ConversionRateAnswer, CreatedRateAnswer, RateCardAnswer } from '#edge/contract/rates.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
+  area,
   badge,
   checkbox,
   decimalOf,
@@ -18,6 +19,7 @@ import {
   type Refusal,
   refused,
   renamed,
+  select,
   table,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
@@ -36,13 +38,14 @@ const notices: Readonly<Record<string, string>> = {
   added: 'Rate added.',
   followed: 'Rate added. It ended the previous rate.',
   ended: 'Rate ended.',
+  imported: 'Rates imported.',
 };
 
 type Kind = 'cards' | 'conversions';
 
 /** A rejected form, with its kind and the reason. */
 interface Refused {
-  readonly kind: Kind | 'end';
+  readonly kind: Kind | 'end' | 'import';
   readonly form: Form;
   readonly refusal: Refusal;
 }
@@ -74,7 +77,8 @@ export async function ratesPage(visit: Visit, nowMs: number, wrong: Refused | nu
       ${conversions.data.length === 0 ? empty('No conversion rates yet', 'Costs are shown in the currencies of their rate cards.') : conversionTable(visit, conversions.data, nowMs)}
       ${pager(path, { cards: cardsAt }, conversions, 'conversions')}
       ${mayChange ? conversionForm(visit, ofKind('conversions')) : null}
-    </section>`;
+    </section>
+    ${mayChange ? importForm(visit, wrong?.kind === 'import' ? wrong : null) : null}`;
   return page(visit, { title: 'Rates', body, status: wrong === null ? 200 : statusOf(wrong.refusal) });
 }
 
@@ -198,6 +202,34 @@ function conversionForm(visit: Visit, wrong: Refused | null): Html {
       <p class="buttons"><button class="primary">Add conversion rate</button></p>
     </form>
   </details>`;
+}
+
+const importKinds = [
+  { value: 'cards', label: 'Rate cards' },
+  { value: 'conversions', label: 'Conversion rates' },
+];
+
+function importForm(visit: Visit, wrong: Refused | null): Html {
+  const refusal = wrong?.refusal ?? null;
+  const hint =
+    'The first line has the names of the columns: hardware_profile, currency, node_hour and gpu_hour, or from, to and rate; and effective_from and effective_to. All rows are added, or none.';
+  return html`<details class="fold" ${wrong === null ? null : html`open`}>
+    <summary>Import CSV</summary>
+    <form class="form" method="post" action="${path}/import">
+      ${formToken(visit)} ${refused(refusal)} ${select('kind', 'Import', importKinds, typed(wrong, 'kind'))}
+      ${area({ name: 'csv', label: 'CSV', value: typed(wrong, 'csv'), hint, refusal, rows: 8, isRequired: true, placeholder: 'hardware_profile,currency,gpu_hour,effective_from' })}
+      ${checkbox('retroactive', 'Allow past dates', wrong?.form.has('retroactive') ?? false, 'This changes reports that may already have been read.')}
+      <p class="buttons"><button class="primary">Import rates</button></p>
+    </form>
+  </details>`;
+}
+
+export async function importRates(visit: Visit, nowMs: number, form: Form): Promise<Response> {
+  const { api } = form.text('kind') === 'conversions' ? kinds.conversions : kinds.cards;
+  const body = { csv: form.text('csv'), retroactive: form.has('retroactive') };
+  const added = await visit.send('POST', `${api}/import`, body);
+  if (!added.ok) return ratesPage(visit, nowMs, { kind: 'import', form, refusal: added.refusal });
+  return visit.context.redirect(`${path}?notice=imported`, 303);
 }
 
 /** Returns the fields that are not empty, and whether past costs may change. */
