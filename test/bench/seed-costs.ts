@@ -65,14 +65,12 @@ export async function seedCosts(
   await sql.unsafe('analyze usage_intervals, usage_snapshots');
 }
 
-/** The clocks of rates and cards differ: together they divide the year into twice as many parts. */
 async function seedRates(
   sql: Sql,
   organizations: readonly string[],
   { rates: count, fromMs, toMs }: Pick<CostsPlan, 'rates' | 'fromMs' | 'toMs'>,
 ): Promise<void> {
-  const begin = (rate: number): string =>
-    new Date(fromMs - 3_600_000 + Math.floor(((toMs - fromMs) * rate) / count)).toISOString();
+  const begin = (rate: number): string => new Date(fromMs + Math.floor(((toMs - fromMs) * rate) / count)).toISOString();
   const rates = Array.from({ length: count }, (_, rate) => ({
     id: uuidv7(),
     rate: `0.9${10 + (rate % 80)}`,

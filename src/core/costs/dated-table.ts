@@ -118,31 +118,9 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
     return { kind: 'created', rate, ended };
   }
 
-  async function addAll(inputs: readonly Input[], by: ChangedBy): Promise<AddAllResult<Rate>> {
-    const rolledBack = new Error('a rate was refused');
-    let refused: AddAllResult<Rate> | null = null;
-    try {
-      return await db.orm.transaction(async (tx) => {
-        const rates: Rate[] = [];
-        for (const [index, input] of inputs.entries()) {
-          const result = await addIn(tx, input, by);
-          if (result.kind !== 'created') {
-            refused = { kind: 'refused', index, refusal: result };
-            throw rolledBack;
-          }
-          rates.push(result.rate);
-        }
-        return { kind: 'created', rates };
-      });
-    } catch (error) {
-      if (error === rolledBack && refused !== null) return refused;
-      throw error;
-    }
-  }
-
   return {
     add: (input, by) => db.orm.transaction((tx) => addIn(tx, input, by)),
-    addAll: (inputs, by) => addAll(inputs, by),
+    addAll: (inputs, by) => allOrNone(db, inputs, (tx, input) => addIn(tx, input, by)),
     end: (id, request, by) =>
       db.orm.transaction(async (tx): Promise<EndResult<Rate>> => {
         await lockRates(tx);
@@ -154,6 +132,37 @@ export function createDatedRates<Rate extends DatedRate, Input extends DatedRequ
         return { kind: 'ended', rate: await endIn(tx, rate, ending.toMs, by) };
       }),
   };
+}
+
+/** Carries the refusal of one rate out of a transaction, which rolls back. */
+class RefusedError<Rate> extends Error {
+  readonly result: AddAllResult<Rate>;
+
+  constructor(index: number, refusal: DatedRefusal<Rate>) {
+    super('a rate was rejected');
+    this.result = { kind: 'refused', index, refusal };
+  }
+}
+
+async function allOrNone<Rate, Input>(
+  db: Db,
+  inputs: readonly Input[],
+  add: (tx: Transaction, input: Input) => Promise<AddResult<Rate>>,
+): Promise<AddAllResult<Rate>> {
+  try {
+    return await db.orm.transaction(async (tx) => {
+      const rates: Rate[] = [];
+      for (const [index, input] of inputs.entries()) {
+        const result = await add(tx, input);
+        if (result.kind !== 'created') throw new RefusedError(index, result);
+        rates.push(result.rate);
+      }
+      return { kind: 'created', rates };
+    });
+  } catch (error) {
+    if (error instanceof RefusedError) return error.result as AddAllResult<Rate>;
+    throw error;
+  }
 }
 
 /** Filters of a list of rates; null filters nothing. `page` counts from 1. */

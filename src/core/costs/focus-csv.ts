@@ -241,12 +241,12 @@ export function* reportToCsv(report: CostReport, extras: FocusExtras = noExtras)
     for (const cluster of organization.clusters) {
       const tokens = cluster.source === 'replica' ? extras.tokens.get(cluster.id) : undefined;
       const divided = tokens === undefined ? null : tokensOfLines(cluster, tokens);
-      for (const [index, line] of cluster.lineItems.entries()) {
-        for (const charge of chargesOf({ cluster, line })) {
-          const row = { report, organization, cluster, line, charge, tokens: divided?.[index] ?? null };
-          yield csvRow(columns.map(([, read]) => read(row)));
-        }
-      }
+      const rows = cluster.lineItems.flatMap((line, index) =>
+        chargesOf({ cluster, line }).map((charge): Row => {
+          return { report, organization, cluster, line, charge, tokens: divided?.[index] ?? null };
+        }),
+      );
+      for (const row of rows) yield csvRow(columns.map(([, read]) => read(row)));
     }
   }
 }

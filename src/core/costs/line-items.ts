@@ -93,7 +93,8 @@ export function addPiece(
   piece: PricedPiece,
   windowMs: number,
 ): boolean {
-  const key = JSON.stringify([piece.pricing.key, hardwareProfile, split]);
+  // Keys of prices have no line break, and profiles have none either.
+  const key = `${piece.pricing.key}\n${hardwareProfile}\n${split ?? ''}`;
   const [fromMs, toMs] = [windowMs + piece.startedMs, windowMs + piece.endedMs];
   const line = lines.get(key);
   if (line === undefined) {
@@ -146,6 +147,9 @@ export interface RoundedPart {
  * less what the parts before it come to, rounded. So the parts of a line add up to the line, however it is divided.
  */
 export function roundParts(pricing: Pricing, parts: readonly Quantity[]): readonly RoundedPart[] {
+  const [first, ...others] = parts;
+  // Most lines have one part.
+  if (first !== undefined && others.length === 0) return [roundLine(pricing, first)];
   const sum = { nodeMs: 0n, gpuShareMs: 0n };
   let before = roundLine(pricing, sum);
   return parts.map(({ nodeMs, gpuShareMs }) => {

@@ -225,7 +225,7 @@ interface RoundedLine {
 /** Rounds the lines of a cluster. Lines that differ only by the value of the split are parts of one line. */
 function roundLines(lines: readonly LineSum[]): readonly RoundedLine[] {
   const sorted = lines.toSorted(byProfileAndTime);
-  const whole = Map.groupBy(sorted, ({ pricing, hardwareProfile }) => JSON.stringify([pricing.key, hardwareProfile]));
+  const whole = Map.groupBy(sorted, ({ pricing, hardwareProfile }) => `${pricing.key}\n${hardwareProfile}`);
   return [...whole.values()].flatMap((own) => {
     const [first] = own;
     if (first === undefined) return [];

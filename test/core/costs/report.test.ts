@@ -360,36 +360,6 @@ describe('a cost report as CSV', () => {
     ]);
   });
 
-  it('has tokens as the consumed quantity of engines, divided by GPU-hours', async () => {
-    const organization = bench.organization();
-    await bench.card({ profile: 'h100', gpuHour: '2', to: '2026-03-10 11:00' });
-    await bench.card({ profile: 'h100', gpuHour: '3', from: '2026-03-10 11:00' });
-    const [startedMs, endedMs] = [at('2026-03-10 10:00'), at('2026-03-10 13:00')];
-    const replica = { runId: 'r', replicaName: 'r', engineId: 'chat', engineName: 'chat', organization };
-    const shape = {
-      hardwareProfile: 'h100',
-      gpus: 1,
-      gpuShare: 28,
-      startedMs,
-      readyMs: null,
-      endedMs,
-      endEstimated: false,
-    };
-    await bench.costs.carryReplicaRuns([{ ...replica, ...shape }]);
-    const report = await bench.report(march);
-    const rows = readCsv([...reportToCsv(report, { tokens: new Map([['chat', 1000n]]) })].join(''));
-    const shown = rows.map((row) => [
-      row['ConsumedQuantity'],
-      row['ConsumedUnit'],
-      row['PricingQuantity'],
-      row['PricingUnit'],
-    ]);
-    expect(shown).toEqual([
-      ['333', 'Tokens', '1', 'GPU-Hours'],
-      ['667', 'Tokens', '2', 'GPU-Hours'],
-    ]);
-  });
-
   it.each([
     [{ month: '2026-03' }, 'costs_2026-03-01_2026-04-01_UTC.csv'],
     [{ month: '2026-03', tz: 'Europe/Berlin' }, 'costs_2026-03-01_2026-04-01_Europe-Berlin.csv'],

@@ -90,7 +90,7 @@ describe('headgate costs', () => {
     expect(lines[3]).toMatch(/ unrated +2 +16 +- +no price, end estimated$/);
     expect(lines[4]).toBe('total: 4 node-hours, 32 GPU-hours, 65.00 USD');
     expect(lines[5]).toBe(
-      'warning: unrated has hours without a price, which are counted at no cost; a platform administrator adds a rate card: POST /v1/billing/rate-cards',
+      'warning: unrated has hours without a price, which are counted at no cost; a platform administrator adds a rate card: headgate rate-cards add',
     );
     // A name that others chose moves no cursor.
     expect(text.stdout).not.toContain('\u001b[2J');

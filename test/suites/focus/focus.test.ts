@@ -108,11 +108,11 @@ async function validate(csv: string): Promise<readonly string[]> {
   const args = ['--data-file', file, ...version];
   const { stdout } = await run('focus-validator', args, { cwd: work, maxBuffer: 16_777_216 });
   if (knowsNewest) {
-    expect(stdout).toMatch(/Pass: [1-9]\d\d/);
+    if (!/Pass: [1-9]\d\d/.test(stdout)) throw new Error(stdout);
     const failed = [...stdout.matchAll(/^\W*([\w-]+): FAIL/gm)].map(([, rule = '']) => rule);
     return failed.filter((rule) => rule !== alternative);
   }
-  expect(stdout).toMatch(/Errors encountered|Validation succeeded/);
+  if (!/Errors encountered|Validation succeeded/.test(stdout)) throw new Error(stdout);
   const failed = [...stdout.matchAll(/^(\w+) failed:/gm)].map(([, rule = '']) => rule);
   return failed.filter((rule) => !brokenRules.includes(rule));
 }

@@ -128,12 +128,12 @@ function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: 
     case 'CONVERSION_RATE_MISSING':
       return (
         `some costs are shown in ${from}, because no conversion rate to ${to} covers their time; a platform ` +
-        'administrator adds one: POST /v1/billing/conversion-rates'
+        'administrator adds one: headgate conversion-rates add'
       );
     case 'RATE_CARD_MISSING':
       return (
         `${profile} has hours without a price, which are counted at no cost; a platform administrator adds a rate card: ` +
-        'POST /v1/billing/rate-cards'
+        'headgate rate-cards add'
       );
     case 'AMBIGUOUS_RATE':
       return (
@@ -143,7 +143,7 @@ function warningSentence(code: string, { from = '?', to = '?', profile = '?' }: 
     case 'GPU_PRICE_MISSING':
       return (
         `GPU-hours of inference on ${profile} are counted at no cost: its rate card has no gpu_hour; a platform ` +
-        'administrator adds a rate card with it: POST /v1/billing/rate-cards'
+        'administrator adds a rate card with it: headgate rate-cards add'
       );
     default:
       return code;
