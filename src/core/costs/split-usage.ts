@@ -41,8 +41,10 @@ export function splitUsage(sql: Sql, split: Split | null): ReturnType<Sql> {
 
 function labelSpans(sql: Sql, split: { readonly by: 'labels' } | { readonly by: 'label'; readonly key: string }) {
   const value = split.by === 'labels' ? sql`nullif(labels::text, '{}')` : sql`labels ->> ${split.key}`;
-  return sql`select node_id, since_ms as from_ms, lead(since_ms) over (partition by node_id order by since_ms) as to_ms,
-    ${value} as value from node_labels`;
+  // The first labels also apply to earlier hours, so that the spans of a node cover all its time.
+  return sql`select node_id, case when lag(since_ms) over own is null then 0 else since_ms end as from_ms,
+    lead(since_ms) over own as to_ms, ${value} as value
+    from node_labels window own as (partition by node_id order by since_ms)`;
 }
 
 /** Fills the time between spans with null, so that every moment of a node has one row. */

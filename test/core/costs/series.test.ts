@@ -252,7 +252,7 @@ describe('a random division of costs', () => {
           }
         }
       }),
-      { numRuns: 12 },
+      { numRuns: 12, endOnFailure: true },
     );
   });
 });
