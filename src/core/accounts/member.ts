@@ -1,6 +1,6 @@
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Db } from '#base/database/database.ts';
-import type { OrganizationStatus } from './organization.ts';
+import type { Organization } from './organization.ts';
 import type { OrganizationRole, PlatformRole } from './principal.ts';
 import { type Project, toProject } from './project.ts';
 import { memberships, organizations, projects, users } from './schema.ts';
@@ -12,7 +12,7 @@ export interface Member {
   readonly platformRole: PlatformRole;
   readonly organizationRole: OrganizationRole;
   readonly hasPassword: boolean;
-  readonly organization: { readonly id: string; readonly name: string; readonly status: OrganizationStatus };
+  readonly organization: Pick<Organization, 'id' | 'name' | 'status' | 'membersMayApply'>;
   /** Default project for new keys: the oldest unarchived project, else the oldest. */
   readonly project: Project;
 }
@@ -26,7 +26,12 @@ export async function readMember(db: Db, userId: string, organizationId: string)
       platformRole: users.platformRole,
       organizationRole: memberships.role,
       hasPassword: sql<boolean>`${users.passwordHash} is not null`,
-      organization: { id: organizations.id, name: organizations.name, status: organizations.status },
+      organization: {
+        id: organizations.id,
+        name: organizations.name,
+        status: organizations.status,
+        membersMayApply: organizations.membersMayApply,
+      },
       project: projects,
     })
     .from(memberships)

@@ -19,6 +19,7 @@ export interface OrganizationPatch {
   /** Pico-dollars. */
   readonly lowBalance?: bigint | null | undefined;
   readonly alertEmails?: readonly string[] | null | undefined;
+  readonly membersMayApply?: boolean | undefined;
 }
 
 const conflict = (message: string, param?: string): AppError =>
@@ -26,7 +27,7 @@ const conflict = (message: string, param?: string): AppError =>
 
 /** Returns the fields of an organization that the audit log stores. */
 function auditView(organization: Organization): AuditView {
-  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails } = organization;
+  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails, membersMayApply } = organization;
   return {
     name,
     status,
@@ -40,6 +41,7 @@ function auditView(organization: Organization): AuditView {
     models,
     wallet_alert_below: lowBalance === null ? null : formatUsd(lowBalance),
     alert_emails: alertEmails,
+    members_may_apply: membersMayApply,
   };
 }
 
@@ -49,7 +51,7 @@ function actionOf(before: Organization, after: Organization): string {
 }
 
 function changedFields(before: Organization, patch: OrganizationPatch) {
-  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails } = patch;
+  const { name, status, defaultLimits, maxActiveKeys, models, lowBalance, alertEmails, membersMayApply } = patch;
   return {
     name: name ?? before.name,
     status: status ?? before.status,
@@ -57,6 +59,7 @@ function changedFields(before: Organization, patch: OrganizationPatch) {
     maxActiveKeys: maxActiveKeys === undefined ? before.maxActiveKeys : maxActiveKeys,
     models: models === undefined ? before.models : models,
     alertEmails: alertEmails === undefined ? before.alertEmails : alertEmails,
+    membersMayApply: membersMayApply ?? before.membersMayApply,
     // A new amount allows a new notification.
     ...(lowBalance !== undefined && lowBalance !== before.lowBalance && { lowBalance, lowBalanceToldAt: null }),
   };

@@ -31,6 +31,8 @@ export interface Organization extends OrganizationLimits {
   readonly lowBalanceToldAtMs: number | null;
   /** Kinds of alerts that administrators get by email; null: the organization has not chosen. */
   readonly alertEmails: readonly string[] | null;
+  /** True if members apply stacks to the organization's clusters; false: only owners and admins. */
+  readonly membersMayApply: boolean;
 }
 
 export interface NewOrganization {

@@ -20,4 +20,6 @@ export interface Principal<A extends Actor = Actor> {
   /** Null if unknown: a key does not carry the role of its user. */
   readonly organizationRole: OrganizationRole | null;
   readonly scope: Scope;
+  /** False if the organization reserves runs to admins. Absent for keys, which have no role of a member. */
+  readonly membersMayApply?: boolean;
 }

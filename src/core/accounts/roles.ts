@@ -1,12 +1,12 @@
 import type { OrganizationRole, Principal } from './principal.ts';
 
 /**
- * Roles of the permission table, which is the same for keys and people. A key of scope `inference` acts as member, one
- * of scope `management` as admin, or as platform admin if its user is one. A key with `confined: true` acts as member,
- * whatever its scope. Signed-in people have the role of their membership; platform administrators act as platform
- * admin.
+ * Roles of the permission table, which is the same for keys and people. A key of scope `management` acts as admin, or as
+ * platform admin if its user is one. Other keys, and keys with `confined: true` whatever their scope, have the role
+ * `inference`: the rights of a member, except what a program that calls models must not do. Signed-in people have the
+ * role of their membership; platform administrators act as platform admin.
  */
-export type Role = 'member' | 'admin' | 'owner' | 'platform_admin';
+export type Role = 'inference' | 'member' | 'admin' | 'owner' | 'platform_admin';
 
 /** Extent of a permission: only one's own, everything in the organization, or any organization. */
 export type Extent = 'none' | 'own' | 'organization' | 'any';
@@ -14,6 +14,7 @@ export type Extent = 'none' | 'own' | 'organization' | 'any';
 type Row = Readonly<Record<Role, Extent>>;
 
 const row = (member: Extent, admin: Extent, owner: Extent, platformAdmin: Extent): Row => ({
+  inference: member,
   member,
   admin,
   owner,
@@ -56,10 +57,11 @@ const table = {
   /** Creating, changing and archiving clusters, and reporting allocated nodes. */
   clusters: row('none', 'none', 'none', 'any'),
   'stacks.read': row('organization', 'organization', 'organization', 'any'),
-  stacks: row('none', 'organization', 'organization', 'any'),
+  /** Uploading stacks; changing and deleting one's own private stacks. */
+  stacks: { ...row('own', 'own', 'own', 'any'), inference: 'none' },
   'runs.read': row('organization', 'organization', 'organization', 'any'),
-  /** Applying, canceling and destroying runs. */
-  runs: row('none', 'organization', 'organization', 'any'),
+  /** Applying, canceling and destroying runs. An organization may reserve them to admins: `members_may_apply`. */
+  runs: { ...row('organization', 'organization', 'organization', 'any'), inference: 'none' },
   /** Deleting the record of a stack's resources. */
   'runs.forget': row('none', 'none', 'none', 'any'),
   'costs.read': row('organization', 'organization', 'organization', 'any'),
@@ -76,12 +78,14 @@ export type Action = keyof typeof table;
 
 /** Returns the role of a principal: the scope bounds its holder's rights, whatever the role. */
 export function roleOf({ scope, platformRole, organizationRole }: Principal): Role {
-  if (scope === 'inference') return 'member';
+  if (scope === 'inference') return 'inference';
   return platformRole === 'admin' ? 'platform_admin' : (organizationRole ?? 'admin');
 }
 
 export function extentOf(principal: Principal, action: Action): Extent {
-  return table[action][roleOf(principal)];
+  const role = roleOf(principal);
+  if (action === 'runs' && role === 'member' && principal.membersMayApply === false) return 'none';
+  return table[action][role];
 }
 
 /** True if only platform administrators may do the action, in any organization. */
@@ -90,6 +94,7 @@ export function isOfPlatform(action: Action): boolean {
 }
 
 const given: Readonly<Record<Role, readonly OrganizationRole[]>> = {
+  inference: [],
   member: [],
   admin: ['admin', 'member'],
   owner: ['owner', 'admin', 'member'],

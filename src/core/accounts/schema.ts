@@ -40,6 +40,8 @@ export const organizations = pgTable('organizations', {
   lowBalanceToldAt: moment('low_balance_told_at'),
   /** Kinds of alerts that owners and admins get by email; null: the kinds that are mailed by default. */
   alertEmails: jsonb('alert_emails').$type<readonly string[]>(),
+  /** False: only owners and admins apply stacks, and cancel, retry and destroy runs. */
+  membersMayApply: boolean('members_may_apply').notNull().default(true),
 });
 
 export const users = pgTable(

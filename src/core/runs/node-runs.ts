@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
-import { activeStatuses, lockRuns } from '#core/runs/lifecycle/lifecycle.ts';
+import { lockRuns, unfinishedStatuses } from '#core/runs/lifecycle/lifecycle.ts';
 
 /** A node, identified by its cluster and its name there. */
 export interface NamedNode {
@@ -28,7 +28,7 @@ export interface NodeRuns {
 }
 
 const underWay: SQL = sql.join(
-  ['PENDING', ...activeStatuses].map((status) => sql`${status}`),
+  unfinishedStatuses.map((status) => sql`${status}`),
   sql`, `,
 );
 

@@ -2,9 +2,16 @@ import type { ISql, Sql } from 'postgres';
 import type { Db } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import type { Log } from '#base/log.ts';
-import { inputsContext, markOf, type Sealer, sealMarkBytes, stateContext } from '#core/runs/lifecycle/lifecycle.ts';
+import {
+  inputsContext,
+  markOf,
+  planContext,
+  type Sealer,
+  sealMarkBytes,
+  stateContext,
+} from '#core/runs/lifecycle/lifecycle.ts';
 
-/** Re-encryption of runs' inputs and states with the platform key in use, before an older key is removed. */
+/** Re-encryption of runs' inputs, states and plans with the platform key in use, before an older key is removed. */
 
 interface Parts {
   readonly db: Db;
@@ -64,12 +71,24 @@ const states: Kind = {
     where installation_id = ${id} and serial = ${serial}::bigint and state = ${before} returning serial`,
 };
 
+const plans: Kind = {
+  what: 'the plan of a run',
+  context: planContext,
+  list: (sql, mark, { id }) => sql<Place[]>`
+    select run_id as id, '0' as serial from run_plans
+    where plan is not null and ${isOther(sql, 'plan', mark)} and run_id > ${id} order by run_id limit ${pageRows}`,
+  read: (sql, { id }) => sql<{ sealed: Buffer }[]>`
+    select plan as sealed from run_plans where run_id = ${id} and plan is not null`,
+  replace: (sql, { id }, sealed, before) => sql`
+    update run_plans set plan = ${sealed} where run_id = ${id} and plan = ${before} returning run_id`,
+};
+
 /** @returns the number of values encrypted again; a value that cannot be decrypted stays, and the log names it */
 export async function resealRuns(parts: Parts): Promise<number> {
   const mark = await markInUse(parts.sealer);
   if (mark === null) return 0;
   let resealed = 0;
-  for (const kind of [inputs, states]) resealed += await resealAll(parts, kind, mark);
+  for (const kind of [inputs, states, plans]) resealed += await resealAll(parts, kind, mark);
   if (resealed > 0) parts.log.info({ resealed }, 'encrypted inputs and states of runs with the current platform key');
   return resealed;
 }
@@ -79,7 +98,8 @@ export async function countOtherKeysSeals(sql: ISql, keyId: string): Promise<num
   const mark = markOf(keyId);
   const [row] = await sql<{ count: number }[]>`
     select ((select count(*) from runs where ${isOther(sql, 'inputs', mark)})
-      + (select count(*) from stack_states where ${isOther(sql, 'state', mark)}))::int as count`;
+      + (select count(*) from stack_states where ${isOther(sql, 'state', mark)})
+      + (select count(*) from run_plans where plan is not null and ${isOther(sql, 'plan', mark)}))::int as count`;
   return row?.count ?? 0;
 }
 

@@ -10,6 +10,7 @@ import {
   type Run,
   RunLostError,
   type Tries,
+  waitHoursMax,
   watchAnswers,
 } from '#core/runs/lifecycle/lifecycle.ts';
 import type { Runner } from '#core/runs/runner/runner.ts';
@@ -42,7 +43,7 @@ const pollMs = 1000;
 /** Interval while nothing is pending: adding a run wakes the loop of the same gateway. */
 const idleEveryMs = 5000;
 const sweepEveryMs = 60_000;
-const pendingMs = 24 * 3_600_000;
+const pendingMs = waitHoursMax * 3_600_000;
 
 export function createRunLoop(options: RunLoopOptions): RunLoop {
   const { claims, places, atOnceMax, clock, log } = options;
@@ -180,7 +181,8 @@ async function removeEnded(
   });
   for (const runId of remaining) {
     const run = running.has(runId) ? null : await options.find(runId);
-    if (run === null || !isFinal(run.status)) continue;
+    // A plan that waits is stored: its folder is not needed.
+    if (run === null || !(isFinal(run.status) || run.status === 'PLANNED')) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>
       log.warn({ err: error, runId }, 'folders or containers of an ended run could not be removed; retrying'),
     );

@@ -4,7 +4,7 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
-import { createStates } from '#core/runs/execute/execute.ts';
+import { createPlans, createStates } from '#core/runs/execute/execute.ts';
 import {
   activeStatuses,
   type Changes,
@@ -19,12 +19,15 @@ import {
   listWebPorts,
   type LoggedLine,
   readLog,
+  type PlanChanges,
+  readPlan,
   releaseVersions,
   type Run,
   type RunList,
   type RunSources,
   type Sealer,
   type Starts,
+  unfinishedStatuses,
 } from '#core/runs/lifecycle/lifecycle.ts';
 import { type ContainerRunners, type FoundRunner, readMirror, type Terraform } from '#core/runs/runner/runner.ts';
 import { resealRuns } from './reseal.ts';
@@ -43,10 +46,16 @@ export {
   endUnfinishedRuns,
   isFinal,
   markOf,
+  type PlanChanges,
+  type PlannedResource,
   runAccess,
+  type RunMode,
+  type RunOrigin,
+  type ShownInput,
   runStatuses,
   secretCharsMin,
   stateNotSaved,
+  waitHoursMax,
   type ApplyRequest,
   type ChangeResult,
   type ClusterContext,
@@ -86,6 +95,8 @@ export interface Runs extends Starts, Changes {
   list(list: RunList): Promise<{ readonly runs: readonly Run[]; readonly total: number }>;
   /** Returns the lines after number `after`, in order. */
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
+  /** Returns what a plan would change; null if the run made no plan for somebody to look at. */
+  plan(runId: string): Promise<PlanChanges | null>;
   /** Removes logs of runs that ended long ago. @returns the number of these runs */
   dropOldLogs(): Promise<number>;
   /** Unpins versions of stacks that no run needs any longer. @returns the number of runs that released theirs */
@@ -158,6 +169,7 @@ export function createRuns(options: RunsOptions): Runs {
     ...options,
     claims: withEndListeners(createClaims(db.sql, options.holder), listeners),
     states: createStates(db.sql, sealer, stateBytesMax),
+    plans: createPlans(db.sql, sealer),
     limits: { initMs, phaseMs },
     places: createPlaces({
       runner: async () => (await cachedRunner()).runner,
@@ -170,11 +182,18 @@ export function createRuns(options: RunsOptions): Runs {
     find,
   });
 
+  const changes = createChanges({ ...options, find });
   return {
     ...createStarts({ ...options, find, written: () => loop.wake() }),
-    ...createChanges({ ...options, find }),
+    ...changes,
     find,
     list: (list) => listRuns(db.sql, list),
+    async confirm(runId, author) {
+      const result = await changes.confirm(runId, author);
+      loop.wake();
+      return result;
+    },
+    plan: (runId) => readPlan(db.sql, runId),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
     dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     releaseVersions: () => releaseVersions(options),
@@ -243,7 +262,7 @@ export async function countActiveRuns({ sql }: Pick<Db, 'sql'>): Promise<number>
 /** Returns the public ids of a cluster's pending and active runs, oldest first. */
 export async function runsUnderWay(tx: Transaction, clusterId: string): Promise<readonly string[]> {
   const statuses = text.join(
-    ['PENDING', ...activeStatuses].map((status) => text`${status}`),
+    unfinishedStatuses.map((status) => text`${status}`),
     text`, `,
   );
   const rows = await tx.execute<{ id: string }>(

@@ -18,7 +18,9 @@ import {
   activeStatuses,
   failureCodes,
   runAccess,
+  runModes,
   runOperations,
+  runOrigins,
   runStatuses,
   sealMarkBytes,
 } from '#core/runs/lifecycle/lifecycle.ts';
@@ -75,6 +77,16 @@ export const runs = pgTable(
      * Written only by the previous version, while gateways are replaced one by one. A later migration drops the column.
      */
     once: text('once'),
+    /** Number of the stack's version. Null for runs of earlier versions of Headgate. */
+    stackVersion: integer('stack_version'),
+    /** Inputs by name: `{sensitive, set, value}`, where only values that are not sensitive are shown. */
+    shownInputs: jsonb('shown_inputs'),
+    /** The program that requested the run. */
+    origin: text('origin', { enum: runOrigins }),
+    mode: text('mode', { enum: runModes }).notNull().default('auto'),
+    /** When the plan was ready for somebody to look at, and when somebody confirmed it. */
+    plannedAt: moment('planned_at'),
+    confirmedAt: moment('confirmed_at'),
     /** The user or key that created the run; both null for the gateway itself. */
     createdByUser: uuid('created_by_user'),
     createdByKey: uuid('created_by_key'),
@@ -104,6 +116,8 @@ export const runs = pgTable(
     logOffset: bigint('log_offset', { mode: 'number' }).notNull().default(0),
     logLines: integer('log_lines').notNull().default(0),
     logBytes: integer('log_bytes').notNull().default(0),
+    /** `{operation, add, change, remove}` of the plan. */
+    planned: jsonb('planned'),
     /** `{operation, add, change, remove}` of the plan, then of the apply. */
     changes: jsonb('changes'),
     /** Outputs, with the values of those that are not sensitive. */
@@ -153,6 +167,28 @@ export const runLog = pgTable(
     message: text('message').notNull(),
   },
   (table) => [primaryKey({ columns: [table.runId, table.seq] })],
+);
+
+/** Plans of runs that do not apply at once. */
+export const runPlans = pgTable(
+  'run_plans',
+  {
+    runId: uuid('run_id')
+      .primaryKey()
+      .references(() => runs.id, { onDelete: 'cascade' }),
+    /** Terraform's plan file, encrypted, because it has secrets in clear text. Null once it can no longer be applied. */
+    plan: bytes('plan'),
+    lockFile: bytes('lock_file'),
+    /** Identifies the variables of the plan: with others it is stale. */
+    variablesSha256: text('variables_sha256'),
+    /** `{resources, isTruncated}`: the changes without secrets. */
+    changes: jsonb('changes').notNull(),
+  },
+  (table) => [
+    index('run_plans_kept_idx')
+      .on(table.runId)
+      .where(sql`${table.plan} is not null`),
+  ],
 );
 
 /**

@@ -58,5 +58,6 @@ export function principalOf(session: Session, member: Member): Principal<UserAct
     platformRole: member.platformRole,
     organizationRole: member.organizationRole,
     scope: 'management',
+    membersMayApply: member.organization.membersMayApply,
   };
 }

@@ -110,10 +110,14 @@ async function edit(context: CommandContext): Promise<number> {
   const models = modelsOf(context);
   const limits = limitsOf(context);
   const alertBelow = textFlag(context, 'wallet-alert-below');
+  const mayApply = textFlag(context, 'members-may-apply');
+  if (mayApply !== null && mayApply !== 'on' && mayApply !== 'off')
+    throw new UsageError('--members-may-apply must be on or off');
   const body = {
     ...(name !== null && { name }),
     ...(alertBelow !== null && { wallet_alert_below: alertBelow === 'none' ? null : alertBelow }),
     ...(keysMax !== undefined && { max_active_keys: keysMax }),
+    ...(mayApply !== null && { members_may_apply: mayApply === 'on' }),
     ...(models !== undefined && { models }),
     ...(Object.keys(limits).length > 0 && { default_limits: limits }),
   };
@@ -193,7 +197,7 @@ export const organizationCommands: readonly Command[] = [
   {
     name: 'orgs edit',
     usage: 'ID|NAME [--name NAME] [--max-active-keys N|none] [--models A,B|all] [--requests-per-minute N|none]…',
-    summary: 'Change an organization: name, models, active keys, wallet alert, limits of new keys.',
+    summary: 'Change an organization: name, models, active keys, wallet alert, rights of members, limits of new keys.',
     words: one,
     options: {
       name: { type: 'string', about: 'new name' },
@@ -204,6 +208,10 @@ export const organizationCommands: readonly Command[] = [
       'max-active-keys': {
         type: 'string',
         about: 'maximum active keys: a number, or none to use the default of the gateway',
+      },
+      'members-may-apply': {
+        type: 'string',
+        about: 'on: members apply stacks to its clusters; off: only owners and administrators',
       },
       models: { type: 'string', about: 'models that its keys may use, separated by commas, or all' },
       ...limitOptions,

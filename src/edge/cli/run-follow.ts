@@ -1,5 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { cleanLine, type CommandContext, FailedError, parseAnswer, pathOf, type Read } from '#edge/cli/shell/shell.ts';
+import {
+  cleanLine,
+  type CommandContext,
+  exitCodes,
+  FailedError,
+  jsonText,
+  parseAnswer,
+  pathOf,
+  type Read,
+} from '#edge/cli/shell/shell.ts';
 
 /** Follows runs until they end. The gateway may restart meanwhile, and no line is printed twice. */
 
@@ -16,9 +25,9 @@ export const runPath = (id: string | undefined): string => pathOf(runsPath, id);
 const againMs = 1000;
 const pageLines = 10_000;
 
-/** Statuses of a successful run, by operation. */
+/** Statuses of a successful run, by operation. A plan that waits for its confirmation is a success. */
 const success: Readonly<Record<string, readonly string[]>> = {
-  apply: ['APPLIED', 'SUPERSEDED'],
+  apply: ['APPLIED', 'SUPERSEDED', 'PLANNED', 'PLANNED_AND_FINISHED'],
   destroy: ['DESTROYED'],
 };
 
@@ -109,16 +118,16 @@ function createPatience({ err }: CommandContext) {
   };
 }
 
-/** Prints the progress of a run until the run ends. @returns the ended run */
+/** Prints the progress of a run until the run ends, or its plan waits for its confirmation. @returns the run then */
 export async function waitForEnd(context: CommandContext, started: Run): Promise<Run> {
   const { json, err } = context;
   const patience = createPatience(context);
   let told = '';
   for (let now = started; ;) {
     const text = now.phase === null || now.ended_at !== null ? now.status : `${now.status} (${now.phase})`;
-    if (!json && text !== told && now.ended_at === null) err(`${now.id}: ${text}\n`);
+    if (!json && text !== told && now.ended_at === null && now.status !== 'PLANNED') err(`${now.id}: ${text}\n`);
     told = text;
-    if (now.ended_at !== null) return now;
+    if (now.ended_at !== null || now.status === 'PLANNED') return now;
     await sleep(againMs);
     try {
       now = await readRun(context, now.id);
@@ -127,6 +136,12 @@ export async function waitForEnd(context: CommandContext, started: Run): Promise
       patience.lost(error);
     }
   }
+}
+
+/** Describes the plan of a run that has not applied it. */
+function planText({ status, plan }: Run): string {
+  const isShown = plan !== null && (status === 'PLANNED' || status === 'PLANNED_AND_FINISHED');
+  return isShown ? `; plan: ${plan.add} to add, ${plan.change} to change, ${plan.remove} to remove` : '';
 }
 
 /** Describes the changes; empty for a plan that was not applied, which changed nothing. */
@@ -150,7 +165,11 @@ function addressText({ id, access, url, url_status: state, url_problem: problem 
 
 /** Describes a run in one line, followed by its outputs and its web address, if there are any. */
 export function runText(one: Run): string {
-  const { id, status, failure_code: code, failure_message: message } = one;
+  const { id, status, failure_code: code, failure_message: message, confirm_by: by } = one;
+  const next =
+    by === null
+      ? ''
+      : `; "headgate runs plan ${id}" shows the plan, "runs confirm" or "runs discard" ends the wait, until ${by.slice(0, 16)} UTC`;
   const failure = code === null ? '' : `; ${code}: ${cleanLine(message ?? '')}`;
   const outputs = status === 'APPLIED' ? (one.outputs ?? {}) : {};
   const lines = Object.keys(outputs)
@@ -160,5 +179,33 @@ export function runText(one: Run): string {
       const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
       return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
     });
-  return `${id}: ${status}${changesText(one)}${failure}\n${lines.join('')}${addressText(one)}`;
+  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}`;
 }
+
+const plan = async () => (await import('#edge/contract/runs.ts')).runPlanSchema;
+type Resource = Read<typeof plan>['resources'][number];
+
+const signs: Readonly<Record<string, string>> = { create: '+', update: '~', replace: '-/+', delete: '-', read: '<=' };
+
+/** Prints the plan of a run in Terraform's notation. */
+export async function showPlan(context: CommandContext): Promise<number> {
+  const answer = await context.api.call('GET', `${runPath(context.words[0])}/plan`);
+  const { resources, truncated } = await parseAnswer(plan, answer);
+  const lines = resources.length === 0 ? ['no changes'] : resources.flatMap(resourceLines);
+  const more = truncated ? ['the plan is too large to show completely'] : [];
+  context.out(context.json ? jsonText(answer) : `${[...lines, ...more].join('\n')}\n`);
+  return exitCodes.ok;
+}
+
+function resourceLines({ address, action, attributes }: Resource): string[] {
+  const shown = attributes.map(({ name, sensitive, unknown, before, after }) => {
+    const old = textOf(before, sensitive);
+    return `      ${cleanLine(name)}: ${old} -> ${unknown ? '(known after apply)' : textOf(after, sensitive)}`;
+  });
+  return [`${(signs[action] ?? '').padStart(3)} ${cleanLine(address)} (${action})`, ...shown];
+}
+
+const textOf = (value: unknown, isSensitive: boolean): string => {
+  if (value === undefined) return isSensitive ? '(sensitive)' : '(none)';
+  return cleanLine(JSON.stringify(value));
+};

@@ -31,6 +31,7 @@ import {
   runPath,
   runsPath,
   runText,
+  showPlan,
   waitForEnd,
 } from './run-follow.ts';
 import { stackPath } from './stacks.ts';
@@ -84,13 +85,16 @@ function readValue(name: string, text: string, type: string | undefined): unknow
 
 /** Commands over /v1/runs, and the commands that apply a stack. */
 
-const headings = ['RUN', 'STACK', 'CLUSTER', 'NODE', 'OPERATION', 'STATUS', 'CREATED (UTC)', ''];
+const headings = ['RUN', 'STACK', 'VERSION', 'CLUSTER', 'NODE', 'OPERATION', 'STATUS', 'PLAN', 'CREATED (UTC)', ''];
 
 function row(one: Run, clusters: ReadonlyMap<string, string>): string[] {
-  const { id, stack, cluster_id: clusterId, node, operation, status, created_at: created } = one;
+  const { id, stack, cluster_id: clusterId, node, operation, created_at: created, plan } = one;
   const cluster = clusters.get(clusterId) ?? clusterId;
   const at = created.slice(0, 'YYYY-MM-DDTHH:mm:ss'.length).replace('T', ' ');
-  return [id, stack, cluster, node ?? '-', operation, status, at, one.failure_code ?? ''];
+  const version = String(one.stack_version ?? '-');
+  const status = one.queue_position === null ? one.status : `${one.status} (${one.queue_position} in queue)`;
+  const planned = plan === null ? '-' : `+${plan.add} ~${plan.change} -${plan.remove}`;
+  return [id, stack, version, cluster, node ?? '-', operation, status, planned, at, one.failure_code ?? ''];
 }
 
 const runsShown = 50;
@@ -98,13 +102,13 @@ const runsShown = 50;
 async function list(context: CommandContext): Promise<number> {
   const limit = textFlag(context, 'limit') ?? String(runsShown);
   if (!/^[1-9]\d{0,5}$/.test(limit)) throw new UsageError('--limit must be a number of runs, 1 or more');
-  const query = queryOf(context, ['stack', 'status']);
+  const query = queryOf(context, ['stack', 'status', 'org=organization_id', 'by=created_by', 'from', 'to']);
   const cluster = textFlag(context, 'cluster');
   if (cluster !== null) query.set('cluster_id', await findClusterId(context, cluster));
   const runs = await readList(context, { path: runsPath, item: run, query, limit: Number(limit) });
   const clusters = context.json || runs.length === 0 ? new Map() : await readClusterNames(context);
   return printList(context, runs, {
-    leaveOut: ['CREATED (UTC)', 'OPERATION', 'NODE', 'CLUSTER'],
+    leaveOut: ['CREATED (UTC)', 'OPERATION', 'NODE', 'VERSION', 'PLAN', 'CLUSTER'],
     headings,
     row: (one) => row(one, clusters),
     none: 'no runs; create one with "headgate stacks apply"',
@@ -138,6 +142,8 @@ async function apply(context: CommandContext): Promise<number> {
     cluster_id: await findClusterId(context, cluster),
     ...(node !== null && { node }),
     ...(access !== null && { access }),
+    ...(context.flags['plan-only'] === true && { plan_only: true }),
+    ...(context.flags['confirm'] === true && { auto_apply: false }),
     inputs,
   };
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
@@ -156,8 +162,9 @@ async function tell(context: CommandContext, answer: unknown, isDone = hasSuccee
   return isDone(ended) ? exitCodes.ok : exitCodes.failed;
 }
 
-type Order = 'cancel' | 'retry' | 'destroy' | 'forget';
+type Order = 'confirm' | 'discard' | 'cancel' | 'retry' | 'destroy' | 'forget';
 
+const isApplied = (one: Run): boolean => one.status !== 'PLANNED' && hasSucceeded(one);
 const isCanceled = ({ status }: Run): boolean => status === 'CANCELED';
 
 /** Confirmations of the orders that end something permanently. */
@@ -186,7 +193,7 @@ function order(kind: Order): (context: CommandContext) => Promise<number> {
       await confirm(context, ending(one, await readClusterName(context, one.cluster_id)));
     }
     const answer = await context.api.call('POST', `${path}/${kind}`);
-    return tell(context, answer, kind === 'cancel' ? isCanceled : hasSucceeded);
+    return tell(context, answer, kind === 'cancel' ? isCanceled : kind === 'confirm' ? isApplied : hasSucceeded);
   };
 }
 
@@ -226,7 +233,7 @@ const clusterOption = { type: 'string', names: 'clusters', about: 'by name or id
 
 const applyCommand: Omit<Command, 'name'> = {
   usage:
-    'STACK --cluster CLUSTER [--node NODE] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--wait]',
+    'STACK --cluster CLUSTER [--node NODE] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--wait]',
   summary:
     'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run succeeds. Other users of ' +
     'the machine can see inputs on a command line: put secrets into a file.',
@@ -243,6 +250,8 @@ const applyCommand: Omit<Command, 'name'> = {
       choices: ['public', 'members'],
       about: 'who may use its web address; default: public',
     },
+    'plan-only': { type: 'boolean', about: 'make a plan and change nothing; "headgate runs plan" shows it' },
+    confirm: { type: 'boolean', about: 'apply the plan only after "headgate runs confirm"' },
   },
   run: apply,
 };
@@ -252,13 +261,18 @@ export const runCommands: readonly Command[] = [
   { name: 'runs apply', ...applyCommand },
   {
     name: 'runs ls',
-    usage: '[--cluster CLUSTER] [--stack NAME] [--status STATUS] [--limit RUNS]',
+    usage:
+      '[--cluster CLUSTER] [--stack NAME] [--status STATUS,…] [--by USER|KEY] [--from TIME] [--to TIME] [--org ID] [--limit RUNS]',
     summary: `List runs, newest first; default: ${runsShown} runs.`,
     words: { min: 0, max: 0 },
     options: {
       cluster: clusterOption,
       stack: { type: 'string', names: 'stacks', about: 'only this stack' },
-      status: { type: 'string', about: 'such as APPLIED or FAILED' },
+      status: { type: 'string', about: 'one or more, separated by commas, such as PENDING,FAILED' },
+      by: { type: 'string', about: 'only runs of a user or an API key: user_… or key_…' },
+      from: { type: 'string', about: 'requested at or after a date (midnight UTC) or time' },
+      to: { type: 'string', about: 'requested before a date or time' },
+      org: { type: 'string', about: 'only this organization; default for platform administrators: all' },
       limit: { type: 'string', about: `number of runs; default: ${runsShown}` },
     },
     run: list,
@@ -283,6 +297,33 @@ export const runCommands: readonly Command[] = [
       tail: { type: 'string', about: 'number of lines from the end of the log; default: all' },
     },
     run: logs,
+  },
+  {
+    name: 'runs plan',
+    usage: 'RUN',
+    summary: 'Show what the plan of a run changes, resource by resource.',
+    words: one,
+    names: 'runs',
+    options: {},
+    run: showPlan,
+  },
+  {
+    name: 'runs confirm',
+    usage: 'RUN [--wait]',
+    summary: 'Apply the plan of a run that waits for it; with --wait, the exit code is 0 only if the run succeeds.',
+    words: one,
+    names: 'runs',
+    options: wait,
+    run: order('confirm'),
+  },
+  {
+    name: 'runs discard',
+    usage: 'RUN',
+    summary: 'Discard the plan of a run; nothing is changed.',
+    words: one,
+    names: 'runs',
+    options: {},
+    run: order('discard'),
   },
   {
     name: 'runs open',

@@ -47,6 +47,9 @@ const organizationFields = {
       description: `Event types that owners and admins get by email; null is the default: ${mailed}`,
       example: ['wallet.low_balance'],
     }),
+  members_may_apply: z.boolean().meta({
+    description: 'true: members apply stacks to clusters of the organization. false: only owners and admins',
+  }),
   wallet_alerted_at: unixSecondsOrNull.meta({
     description: 'When the alert was sent, in Unix seconds; null while the balance is not below `wallet_alert_below`',
   }),

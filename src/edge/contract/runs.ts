@@ -8,6 +8,7 @@ import { pageOf } from './lists.ts';
 export const runStatuses = [
   'PENDING',
   'PLANNING',
+  'PLANNED',
   'APPLYING',
   'APPLIED',
   'SUPERSEDED',
@@ -15,6 +16,8 @@ export const runStatuses = [
   'DESTROYED',
   'CANCELING',
   'CANCELED',
+  'DISCARDED',
+  'PLANNED_AND_FINISHED',
   'FAILED',
 ] as const;
 
@@ -41,7 +44,9 @@ export const runSchema = z
     operation: z.enum(['apply', 'destroy']),
     status: z.enum(runStatuses).meta({
       description:
-        '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `APPLIED`: the resources exist. ' +
+        '`PENDING`: waits for its cluster. `PLANNING`: `init` and `plan` run. `PLANNED`: the plan waits to be confirmed ' +
+        'or discarded, and the cluster waits with it. `PLANNED_AND_FINISHED`: the run was `plan_only`. `APPLIED`: the ' +
+        'resources exist. ' +
         '`SUPERSEDED`: a later run of the same stack on the cluster is `APPLIED`',
     }),
     phase: z
@@ -52,6 +57,7 @@ export const runSchema = z
       .enum([
         'INIT_FAILED',
         'PLAN_FAILED',
+        'PLAN_STALE',
         'APPLY_FAILED',
         'DESTROY_FAILED',
         'TIMEOUT',
@@ -67,7 +73,7 @@ export const runSchema = z
       .meta({
         description:
           'Why the run failed; null if it did not. `ORGANIZATION_INACTIVE`: the organization was suspended or closed ' +
-          'before the start; retry when it is active. `STATE_NOT_SAVED`: the state of an earlier run, named in ' +
+          'before the start; retry when it is active. `PLAN_STALE`: the state or the cluster changed after the plan. `STATE_NOT_SAVED`: the state of an earlier run, named in ' +
           '`failure_message`, was not saved',
       }),
     failure_message: z.string().nullable().meta({ description: 'Why the run failed, in words; null if it did not' }),
@@ -77,6 +83,40 @@ export const runSchema = z
         'its own leftovers',
     }),
     retry_of: z.string().nullable().meta({ description: 'Id of the run that this run repeats; null if none' }),
+    stack_version: z.int().nullable().meta({
+      description: 'Number of the version of the stack; null for runs of earlier versions of Headgate',
+    }),
+    inputs: z
+      .record(z.string(), z.object({ sensitive: z.boolean(), set: z.boolean(), value: z.unknown().optional() }))
+      .nullable()
+      .meta({
+        description:
+          'Inputs by name. Sensitive ones have no value. `set` is false where the default of the module applies. Null ' +
+          'for runs of earlier versions of Headgate',
+      }),
+    created_via: z
+      .enum(['api', 'portal', 'cli'])
+      .nullable()
+      .meta({ description: 'Program that requested the run; null for runs of earlier versions of Headgate' }),
+    queue_position: z
+      .int()
+      .nullable()
+      .meta({ description: 'Place in the queue of the cluster, from 1; null unless the run is `PENDING`' }),
+    plan_only: z.boolean().meta({ description: 'true if the run makes a plan and changes nothing' }),
+    auto_apply: z.boolean().meta({ description: 'false if the plan waits until somebody confirms it' }),
+    planned_at: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'When the plan of a `plan_only` run, or of a run without `auto_apply`, was ready' }),
+    confirm_by: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'When a plan that nobody confirms fails with `TIMEOUT`; null unless the run is `PLANNED`' }),
+    confirmed_at: z.iso.datetime().nullable().meta({ description: 'When the plan was confirmed; null if it was not' }),
+    plan: z
+      .object({ add: z.int(), change: z.int(), remove: z.int() })
+      .nullable()
+      .meta({ description: 'Number of resources that the plan creates, changes and removes; null before the plan' }),
     created_by: z.string().nullable().meta({ description: 'Id of the API key, or of the signed-in user' }),
     created_at: z.iso.datetime(),
     started_at: z.iso.datetime().nullable().meta({ description: 'Null while pending' }),
@@ -102,6 +142,34 @@ export const runSchema = z
     log_lines: z.int().meta({ description: 'Number of lines in the log' }),
   })
   .meta({ id: 'Run' });
+
+const plannedAttributeSchema = z
+  .object({
+    name: z.string(),
+    sensitive: z.boolean().meta({ description: 'true if the value, or a part of it, is not shown' }),
+    unknown: z.boolean().meta({ description: 'true if the new value is known only after the apply' }),
+    before: z.unknown().optional().meta({ description: 'Value now; absent if there is none, or if it is not shown' }),
+    after: z.unknown().optional().meta({ description: 'Planned value; absent as `before`' }),
+  })
+  .meta({ id: 'PlannedAttribute' });
+
+const plannedResourceSchema = z
+  .object({
+    address: z.string().meta({ example: 'terraform_data.queue' }),
+    action: z.enum(['create', 'update', 'replace', 'delete', 'read', 'forget']),
+    attributes: z.array(plannedAttributeSchema).meta({ description: 'Attributes that change' }),
+  })
+  .meta({ id: 'PlannedResource' });
+
+/** The plan of a run, resource by resource. */
+export const runPlanSchema = z
+  .object({
+    run_id: idText('run'),
+    planned_at: z.iso.datetime(),
+    resources: z.array(plannedResourceSchema).meta({ description: 'Resources that the plan changes' }),
+    truncated: z.boolean().meta({ description: 'true if resources or values are left out: the plan is too large' }),
+  })
+  .meta({ id: 'RunPlan' });
 
 /** A page of runs. */
 export const runPageSchema = pageOf(runSchema, 'RunPage');
@@ -147,6 +215,7 @@ export const runnerSchema = z
   })
   .meta({ id: 'Runner' });
 
+export type RunPlanAnswer = z.infer<typeof runPlanSchema>;
 export type RunAnswer = z.infer<typeof runSchema>;
 export type RunStatusAnswer = (typeof runStatuses)[number];
 export type RunLogLineAnswer = z.infer<typeof runLogLineSchema>;

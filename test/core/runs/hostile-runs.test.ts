@@ -243,7 +243,18 @@ describe('gateways with different clocks', () => {
     const clusterId = uuidv7();
     const version = bench.stack('');
     const asked = [await bench.apply(ahead, version, { clusterId }), await bench.apply(right, version, { clusterId })];
-    const list = { clusterIds: null, clusterId, stackName: null, status: null, page: 1, limit: 10 };
+    const list = {
+      clusterIds: null,
+      clusterId,
+      stackName: null,
+      statuses: null,
+      userId: null,
+      keyId: null,
+      fromMs: null,
+      toMs: null,
+      page: 1,
+      limit: 10,
+    };
     expect((await right.list(list)).runs.map(({ id }) => id)).toEqual(asked.map(({ id }) => id).toReversed());
     const working = bench.gateway({ atOnceMax: 1 });
     const [one, two] = await Promise.all(asked.map((run) => bench.ended(working, run)));

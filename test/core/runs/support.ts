@@ -148,7 +148,7 @@ export function useRuns(): RunsBench {
   afterEach(async () => {
     await Promise.all(gateways.map(({ loop }) => loop.close()));
     for (const id of await bench.runner.list()) await bench.runner.remove(id);
-    await bench.db.sql`truncate runs, run_log, installations, stack_states`;
+    await bench.db.sql`truncate runs, run_log, run_plans, installations, stack_states`;
   });
   afterAll(() => open.drop?.());
 
@@ -227,7 +227,8 @@ export function useRuns(): RunsBench {
     ) {
       owners.set(clusterId, organizationId);
       const ids = { clusterId, organizationId, stackId, stackVersionId: version };
-      const request = { ...ids, stackName: 'a-stack', node: '', access: 'public' as const };
+      const what = { stackName: 'a-stack', stackVersion: 1, declared: [], origin: 'api' as const };
+      const request = { ...ids, ...what, node: '', access: 'public' as const };
       const result = await runs.apply({ ...request, inputs: { ...inputs }, author: systemAuthor });
       if (result.kind !== 'created') throw new Error(result.kind);
       return result.run;

@@ -1,5 +1,5 @@
 import { uuidv7 } from '#base/id.ts';
-import { type Level, missing, nobody, type RoleRow, row } from './role-rows.ts';
+import { at, type Level, missing, nobody, type RoleRow, row } from './role-rows.ts';
 
 /** Routes of costs and prices: see `role-rows.ts`. */
 
@@ -19,9 +19,9 @@ const effective = '2026-01-01T00:00:00Z';
 
 export const billingRows: readonly RoleRow[] = [
   // The window of the report is missing.
-  row('GET /v1/billing/costs', 'member', 400),
-  row('GET /v1/billing/costs.csv', 'member', 400),
-  row('GET /v1/billing/costs/series', 'member', 400),
+  { ...row('GET /v1/billing/costs', 'member', 200), ask: at('/v1/billing/costs?month=2026-03') },
+  { ...row('GET /v1/billing/costs.csv', 'member', 200), ask: at('/v1/billing/costs.csv?month=2026-03') },
+  { ...row('GET /v1/billing/costs/series', 'member', 200), ask: at('/v1/billing/costs/series?month=2026-03') },
   row('GET /v1/billing/currencies', 'member', 200),
   ofBillingCurrency('GET', 'member'),
   ofBillingCurrency('PATCH', 'admin', { currency: 'EUR' }),

@@ -57,6 +57,7 @@ describe('/v1/organizations', () => {
       models: null,
       wallet_alert_below: null,
       alert_emails: null,
+      members_may_apply: true,
       wallet_alerted_at: null,
       management_key: expect.stringMatching(/^sk-hg-[0-9a-f]{12}-[0-9A-Za-z]{32}$/),
     });

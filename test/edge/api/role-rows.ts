@@ -3,8 +3,8 @@ import { absentLists, absentUsage } from '#edge/api/openai/organization-absent.t
 
 /** Every route of the API, who may ask it, and what those get who may. */
 
-/** `public` needs no key. An inference key is a member, a management key an admin, a platform admin's the platform's. */
-export type Level = 'public' | 'member' | 'admin' | 'platform';
+/** `public` needs no key, `member` any; `person` is a signed-in member, or an `admin`, as a management key. */
+export type Level = 'public' | 'member' | 'person' | 'admin' | 'platform';
 
 export interface Ask {
   readonly path: string;
@@ -52,7 +52,7 @@ const ofNobody = `/v1/organization/projects/${nobody('proj')}/service_accounts/$
 const dry = { 'x-headgate-dry-run': 'true' };
 const chat = { model: 'chat', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 8 };
 
-const at = (path: string, body?: object, headers?: Readonly<Record<string, string>>) => (): Ask => ({
+export const at = (path: string, body?: object, headers?: Readonly<Record<string, string>>) => (): Ask => ({
   path,
   ...(body !== undefined && { body }),
   ...(headers !== undefined && { headers }),
@@ -167,10 +167,7 @@ const clusters: readonly RoleRow[] = [
   row('GET /v1/clusters', 'member', 200),
   {
     ...row('POST /v1/clusters', 'platform', 201),
-    ask: ({ organizationId }) => ({
-      path: '/v1/clusters',
-      body: { name: `c-${uuidv7()}`, organization_id: organizationId },
-    }),
+    ask: () => ({ path: '/v1/clusters', body: { name: `c-${uuidv7()}` } }),
   },
   ofCluster('GET /v1/clusters/{id}', 'member', 200),
   ofCluster('PATCH /v1/clusters/{id}', 'platform', 200, { public_domain: 'apps.example.com' }),
@@ -190,24 +187,25 @@ function ofStack(route: string, level: Level, body?: object): RoleRow {
 
 const stacks: readonly RoleRow[] = [
   row('GET /v1/stacks', 'member', 200),
-  row('POST /v1/stacks', 'admin', 400, {}),
+  row('POST /v1/stacks', 'person', 400, {}),
   ofStack('GET /v1/stacks/{name}', 'member'),
   ofStack('GET /v1/stacks/{name}/download', 'member'),
   ofStack('GET /v1/stacks/{name}/icon', 'member'),
-  ofStack('PATCH /v1/stacks/{name}', 'admin', { title: 'x' }),
-  ofStack('DELETE /v1/stacks/{name}', 'admin'),
-  ofStack('POST /v1/stacks/{name}/apply', 'admin', { cluster_id: nobody('cluster') }),
+  ofStack('PATCH /v1/stacks/{name}', 'person', { title: 'x' }),
+  ofStack('DELETE /v1/stacks/{name}', 'person'),
+  ofStack('POST /v1/stacks/{name}/apply', 'person', { cluster_id: nobody('cluster') }),
 ];
 
 const runs: readonly RoleRow[] = [
   row('GET /v1/runs', 'member', 200),
-  row('GET /v1/runner', 'admin', 200),
+  row('GET /v1/runner', 'person', 200),
   missing('GET /v1/runs/{id}', 'member', nobody('run')),
   missing('GET /v1/runs/{id}/logs', 'member', nobody('run')),
   missing('POST /v1/runs/{id}/open', 'member', nobody('run')),
-  missing('POST /v1/runs/{id}/cancel', 'admin', nobody('run')),
-  missing('POST /v1/runs/{id}/retry', 'admin', nobody('run')),
-  missing('POST /v1/runs/{id}/destroy', 'admin', nobody('run')),
+  missing('GET /v1/runs/{id}/plan', 'member', nobody('run')),
+  ...['confirm', 'discard', 'cancel'].map((act) => missing(`POST /v1/runs/{id}/${act}`, 'person', nobody('run'))),
+  missing('POST /v1/runs/{id}/retry', 'person', nobody('run')),
+  missing('POST /v1/runs/{id}/destroy', 'person', nobody('run')),
   missing('POST /v1/runs/{id}/forget', 'platform', nobody('run')),
 ];
 
@@ -260,6 +258,7 @@ export const roleRows: readonly RoleRow[] = [
   },
   missing('DELETE /v1/organizations/{id}', 'platform', nobody('org')),
   row('GET /v1/wallet', 'member', 200),
+  row('GET /v1/wallet/days', 'member', 200),
   row('GET /v1/budgets', 'member', 200),
   {
     ...row('POST /v1/budgets', 'admin', 201),

@@ -26,7 +26,7 @@ interface KindOfKey {
   readonly refusal: (level: Level) => number | null;
 }
 
-const levels: readonly Level[] = ['public', 'member', 'admin', 'platform'];
+const levels: readonly Level[] = ['public', 'member', 'person', 'admin', 'platform'];
 const upTo =
   (most: Level) =>
   (level: Level): number | null =>
@@ -140,6 +140,23 @@ describe('access rights for keys', () => {
     }
   });
 
+  it.each(roleRows)('accept org for organization_id, and not a different one beside it: $route', async (row) => {
+    if (!hasOrganization(row) || row.isOpenai === true) return;
+    for (const [query, status] of [
+      [`?org=${admin.id}`, row.status],
+      [`?org=${admin.id}&organization_id=${admin.id}`, row.status],
+      [`?org=${operatorsId}&organization_id=${admin.id}`, 400],
+      [`?org=${operatorsId}&org=${admin.id}`, 400],
+    ] as const) {
+      const answer = await send(row, bench.gateway.key, operatorsId, query);
+      const text = await answer.text();
+      expect([query, answer.status], text).toEqual([query, status]);
+      expect(text.includes('must be the same as organization_id')).toBe(
+        status === 400 && query.startsWith(`?org=${operatorsId}`),
+      );
+    }
+  });
+
   it.each(roleRows)('return 400 with the allowed query parameters for an unknown one: $route', async (row) => {
     const answer = await send(row, bench.gateway.key, operatorsId, '?organisation_id=x');
     const text = await answer.text();
@@ -187,7 +204,7 @@ describe('access rights for users', () => {
   });
 
   const most: Readonly<Record<string, Level>> = {
-    member: 'member',
+    member: 'person',
     admin: 'admin',
     owner: 'admin',
     platform: 'platform',

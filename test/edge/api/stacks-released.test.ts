@@ -61,7 +61,15 @@ async function applied(runs: Runs, name: string, clusterId: string, text: string
     select v.id, v.stack_id from stack_versions v join stacks s on s.id = v.stack_id
     where s.name = ${name} and v.sha256 = ${body.version.sha256} order by v.number desc limit 1`;
   const ids = { stackId: String(row?.['stack_id']), stackVersionId: String(row?.['id']), stackName: name };
-  const rest = { node: '', access: 'public' as const, inputs: {}, author: systemAuthor };
+  const rest = {
+    stackVersion: 1,
+    declared: [],
+    origin: 'api' as const,
+    node: '',
+    access: 'public' as const,
+    inputs: {},
+    author: systemAuthor,
+  };
   const result = await runs.apply({ clusterId, organizationId: clusterOwner, ...ids, ...rest });
   if (result.kind !== 'created') throw new Error(result.kind);
   await api().db.sql`update runs set status = 'SUPERSEDED' where cluster_id = ${clusterId} and status = 'APPLIED'`;

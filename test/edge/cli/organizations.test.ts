@@ -50,7 +50,10 @@ describe('headgate orgs', () => {
     await run(['orgs', 'edit', id, '--max-active-keys', 'none', '--wallet-alert-below', '2.50']);
     expect(await read(`/v1/organizations/${id}`)).toMatchObject({ max_active_keys: null, wallet_alert_below: '2.5' });
     await run(['orgs', 'edit', id, '--wallet-alert-below', 'none']);
-    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ wallet_alert_below: null });
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ wallet_alert_below: null, members_may_apply: true });
+    await run(['orgs', 'edit', id, '--members-may-apply', 'off']);
+    expect(await read(`/v1/organizations/${id}`)).toMatchObject({ members_may_apply: false });
+    expect((await run(['orgs', 'edit', id, '--members-may-apply', 'maybe'])).stderr).toContain('must be on or off');
 
     // Nobody can be asked here.
     expect(await run(['orgs', 'suspend', name])).toMatchObject({

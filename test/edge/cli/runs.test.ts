@@ -133,7 +133,10 @@ describe('headgate runs', () => {
     const answer = await ask(`/v1/runs/${id}`);
     expect(JSON.parse((await headgate(['runs', 'show', id, '--json'])).stdout)).toEqual(answer);
     expect((await headgate(['runs', 'show', id])).stdout).toContain('status: APPLIED\n');
-    const line = new RegExp(`^${id} +words +site +- +apply +APPLIED +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`, 'm');
+    const line = new RegExp(
+      `^${id} +words +1 +site +- +apply +APPLIED +\\+1 ~0 -0 +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`,
+      'm',
+    );
     expect((await headgate(['runs', 'ls', '--cluster', 'site', '--stack', 'words'])).stdout).toMatch(line);
     const listed = JSON.parse((await headgate(['runs', 'ls', '--cluster', 'site', '--json'])).stdout).data;
     expect(listed).toContainEqual(expect.objectContaining({ id, cluster_id: clusterId }));

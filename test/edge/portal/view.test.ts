@@ -216,7 +216,7 @@ describe('a viewed organization that cannot be read', () => {
         $$ begin raise exception 'not just now' using errcode = '${state}'; end $$;
       alter table organizations rename to organizations_kept;
       create view organizations as select id, name, created_at, status, platform, closed_at, default_limits,
-        max_active_keys, low_balance, low_balance_told_at, alert_emails, case when replace(id::text, '-', '') = '${digits}' then refused() else models end as models
+        max_active_keys, low_balance, low_balance_told_at, alert_emails, members_may_apply, case when replace(id::text, '-', '') = '${digits}' then refused() else models end as models
         from organizations_kept`);
     return async () => {
       await sql.unsafe(`drop view organizations; alter table organizations_kept rename to organizations`);
@@ -273,7 +273,6 @@ describe('a member', () => {
     const member = await signInPerson(gateway, (await makePerson(gateway)).email);
     const { data } = await read<{ data: { id: string }[] }>('/v1/projects');
     for (const path of [
-      '/portal/stacks/new',
       '/portal/projects/new',
       `/portal/projects/${data[0]?.id}/archive`,
       `/portal/projects/${data[0]?.id}/service-accounts/new`,

@@ -16,7 +16,7 @@ export interface SentOptions {
   readonly method?: string;
   /** Null leaves one out that is sent otherwise. */
   readonly headers?: Readonly<Record<string, string | null>>;
-  readonly body?: string;
+  readonly body?: string | Uint8Array;
 }
 
 /** Sends exactly these headers: fetch would not let a test say where a request comes from. */

@@ -11,6 +11,7 @@ export const initTries = 3;
 export const phaseNames: readonly string[] = [
   ...Array.from({ length: initTries }, (_, index) => `init-${index + 1}`),
   'plan',
+  'show',
   'apply',
   'output',
 ];

@@ -1,4 +1,6 @@
 export { clearRun } from './clear-run.ts';
-export { executeRun, type ExecutionParts } from './execution.ts';
+export { executeRun } from './execution.ts';
+export type { ExecutionParts } from './execution-parts.ts';
 export { DetachedError } from './phase.ts';
+export { createPlans } from './plans.ts';
 export { createStates } from './states.ts';

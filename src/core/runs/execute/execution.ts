@@ -1,57 +1,44 @@
-import { z } from 'zod';
-import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
-import type { Log } from '#base/log.ts';
 import {
   type ClaimedRun,
-  type ClusterContext,
   clusterArchived,
-  clusterMoved,
   createMask,
   type FailureCode,
-  inputsContext,
   type Mask,
-  organizationInactive,
   outputsOf,
   readOutputs,
-  type RunSources,
-  type Sealer,
-  type StackPackage,
+  readPlanChanges,
   stateNotSaved,
 } from '#core/runs/lifecycle/lifecycle.ts';
-import { FileTooLargeError, RunnerRefusedError } from '#core/runs/runner/runner.ts';
-import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound, describeKeepFailure } from './clear-run.ts';
+import { RunnerRefusedError } from '#core/runs/runner/runner.ts';
+import { clearRun, initTries, lockFileBytesMax, phaseNames, readIfSound } from './clear-run.ts';
 import { explainConnection } from './connection-failure.ts';
-import { type Logged, type PhaseEnd, type PhaseParts, type PhaseRequest, runPhase } from './phase.ts';
+import type { ExecutionParts } from './execution-parts.ts';
+import { keepState } from './keep-state.ts';
+import { type Logged, type PhaseEnd, type PhaseRequest, runPhase } from './phase.ts';
+import type { SavedPlan } from './plans.ts';
+import { readContext } from './read-context.ts';
 import { isLocalBackend, killedBy, RunCanceled, RunFailure } from './run-failure.ts';
-import type { States } from './states.ts';
-import { layoutOf, reachOf, type RunContext, secretsOf, workFiles, type WorkLayout } from './work-files.ts';
-
-export interface ExecutionLimits {
-  readonly initMs: number;
-  /** Limit of plan, and of apply. */
-  readonly phaseMs: number;
-}
-
-export interface ExecutionParts extends PhaseParts {
-  readonly sources: RunSources;
-  readonly sealer: Sealer;
-  readonly states: States;
-  readonly limits: ExecutionLimits;
-  readonly log: Log;
-}
+import {
+  layoutOf,
+  reachOf,
+  type RunContext,
+  secretsOf,
+  variablesSha256,
+  workFiles,
+  type WorkLayout,
+} from './work-files.ts';
 
 const backendBytesMax = 1024 * 1024;
 const outputBytesMax = 4 * 1024 * 1024;
+/** Maximum size of a plan as JSON; the changes of a larger one are not shown. */
+const planJsonBytesMax = 32 * 1024 * 1024;
 
 /** Errors of this machine that a repetition does not fix: the run fails with them instead of never starting. */
 const lastingTroubles = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EACCES', 'EPERM']);
 
-const wallNeeded =
-  'runs have no sandbox on this machine, and only stacks that a platform administrator uploaded may run without one';
 const fromMirror = 'providers are installed only from the folder HEADGATE_PROVIDER_MIRROR';
 const folderMissing = 'its work folder no longer exists; the last stored state of its resources is kept';
-const inputsSchema = z.record(z.string(), z.unknown());
 
 /**
  * Runs a run to its end, from whatever step it has reached. Every step can be repeated: a gateway that adopts the run
@@ -84,23 +71,6 @@ export async function executeRun(parts: ExecutionParts, run: ClaimedRun): Promis
   await clearRun(parts, run);
 }
 
-/** @returns null if Terraform has created the file and written no state yet. @throws RunFailure if it is too large */
-async function readState({ runner, states }: Pick<ExecutionParts, 'runner' | 'states'>, runId: string, path: string) {
-  try {
-    const state = await runner.readFile(runId, path, states.bytesMax);
-    return state?.length === 0 ? null : state;
-  } catch (error) {
-    if (!(error instanceof FileTooLargeError)) throw error;
-    throw stateUnsaved(error.message);
-  }
-}
-
-const stateUnsaved = (why: string): RunFailure =>
-  new RunFailure(
-    'STATE_SAVE_FAILED',
-    `the state of the run could not be stored: ${why}. It stays in the run's work folder (named in the gateway's log), and the gateway retries; raise HEADGATE_RUNS_STATE_MIB for larger states, or recover the state and let an administrator forget the run`,
-  );
-
 /** Ends a run that was canceled before it started. Works without the platform key. */
 function endBefore({ cancelReason }: ClaimedRun): Error {
   if (cancelReason === 'cluster_gone') return new RunFailure('CLUSTER_GONE', 'the cluster was archived');
@@ -118,91 +88,6 @@ async function hasNothingToDestroy({ states }: ExecutionParts, run: ClaimedRun):
   if (run.operation !== 'destroy' || run.prepared) return false;
   const state = await states.latest(run.installationId);
   return state === null || state.resources === 0;
-}
-
-/** @throws RunFailure */
-async function readContext(parts: ExecutionParts, run: ClaimedRun): Promise<RunContext> {
-  const { sources, sealer, states, runner } = parts;
-  const [stack, cluster] = await Promise.all([
-    sources.stackPackage(run.stackVersionId),
-    sources.cluster(run.clusterId),
-  ]);
-  if (stack === null) throw new RunFailure('INIT_FAILED', 'the version of the stack was deleted');
-  // The key moves with the cluster, and the cluster may move between the two reads.
-  const isMoved = cluster !== null && cluster.organizationId !== run.organizationId;
-  const privateKey = cluster === null || isMoved ? null : await sources.privateKey(run.clusterId);
-  if (cluster === null || privateKey === null) {
-    if (run.prepared) await endWithoutCluster(parts, run, stack);
-    throw new RunFailure('CLUSTER_GONE', isMoved ? clusterMoved : clusterArchived);
-  }
-  requireActive(run, cluster);
-  requireNode(run, cluster);
-  if (runner.kind === 'process' && !stack.isGlobal) throw new RunFailure('RUNNER_UNAVAILABLE', wallNeeded);
-  const stored = await states.latest(run.installationId);
-  const inputs = await openInputs(sealer, run);
-  return {
-    stack,
-    cluster,
-    privateKey,
-    node: run.node,
-    inputs: inputsSchema.parse(JSON.parse(inputs.toString('utf8'))),
-    state: stored?.state ?? null,
-    // Another version of the stack may need other versions of its providers.
-    lockFile: stored?.stackVersionId === run.stackVersionId ? stored.lockFile : null,
-  };
-}
-
-/** Fails a run whose node was removed or renamed while the run was being requested. @throws RunFailure */
-function requireNode({ node, prepared }: ClaimedRun, { nodes }: ClusterContext): void {
-  if (node === '' || prepared || nodes.some(({ name }) => name === node)) return;
-  throw new RunFailure('INIT_FAILED', `the cluster no longer has a node ${node}: apply the stack to another node`);
-}
-
-/** Fails applies of inactive organizations, except those that have started. Destroys are allowed. @throws RunFailure */
-function requireActive({ operation, prepared }: ClaimedRun, { organizationStatus: status }: ClusterContext): void {
-  if (status === 'active' || operation === 'destroy' || prepared) return;
-  throw new RunFailure('ORGANIZATION_INACTIVE', organizationInactive(status));
-}
-
-/** Decrypts the inputs. Without the key only a new run fails: a started one would lose its state. @throws RunFailure */
-async function openInputs(sealer: Sealer, run: ClaimedRun): Promise<Buffer> {
-  try {
-    return await sealer.open(run.inputs, inputsContext(run.id));
-  } catch (error) {
-    const isKey = error instanceof AppError && error.code === 'secrets_unavailable';
-    if (!isKey || run.prepared) throw error;
-    throw new RunFailure('RUNNER_UNAVAILABLE', `its inputs cannot be read: ${error.message}`);
-  }
-}
-
-/**
- * Ends a run whose cluster was archived or moved while no gateway followed the run: stops its phase and stores its
- * state. Without the cluster's key nothing could be masked, so the last lines are not logged.
- */
-async function endWithoutCluster(parts: ExecutionParts, run: ClaimedRun, { root }: StackPackage): Promise<void> {
-  const { runner, claims, limits } = parts;
-  const { phase, logLines: lines, logBytes: bytes } = run;
-  if (phase !== null && (await runner.observe(run.id, phase)).kind !== 'absent') {
-    await claims.cancel(run, 'cluster_gone');
-    const silent = { mask: createMask([]), logged: { lines, bytes }, silent: true };
-    await runPhase(parts, { run, cwd: '', phase: { name: phase, args: [] }, limitMs: limits.phaseMs, ...silent });
-  }
-  await keepState(parts, run, layoutOf(root));
-}
-
-/** @returns true if there is a state. @throws RunFailure if the state is not this installation's */
-async function keepState(
-  { runner, states }: ExecutionParts,
-  { id: runId, installationId }: ClaimedRun,
-  layout: WorkLayout,
-): Promise<boolean> {
-  const state = await readState({ runner, states }, runId, layout.state);
-  if (state === null) return false;
-  const lockFile = await readIfSound(() => runner.readFile(runId, layout.lockFile, lockFileBytesMax));
-  const kept = await states.keep({ installationId, runId, state, lockFile });
-  const why = describeKeepFailure(kept);
-  if (why !== null) throw stateUnsaved(why);
-  return true;
 }
 
 class Execution {
@@ -228,14 +113,17 @@ class Execution {
     const isDestroy = operation === 'destroy';
     await this.#prepare();
     await this.#init();
-    await this.#plan(isDestroy);
+    if (!this.#run.isConfirmed) {
+      await this.#plan(isDestroy);
+      if (this.#run.mode !== 'auto') return this.#review();
+    }
     await this.#begin(isDestroy ? 'DESTROYING' : 'APPLYING');
     const applied = await this.#apply();
     const isKept = await this.#keepState();
     if (!isKept && (this.#context.state !== null || hasChanged(applied))) {
       throw new RunFailure('STATE_SAVE_FAILED', 'the run changed resources but left no state');
     }
-    if (applied.exitCode !== 0) this.#fail(isDestroy ? 'DESTROY_FAILED' : 'APPLY_FAILED', operation, applied);
+    if (applied.exitCode !== 0) this.#fail(failureOf(operation, applied), operation, applied);
     const outputs = isDestroy ? null : await this.#outputs();
     const end = isDestroy ? { status: 'DESTROYED' as const } : { status: 'APPLIED' as const, ...outputs };
     await this.#parts.claims.transition(this.#run, end);
@@ -251,6 +139,8 @@ class Execution {
     const files = workFiles(this.#context, runner.paths(this.#run.id));
     // Reading may have taken longer than the lease: another gateway may use the folder by now.
     await claims.renew(this.#run);
+    // The gateway may have been killed before it removed the folder of the plan.
+    if (this.#run.isConfirmed) await runner.remove(this.#run.id);
     try {
       await runner.prepare(this.#run.id, files, reachOf(this.#context));
     } catch (error) {
@@ -292,10 +182,36 @@ class Execution {
     if (end.changes !== null) await this.#parts.claims.changes(this.#run, end.changes);
   }
 
+  /** Stores the plan for somebody to look at, and ends the work on the run. */
+  async #review(): Promise<void> {
+    const { claims, plans, limits } = this.#parts;
+    const isPlanOnly = this.#run.mode === 'plan';
+    const args = ['show', '-json', '-no-color', this.#layout.planArgument];
+    const end = await this.#phase('show', args, limits.initMs, { silent: true });
+    if (end.exitCode !== 0) this.#fail('PLAN_FAILED', 'show', end);
+    const changes = readPlanChanges(await this.#readAll('show', planJsonBytesMax), this.#mask);
+    await plans.keep(this.#run.id, { ...changes, saved: isPlanOnly ? null : await this.#savedPlan() });
+    if (!(await claims.planned(this.#run, isPlanOnly ? 'PLANNED_AND_FINISHED' : 'PLANNED'))) await this.#failCanceled();
+  }
+
+  async #savedPlan(): Promise<SavedPlan> {
+    const { runner, states } = this.#parts;
+    const { id } = this.#run;
+    const plan = await readIfSound(() => runner.readFile(id, this.#layout.plan, states.bytesMax));
+    if (plan === null)
+      throw new RunFailure('LIMIT_EXCEEDED', 'the plan is missing, or larger than HEADGATE_RUNS_STATE_MIB');
+    const lockFile = await readIfSound(() => runner.readFile(id, this.#layout.lockFile, lockFileBytesMax));
+    return { plan, lockFile, variablesSha256: variablesSha256(this.#context, runner.paths(id)) };
+  }
+
   /** Sets the status, so that nothing is changed for a run that was canceled before. */
   async #begin(status: 'APPLYING' | 'DESTROYING'): Promise<void> {
+    if (!(await this.#parts.claims.transition(this.#run, { status }))) await this.#failCanceled();
+  }
+
+  /** Ends a run that was canceled before it changed anything. */
+  async #failCanceled(): Promise<void> {
     const { claims } = this.#parts;
-    if (await claims.transition(this.#run, { status })) return;
     const now = await claims.renew(this.#run);
     const hasBegun = this.#run.phase === 'apply' || this.#run.phase === 'output';
     if (now.status !== 'CANCELING' || hasBegun) return;
@@ -332,7 +248,7 @@ class Execution {
     const end = await this.#phase('output', ['output', '-json'], limits.initMs, { silent: true });
     const { nodes } = this.#context.cluster;
     // A canceled or killed `output` phase comes after a completed apply: the outputs are in the state.
-    const text = end.exitCode === 0 ? await this.#readAll('output') : await this.#outputsOfState();
+    const text = end.exitCode === 0 ? await this.#readAll('output', outputBytesMax) : await this.#outputsOfState();
     return readOutputs(text, {
       announced: this.#context.stack.web,
       nodes: nodes.map(({ name, ssh_port: sshPort }) => ({ name, sshPort })),
@@ -346,9 +262,9 @@ class Execution {
     return stored === null ? '' : outputsOf(stored.state);
   }
 
-  async #readAll(phase: string): Promise<string> {
+  async #readAll(phase: string, bytesMax: number): Promise<string> {
     const chunks: Buffer[] = [];
-    for (let offset = 0; offset < outputBytesMax;) {
+    for (let offset = 0; offset < bytesMax;) {
       const chunk = await this.#parts.runner.readLog(this.#run.id, phase, offset);
       if (chunk.length === 0) break;
       chunks.push(chunk);
@@ -393,6 +309,14 @@ class Execution {
     const isOfMirror = code === 'INIT_FAILED' && this.#parts.runner.paths(this.#run.id).mirror !== null;
     throw new RunFailure(code, isOfMirror && text.includes('provider') ? `${text} (${fromMirror})` : text);
   }
+}
+
+/** Errors of Terraform and OpenTofu for a saved plan that is older than the state. */
+const staleErrors = ['Saved plan is stale', 'Saved plan does not match the given state'];
+
+function failureOf(operation: ClaimedRun['operation'], { error }: PhaseEnd): FailureCode {
+  if (error !== null && staleErrors.some((text) => error.includes(text))) return 'PLAN_STALE';
+  return operation === 'destroy' ? 'DESTROY_FAILED' : 'APPLY_FAILED';
 }
 
 function hasChanged({ changes }: PhaseEnd): boolean {

@@ -1,6 +1,12 @@
 import type { Sql, TransactionSql } from 'postgres';
 import { z } from 'zod';
-import { activeStatuses, type RunStatus, type Sealer, stateContext } from '#core/runs/lifecycle/lifecycle.ts';
+import {
+  activeStatuses,
+  type RunStatus,
+  type Sealer,
+  stateContext,
+  unfinishedStatuses,
+} from '#core/runs/lifecycle/lifecycle.ts';
 
 /** Stored versions of an installation's state. */
 const versionsKept = 5;
@@ -138,7 +144,7 @@ async function findRejection(tx: TransactionSql, candidate: CandidateState): Pro
   }
   const later = await tx<{ status: RunStatus }[]>`
     select status from runs
-    where installation_id = ${installationId} and id > ${runId} and status in ${tx(['PENDING', ...activeStatuses])}
+    where installation_id = ${installationId} and id > ${runId} and status in ${tx([...unfinishedStatuses])}
     for share`;
   if (later.some(({ status }) => activeStatuses.includes(status))) return 'overtaken';
   return rows.length > 0 && rows[0]?.lineage !== lineage ? 'foreign' : null;

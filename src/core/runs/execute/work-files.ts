@@ -1,4 +1,5 @@
-import type { ClusterContext, StackPackage } from '#core/runs/lifecycle/lifecycle.ts';
+import { createHash } from 'node:crypto';
+import { type ClusterContext, type StackPackage, textsIn } from '#core/runs/lifecycle/lifecycle.ts';
 import type { ReachedNode, WorkFile, WorkPaths } from '#core/runs/runner/runner.ts';
 
 /** Names that Headgate sets if a module declares them; an input of a stack cannot have one. */
@@ -55,6 +56,14 @@ export interface RunContext {
   readonly inputs: Readonly<Record<string, unknown>>;
   readonly state: Buffer | null;
   readonly lockFile: Buffer | null;
+  /** The plan that somebody confirmed; null if the run makes its own. */
+  readonly plan: Buffer | null;
+}
+
+/** Identifies the values of all variables. A saved plan contains them. */
+export function variablesSha256(context: RunContext, { root }: WorkPaths): string {
+  const variables = variablesOf(context, `${root}/${layoutOf(context.stack.root).cwd}`);
+  return createHash('sha256').update(JSON.stringify(variables)).digest('hex');
 }
 
 /**
@@ -62,7 +71,7 @@ export interface RunContext {
  * names are rejected.
  */
 export function workFiles(context: RunContext, paths: WorkPaths): WorkFile[] {
-  const { stack, privateKey, state, lockFile } = context;
+  const { stack, privateKey, state, lockFile, plan } = context;
   const { cwd, ...layout } = layoutOf(stack.root);
   const text = (path: string, content: string): WorkFile => ({ path, bytes: Buffer.from(content, 'utf8') });
   const ours = [
@@ -73,6 +82,7 @@ export function workFiles(context: RunContext, paths: WorkPaths): WorkFile[] {
     text(`${cwd}/${platformDir}/variables.json`, JSON.stringify(variablesOf(context, `${paths.root}/${cwd}`))),
     ...(state === null ? [] : [{ path: layout.state, bytes: state }]),
     ...(lockFile === null ? [] : [{ path: layout.lockFile, bytes: lockFile }]),
+    ...(plan === null ? [] : [{ path: layout.plan, bytes: plan }]),
   ];
   const taken = new Set(ours.map(({ path }) => path));
   const own = stack.files
@@ -120,15 +130,6 @@ export function secretsOf({
   const hidden = stack.inputs.filter((input) => input.sensitive);
   const sensitive = hidden.map(({ name, default: otherwise }) => inputs[name] ?? otherwise);
   return [privateKey, ...sensitive.flatMap(textsIn)];
-}
-
-function textsIn(value: unknown): string[] {
-  if (typeof value === 'string') return [value];
-  if (typeof value === 'number') return [String(value)];
-  if (typeof value !== 'object' || value === null) return [];
-  if (Array.isArray(value)) return value.flatMap(textsIn);
-  // The keys of a secret map may be secrets too.
-  return Object.entries(value).flatMap(([key, one]) => [key, ...textsIn(one)]);
 }
 
 /** Addresses that a run may reach, where its runner limits the network. */

@@ -1,5 +1,5 @@
 import type { LogLine } from './log-line.ts';
-import type { FailureCode, RunOperation, RunStatus } from './run-status.ts';
+import type { FailureCode, RunMode, RunOperation, RunStatus } from './run-status.ts';
 import type { WebPort } from './sources.ts';
 
 /** Another gateway has adopted the run: this gateway may not write or start anything more for it. */
@@ -24,6 +24,9 @@ export interface ClaimedRun {
   readonly status: RunStatus;
   readonly cancelReason: CancelReason | null;
   readonly inputs: Buffer;
+  readonly mode: RunMode;
+  /** True if somebody confirmed the plan, which is stored. */
+  readonly isConfirmed: boolean;
   readonly prepared: boolean;
   readonly phase: string | null;
   readonly logOffset: number;

@@ -1,10 +1,10 @@
 import type { Sql } from 'postgres';
 import { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
-import { activeStatuses, type RunStatus } from './run-status.ts';
+import { activeStatuses, occupyingStatuses, type RunStatus, unfinishedStatuses, waitHoursMax } from './run-status.ts';
 
 /** Leases: which gateway has which run, and for how long. */
 export interface Claiming {
-  /** True if any gateway could claim or adopt a run. */
+  /** True if any gateway could claim or adopt a run, or if a plan is no longer needed. */
   hasWork(): Promise<boolean>;
   /**
    * Claims the next run that may start: the oldest of a cluster that has no active run. Organizations with fewer active
@@ -25,8 +25,12 @@ export interface Claiming {
 
 const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster_id as "clusterId",
   r.organization_id as "organizationId",
-  r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs,
+  r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.cancel_reason as "cancelReason", r.inputs, r.mode,
+  r.confirmed_at is not null as "isConfirmed",
   r.prepared, r.phase, r.log_offset::float8 as "logOffset", r.log_lines as "logLines", r.log_bytes as "logBytes"`;
+
+/** SQL condition: the plan of run `r` has waited for too long. */
+const isOverdue = `(r.status = 'PLANNED' and r.planned_at < clock_timestamp() - interval '${waitHoursMax} hours')`;
 
 /** @param holder this gateway's id: unique among running gateways, and the same after a restart */
 export function createClaiming(sql: Sql, holder: string): Claiming {
@@ -39,7 +43,9 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
     async hasWork() {
       const [row] = await sql<{ work: boolean }[]>`
         select exists (select from runs where status = 'PENDING')
-          or exists (select from runs where ${isActive} and lease_until < clock_timestamp()) as work`;
+          or exists (select from runs where ${isActive} and lease_until < clock_timestamp())
+          or exists (select from run_plans p join runs r on r.id = p.run_id where p.plan is not null
+            and (${sql.unsafe(isOverdue)} or r.status not in ${sql([...unfinishedStatuses])})) as work`;
       return row?.work === true;
     },
     async claimNext(place) {
@@ -48,11 +54,12 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
           with next as (
             select r.id from runs r
             where r.status = 'PENDING'
-              and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql(active)})
+              and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql([...occupyingStatuses])})
               and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
             order by (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
             limit 1 for update of r skip locked)
-          update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1, started_at = clock_timestamp(),
+          update runs r set status = 'PLANNING', place = ${place}, holder = ${holder}, fence = r.fence + 1,
+            started_at = coalesce(r.started_at, clock_timestamp()),
             lease_until = ${lease}
           from next, installations i where r.id = next.id and i.id = r.installation_id
           returning ${sql.unsafe(columns)}`;

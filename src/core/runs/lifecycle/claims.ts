@@ -1,7 +1,7 @@
 import type { Sql } from 'postgres';
 import { type Claiming, createClaiming } from './claiming.ts';
 import { createProgress, type Progress } from './progress.ts';
-import { activeStatuses } from './run-status.ts';
+import { activeStatuses, unfinishedStatuses } from './run-status.ts';
 
 /** Claims of runs across all gateways of a database. Every write names the fence of its claim. */
 export interface Claims extends Claiming, Progress {
@@ -35,7 +35,17 @@ export function createClaims(sql: Sql, holder: string): Claims {
       await sql`
         update runs set status = 'FAILED', failure_code = 'TIMEOUT', ended_at = clock_timestamp(),
           failure_message = 'it waited in the queue for too long'
-        where status = 'PENDING' and created_at < clock_timestamp() - make_interval(secs => ${pendingMs / 1000})`;
+        where status = 'PENDING'
+          and coalesce(confirmed_at, created_at) < clock_timestamp() - make_interval(secs => ${pendingMs / 1000})`;
+      await sql`
+        update runs set status = 'FAILED', failure_code = 'TIMEOUT', ended_at = clock_timestamp(),
+          failure_message = 'nobody confirmed or discarded its plan in time'
+        where id in (select run_id from run_plans where plan is not null) and status = 'PLANNED'
+          and planned_at < clock_timestamp() - make_interval(secs => ${pendingMs / 1000})`;
+      // A plan contains secrets.
+      await sql`
+        update run_plans p set plan = null from runs r
+        where r.id = p.run_id and p.plan is not null and r.status not in ${sql([...unfinishedStatuses])}`;
     },
   };
 }

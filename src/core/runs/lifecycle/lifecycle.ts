@@ -5,6 +5,7 @@ export { type ChangeSummary, type LogLine, readLogLine } from './log-line.ts';
 export { createMask, createPieceMask, type Mask, type PieceMask, secretCharsMin } from './mask.ts';
 export { dropOldLogs } from './old-logs.ts';
 export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
+export { type PlanChanges, type PlannedResource, readPlanChanges } from './plan-changes.ts';
 export { releaseVersions } from './release-versions.ts';
 export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
 export { type Changes, createChanges } from './run-changes.ts';
@@ -17,9 +18,11 @@ export {
   lockRuns,
   type LoggedLine,
   readLog,
+  readPlan,
   type Run,
   type RunList,
 } from './run-rows.ts';
+export { type DeclaredInput, type ShownInput, textsIn } from './shown-inputs.ts';
 export { createStarts, type Starts } from './run-starts.ts';
 export {
   activeStatuses,
@@ -30,16 +33,23 @@ export {
   isFinal,
   organizationInactive,
   runAccess,
+  type RunMode,
+  type RunOrigin,
+  runModes,
   runOperations,
+  runOrigins,
   type RunStatus,
   runStatuses,
   stateNotSaved,
+  unfinishedStatuses,
+  waitHoursMax,
 } from './run-status.ts';
 export {
   type ClusterContext,
   type ClusterNode,
   inputsContext,
   markOf,
+  planContext,
   type RunSources,
   type Sealer,
   sealMarkBytes,

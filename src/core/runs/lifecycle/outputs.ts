@@ -112,7 +112,7 @@ const unstorable = /^\\u(?:0000|d)/;
  * Returns a value as JSON, without secrets, NUL and lone surrogates, which PostgreSQL cannot store. Null: nested too
  * deeply.
  */
-function shownText(value: unknown, mask: Mask): string | null {
+export function shownText(value: unknown, mask: Mask): string | null {
   try {
     return mask(JSON.stringify(value ?? null)).replaceAll(escapes, (found) => (unstorable.test(found) ? '' : found));
   } catch {

@@ -10,6 +10,11 @@ import {
 import type { ChangeSummary } from './log-line.ts';
 import { activeStatuses, type RunStatus, statusesBefore } from './run-status.ts';
 
+interface StatusNow {
+  readonly status: RunStatus;
+  readonly cancelReason: CancelReason | null;
+}
+
 /** Writes of the gateway that has claimed a run. All methods except `phaseAgeMs` throw RunLostError. */
 export interface Progress {
   prepared(run: ClaimedRun): Promise<void>;
@@ -20,8 +25,13 @@ export interface Progress {
   append(run: ClaimedRun, lines: PhaseLines, logged: { readonly lines: number; readonly bytes: number }): Promise<void>;
   changes(run: ClaimedRun, changes: ChangeSummary): Promise<void>;
   /** @returns the status now */
-  readStatus(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
+  readStatus(run: ClaimedRun): Promise<StatusNow>;
   cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
+  /**
+   * Ends the work on a run whose plan is stored: it waits for its confirmation, or is finished.
+   * @returns false as `transition`
+   */
+  planned(run: ClaimedRun, status: 'PLANNED' | 'PLANNED_AND_FINISHED'): Promise<boolean>;
   /** @returns false if the run has another status meanwhile, such as CANCELING */
   transition(run: ClaimedRun, end: RunEnd): Promise<boolean>;
 }
@@ -32,6 +42,13 @@ export function createProgress(sql: Sql): Progress {
 
   async function held(query: Promise<readonly unknown[]>): Promise<void> {
     if ((await query).length === 0) throw new RunLostError();
+  }
+
+  async function readStatus({ id, fence }: Pick<ClaimedRun, 'id' | 'fence'>): Promise<StatusNow> {
+    const [row] = await sql<StatusNow[]>`
+      select status, cancel_reason as "cancelReason" from runs where id = ${id} and fence = ${fence}`;
+    if (row === undefined) throw new RunLostError();
+    return row;
   }
 
   return {
@@ -68,19 +85,24 @@ export function createProgress(sql: Sql): Progress {
     },
     changes: ({ id, fence }, changes) =>
       held(
-        sql`update runs set changes = ${JSON.stringify(changes)}::jsonb where id = ${id} and fence = ${fence} returning id`,
+        sql`update runs set changes = ${JSON.stringify(changes)}::jsonb,
+          planned = coalesce(${changes.operation === 'plan' ? JSON.stringify(changes) : null}::jsonb, planned) where id = ${id} and fence = ${fence} returning id`,
       ),
-    async readStatus({ id, fence }) {
-      const [row] = await sql<{ status: RunStatus; cancelReason: CancelReason | null }[]>`
-        select status, cancel_reason as "cancelReason" from runs where id = ${id} and fence = ${fence}`;
-      if (row === undefined) throw new RunLostError();
-      return row;
-    },
+    readStatus,
     cancel: ({ id, fence }, reason) =>
       held(sql`
         update runs set status = 'CANCELING', cancel_reason = coalesce(cancel_reason, ${reason})
         where id = ${id} and fence = ${fence} and status in ${sql(cancelable)}
         returning id`),
+    async planned({ id, fence }, status) {
+      const isFinished = status === 'PLANNED_AND_FINISHED';
+      const rows = await sql`
+        update runs set status = ${status}, lease_until = null, planned_at = clock_timestamp(),
+          ended_at = case when ${isFinished} then clock_timestamp() end
+        where id = ${id} and fence = ${fence} and status = 'PLANNING' returning id`;
+      if (rows.length === 0) await readStatus({ id, fence });
+      return rows.length > 0;
+    },
     transition: (run, end) => sql.begin((tx) => transition(tx, run, end)),
   };
 }

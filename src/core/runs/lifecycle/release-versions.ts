@@ -32,6 +32,7 @@ const needsNone = sql`r.holds_version and r.status in (${final})
   and (
     exists (
       select from runs d where d.installation_id = r.installation_id and d.status = 'DESTROYED' and d.id >= r.id)
+    or r.status in ('DISCARDED', 'PLANNED_AND_FINISHED')
     or (r.status in ('FAILED', 'CANCELED') and not r.prepared)
     or (r.status in ('FAILED', 'CANCELED') and r.ended_at < clock_timestamp() - make_interval(days => ${logDaysMax})
       and coalesce((select s.resources from stack_states s where s.installation_id = r.installation_id

@@ -1,12 +1,12 @@
 import type { ISql } from 'postgres';
-import { activeStatuses } from './run-status.ts';
+import { activeStatuses, idleStatuses, unfinishedStatuses } from './run-status.ts';
 
 /** Runs of a database that was restored from a backup. */
 
 /** Counts pending and active runs. */
 export async function countUnfinishedRuns(sql: ISql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
-    select count(*)::int as count from runs where status in ${sql(['PENDING', ...activeStatuses])}`;
+    select count(*)::int as count from runs where status in ${sql([...unfinishedStatuses])}`;
   return row?.count ?? 0;
 }
 
@@ -18,7 +18,7 @@ export async function endUnfinishedRuns(sql: ISql): Promise<void> {
   await sql`
     update runs set status = 'CANCELED', cancel_reason = 'asked', failure_message = ${message},
       ended_at = clock_timestamp()
-    where status = 'PENDING'`;
+    where status in ${sql([...idleStatuses])}`;
   await sql`
     update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${message}, fence = fence + 1,
       ended_at = clock_timestamp(), lease_until = null

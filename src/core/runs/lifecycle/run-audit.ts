@@ -7,7 +7,7 @@ export type NotedRun = Pick<Run, 'id' | 'organizationId' | 'stackName' | 'cluste
 
 export interface Noted {
   readonly author: Author;
-  readonly action: 'created' | 'canceled' | 'forgotten';
+  readonly action: 'created' | 'confirmed' | 'discarded' | 'canceled' | 'forgotten';
 }
 
 /** Records an action on a run in the audit log, in the transaction of the action. */

@@ -6,12 +6,23 @@ import type { ChangeResult } from './run-requests.ts';
 import { releaseForgotten } from './release-versions.ts';
 import { isOvertaken, lockRuns, type Run } from './run-rows.ts';
 import type { RunSources } from './sources.ts';
-import { activeStatuses, clusterArchived, organizationInactive, type RunStatus, statusesBefore } from './run-status.ts';
+import {
+  clusterArchived,
+  idleStatuses,
+  organizationInactive,
+  type RunStatus,
+  statusesBefore,
+  unfinishedStatuses,
+} from './run-status.ts';
 
 /** Changes of existing runs. */
 export interface Changes {
   /** Cancels a run. A pending run is CANCELED at once; an active one ends as soon as Terraform lets it. */
   cancel(runId: string, author: Author): Promise<ChangeResult>;
+  /** Lets a run apply the plan that waits for it, as the next run of its cluster. */
+  confirm(runId: string, author: Author): Promise<ChangeResult>;
+  /** Ends a run whose plan waits, without changing anything. */
+  discard(runId: string, author: Author): Promise<ChangeResult>;
   /** Cancels every run of an archived cluster. A second call finds the runs that were added meanwhile. */
   cancelOfCluster(clusterId: string, author: Author): Promise<void>;
   /** Fails the pending applies of an organization that was suspended or closed. Runs that have started continue. */
@@ -37,8 +48,8 @@ const listed = (statuses: readonly RunStatus[]): SQL =>
     statuses.map((status) => sql`${status}`),
     sql`, `,
   );
-const cancelable: readonly RunStatus[] = ['PENDING', ...statusesBefore('CANCELING')];
-const unfinished: readonly RunStatus[] = ['PENDING', ...activeStatuses];
+const cancelable: readonly RunStatus[] = [...idleStatuses, ...statusesBefore('CANCELING')];
+const isIdle = sql`status in (${listed(idleStatuses)})`;
 
 export function createChanges({ db, audit, sources, find }: ChangesParts): Changes {
   type Write = (tx: Transaction, run: Run) => Promise<boolean>;
@@ -58,6 +69,8 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
 
   return {
     cancel: (runId, author) => change(runId, { author, action: 'canceled' }, (tx) => cancelRun(tx, runId)),
+    confirm: (runId, author) => change(runId, { author, action: 'confirmed' }, (tx) => confirmPlan(tx, runId)),
+    discard: (runId, author) => change(runId, { author, action: 'discarded' }, (tx) => discardPlan(tx, runId)),
     async cancelOfCluster(clusterId, author) {
       const runs = await db.sql<{ id: string }[]>`
         select id from runs where cluster_id = ${clusterId} and status in ${db.sql([...cancelable])} order by id`;
@@ -68,7 +81,7 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
     async endWaitingOf(organizationId, status, author) {
       const runs = await db.sql<{ id: string }[]>`
         select id from runs
-        where organization_id = ${organizationId} and status = 'PENDING' and operation = 'apply' order by id`;
+        where organization_id = ${organizationId} and status in ${db.sql([...idleStatuses])} and operation = 'apply' order by id`;
       for (const { id } of runs) {
         await change(id, { author, action: 'canceled' }, (tx) => endWaiting(tx, id, organizationInactive(status)));
       }
@@ -87,9 +100,25 @@ export function createChanges({ db, audit, sources, find }: ChangesParts): Chang
 async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set cancel_reason = 'asked',
-      status = case when status = 'PENDING' then 'CANCELED' else 'CANCELING' end,
-      ended_at = case when status = 'PENDING' then clock_timestamp() end
+      status = case when ${isIdle} then 'CANCELED' else 'CANCELING' end,
+      ended_at = case when ${isIdle} then clock_timestamp() end
     where id = ${runId} and status in (${listed(cancelable)}) returning id`);
+  return rows.length > 0;
+}
+
+/** Queues the run again: it has the lowest id of its cluster's queue. @returns true if its plan was waiting */
+async function confirmPlan(tx: Transaction, runId: string): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    update runs set status = 'PENDING', confirmed_at = clock_timestamp(), phase = null, prepared = false, log_offset = 0
+    where id = ${runId} and status = 'PLANNED' returning id`);
+  return rows.length > 0;
+}
+
+/** @returns true if the plan was waiting */
+async function discardPlan(tx: Transaction, runId: string): Promise<boolean> {
+  const rows = await tx.execute(sql`
+    update runs set status = 'DISCARDED', ended_at = clock_timestamp()
+    where id = ${runId} and status = 'PLANNED' returning id`);
   return rows.length > 0;
 }
 
@@ -99,20 +128,20 @@ async function cancelRun(tx: Transaction, runId: string): Promise<boolean> {
 async function cancelForArchivedCluster(tx: Transaction, runId: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set cancel_reason = 'cluster_gone',
-      failure_code = case when status = 'PENDING' then 'CLUSTER_GONE' end,
-      failure_message = case when status = 'PENDING' then ${clusterArchived} end,
-      ended_at = case when status = 'PENDING' then clock_timestamp() end,
-      status = case when status = 'PENDING' then 'FAILED' else 'CANCELING' end
+      failure_code = case when ${isIdle} then 'CLUSTER_GONE' end,
+      failure_message = case when ${isIdle} then ${clusterArchived} end,
+      ended_at = case when ${isIdle} then clock_timestamp() end,
+      status = case when ${isIdle} then 'FAILED' else 'CANCELING' end
     where id = ${runId} and status in (${listed(cancelable)}) returning id`);
   return rows.length > 0;
 }
 
-/** @returns true if the run was still pending */
+/** @returns true if the run was still waiting */
 async function endWaiting(tx: Transaction, runId: string, message: string): Promise<boolean> {
   const rows = await tx.execute(sql`
     update runs set status = 'FAILED', failure_code = 'ORGANIZATION_INACTIVE', failure_message = ${message},
       ended_at = clock_timestamp()
-    where id = ${runId} and status = 'PENDING' returning id`);
+    where id = ${runId} and ${isIdle} returning id`);
   return rows.length > 0;
 }
 
@@ -128,7 +157,7 @@ async function forgetState(
     where r.id = ${id} and ${sql.raw(isOvertaken)} returning r.id`);
   if (overtaken.length > 0) return true;
   const rows = await tx.execute(sql`
-    select 1 from runs where installation_id = ${installationId} and status in (${listed(unfinished)}) limit 1`);
+    select 1 from runs where installation_id = ${installationId} and status in (${listed(unfinishedStatuses)}) limit 1`);
   if (rows.length > 0) return false;
   await tx.execute(sql`delete from stack_states where installation_id = ${installationId}`);
   await tx.execute(sql`

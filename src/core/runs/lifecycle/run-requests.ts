@@ -1,6 +1,7 @@
 import type { Author } from '#core/audit/audit.ts';
 import type { Run } from './run-rows.ts';
-import type { RunAccess, RunStatus } from './run-status.ts';
+import type { RunAccess, RunMode, RunOrigin, RunStatus } from './run-status.ts';
+import type { DeclaredInput } from './shown-inputs.ts';
 
 /** Requests for runs, and their results. */
 
@@ -10,6 +11,13 @@ export interface ApplyRequest {
   readonly stackId: string;
   readonly stackName: string;
   readonly stackVersionId: string;
+  /** Number of the version. */
+  readonly stackVersion: number;
+  /** Inputs that the version declares. */
+  readonly declared: readonly DeclaredInput[];
+  readonly origin: RunOrigin;
+  /** Step after the plan; `auto` if absent. */
+  readonly mode?: RunMode;
   /** Empty for the whole cluster. */
   readonly node: string;
   /** Already checked against the variables that the version declares. */

@@ -5,14 +5,18 @@ import { uuidTimeMs, uuidv7 } from '#base/id.ts';
 import { type Author, keyIdOf, userIdOf } from '#core/audit/audit.ts';
 import type { ChangeSummary } from './log-line.ts';
 import type { RunOutput } from './outputs.ts';
+import type { PlanChanges } from './plan-changes.ts';
 import {
-  activeStatuses,
   type FailureCode,
   type RunAccess,
+  type RunMode,
   type RunOperation,
+  type RunOrigin,
   type RunStatus,
   statusesBefore,
+  unfinishedStatuses,
 } from './run-status.ts';
+import type { ShownInput } from './shown-inputs.ts';
 import type { WebPort } from './sources.ts';
 
 /** A run as the API shows it. Ids are UUIDs, times milliseconds since the Unix epoch. */
@@ -32,11 +36,22 @@ export interface Run {
   readonly failureCode: FailureCode | null;
   readonly failureMessage: string | null;
   readonly retryOf: string | null;
+  /** Null for runs of earlier versions of Headgate, as `shownInputs` and `origin`. */
+  readonly stackVersion: number | null;
+  readonly shownInputs: Readonly<Record<string, ShownInput>> | null;
+  readonly origin: RunOrigin | null;
   readonly createdByUser: string | null;
   readonly createdByKey: string | null;
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
   readonly endedAtMs: number | null;
+  /** Place in the queue of the cluster, from 1; null unless the run is pending. */
+  readonly queuePosition: number | null;
+  readonly mode: RunMode;
+  readonly planned: ChangeSummary | null;
+  /** Time since which the plan waited for its confirmation; null for other runs. */
+  readonly plannedAtMs: number | null;
+  readonly confirmedAtMs: number | null;
   readonly changes: ChangeSummary | null;
   readonly outputs: Readonly<Record<string, RunOutput>> | null;
   readonly web: WebPort | null;
@@ -69,6 +84,10 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
   r.organization_id as "organizationId", i.stack_id as "stackId", i.stack_name as "stackName",
   r.stack_version_id as "stackVersionId", i.node, r.operation, r.status, r.phase, r.failure_code as "failureCode",
   r.failure_message as "failureMessage", r.retry_of as "retryOf", r.created_by_user as "createdByUser",
+  r.stack_version as "stackVersion", r.shown_inputs as "shownInputs", r.origin, r.mode, r.planned,
+  ${ms('r.planned_at')} as "plannedAtMs", ${ms('r.confirmed_at')} as "confirmedAtMs",
+  case when r.status = 'PENDING' then (select count(*) from runs q
+    where q.cluster_id = r.cluster_id and q.status = 'PENDING' and q.id <= r.id)::int end as "queuePosition",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
   ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
   r.web_problem as "webProblem", r.access, r.log_lines as "logLines",
@@ -80,16 +99,26 @@ export interface RunList {
   readonly clusterIds: readonly string[] | null;
   readonly clusterId: string | null;
   readonly stackName: string | null;
-  readonly status: RunStatus | null;
+  /** Runs with any of these statuses. */
+  readonly statuses: readonly RunStatus[] | null;
+  /** Runs that this user requested, also with an API key. */
+  readonly userId: string | null;
+  readonly keyId: string | null;
+  /** Requested at or after this time, in milliseconds since the Unix epoch. */
+  readonly fromMs: number | null;
+  /** Requested before this time. */
+  readonly toMs: number | null;
   readonly page: number;
   readonly limit: number;
 }
+
+const momentText = (ms: number): string => new Date(ms).toISOString();
 
 export async function listRuns(
   db: Sql,
   list: RunList,
 ): Promise<{ readonly runs: readonly Run[]; readonly total: number }> {
-  const { clusterIds, clusterId, stackName, status, page, limit } = list;
+  const { clusterIds, clusterId, stackName, statuses, userId, keyId, fromMs, toMs, page, limit } = list;
   // Parameters are text, which PostgreSQL casts: the driver would ask for types of arrays first.
   const clusters = db`(select unnest(${`{${clusterIds?.join(',') ?? ''}}`}::text::uuid[]))`;
   const chosen = db`
@@ -97,7 +126,11 @@ export async function listRuns(
     where ${clusterIds === null ? db`true` : db`r.cluster_id in ${clusters}`}
       and ${clusterId === null ? db`true` : db`r.cluster_id = ${clusterId}`}
       and ${stackName === null ? db`true` : db`r.installation_id in (select id from installations where stack_name = ${stackName})`}
-      and ${status === null ? db`true` : db`r.status = ${status}`}`;
+      and ${statuses === null ? db`true` : db`r.status in ${db([...statuses])}`}
+      and ${userId === null ? db`true` : db`r.created_by_user = ${userId}`}
+      and ${keyId === null ? db`true` : db`r.created_by_key = ${keyId}`}
+      and ${fromMs === null ? db`true` : db`r.created_at >= ${momentText(fromMs)}::timestamptz`}
+      and ${toMs === null ? db`true` : db`r.created_at < ${momentText(toMs)}::timestamptz`}`;
   return db.begin('read only isolation level repeatable read', async (tx) => {
     // The page is chosen before anything is joined to it.
     const runs = await tx<Run[]>`
@@ -113,6 +146,12 @@ export async function findRun(db: Sql, id: string): Promise<Run | null> {
   const [run] = await db<Run[]>`
     select ${db.unsafe(columns)} from runs r join installations i on i.id = r.installation_id where r.id = ${id}`;
   return run ?? null;
+}
+
+/** Returns the changes of a plan that was made for somebody to look at; null if there is none. */
+export async function readPlan(db: Sql, runId: string): Promise<PlanChanges | null> {
+  const [row] = await db<{ changes: PlanChanges }[]>`select changes from run_plans where run_id = ${runId}`;
+  return row?.changes ?? null;
 }
 
 /** Returns the lines after number `after`, in order. */
@@ -157,6 +196,10 @@ export interface NewRun {
   readonly stackId: string;
   readonly stackName: string;
   readonly stackVersionId: string;
+  readonly stackVersion: number | null;
+  readonly shownInputs: Run['shownInputs'];
+  readonly origin: RunOrigin;
+  readonly mode: RunMode;
   /** Empty for the whole cluster. */
   readonly node: string;
   readonly operation: RunOperation;
@@ -204,7 +247,7 @@ async function nextRunId(tx: Transaction, clusterId: string): Promise<string> {
  */
 async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
   const unfinished = sql`status in (${sql.join(
-    ['PENDING', ...activeStatuses].map((status) => sql`${status}`),
+    unfinishedStatuses.map((status) => sql`${status}`),
     sql`, `,
   )})`;
   const isRemoval = run.operation === 'destroy' && run.installationId !== undefined;
@@ -244,9 +287,10 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, created_by_user, created_by_key, created_at)
+      retry_of, stack_version, shown_inputs, origin, mode, created_by_user, created_by_key, created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
-      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${userIdOf(run.author.actor)},
+      ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.stackVersion},
+      ${run.shownInputs === null ? null : JSON.stringify(run.shownInputs)}::jsonb, ${run.origin}, ${run.mode}, ${userIdOf(run.author.actor)},
       ${keyIdOf(run.author.actor)}, clock_timestamp())`);
   return { id, isNew: true };
 }

@@ -4,7 +4,8 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
 import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
-import type { RunStatus } from './run-status.ts';
+import type { RunOrigin, RunStatus } from './run-status.ts';
+import { shownInputs } from './shown-inputs.ts';
 import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 
 /** Creates runs: a run is stored here, and starts when its cluster is free. */
@@ -14,12 +15,12 @@ export interface Starts {
    * Repeats a run that has ended without success, with the same version and inputs. Returns the pending or active
    * retry, if there is one.
    */
-  retry(runId: string, author: Author): Promise<StartResult>;
+  retry(runId: string, author: Author, origin?: RunOrigin): Promise<StartResult>;
   /**
    * Removes what the installation of a run has created, given any of its runs. Returns the destroy in progress, if
    * there is one.
    */
-  destroy(runId: string, author: Author): Promise<StartResult>;
+  destroy(runId: string, author: Author, origin?: RunOrigin): Promise<StartResult>;
 }
 
 export interface StartsParts {
@@ -39,6 +40,7 @@ class ClusterMovedError extends Error {}
 interface Again {
   readonly runId: string;
   readonly author: Author;
+  readonly origin: RunOrigin;
 }
 
 const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
@@ -47,7 +49,7 @@ const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'C
 export function createStarts(parts: StartsParts): Starts {
   const { db, sealer, sources, find } = parts;
 
-  async function again({ runId, author }: Again, operation: 'destroy' | null): Promise<StartResult> {
+  async function again({ runId, author, origin }: Again, operation: 'destroy' | null): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
     const may = operation === null ? retryable : destroyable;
@@ -61,7 +63,8 @@ export function createStarts(parts: StartsParts): Starts {
     if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const retryOf = operation === null ? run.id : null;
     const inputs = await openInputs(runId);
-    const request = { ...run, organizationId, operation: operation ?? run.operation, retryOf, author };
+    const mode = operation === 'destroy' ? 'auto' : run.mode;
+    const request = { ...run, mode, organizationId, operation: operation ?? run.operation, retryOf, author, origin };
     return begin(parts, request, inputs);
   }
 
@@ -72,10 +75,18 @@ export function createStarts(parts: StartsParts): Starts {
   }
 
   return {
-    apply: ({ inputs, ...request }) =>
-      begin(parts, { ...request, operation: 'apply', retryOf: null }, Buffer.from(JSON.stringify(inputs), 'utf8')),
-    retry: (runId, author) => again({ runId, author }, null),
-    destroy: (runId, author) => again({ runId, author }, 'destroy'),
+    apply({ inputs, declared, mode = 'auto', ...request }) {
+      const run = {
+        ...request,
+        mode,
+        shownInputs: shownInputs(declared, inputs),
+        operation: 'apply',
+        retryOf: null,
+      } as const;
+      return begin(parts, run, Buffer.from(JSON.stringify(inputs), 'utf8'));
+    },
+    retry: (runId, author, origin = 'api') => again({ runId, author, origin }, null),
+    destroy: (runId, author, origin = 'api') => again({ runId, author, origin }, 'destroy'),
   };
 }
 

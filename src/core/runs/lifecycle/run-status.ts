@@ -7,6 +7,8 @@ export const runStatuses = [
   'PENDING',
   /** `init` and `plan` run. */
   'PLANNING',
+  /** The plan waits for somebody to confirm or discard it; the cluster waits with it. */
+  'PLANNED',
   /** `apply` runs the saved plan. */
   'APPLYING',
   /** The resources exist. */
@@ -19,6 +21,10 @@ export const runStatuses = [
   /** The run was canceled and has not stopped yet. */
   'CANCELING',
   'CANCELED',
+  /** Somebody discarded the plan. */
+  'DISCARDED',
+  /** The run was to make a plan only. */
+  'PLANNED_AND_FINISHED',
   'FAILED',
 ] as const;
 
@@ -31,10 +37,20 @@ export type RunOperation = (typeof runOperations)[number];
 export const runAccess = ['public', 'members'] as const;
 export type RunAccess = (typeof runAccess)[number];
 
+/** Steps after the plan of a run: `apply` at once, `apply` when somebody confirms it, or nothing. */
+export const runModes = ['auto', 'confirm', 'plan'] as const;
+export type RunMode = (typeof runModes)[number];
+
+/** Programs from which runs are requested. */
+export const runOrigins = ['api', 'portal', 'cli'] as const;
+export type RunOrigin = (typeof runOrigins)[number];
+
 /** Reasons why a run is FAILED. */
 export const failureCodes = [
   'INIT_FAILED',
   'PLAN_FAILED',
+  /** The state or the cluster changed after the plan that was confirmed. */
+  'PLAN_STALE',
   'APPLY_FAILED',
   'DESTROY_FAILED',
   /** A phase took longer than its limit, or the run waited too long. */
@@ -75,7 +91,8 @@ export const clusterMoved = 'the cluster was moved to another organization';
 
 const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   PENDING: ['PLANNING', 'CANCELED', 'FAILED'],
-  PLANNING: ['APPLYING', 'DESTROYING', 'CANCELING', 'FAILED', 'DESTROYED'],
+  PLANNING: ['PLANNED', 'PLANNED_AND_FINISHED', 'APPLYING', 'DESTROYING', 'CANCELING', 'FAILED', 'DESTROYED'],
+  PLANNED: ['PENDING', 'DISCARDED', 'CANCELED', 'FAILED'],
   APPLYING: ['APPLIED', 'CANCELING', 'FAILED'],
   DESTROYING: ['DESTROYED', 'CANCELING', 'FAILED'],
   CANCELING: ['CANCELED', 'APPLIED', 'DESTROYED', 'FAILED'],
@@ -83,11 +100,24 @@ const next: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   SUPERSEDED: [],
   DESTROYED: [],
   CANCELED: [],
+  DISCARDED: [],
+  PLANNED_AND_FINISHED: [],
   FAILED: [],
 };
 
-/** Statuses that occupy the cluster: no other run of the cluster starts meanwhile. */
+/** Statuses in which a gateway works on the run. */
 export const activeStatuses: readonly RunStatus[] = ['PLANNING', 'APPLYING', 'DESTROYING', 'CANCELING'];
+
+/** Statuses in which the run waits, and no gateway works on it. */
+export const idleStatuses: readonly RunStatus[] = ['PENDING', 'PLANNED'];
+
+export const unfinishedStatuses: readonly RunStatus[] = [...idleStatuses, ...activeStatuses];
+
+/** Statuses that occupy the cluster: no other run of the cluster starts meanwhile. */
+export const occupyingStatuses: readonly RunStatus[] = ['PLANNED', ...activeStatuses];
+
+/** Hours that a run waits for its cluster, and again for its confirmation. */
+export const waitHoursMax = 24;
 
 /** Returns the statuses from which a run may change to this one. */
 export function statusesBefore(status: RunStatus): readonly RunStatus[] {
@@ -96,5 +126,5 @@ export function statusesBefore(status: RunStatus): readonly RunStatus[] {
 
 /** True if the run itself no longer changes. */
 export function isFinal(status: RunStatus): boolean {
-  return status !== 'PENDING' && !activeStatuses.includes(status);
+  return !unfinishedStatuses.includes(status);
 }

@@ -32,6 +32,9 @@ export interface Sealer {
 /** Encryption context of a run's inputs. */
 export const inputsContext = (runId: string): string => `inputs ${runId}`;
 
+/** Encryption context of a run's plan. */
+export const planContext = (runId: string): string => `plan ${runId}`;
+
 /** Encryption context of an installation's states. */
 export const stateContext = (installationId: string): string => `state ${installationId}`;
 

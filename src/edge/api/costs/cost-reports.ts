@@ -19,11 +19,11 @@ import {
   type Guards,
   isOperator,
   jsonAnswer,
+  listedOrganizationQuery,
   type OrganizationDirectory,
   requireOrganization,
 } from '#edge/api/shared/shared.ts';
 import { type CostReportAnswer, costReportSchema, costSeriesSchema } from '#edge/contract/costs.ts';
-import { idText } from '#edge/contract/fields.ts';
 import { type Caller, ValidationError } from '#edge/http/http.ts';
 import { requireWindow, windowQuery } from './cost-window.ts';
 import type { MarginRoutesParts } from './margins.ts';
@@ -38,11 +38,7 @@ export interface CostRoutesParts {
   readonly directory: OrganizationDirectory;
 }
 
-const org = idText('org').optional().openapi({
-  description: 'Only this organization; default is your own, or all for platform administrators',
-});
-
-const costQuery = windowQuery({ org });
+const costQuery = windowQuery(listedOrganizationQuery);
 
 const plainGroups = ['organization', 'cluster', 'node', 'hardware_profile', 'stack'] as const;
 
@@ -64,7 +60,7 @@ const groupBy = z
   });
 
 const seriesQuery = windowQuery({
-  org,
+  ...listedOrganizationQuery,
   step: z.enum(steps).optional().openapi({ description: 'Hours, days or months of `tz`. Default: one step' }),
   group_by: groupBy,
 });
@@ -75,7 +71,7 @@ type Checked = CostReportJson extends CostReportAnswer ? typeof costReportSchema
 /** Content of the report, with a type that is not JSON: Hono would serialize typed JSON all at once. */
 const streamed: Readonly<Record<string, { schema: Checked }>> = jsonAnswer(costReportSchema, '').content;
 
-type CostQuery = WindowQuery & { readonly org?: string | undefined };
+type CostQuery = WindowQuery & { readonly organization_id?: string | undefined };
 
 export function registerCostRoutes(app: ApiApp, parts: CostRoutesParts): void {
   registerReport(app, parts);
@@ -133,7 +129,7 @@ function registerSeries(app: ApiApp, { guards, costs, directory }: CostRoutesPar
     responses: { 200: jsonAnswer(costSeriesSchema, 'The series') },
   });
   app.openapi(route, async (context) => {
-    const { org: named, step = null, group_by: grouped = null, ...asked } = context.req.valid('query');
+    const { organization_id: named, step = null, group_by: grouped = null, ...asked } = context.req.valid('query');
     const window = requireWindow(asked);
     const organizationIds = await seenBy(context.get('caller'), directory, named);
     const result = await costs.series({ window, step, groupBy: grouped, organizationIds });
@@ -142,7 +138,7 @@ function registerSeries(app: ApiApp, { guards, costs, directory }: CostRoutesPar
       const message = `This window has more than ${result.stepsMax} steps. Use a longer step or a shorter window.`;
       throw new AppError('invalid_request_error', { message, param: 'step' });
     }
-    const message = `This series has more than ${result.partsMax} parts. Use a longer step, a shorter window, or select one organization with "org".`;
+    const message = `This series has more than ${result.partsMax} parts. Use a longer step, a shorter window, or select one organization with "organization_id".`;
     throw new AppError('invalid_request_error', { message, param: 'group_by' });
   });
 }
@@ -154,13 +150,13 @@ function registerSeries(app: ApiApp, { guards, costs, directory }: CostRoutesPar
 async function readReport(
   { costs, directory }: CostRoutesParts,
   caller: Caller,
-  { org: named, ...asked }: CostQuery,
+  { organization_id: organization, ...asked }: CostQuery,
   byLabels = false,
 ): Promise<CostReport> {
-  const window = requireWindow(asked);
-  const result = await costs.report({ window, organizationIds: await seenBy(caller, directory, named), byLabels });
+  const organizationIds = await seenBy(caller, directory, organization);
+  const result = await costs.report({ window: requireWindow(asked), organizationIds, byLabels });
   if (result.kind === 'report') return result.report;
-  const message = `This report has more than ${result.linesMax} lines. Use a shorter window, or select one organization with "org".`;
+  const message = `This report has more than ${result.linesMax} lines. Use a shorter window, or select one organization with "organization_id".`;
   throw new AppError('invalid_request_error', { message, param: asked.month === undefined ? 'to' : 'month' });
 }
 

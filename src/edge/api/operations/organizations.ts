@@ -18,6 +18,7 @@ const organization = {
   models: null,
   wallet_alert_below: '5',
   alert_emails: null,
+  members_may_apply: true,
   wallet_alerted_at: null,
 };
 
@@ -54,8 +55,8 @@ export const organizations: Tag = {
       summary: 'Update an organization',
       description:
         'Changes the fields that are sent; all gateways apply them once this returns. A management key of the ' +
-        'organization may change `name`, `wallet_alert_below` and `alert_emails`; all other fields require a ' +
-        'platform administrator. Returns 409 for a closed organization, and for suspending the first organization of ' +
+        'organization may change `name`, `wallet_alert_below`, `alert_emails` and `members_may_apply`; all other ' +
+        'fields require a platform administrator. Returns 409 for a closed organization, and for suspending the first organization of ' +
         'the platform.',
       request: { status: 'suspended' },
       answer: { ...organization, status: 'suspended' },

@@ -15,6 +15,16 @@ const run = {
   failure_message: null,
   overtaken: false,
   retry_of: null,
+  stack_version: 3,
+  inputs: { queues: { sensitive: false, set: true, value: 'mail,reports' }, token: { sensitive: true, set: true } },
+  created_via: 'cli',
+  queue_position: null,
+  plan_only: false,
+  auto_apply: true,
+  planned_at: null,
+  confirm_by: null,
+  confirmed_at: null,
+  plan: { add: 3, change: 0, remove: 0 },
   created_by: exampleId('user'),
   created_at: isoTime,
   started_at: isoTime,
@@ -32,12 +42,26 @@ const pending = {
   status: 'PENDING',
   started_at: null,
   ended_at: null,
+  queue_position: 1,
+  plan: null,
   changes: null,
   outputs: null,
   log_lines: 0,
 };
 
-const who = 'Requires a management key of the organization of the cluster.';
+const planned = {
+  ...pending,
+  status: 'PLANNED',
+  phase: 'plan',
+  auto_apply: false,
+  queue_position: null,
+  started_at: isoTime,
+  planned_at: isoTime,
+  confirm_by: laterIsoTime,
+  plan: { add: 3, change: 0, remove: 0 },
+};
+
+const who = 'Requires a management key of the organization of the cluster; members use the portal.';
 const sees = 'Any API key sees the runs on clusters of its organization; a platform administrator sees all.';
 const queue = 'Each cluster runs one run at a time; up to 10 more wait, then the API returns 409 `QUEUE_FULL`.';
 
@@ -56,7 +80,10 @@ export const runs: Tag = {
     'POST /v1/stacks/{name}/apply': {
       operationId: 'applyStack',
       summary: 'Apply a stack to a cluster',
-      description: `Starts a run on a cluster or on one of its nodes, after checking all inputs. ${queue} ${who}`,
+      description:
+        'Starts a run on a cluster or on one of its nodes, after checking all inputs. With `plan_only` the run ends ' +
+        'after the plan; with `auto_apply: false` the plan waits up to 24 hours to be confirmed or discarded, and the ' +
+        `cluster waits with it. ${queue} ${who}`,
       request: {
         cluster_id: run.cluster_id,
         node: 'gpu-1',
@@ -68,7 +95,7 @@ export const runs: Tag = {
     'GET /v1/runs': {
       operationId: 'listRuns',
       summary: 'List runs',
-      description: `Returns a page of runs, newest first. ${sees}`,
+      description: `Returns a page of runs, newest first, that match all filters. ${sees}`,
       answer: numberedPage(run),
     },
     'GET /v1/runs/{id}': {
@@ -93,13 +120,53 @@ export const runs: Tag = {
         complete: false,
       },
     },
+    'GET /v1/runs/{id}/plan': {
+      operationId: 'retrieveRunPlan',
+      summary: 'Retrieve the plan of a run',
+      description:
+        'Returns the changes of a plan, resource by resource, without sensitive values. Returns 404 until the plan is ' +
+        `ready, and for runs that apply at once. ${sees}`,
+      answer: {
+        run_id: run.id,
+        planned_at: isoTime,
+        resources: [
+          {
+            address: 'terraform_data.queue',
+            action: 'update',
+            attributes: [{ name: 'input', sensitive: false, unknown: false, before: 'mail', after: 'mail,reports' }],
+          },
+        ],
+        truncated: false,
+      },
+    },
+    'POST /v1/runs/{id}/confirm': {
+      operationId: 'confirmRun',
+      summary: 'Apply the plan of a run',
+      description:
+        'Applies the plan of a `PLANNED` run as it is, before other runs of the cluster. The run fails with ' +
+        `\`PLAN_STALE\` if the state or the cluster changed since. ${who}`,
+      answer: {
+        ...planned,
+        status: 'PENDING',
+        phase: null,
+        queue_position: 1,
+        confirm_by: null,
+        confirmed_at: isoTime,
+      },
+    },
+    'POST /v1/runs/{id}/discard': {
+      operationId: 'discardRun',
+      summary: 'Discard the plan of a run',
+      description: `Ends a \`PLANNED\` run without changing anything. ${who}`,
+      answer: { ...planned, status: 'DISCARDED', confirm_by: null, ended_at: isoTime },
+    },
     'POST /v1/runs/{id}/cancel': {
       operationId: 'cancelRun',
       summary: 'Cancel a run',
       description:
         'Cancels a pending run immediately, and an active one once Terraform has written its state, at most 30 seconds ' +
         `later. ${who}`,
-      answer: { ...pending, status: 'CANCELED', ended_at: isoTime },
+      answer: { ...pending, status: 'CANCELED', queue_position: null, ended_at: isoTime },
     },
     'POST /v1/runs/{id}/retry': {
       operationId: 'retryRun',

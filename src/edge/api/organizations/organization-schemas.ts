@@ -38,6 +38,7 @@ export const patchSchema = z
       .nullable()
       .optional()
       .openapi({ description: 'Event types sent by email; [] is none, null is the default' }),
+    members_may_apply: organizationSchema.shape.members_may_apply.optional(),
   })
   .openapi('PatchOrganization');
 
@@ -62,6 +63,7 @@ export function toAnswer(organization: Organization): OrganizationAnswer {
     models: organization.models === null ? null : [...organization.models],
     wallet_alert_below: organization.lowBalance === null ? null : formatUsd(organization.lowBalance),
     alert_emails: organization.alertEmails === null ? null : [...organization.alertEmails],
+    members_may_apply: organization.membersMayApply,
     wallet_alerted_at: toUnixSecondsOrNull(organization.lowBalanceToldAtMs),
   };
 }

@@ -117,9 +117,9 @@ async function patchOf(
 ): Promise<OrganizationPatch> {
   const { name, status, default_limits: limits, max_active_keys: maxActiveKeys, models: names } = body;
   const defaultLimits = limits === undefined || limits === null ? limits : limitsOf(limits);
-  const { wallet_alert_below: lowBalance, alert_emails: kinds } = body;
+  const { wallet_alert_below: lowBalance, alert_emails: kinds, members_may_apply: membersMayApply } = body;
   const alertEmails = kinds === undefined || kinds === null ? kinds : [...new Set(kinds)];
-  const patch = { name, status, defaultLimits, maxActiveKeys, lowBalance, alertEmails };
+  const patch = { name, status, defaultLimits, maxActiveKeys, lowBalance, alertEmails, membersMayApply };
   if (names === undefined || names === null) return { ...patch, models: names };
   const kept = (await accounts.readOrganization(id))?.models ?? null;
   const models = readModelList(catalog, names, { within: null, kept });

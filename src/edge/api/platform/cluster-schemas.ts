@@ -182,7 +182,10 @@ const nodesAtOnceMax = 64;
 export const createClusterSchema = z
   .strictObject({
     name: clusterName.openapi({ example: 'research' }),
-    organization_id: organizationId,
+    organization_id: organizationId.optional().openapi({
+      type: 'string',
+      description: 'Organization of the cluster; default is that of the query, else that of the key',
+    }),
     public_domain: publicDomain.nullable().default(null),
     access: access.default('public'),
     labels: newLabels,

@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { formatId, parseId } from '#base/id.ts';
+import { formatId } from '#base/id.ts';
 import type { Clusters, ClusterWithNodes } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import type { Runs } from '#core/runs/runs.ts';
@@ -9,15 +9,17 @@ import {
   type Guards,
   jsonAnswer,
   jsonRequest,
+  listedOrganizationQuery,
   notFound,
   onceHeaders,
+  organizationQuery,
   pageQuery,
   toPage,
 } from '#edge/api/shared/shared.ts';
 import { clusterPageSchema, clusterSchema } from '#edge/contract/clusters.ts';
 import { idText } from '#edge/contract/fields.ts';
 import { authorOf, ValidationError } from '#edge/http/http.ts';
-import { isOperator, operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
+import { operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
 import { toClusterAnswer, toSummaryAnswer } from './cluster-answers.ts';
 import { registerClusterNodeRoutes, toNodeInput } from './cluster-nodes.ts';
 import { createClusterSchema, patchClusterSchema, rotateSchema } from './cluster-schemas.ts';
@@ -51,11 +53,7 @@ function found(cluster: ClusterWithNodes | null): ClusterWithNodes {
 
 const listQuery = z.strictObject({
   ...pageQuery,
-  org: z
-    .string()
-    .refine((text) => parseId('org', text) !== null, 'must be the id of an organization: org_…')
-    .optional()
-    .openapi({ description: 'Only clusters of this organization' }),
+  ...listedOrganizationQuery,
   status: z
     .enum(['active', 'archived', 'all'])
     .default('active')
@@ -72,13 +70,8 @@ function registerList(app: ApiApp, { guards, clusters }: ClusterRoutesParts): vo
     responses: { 200: jsonAnswer(clusterPageSchema, 'A page of clusters') },
   });
   app.openapi(route, async (context) => {
-    const { org, status, ...asked } = context.req.valid('query');
-    const caller = context.get('caller');
-    const named = org === undefined ? null : parseId('org', org);
-    const own = isOperator(caller) ? null : caller.organizationId;
-    // Clusters of other organizations are treated as missing.
-    if (own !== null && named !== null && named !== own) return context.json(toPage([], asked, 0), 200);
-    const organizationId = named ?? own;
+    const { organization_id: _, status, ...asked } = context.req.valid('query');
+    const organizationId = await guards.organizationOrAll(context);
     const page = await clusters.list({ organizationId, status: status === 'all' ? null : status, ...asked });
     return context.json(toPage(page.clusters.map(toSummaryAnswer), asked, page.total), 200);
   });
@@ -90,13 +83,14 @@ function registerCreation(app: ApiApp, { guards, clusters, exposures }: ClusterR
     path,
     security: bearerSecurity,
     middleware: [guards.may('clusters'), guards.jsonBody, guards.once('cluster', { status: 201 })],
-    request: { headers: onceHeaders, body: jsonRequest(createClusterSchema) },
+    request: { query: z.strictObject(organizationQuery), headers: onceHeaders, body: jsonRequest(createClusterSchema) },
     responses: { 201: jsonAnswer(clusterSchema, 'The cluster, with the public key for its nodes') },
   });
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
+    const { organization_id: named } = body;
     const input = {
-      organizationId: body.organization_id,
+      organizationId: await guards.organizationOf(context, named === undefined ? named : formatId('org', named)),
       name: body.name,
       publicDomain: apartFromGateway(body.public_domain, exposures),
       access: body.access,

@@ -1,7 +1,7 @@
 import { formatId } from '#base/id.ts';
 import type { ShownAddress } from '#core/web-addresses/web-addresses.ts';
-import type { LoggedLine, Run } from '#core/runs/runs.ts';
-import type { RunAnswer, RunLogLineAnswer } from '#edge/contract/runs.ts';
+import { type LoggedLine, type PlanChanges, type Run, waitHoursMax } from '#core/runs/runs.ts';
+import type { RunAnswer, RunLogLineAnswer, RunPlanAnswer } from '#edge/contract/runs.ts';
 
 /** Schemas of runs in the API. */
 
@@ -25,6 +25,16 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
     failure_message: run.failureMessage,
     overtaken: run.isOvertaken,
     retry_of: run.retryOf === null ? null : formatId('run', run.retryOf),
+    stack_version: run.stackVersion,
+    inputs: run.shownInputs === null ? null : { ...run.shownInputs },
+    created_via: run.origin,
+    queue_position: run.queuePosition,
+    plan_only: run.mode === 'plan',
+    auto_apply: run.mode === 'auto',
+    planned_at: iso(run.plannedAtMs),
+    confirm_by: iso(confirmByMs(run)),
+    confirmed_at: iso(run.confirmedAtMs),
+    plan: run.planned === null ? null : countsOf(run.planned),
     created_by: key ?? user,
     created_at: new Date(run.createdAtMs).toISOString(),
     started_at: iso(run.startedAtMs),
@@ -39,6 +49,12 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
   };
 }
 
+function confirmByMs({ status, plannedAtMs }: Run): number | null {
+  return status === 'PLANNED' && plannedAtMs !== null ? plannedAtMs + waitHoursMax * 3_600_000 : null;
+}
+
+const countsOf = ({ add, change, remove }: NonNullable<Run['planned']>) => ({ add, change, remove });
+
 /**
  * Returns the phase as the API shows it: every attempt of `init` is one phase, and steps after an apply belong to
  * `apply`.
@@ -46,7 +62,16 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
 function phaseOf(phase: string | null): 'init' | 'plan' | 'apply' | null {
   if (phase === null) return null;
   if (phase.startsWith('init')) return 'init';
-  return phase === 'plan' ? 'plan' : 'apply';
+  return phase === 'plan' || phase === 'show' ? 'plan' : 'apply';
+}
+
+export function toPlanAnswer({ id, plannedAtMs }: Run, { resources, isTruncated }: PlanChanges): RunPlanAnswer {
+  return {
+    run_id: formatId('run', id),
+    planned_at: new Date(plannedAtMs ?? 0).toISOString(),
+    resources: resources.map((one) => ({ ...one, attributes: [...one.attributes] })),
+    truncated: isTruncated,
+  };
 }
 
 export function toLineAnswer(line: LoggedLine): RunLogLineAnswer {

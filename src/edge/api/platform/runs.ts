@@ -4,11 +4,11 @@ import { formatId, parseId } from '#base/id.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import {
+  type ApplyRequest,
   type ChangeResult,
   type Run,
   runAccess,
   type Runs,
-  runStatuses,
   type StartResult,
   stateNotSaved,
 } from '#core/runs/runs.ts';
@@ -21,22 +21,23 @@ import {
   jsonRequest,
   notFound,
   onceHeaders,
-  pageQuery,
-  toPage,
 } from '#edge/api/shared/shared.ts';
 import { idText, nameText } from '#edge/contract/fields.ts';
-import { runnerSchema, runPageSchema, runSchema } from '#edge/contract/runs.ts';
+import { runnerSchema, runSchema } from '#edge/contract/runs.ts';
 import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
 import { isOperator, visibleCluster } from './cluster-access.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
+import { originOf } from './run-origin.ts';
+import { registerRunList } from './run-list.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
+import { registerRunPlans } from './run-plans.ts';
 import { registerRunOpening } from './run-open.ts';
 import { toRunAnswer } from './run-answers.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /**
- * Runs apply stacks to clusters. Everyone who sees a cluster sees its runs; a management key of its organization starts
- * runs.
+ * Runs apply stacks to clusters. Everyone who sees a cluster sees its runs; people and management keys of its
+ * organization start runs.
  */
 
 export interface RunRoutesParts {
@@ -54,9 +55,10 @@ const idParams = z.object({ id: idText('run') });
 export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerRunner(app, parts);
   registerApply(app, parts);
-  registerList(app, parts);
+  registerRunList(app, parts, shownRun);
   registerReading(app, parts);
   registerRunLogRoutes(app, parts, (context) => visibleRun(context, parts));
+  registerRunPlans(app, parts, { visibleRun, requireApplicable, requireRunner, changed, answerOf });
   registerCancel(app, parts);
   registerFurther(app, parts);
   registerForget(app, parts);
@@ -140,6 +142,14 @@ const applySchema = z
     access: z.enum(runAccess).default('public').openapi({
       description: 'Who may open the web address of the run: everyone, or members who may see the run',
     }),
+    plan_only: z.boolean().default(false).openapi({ description: 'true: the run makes a plan and changes nothing' }),
+    auto_apply: z.boolean().optional().openapi({
+      description: 'false: the plan waits until somebody confirms it; default is true',
+    }),
+  })
+  .refine(({ plan_only: isPlan, auto_apply: isAuto }) => !(isPlan && isAuto === true), {
+    path: ['auto_apply'],
+    message: 'must not be true with plan_only, which applies nothing',
   })
   .openapi('ApplyStack');
 
@@ -172,12 +182,16 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
     if (all.length > 0) throw new ValidationError(all);
     await requireRunner(context, runs);
     const ids = { clusterId, organizationId: cluster.organizationId, stackId: stack.id, stackName: stack.name };
-    const request = {
+    const request: ApplyRequest = {
       ...ids,
       stackVersionId: stack.version.id,
+      stackVersion: stack.version.number,
+      declared: stack.version.metadata.inputs,
+      origin: originOf(context),
       node: node ?? '',
       inputs,
       access: body.access,
+      mode: body.plan_only ? 'plan' : body.auto_apply === false ? 'confirm' : 'auto',
       author: authorOf(context),
     };
     const run = started(await runs.apply(request));
@@ -237,38 +251,6 @@ function registerRunner(app: ApiApp, { guards, runs }: RunRoutesParts): void {
   });
 }
 
-const listQuery = z.strictObject({
-  ...pageQuery,
-  cluster_id: z
-    .string()
-    .refine((text) => parseId('cluster', text) !== null, 'must be the id of a cluster: cluster_…')
-    .optional()
-    .openapi({ description: 'Only runs on this cluster' }),
-  stack: nameText(100).optional().openapi({ description: 'Only runs of the stack with this name' }),
-  status: z.enum(runStatuses).optional().openapi({ description: 'Only runs with this status' }),
-});
-
-function registerList(app: ApiApp, { guards, runs, clusters, exposures }: RunRoutesParts): void {
-  const route = createRoute({
-    method: 'get',
-    path,
-    security: bearerSecurity,
-    middleware: [guards.may('runs.read')],
-    request: { query: listQuery },
-    responses: { 200: jsonAnswer(runPageSchema, 'A page of runs') },
-  });
-  app.openapi(route, async (context) => {
-    const { cluster_id: cluster, stack = null, status = null, ...asked } = context.req.valid('query');
-    const caller = context.get('caller');
-    const clusterIds = isOperator(caller) ? null : await clusters.idsOf(caller.organizationId);
-    const clusterId = cluster === undefined ? null : parseId('cluster', cluster);
-    const page = await runs.list({ clusterIds, clusterId, stackName: stack, status, ...asked });
-    const addresses = await exposures.shown(page.runs.map(shownRun));
-    const shown = page.runs.map((run) => toRunAnswer(run, addresses.get(run.id), exposures.problemOf(run.id)));
-    return context.json(toPage(shown, asked, page.total), 200);
-  });
-}
-
 function registerReading(app: ApiApp, parts: RunRoutesParts): void {
   const route = createRoute({
     method: 'get',
@@ -316,7 +298,7 @@ function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
       const { id } = before;
       if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
       await requireRunner(context, runs);
-      const run = started(await runs[action](id, authorOf(context)));
+      const run = started(await runs[action](id, authorOf(context), originOf(context)));
       // The web address of a removed run is deleted before the answer.
       await announceAddresses();
       context.header('location', `${path}/${formatId('run', run.id)}`);

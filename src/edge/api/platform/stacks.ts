@@ -30,8 +30,8 @@ import { viewerOf } from './stack-viewer.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
 
 /**
- * The catalog of stacks. Any key may read it; changes need a management key, and changes of global stacks a platform
- * administrator.
+ * The catalog of stacks. Any key may read it. People and management keys upload stacks and change their own; changes of
+ * global stacks need a platform administrator.
  */
 
 export interface StackRoutesParts extends UploadParts {
@@ -154,7 +154,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
     path,
     security: bearerSecurity,
     middleware: [
-      guards.may('stacks'),
+      guards.may('stacks', 'own'),
       guards.slowly,
       createUploadBody(parts),
       guards.onceRead('stack', { status: 200, beside: { outcome: 'unchanged' } }),
@@ -231,7 +231,7 @@ function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     method: 'patch',
     path: `${path}/{name}`,
     security: bearerSecurity,
-    middleware: [guards.may('stacks'), guards.jsonBody],
+    middleware: [guards.may('stacks', 'own'), guards.jsonBody],
     request: { params, body: jsonRequest(stackPatchSchema) },
     responses: { 200: jsonAnswer(stackSchema, 'The stack') },
   });
@@ -244,7 +244,7 @@ function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     method: 'delete',
     path: `${path}/{name}`,
     security: bearerSecurity,
-    middleware: [guards.may('stacks')],
+    middleware: [guards.may('stacks', 'own')],
     request: { params },
     responses: { 204: { description: 'The stack was deleted' } },
   });

@@ -87,6 +87,12 @@ export interface Guards extends OnceGuards {
    * @throws AppError not_found for an organization that does not exist, or that the caller may not name
    */
   readonly organizationOf: (context: HttpContext, named?: string) => Promise<string>;
+  /**
+   * Returns the organization whose resources a list contains: as `organizationOf`, but all organizations (null) for a
+   * platform administrator who names none.
+   * @throws AppError not_found as `organizationOf`
+   */
+  readonly organizationOrAll: (context: HttpContext) => Promise<string | null>;
 }
 
 /** @throws AppError insufficient_scope */
@@ -183,19 +189,20 @@ function createTurnTaking(): TurnTaking {
  */
 const slowMsMax = 120_000;
 
+/** Names the organization in queries; `org` is an alias, which `knownQuery` replaces. */
+const named = 'organization_id';
+
 /** @see Guards.organizationOf */
 function organizationOf(accounts: GuardParts['accounts']): Guards['organizationOf'] {
   return async (context, inBody) => {
-    const inQuery = context.req.query('organization_id');
+    const inQuery = context.req.query(named);
     if (inBody !== undefined && inQuery !== undefined && inBody !== inQuery) {
-      throw new ValidationError([
-        { field: 'organization_id', message: 'must be the same in the body and in the query' },
-      ]);
+      throw new ValidationError([{ field: named, message: 'must be the same in the body and in the query' }]);
     }
-    const named = inBody ?? inQuery;
+    const text = inBody ?? inQuery;
     const { organizationId } = context.get('caller');
-    if (named === undefined) return organizationId;
-    const asked = requireId('org', named);
+    if (text === undefined) return organizationId;
+    const asked = requireId('org', text);
     if (asked === organizationId) return asked;
     const mayAsk = context.get('extent') === 'any';
     if (mayAsk && (await accounts.readOrganization(asked)) !== null) return asked;
@@ -206,6 +213,7 @@ function organizationOf(accounts: GuardParts['accounts']): Guards['organizationO
 export function createGuards(parts: GuardParts): Guards {
   const { authenticator, accounts, addressOf, showLimits, shares, limits, onceGuards } = parts;
   const { takeTurn, takeOpenTurn } = createTurnTaking();
+  const organization = organizationOf(accounts);
   /** Time limits of the running changes. */
   const times = new WeakMap<HttpContext, AnswerTime>();
   /** Limits the time of every change, whatever its route. */
@@ -253,7 +261,9 @@ export function createGuards(parts: GuardParts): Guards {
         context.set('caller', caller);
       };
     },
-    organizationOf: organizationOf(accounts),
+    organizationOf: organization,
+    organizationOrAll: async (context) =>
+      context.get('extent') === 'any' && context.req.query(named) === undefined ? null : organization(context),
     async slowly(context, next) {
       times.get(context)?.start(slowMsMax);
       await next();

@@ -36,6 +36,13 @@ export const organizationQuery = {
   }),
 };
 
+/** Query parameter of lists that platform administrators read for all organizations; see `organizationOrAll`. */
+export const listedOrganizationQuery = {
+  organization_id: idText('org').optional().openapi({
+    description: 'Only this organization; default is that of the key, or all for platform administrators',
+  }),
+};
+
 /**
  * Returns the UUID of an id in a path.
  * @throws AppError not_found for an invalid id, as for an id of another organization: an answer must not tell these

@@ -15,6 +15,7 @@ export {
   longText,
   noFields,
   notFound,
+  listedOrganizationQuery,
   organizationQuery,
   requireId,
   someFields,

@@ -39,7 +39,7 @@ function row(one: Read<typeof summary>): string[] {
 }
 
 async function list(context: CommandContext): Promise<number> {
-  const query = queryOf(context, ['org', 'status']);
+  const query = queryOf(context, ['org=organization_id', 'status']);
   const rows = await readList(context, { path: clustersPath, item: summary, query });
   const none = 'no clusters; create one with "headgate clusters create NAME --org ORG"';
   return printList(context, rows, { headings, row, none, leaveOut: ['ORGANIZATION', 'DOMAIN'] });

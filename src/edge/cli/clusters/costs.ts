@@ -49,7 +49,7 @@ async function costs(context: CommandContext): Promise<number> {
 async function hintOf(context: CommandContext, { organizations }: Report): Promise<string> {
   if (organizations.length > 0) return '';
   try {
-    const hint = await sayUnallocated(context, queryOf(context, ['org']));
+    const hint = await sayUnallocated(context, queryOf(context, ['org=organization_id']));
     return `${hint ?? 'costs start with a cluster that has nodes in use: "headgate clusters ls" lists the clusters'}\n`;
   } catch (error) {
     if (error instanceof FailedError) return '';
@@ -58,7 +58,7 @@ async function hintOf(context: CommandContext, { organizations }: Report): Promi
 }
 
 function readQuery(context: CommandContext): URLSearchParams {
-  const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org', 'step', 'group-by=group_by']);
+  const query = queryOf(context, ['month', 'from', 'to', 'tz', 'org=organization_id', 'step', 'group-by=group_by']);
   // The current month, by the clock of the requested zone.
   if (!query.has('month') && !query.has('from') && !query.has('to')) query.set('month', thisMonth(query.get('tz')));
   return query;

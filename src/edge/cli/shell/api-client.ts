@@ -197,6 +197,7 @@ function connect(
     const headers = {
       authorization: `Bearer ${apiKey}`,
       accept: 'application/json',
+      'user-agent': 'headgate-cli',
       ...further,
       ...(payload !== null && { 'content-type': payload.contentType, 'content-length': payload.bytes.length }),
     };

@@ -11,9 +11,13 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/batches',
   '/v1/batches/{id}',
   '/v1/batches/{id}/cancel',
+  '/v1/billing/costs',
+  '/v1/billing/costs.csv',
+  '/v1/billing/costs/series',
   '/v1/budgets',
   '/v1/budgets/{id}',
   '/v1/budgets/{id}/reset',
+  '/v1/clusters',
   '/v1/files',
   '/v1/files/{id}',
   '/v1/files/{id}/content',
@@ -71,6 +75,7 @@ export const pathsOfOrganization: readonly string[] = [
   '/v1/projects/{id}/groups/{group}/roles',
   '/v1/projects/{id}/roles',
   '/v1/projects/{id}/users/{user}/roles',
+  '/v1/runs',
   '/v1/usage/rejected',
   '/v1/usage/requests',
   '/v1/usage/requests/{id}',
@@ -121,15 +126,11 @@ export const pathsOfAll: readonly string[] = [
   '/v1/billing/conversion-rates',
   '/v1/billing/conversion-rates/import',
   '/v1/billing/conversion-rates/{id}/end',
-  '/v1/billing/costs',
-  '/v1/billing/costs.csv',
-  '/v1/billing/costs/series',
   '/v1/billing/currencies',
   '/v1/billing/margins',
   '/v1/billing/rate-cards',
   '/v1/billing/rate-cards/import',
   '/v1/billing/rate-cards/{id}/end',
-  '/v1/clusters',
   '/v1/clusters/{id}',
   '/v1/clusters/{id}/access-identity/rotate',
   '/v1/clusters/{id}/nodes',
@@ -146,13 +147,15 @@ export const pathsOfAll: readonly string[] = [
   '/v1/orgs/{id}/billing-currency',
   '/v1/pricing',
   '/v1/runner',
-  '/v1/runs',
   '/v1/runs/{id}',
   '/v1/runs/{id}/cancel',
+  '/v1/runs/{id}/confirm',
   '/v1/runs/{id}/destroy',
+  '/v1/runs/{id}/discard',
   '/v1/runs/{id}/forget',
   '/v1/runs/{id}/logs',
   '/v1/runs/{id}/open',
+  '/v1/runs/{id}/plan',
   '/v1/runs/{id}/retry',
   '/v1/stacks',
   '/v1/stacks/{name}',
@@ -177,7 +180,8 @@ export function pathFor(viewed: Viewed | null, path: string): string {
   const { pathname, searchParams } = new URL(path, 'http://localhost');
   if (ofOthers.test(pathname)) return path;
   if (!ofOrganization.test(pathname)) throw new Error(`${pathname} is missing from the path tables of view-paths.ts`);
-  if (searchParams.has('organization_id') || searchParams.has('all_organizations')) return path;
+  if (searchParams.has('organization_id') || searchParams.has('org') || searchParams.has('all_organizations'))
+    return path;
   searchParams.set('organization_id', viewed.id);
   return `${pathname}?${searchParams.toString()}`;
 }

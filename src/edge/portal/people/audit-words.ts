@@ -88,6 +88,8 @@ export const auditActions: Readonly<Record<string, string>> = {
   'stack.changed': 'changed the stack',
   'stack.deleted': 'deleted the stack',
   'run.created': 'started the run',
+  'run.confirmed': 'confirmed the plan of the run',
+  'run.discarded': 'discarded the plan of the run',
   'run.canceled': 'canceled the run',
   'run.forgotten': 'forgot the resources of the run',
   'run.opened': 'opened the web address of the run',

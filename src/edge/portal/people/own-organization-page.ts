@@ -14,6 +14,7 @@ import {
   isEmpty,
   notice,
   type PortalParts,
+  radios,
   type Refusal,
   refused,
   section,
@@ -21,7 +22,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 
-/** The organization's page for its own administrators: its name, and its limits read-only. */
+/** The organization's page for its own administrators: its name and settings, and its limits read-only. */
 export function ownOrganizationPage(visit: Visit, parts: PortalParts): Promise<Response> {
   return ownOrganizationPageOf(visit, parts, null);
 }
@@ -44,9 +45,14 @@ interface Typed {
   readonly name: string;
   /** USD; empty for no alert. */
   readonly alertBelow: string;
+  readonly mayApply: boolean;
 }
 
-const typedOf = ({ name, wallet_alert_below: below }: OrganizationAnswer): Typed => ({ name, alertBelow: below ?? '' });
+const typedOf = (organization: OrganizationAnswer): Typed => ({
+  name: organization.name,
+  alertBelow: organization.wallet_alert_below ?? '',
+  mayApply: organization.members_may_apply,
+});
 
 /** A form that the API rejected. */
 interface Refused {
@@ -55,18 +61,25 @@ interface Refused {
   readonly refusal: Refusal;
 }
 
-const toBody = ({ name, alertBelow }: Typed) => ({
+const toBody = ({ name, alertBelow, mayApply }: Typed) => ({
   name,
+  members_may_apply: mayApply,
   wallet_alert_below: alertBelow === '' ? null : usdOf(alertBelow),
 });
 
+const applying = [
+  { value: 'true', label: 'All members' },
+  { value: 'false', label: 'Owners and admins' },
+];
+
 function ownForm(visit: Visit, organization: OrganizationAnswer, wrong: Refused | null): Html {
   const { form = null, refusal = null, typed = typedOf(organization) } = wrong ?? {};
-  const { name, alertBelow } = typed;
+  const { name, alertBelow, mayApply } = typed;
   return html`<form class="form" method="post" action="/portal/organization">
     ${formToken(visit)} ${beganWith(toBody(typedOf(organization)), form)} ${refused(refusal)}
     ${field({ name: 'name', label: 'Name', value: name, refusal, isRequired: true, maxLength: 200 })}
     ${field({ name: 'wallet_alert_below', label: 'Low-balance alert (USD)', value: alertBelow, refusal, hint: 'Sends one email to each owner and administrator when the balance falls below this amount, if this gateway sends mail. Empty means no alert.', maxLength: 40 })}
+    ${radios({ name: 'members_may_apply', legend: 'Who may apply stacks', choices: applying, chosen: String(mayApply), hint: 'Applies, cancels, retries and destroys runs on the clusters of the organization.' })}
     <p class="buttons"><button class="primary">Save</button></p>
     ${visit.may('webhooks') ? html`<p class="hint">Other alerts and event delivery: <a href="/portal/webhooks">webhooks and email alerts</a>.</p>` : null}
   </form>`;
@@ -90,11 +103,12 @@ function limits(visit: Visit, organization: OrganizationAnswer, maxActiveKeys: n
 
 export async function changeOwnOrganization(visit: Visit, parts: PortalParts, form: Form): Promise<Response> {
   const [name, alertBelow] = [form.text('name'), form.text('wallet_alert_below').trim()];
-  const changes = changesIn(form, form.has('wallet_alert_below') ? toBody({ name, alertBelow }) : { name });
+  const typed = { name, alertBelow, mayApply: form.text('members_may_apply') !== 'false' };
+  const changes = changesIn(form, form.has('wallet_alert_below') ? toBody(typed) : { name });
   const path = `/v1/organizations/${visit.organizationId}`;
   const changed = isEmpty(changes) ? null : await visit.send<OrganizationAnswer>('PATCH', path, changes);
   if (changed?.ok === false) {
-    return ownOrganizationPageOf(visit, parts, { typed: { name, alertBelow }, form, refusal: changed.refusal });
+    return ownOrganizationPageOf(visit, parts, { typed, form, refusal: changed.refusal });
   }
   return visit.context.redirect('/portal/organization?notice=saved', 303);
 }

@@ -30,13 +30,20 @@ interface Wanted {
   /** Empty for the whole cluster. */
   readonly node: string;
   readonly access: string;
+  /** `confirm`, `plan`, or empty to apply at once. */
+  readonly mode: string;
   readonly inputs: Typed;
 }
 
 export async function applyPage(visit: Visit, name: string): Promise<Response> {
   const stack = await readStack(visit, name);
   const cluster = queryOf(visit.context, 'cluster');
-  return applyPageOf(visit, stack, { cluster, node: '', access: '', inputs: defaultTexts(stack.inputs) }, null);
+  return applyPageOf(
+    visit,
+    stack,
+    { cluster, node: '', access: '', mode: '', inputs: defaultTexts(stack.inputs) },
+    null,
+  );
 }
 
 async function applyPageOf(
@@ -126,6 +133,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
       </div>
     </fieldset>
     ${accessField(stack, cluster, access)}
+    ${radios({ name: 'mode', legend: 'After the plan', choices: modes, chosen: wanted.mode, hint: 'A plan that waits for confirmation makes other runs of the cluster wait, at most 24 hours.' })}
     <p class="buttons"><button class="primary">Apply</button> <a href="${stackPath(stack)}">Cancel</a></p>
   </form>`;
 }
@@ -181,18 +189,27 @@ function accessField({ web }: StackAnswer, cluster: ClusterAnswer, chosen: strin
   return radios({ name: 'access', legend: 'Web access', choices, chosen, hint });
 }
 
+const modes = [
+  { value: '', label: 'Apply' },
+  { value: 'confirm', label: 'Wait for confirmation' },
+  { value: 'plan', label: 'Change nothing' },
+];
+
 export async function applyStack(visit: Visit, name: string, typed: Form): Promise<Response> {
   const stack = await readStack(visit, name);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
+  const mode = typed.text('mode');
   const asked = {
     cluster_id: cluster,
     node: node === '' ? null : node,
     inputs: inputsOf(stack.inputs, typed),
     ...(access !== '' && { access }),
+    ...(mode === 'plan' && { plan_only: true }),
+    ...(mode === 'confirm' && { auto_apply: false }),
   };
   const path = `/v1/stacks/${stack.id}/apply`;
   const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));
   if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
-  const wanted = { cluster, node, access, inputs: typedTexts(stack.inputs, typed) };
+  const wanted = { cluster, node, access, mode, inputs: typedTexts(stack.inputs, typed) };
   return applyPageOf(visit, stack, wanted, started.refusal);
 }

@@ -57,7 +57,7 @@ async function readSpent(
 ): Promise<Spent | null> {
   if (!may('costs.read')) return null;
   const month = new Date(nowMs).toISOString().slice(0, 'YYYY-MM'.length);
-  const report = await get<CostReportAnswer>(`/v1/billing/costs?month=${month}&org=${org}`);
+  const report = await get<CostReportAnswer>(`/v1/billing/costs?month=${month}&organization_id=${org}`);
   const own = report.organizations.flatMap(({ clusters }) => clusters).filter((cluster) => cluster.id === id);
   return {
     amounts: amountsText(own.flatMap(({ amounts }) => amounts)),

@@ -26,7 +26,16 @@ import {
   removeNodePage,
 } from './node-forms.ts';
 import { addRate, endRate, importRates, ratesPage } from './rates-page.ts';
-import { cancelRun, destroyPage, destroyRun, forgetPage, forgetRun, openRun, retryRun } from './run-changes.ts';
+import {
+  cancelRun,
+  decideRun,
+  destroyPage,
+  destroyRun,
+  forgetPage,
+  forgetRun,
+  openRun,
+  retryRun,
+} from './run-changes.ts';
 import { runsPage } from './run-list.ts';
 import { followRunLog } from './run-log.ts';
 import { runPage } from './run-page.ts';
@@ -39,10 +48,10 @@ import { stackPage } from './stack-page.ts';
 
 export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/stacks': stacksPage,
-  '/portal/stacks/new': only('stacks', (visit) => newStackPage(visit)),
+  '/portal/stacks/new': only('stacks', (visit) => newStackPage(visit), 'mayOwn'),
   '/portal/stacks/:name': (visit, _, param) => stackPage(visit, param('name')),
-  '/portal/stacks/:name/edit': only('stacks', (visit, _, param) => editStackPage(visit, param('name'))),
-  '/portal/stacks/:name/delete': only('stacks', (visit, _, param) => deleteStackPage(visit, param('name'))),
+  '/portal/stacks/:name/edit': only('stacks', (visit, _, param) => editStackPage(visit, param('name')), 'mayOwn'),
+  '/portal/stacks/:name/delete': only('stacks', (visit, _, param) => deleteStackPage(visit, param('name')), 'mayOwn'),
   '/portal/stacks/:name/apply': only('runs', (visit, _, param) => applyPage(visit, param('name'))),
   '/portal/stacks/:name/download': (visit, _, param) => downloadStack(visit, param('name')),
   '/portal/stacks/:name/icon': (visit, _, param) => iconOfStack(visit, param('name')),
@@ -72,6 +81,8 @@ export const platformChanges: Readonly<Record<string, Change>> = {
   '/portal/stacks/:name/delete': (visit, _parts, _form, param) => deleteStack(visit, param('name')),
   '/portal/stacks/:name/apply': (visit, _, form, param) => applyStack(visit, param('name'), form),
   '/portal/runs/:id/cancel': (visit, _parts, _form, param) => cancelRun(visit, param('id')),
+  '/portal/runs/:id/confirm': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'confirm'),
+  '/portal/runs/:id/discard': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'discard'),
   '/portal/runs/:id/retry': (visit, _, form, param) => retryRun(visit, param('id'), form),
   '/portal/runs/:id/open': (visit, _parts, _form, param) => openRun(visit, param('id')),
   '/portal/runs/:id/destroy': (visit, _, form, param) => destroyRun(visit, param('id'), form),

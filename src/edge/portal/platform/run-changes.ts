@@ -16,6 +16,14 @@ export async function cancelRun(visit: Visit, id: string): Promise<Response> {
     : runPage(visit, id, done.refusal);
 }
 
+/** Confirms or discards the plan of a run. */
+export async function decideRun(visit: Visit, id: string, decision: 'confirm' | 'discard'): Promise<Response> {
+  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/${decision}`);
+  return done.ok
+    ? visit.context.redirect(`${runPath(done.body)}?notice=${decision === 'confirm' ? 'confirmed' : 'discarded'}`, 303)
+    : runPage(visit, id, done.refusal);
+}
+
 export async function retryRun(visit: Visit, id: string, form: Form): Promise<Response> {
   const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/retry`, undefined, onceHeader(form));
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : runPage(visit, id, done.refusal);

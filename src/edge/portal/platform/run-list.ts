@@ -22,6 +22,12 @@ import { filterForm, moment, pageNumber, pager } from './widgets.ts';
 
 /** Lists runs with their status. */
 
+const statusChoices: readonly { readonly value: string; readonly label: string }[] = [
+  { value: '', label: 'All' },
+  { value: runStatuses.filter((status) => isUnfinished({ status })).join(','), label: 'pending or active' },
+  ...runStatuses.map((value) => ({ value, label: statusText(value) })),
+];
+
 const path = '/portal/runs';
 const pageSize = 50;
 
@@ -52,7 +58,10 @@ export async function runsPage(visit: Visit): Promise<Response> {
   const chosen = {
     cluster_id: asked('cluster_id'),
     stack: asked('stack'),
-    status: runStatuses.find((one) => one === asked('status')) ?? '',
+    status: statusChoices.find(({ value }) => value === asked('status'))?.value ?? '',
+    created_by: asked('created_by'),
+    from: asked('from'),
+    to: asked('to'),
   };
   const query = { ...chosen, page: pageNumber(asked('page')), limit: pageSize };
   const [list, choices, problem] = await Promise.all([
@@ -66,12 +75,16 @@ export async function runsPage(visit: Visit): Promise<Response> {
     ${filterForm(path, [
       select('cluster_id', 'Cluster', clusterChoices(names, chosen.cluster_id), chosen.cluster_id),
       field({ name: 'stack', label: 'Stack', value: chosen.stack, placeholder: 'stack name', maxLength: 100 }),
-      select(
-        'status',
-        'Status',
-        [{ value: '', label: 'All' }, ...runStatuses.map((value) => ({ value, label: statusText(value) }))],
-        chosen.status,
-      ),
+      select('status', 'Status', statusChoices, chosen.status),
+      field({
+        name: 'created_by',
+        label: 'Author',
+        value: chosen.created_by,
+        placeholder: 'user_… or key_…',
+        maxLength: 100,
+      }),
+      field({ name: 'from', label: 'From (UTC)', type: 'date', value: chosen.from }),
+      field({ name: 'to', label: 'Before (UTC)', type: 'date', value: chosen.to }),
     ])}
     <div id="results">
       ${isBusy ? notice('plain', 'Some of these runs are pending or active. Reload the page to refresh their status.') : null}
@@ -98,6 +111,9 @@ const addressLink = (run: RunAnswer): MaybeHtml =>
     ? html`<a href="${runPath(run)}#address">View</a>`
     : html`<span class="quiet">none</span>`;
 
+const planText = ({ plan }: RunAnswer): MaybeHtml =>
+  plan === null ? html`<span class="quiet">none</span>` : `+${plan.add} ~${plan.change} -${plan.remove}`;
+
 export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, string>): Html {
   return table({
     caption: 'Runs, newest first',
@@ -106,6 +122,8 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
       { title: 'Cluster' },
       { title: 'Node' },
       { title: 'Status' },
+      { title: 'Version' },
+      { title: 'Plan' },
       { title: 'Web address' },
       { title: 'Requested' },
       { title: 'Ended' },
@@ -116,7 +134,10 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
         >${names.get(run.cluster_id) ?? run.cluster_id}</a
       >`,
       run.node ?? html`<span class="quiet">all</span>`,
-      statusBadge(run),
+      html`${statusBadge(run)}
+      ${run.queue_position === null ? null : html`<span class="quiet">${run.queue_position} in queue</span>`}`,
+      run.stack_version === null ? html`<span class="quiet">unknown</span>` : String(run.stack_version),
+      planText(run),
       addressLink(run),
       moment(run.created_at),
       moment(run.ended_at, 'not yet'),

@@ -1,7 +1,7 @@
 import { formatId } from '#base/id.ts';
 import type { ClusterAnswer } from '#edge/contract/clusters.ts';
 import type { KeyAnswer } from '#edge/contract/keys.ts';
-import type { RunAnswer } from '#edge/contract/runs.ts';
+import type { RunAnswer, RunPlanAnswer } from '#edge/contract/runs.ts';
 import type { UserAnswer } from '#edge/contract/users.ts';
 import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
@@ -23,6 +23,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { valueText } from './input-fields.ts';
 import { logSection, readLog } from './run-log.ts';
+import { planSection } from './run-plan.ts';
 import { runPath } from './run-list.ts';
 import { choicesOf, failureWords, isUnfinished, progress, statusBadge, statusSentence } from './run-words.ts';
 import { actionButton, facts, moment } from './widgets.ts';
@@ -31,6 +32,8 @@ import { actionButton, facts, moment } from './widgets.ts';
 
 const notices: Readonly<Record<string, string>> = {
   canceled: 'Cancellation requested.',
+  confirmed: 'Plan confirmed. The run applies it next.',
+  discarded: 'Plan discarded.',
   forgotten: 'The record of the resources is deleted. The resources themselves still exist.',
 };
 
@@ -60,11 +63,12 @@ interface Seen {
 
 export async function runPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
   const run = await readRun(visit, id);
-  const [cluster, log, authorName, stack] = await Promise.all([
+  const [cluster, log, authorName, stack, plan] = await Promise.all([
     readClusterOf(visit, run),
     readLog(visit, run),
     readAuthorName(visit, run),
     visit.find(`/v1/stacks/${run.stack_id}`),
+    run.planned_at === null ? null : visit.find<RunPlanAnswer>(`/v1/runs/${run.id}/plan`),
   ]);
   const path = runPath(run);
   const said = noticeOf(visit, notices);
@@ -75,7 +79,7 @@ export async function runPage(visit: Visit, id: string, refusal: Refusal | null 
     <div id="live" ${isUnfinished(run) || isAddressPending(run) ? polls : null}>
       ${state(run)} ${failure(run)}
       <div class="actions">${actions(visit, run)}</div>
-      ${address(visit, run, cluster)} ${outputs(run)}
+      ${plan === null ? null : planSection(plan)} ${address(visit, run, cluster)} ${outputs(run)} ${inputs(run)}
       ${about(visit, { run, cluster, authorName, hasStack: stack !== null })}
     </div>
     ${logSection(run, log)}`;
@@ -89,6 +93,8 @@ const isAddressPending = ({ url, url_status: status }: RunAnswer): boolean => ur
 function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   const [path, may] = [runPath(run), choicesOf(run)];
   return [
+    may.decide && visit.may('runs') ? actionButton(visit, `${path}/confirm`, 'Confirm and apply', 'primary') : html``,
+    may.decide && visit.may('runs') ? actionButton(visit, `${path}/discard`, 'Discard', 'danger') : html``,
     may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
     may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Retry', 'primary') : html``,
     may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,
@@ -108,6 +114,8 @@ function state(run: RunAnswer): Html {
     <h2 id="state-title">Status ${statusBadge(run)}</h2>
     ${progress(run)}
     <p>${statusSentence(run)}</p>
+    ${run.confirm_by === null ? null : html`<p>The plan waits until ${moment(run.confirm_by)}. Then the run fails.</p>`}
+    ${run.queue_position === null ? null : html`<p>Place in the queue of the cluster: <strong>${count(run.queue_position)}</strong></p>`}
     ${changes === null ? null : html`<p><strong>${changesText(changes)}</strong></p>`}
   </section>`;
 }
@@ -169,6 +177,27 @@ function outputs({ outputs: all }: RunAnswer): MaybeHtml {
   </section>`;
 }
 
+function inputs({ inputs: all }: RunAnswer): MaybeHtml {
+  const list = Object.entries(all ?? {});
+  if (list.length === 0) return null;
+  return html`<section aria-labelledby="run-inputs-title">
+    <h2 id="run-inputs-title">Inputs</h2>
+    ${table({
+      caption: 'Inputs of the run',
+      columns: [{ title: 'Name' }, { title: 'Value' }],
+      rows: list.map(([name, input]) => [html`<code>${name}</code>`, inputText(input)]),
+    })}
+  </section>`;
+}
+
+function inputText({ sensitive, set, value }: NonNullable<RunAnswer['inputs']>[string]): Html {
+  if (!set) return html`<span class="quiet">not set</span>`;
+  if (sensitive) return html`<span class="quiet">set, not shown</span>`;
+  return value === undefined
+    ? html`<span class="quiet">too large to show</span>`
+    : html`<code class="wrap">${valueText(value)}</code>`;
+}
+
 /**
  * Returns the name of the run's author; null if the author was deleted or is hidden from the visitor. The page then
  * shows the id.
@@ -191,6 +220,8 @@ function author({ signedIn: { session } }: Visit, { created_by: by }: RunAnswer,
   return html` <span class="quiet" title="${by}">by ${who}</span>`;
 }
 
+const viaWords = { api: 'with the API', portal: 'in the portal', cli: 'with the command line' } as const;
+
 function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html {
   const place = html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
     >${cluster?.name ?? run.cluster_id}</a
@@ -199,17 +230,18 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
   return html`<section aria-labelledby="about-title">
     <h2 id="about-title">Details</h2>
     ${facts([
-      { term: 'Stack', text: stack },
+      { term: 'Stack', text: run.stack_version === null ? stack : html`${stack}, version ${run.stack_version}` },
       { term: 'Target', text: html`${run.node === null ? 'all nodes of ' : `node ${run.node} of `}${place}` },
       run.retry_of === null
         ? null
         : { term: 'Retry of', text: html`<a href="/portal/runs/${run.retry_of}">an earlier run</a>` },
       {
         term: 'Requested',
-        text: html`${moment(run.created_at)}${author(visit, run, authorName)}`,
+        text: html`${moment(run.created_at)}${author(visit, run, authorName)}${run.created_via === null ? null : html` <span class="quiet">${viaWords[run.created_via]}</span>`}`,
       },
       { term: 'Started', text: moment(run.started_at, 'not yet') },
       { term: 'Ended', text: moment(run.ended_at, 'not yet') },
+      run.plan === null ? null : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }) },
       { term: 'Log', text: counted(run.log_lines, 'line') },
       { term: 'Id', text: html`<code>${run.id}</code>` },
     ])}

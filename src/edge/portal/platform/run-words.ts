@@ -8,6 +8,11 @@ type Kind = 'good' | 'busy' | 'bad' | 'plain';
 const statusWords: Readonly<Record<RunStatusAnswer, readonly [Kind, string, string]>> = {
   PENDING: ['busy', 'pending', 'The run waits for its cluster. Each cluster runs one run at a time.'],
   PLANNING: ['busy', 'planning', 'Terraform downloads providers and modules, and plans the changes.'],
+  PLANNED: [
+    'busy',
+    'waits for confirmation',
+    'The plan changes nothing until somebody confirms it. Other runs of the cluster wait too.',
+  ],
   APPLYING: ['busy', 'applying', 'Terraform applies the plan.'],
   APPLIED: ['good', 'applied', 'The run succeeded, and its resources exist.'],
   SUPERSEDED: ['plain', 'superseded', 'A later run of the same stack replaced this one.'],
@@ -15,6 +20,8 @@ const statusWords: Readonly<Record<RunStatusAnswer, readonly [Kind, string, stri
   DESTROYED: ['plain', 'destroyed', 'The resources of the stack are removed.'],
   CANCELING: ['busy', 'canceling', 'The run stops once Terraform has saved its state.'],
   CANCELED: ['plain', 'canceled', 'The run was canceled. Resources that it had created still exist.'],
+  DISCARDED: ['plain', 'discarded', 'The plan was discarded. The run changed nothing.'],
+  PLANNED_AND_FINISHED: ['plain', 'planned', 'The run made a plan only. It changed nothing.'],
   FAILED: ['bad', 'failed', 'The run failed.'],
 };
 
@@ -30,6 +37,7 @@ export const statusSentence = ({ status }: Pick<RunAnswer, 'status'>): string =>
 const unfinished: ReadonlySet<RunStatusAnswer> = new Set([
   'PENDING',
   'PLANNING',
+  'PLANNED',
   'APPLYING',
   'DESTROYING',
   'CANCELING',
@@ -44,10 +52,11 @@ export function choicesOf(run: Pick<RunAnswer, 'status'>) {
   const hasEndedBadly = status === 'FAILED' || status === 'CANCELED';
   const mayHaveMade = hasEndedBadly || status === 'APPLIED' || status === 'SUPERSEDED';
   return {
-    cancel: isUnfinished(run) && status !== 'CANCELING',
+    decide: status === 'PLANNED',
+    cancel: isUnfinished(run) && status !== 'CANCELING' && status !== 'PLANNED',
     retry: hasEndedBadly,
     destroy: mayHaveMade,
-    forget: !isUnfinished(run) && status !== 'DESTROYED',
+    forget: mayHaveMade,
   };
 }
 
@@ -59,6 +68,10 @@ const failures: Readonly<Record<string, readonly [string, string]>> = {
   PLAN_FAILED: [
     'Terraform could not create a plan. Nothing was changed.',
     'Usually an input is wrong or a node is unreachable. Check the log, then apply the stack with other inputs, or retry.',
+  ],
+  PLAN_STALE: [
+    'The plan no longer fits the cluster or what is applied there. Nothing was changed.',
+    'Apply the stack again to get a new plan.',
   ],
   APPLY_FAILED: [
     'Terraform failed before it applied everything. Resources created until then still exist.',
@@ -108,6 +121,7 @@ function stepOf({ status, phase }: RunAnswer): number {
   if (status === 'PENDING') return 0;
   if (!isUnfinished({ status })) return steps.length - 1;
   if (phase === 'apply') return 3;
+  if (status === 'PLANNED') return 2;
   return phase === 'plan' ? 2 : 1;
 }
 

@@ -50,7 +50,7 @@ export function visibilityBadge({ visibility, builtin }: StackAnswer): Html {
 }
 
 export async function stacksPage(visit: Visit): Promise<Response> {
-  const { context, get, may } = visit;
+  const { context, get, mayOwn } = visit;
   const [search, category] = [queryOf(context, 'search').trim(), queryOf(context, 'category')];
   const chosen = { search, category };
   const asked = { ...chosen, page: pageNumber(queryOf(context, 'page')), limit: pageSize };
@@ -60,7 +60,7 @@ export async function stacksPage(visit: Visit): Promise<Response> {
     readRunnerProblem(visit),
   ]);
   const said = noticeOf(visit, notices);
-  const actions = may('stacks') ? html`<a class="button primary" href="${path}/new">Upload a stack</a>` : null;
+  const actions = mayOwn('stacks') ? html`<a class="button primary" href="${path}/new">Upload a stack</a>` : null;
   const body = html`${said === undefined ? null : notice('good', said)} ${problem}
     <p class="lead">
       Software for clusters, packaged as Terraform modules. Applying a stack to a cluster starts a run that you can
@@ -88,13 +88,13 @@ function filterFields({ search, category }: Chosen, all: readonly StackAnswer[])
   ];
 }
 
-function nothing({ may }: Visit, { search, category }: Chosen): Html {
+function nothing({ mayOwn }: Visit, { search, category }: Chosen): Html {
   if (search !== '' || category !== '') {
     return empty('No matching stacks', html`<a href="${path}">Show all stacks</a>.`);
   }
   return empty(
     'No stacks yet',
-    may('stacks')
+    mayOwn('stacks')
       ? html`<a href="${path}/new">Upload</a> a zip with a Terraform module.`
       : 'Ask an administrator to upload one.',
   );

@@ -30,8 +30,8 @@ export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
   get<StackAnswer>(`/v1/stacks/${encodeURIComponent(name)}`);
 
 /** True if the API lets the visitor change the stack: platform administrators, and owners of a private stack. */
-export function mayChange({ may, signedIn }: Visit, { visibility, owner_id: owner }: StackAnswer): boolean {
-  if (!may('stacks')) return false;
+export function mayChange({ mayOwn, signedIn }: Visit, { visibility, owner_id: owner }: StackAnswer): boolean {
+  if (!mayOwn('stacks')) return false;
   return signedIn.principal.platformRole === 'admin' || (visibility === 'private' && owner !== null);
 }
 

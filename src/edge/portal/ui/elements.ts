@@ -168,7 +168,7 @@ export interface FieldOptions {
   readonly hint?: MaybeHtml;
   readonly refusal?: Refusal | null;
   readonly isRequired?: boolean;
-  readonly type?: 'text' | 'email' | 'password';
+  readonly type?: 'date' | 'text' | 'email' | 'password';
   /** The autocomplete token for browsers and password managers: `username`, `current-password`. */
   readonly autocomplete?: string;
   readonly inputMode?: 'numeric' | 'decimal';
