@@ -92,10 +92,10 @@ export function createRetention(parts: RetentionParts): Retention {
       { name: 'delete old idempotency keys', everyMs: cleaningMs, where: 'one', run: () => idempotency.deleteOld() },
       { name: 'delete old receipts of changes', everyMs: cleaningMs, where: 'one', run: () => receipts.deleteOld() },
       {
-        name: 'delete old rejected requests',
+        name: 'delete old rejected requests and histograms',
         everyMs: usageMs,
         where: 'one',
-        run: () => metering.deleteOldRejected(),
+        run: () => metering.deleteOld(),
       },
       { name: 'delete old contents', everyMs: cleaningMs, where: 'one', run: () => contents.deleteOld() },
       { name: 'delete old responses', everyMs: cleaningMs, where: 'one', run: () => storedResponses.deleteOld() },

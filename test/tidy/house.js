@@ -68,6 +68,7 @@ export const house = {
     'edge/cli/chat': ['edge/cli/shell'],
     'edge/cli/clusters': ['edge/cli/shell'],
     'edge/cli/import': ['edge/cli/shell'],
+    'edge/cli/live': ['edge/cli/shell'],
     'edge/inference': ['edge/contract', 'edge/http'],
     'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
     'edge/inference/end': [

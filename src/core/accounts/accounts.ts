@@ -233,6 +233,8 @@ export interface Accounts {
   readonly users: Users;
   readonly serviceAccounts: ServiceAccounts;
   listProjects(view: ProjectView, paging: Paging<ProjectSort>): Promise<ProjectPage>;
+  /** Returns the name of each project by its UUID, including archived projects. */
+  projectNames(organizationId: string): Promise<ReadonlyMap<string, string>>;
   /** @throws AppError conflict if the organization has a project of that name, ignoring case */
   createProject(input: NewProject, author: Author): Promise<Project>;
   /** Like `createProject`, inside a transaction of the caller, which a conflict aborts. */
@@ -310,6 +312,7 @@ export function createAccounts(options: AccountsOptions): Accounts {
     }),
     serviceAccounts: createServiceAccounts({ db, inside, maxOfProject: maxServiceAccounts, end }),
     listProjects: projects.list,
+    projectNames: projects.names,
     createProject: projects.create,
     createProjectIn: projects.createIn,
     findImportedProjectIn: projects.findImportedIn,

@@ -28,6 +28,7 @@ import { type JoinServiceAccountsEnd, removeServiceAccounts } from './service-ac
 export interface Projects {
   readonly find: (organizationId: string, projectId: string) => Project | null | Promise<Project | null>;
   readonly list: (view: ProjectView, paging: Paging<ProjectSort>) => Promise<ProjectPage>;
+  readonly names: (organizationId: string) => Promise<ReadonlyMap<string, string>>;
   readonly create: (input: NewProject, author: Author) => Promise<Project>;
   readonly createIn: (tx: Transaction, input: NewProject, author: Author) => Promise<Project>;
   readonly findImportedIn: (tx: Transaction, organizationId: string, importedFrom: string) => Promise<Project | null>;
@@ -184,6 +185,13 @@ export function createProjects({ db, clock, log, audit, end, staleMs = staleMsDe
         () => null,
       ),
     list: (view, paging) => listProjects(db, view, paging),
+    async names(organizationId) {
+      const rows = await db.orm
+        .select({ id: projects.id, name: projects.name })
+        .from(projects)
+        .where(eq(projects.organizationId, organizationId));
+      return new Map(rows.map(({ id, name }) => [id, name]));
+    },
     create: (input, author) => db.orm.transaction((tx) => createIn(tx, input, author)),
     createIn,
     async findImportedIn(tx, organizationId, importedFrom) {

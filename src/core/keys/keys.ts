@@ -20,7 +20,14 @@ import {
 } from './key-events.ts';
 import { type KeyRef, selectKey, selectKeysById } from './key-rows.ts';
 import { createLastUse } from './last-use.ts';
-import { countActiveKeys, type KeyListing, selectKeyIdsOf, selectKeys, selectKeyUsers } from './list.ts';
+import {
+  countActiveKeys,
+  type KeyListing,
+  selectKeyIdsOf,
+  selectKeyNames,
+  selectKeys,
+  selectKeyUsers,
+} from './list.ts';
 import type { KeyHolder } from './revoke.ts';
 import { readRevokedSecrets, type Rotation } from './rotate.ts';
 import type { KeyPatch } from './update.ts';
@@ -164,6 +171,8 @@ export interface Keys {
    * accounts.
    */
   usersOf(organizationId: string): Promise<ReadonlyMap<string, string>>;
+  /** Returns the name of each key by its UUID, including revoked and expired keys. */
+  namesOf(organizationId: string): Promise<ReadonlyMap<string, string>>;
   get(ref: KeyRef): Promise<KeyRecord | null>;
   /** Returns null if there is no such key. */
   patch(ref: KeyRef, patch: KeyPatch, author: Author): Promise<KeyRecord | null>;
@@ -310,6 +319,7 @@ export function createKeys(options: KeysOptions): Keys {
     countActive: () => countActiveKeys(db, new Date(clock.now())),
     idsOf: (owner) => selectKeyIdsOf(db, owner),
     usersOf: (organizationId) => selectKeyUsers(db, organizationId),
+    namesOf: (organizationId) => selectKeyNames(db, organizationId),
     get: async (ref) => presentFound(await selectKey(db, ref)),
     patch: async (ref, patch, author) => presentFound(await changes.patch(ref, patch, author)),
     rotate: changes.rotate,

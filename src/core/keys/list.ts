@@ -81,6 +81,15 @@ export async function selectKeyIdsOf(
   return rows.map(({ id }) => id);
 }
 
+/** Returns the name of each key of an organization, active or not, by key id. */
+export async function selectKeyNames(db: Db, organizationId: string): Promise<ReadonlyMap<string, string>> {
+  const rows = await db.orm
+    .select({ id: apiKeys.id, name: apiKeys.name })
+    .from(apiKeys)
+    .where(eq(apiKeys.organizationId, organizationId));
+  return new Map(rows.map(({ id, name }) => [id, name]));
+}
+
 /** Returns the user of each key of an organization, active or not, by key id; keys of service accounts are left out. */
 export async function selectKeyUsers(db: Db, organizationId: string): Promise<ReadonlyMap<string, string>> {
   const rows = await db.orm

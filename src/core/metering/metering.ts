@@ -19,7 +19,7 @@ import {
   type RejectedRequest,
   type UsageRecord,
 } from '#core/metering/records/records.ts';
-import { createSpendingReports, type SpendingReports } from '#core/metering/reports/reports.ts';
+import { createSpendingReports, deleteOldLatency, type SpendingReports } from '#core/metering/reports/reports.ts';
 import {
   beginPartitions,
   dropOldPartitions,
@@ -80,8 +80,8 @@ export interface Metering {
   /** Drops the months of records that ended more than `days` ago; sums and the ledger are kept. */
   dropOldPartitions(days: number): Promise<number>;
   flushRefusals(): Promise<void>;
-  /** Deletes rejected requests that are kept for long enough. */
-  deleteOldRejected(): Promise<void>;
+  /** Deletes rejected requests and histograms that are kept for long enough. */
+  deleteOld(): Promise<void>;
   /** Returns the records that the database rejected, newest first. */
   listQuarantined(limit: number): Promise<readonly QuarantinedRecord[]>;
   /** Waits until everything is written, at most `timeoutMs`; spooled records stay in the spool. */
@@ -223,6 +223,14 @@ function createRejections(parts: Pick<MeteringOptions, 'db' | 'clock' | 'log'>) 
   };
 }
 
+async function deleteOldRows(
+  { db, clock }: MeteringOptions,
+  rejections: Pick<ReturnType<typeof createRejections>, 'deleteOld'>,
+): Promise<void> {
+  await rejections.deleteOld();
+  await deleteOldLatency({ db, clock });
+}
+
 export function createMetering(options: MeteringOptions): Metering {
   const { db, clock, log, wallet, staleMs, spoolAfterMs } = options;
   const unspooled = new Unspooled();
@@ -245,7 +253,7 @@ export function createMetering(options: MeteringOptions): Metering {
     onUnspooled: (listener) => unspooled.listen(listener),
     countRefusal: (request) => rejections.count(request),
     flushRefusals: () => rejections.flush(),
-    deleteOldRejected: () => rejections.deleteOld(),
+    deleteOld: () => deleteOldRows(options, rejections),
     async start() {
       await beginPartitions({ db, clock });
       commits.begin();

@@ -94,6 +94,8 @@ export const usageRequests = pgTable(
     completionTokensMax: bigint('completion_tokens_max', { mode: 'number' }),
     /** Null for 0, and for older requests. */
     inputCacheWriteTokens: integer('input_cache_write_tokens'),
+    /** The end user as the request names them; null if it names none, and for older requests. */
+    endUser: text('end_user'),
   },
   (table) => [
     primaryKey({ columns: [table.organization, table.id] }),
@@ -101,6 +103,9 @@ export const usageRequests = pgTable(
     index('usage_requests_group_idx')
       .on(table.groupId)
       .where(sql`${table.groupId} is not null`),
+    index('usage_requests_user_idx')
+      .on(table.organization, table.endUser, table.id)
+      .where(sql`${table.endUser} is not null`),
   ],
 );
 
@@ -136,6 +141,28 @@ export const usageHourly = pgTable('usage_hourly', { ...owner, hour: moment('hou
 export const usageDaily = pgTable('usage_daily', { ...owner, day: date('day').notNull(), ...sums }, (table) => [
   primaryKey({ columns: [table.organization, table.day, table.key, table.project, table.model] }),
 ]);
+
+/**
+ * Histograms of streamed responses per UTC hour: number of requests by measure and bucket, see latency-buckets.ts.
+ * Written by the statement that writes the records, and kept for 90 days.
+ */
+export const usageLatency = pgTable(
+  'usage_latency',
+  {
+    ...owner,
+    hour: moment('hour').notNull(),
+    /** 1: time to the first token, 2: tokens per second, 3: wait for capacity. */
+    measure: smallint('measure').notNull(),
+    bucket: smallint('bucket').notNull(),
+    requests: requestCount('requests'),
+  },
+  (table) => [
+    primaryKey({
+      columns: [table.organization, table.hour, table.key, table.project, table.model, table.measure, table.bucket],
+    }),
+    index('usage_latency_hour_idx').using('brin', table.hour),
+  ],
+);
 
 /** Spending of end users per UTC day, only for those that have a budget. */
 export const usageUsers = pgTable(
@@ -202,6 +229,8 @@ export const rejectedRequests = pgTable(
     param: text('param'),
     message: text('message').notNull(),
     clientRequestId: text('client_request_id'),
+    /** The end user as the request names them; null if it names none, or was rejected before it was read. */
+    endUser: text('end_user'),
   },
   (table) => [index('rejected_requests_organization_idx').on(table.organizationId, table.id)],
 );

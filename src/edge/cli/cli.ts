@@ -3,6 +3,7 @@ import { type ClientConfig, readVersion } from '#base/config/config.ts';
 import { chatCommand, codeCommand, loginCommands, modelsCommand } from '#edge/cli/chat/chat.ts';
 import { clusterCommands, costsCommand, rateCommands } from '#edge/cli/clusters/clusters.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
+import { liveCommands } from '#edge/cli/live/live.ts';
 import {
   bareGroup,
   cleanText,
@@ -32,6 +33,7 @@ import { engineCommands } from './engines.ts';
 import { fileCommands } from './files.ts';
 import { holdCommands } from './holds.ts';
 import { keyCommands } from './keys.ts';
+import { logsCommand } from './logs.ts';
 import { namesCommand } from './names.ts';
 import { organizationCommands } from './organizations.ts';
 import { projectCommands } from './projects.ts';
@@ -69,6 +71,8 @@ export const commands: readonly Command[] = [
   modelsCommand,
   chatCommand,
   codeCommand,
+  ...liveCommands,
+  logsCommand,
   ...keyCommands,
   ...usageCommands,
   ...walletCommands,

@@ -1,5 +1,5 @@
-import { spawn } from 'node:child_process';
 import { z } from 'zod';
+import { openBrowser } from '#edge/cli/live/live.ts';
 import {
   cleanLine,
   type Command,
@@ -7,7 +7,6 @@ import {
   confirm,
   type Ending,
   exitCodes,
-  FailedError,
   jsonText,
   listFlag,
   parseAnswer,
@@ -207,24 +206,6 @@ async function open(context: CommandContext): Promise<number> {
   context.out(context.json ? jsonText(answer) : `${cleanLine(url)}\n`);
   if (expires !== null && !context.json) context.err(`the link works once, until ${expires.slice(11, 19)} UTC\n`);
   return exitCodes.ok;
-}
-
-/** @throws FailedError if this machine has no browser */
-function openBrowser(url: string): Promise<void> {
-  const program = process.platform === 'darwin' ? 'open' : 'xdg-open';
-  // Uses no shell, and passes only web addresses, which no program could mistake for an option or a file.
-  if (!/^https?:\/\//.test(url))
-    throw new FailedError('the gateway answered with an address that is not http or https');
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, [url], { stdio: 'ignore', detached: true });
-    child.on('error', () =>
-      reject(new FailedError(`there is no ${program} on this machine; open this address yourself: ${url}`)),
-    );
-    child.on('spawn', () => {
-      child.unref();
-      resolve();
-    });
-  });
 }
 
 const one = { min: 1, max: 1 } as const;

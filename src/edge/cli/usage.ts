@@ -84,6 +84,9 @@ async function requests(context: CommandContext): Promise<number> {
     model: textFlag(context, 'model'),
     key_id: key === null ? null : await findKeyId(context, key),
     outcome: textFlag(context, 'outcome'),
+    status: textFlag(context, 'status'),
+    end_user: textFlag(context, 'user'),
+    error: textFlag(context, 'error'),
     ...scope(context),
   };
   const path = '/v1/usage/requests';
@@ -123,7 +126,8 @@ export const usageCommands: readonly Command[] = [
   },
   {
     name: 'usage requests',
-    usage: '[--limit N] [--model ID] [--key KEY] [--outcome OUTCOME] [--from TIME] [--to TIME] [--org ID]',
+    usage:
+      '[--limit N] [--model ID] [--key KEY] [--outcome OUTCOME] [--status STATUS] [--user USER] [--error TEXT] [--from TIME] [--to TIME] [--org ID]',
     summary: 'List requests, newest first: tokens, cost, times.',
     words: { min: 0, max: 0 },
     options: {
@@ -135,6 +139,9 @@ export const usageCommands: readonly Command[] = [
         choices: ['completed', 'aborted', 'ended', 'failed'],
         about: 'only this outcome; default: all',
       },
+      status: { type: 'string', about: 'only this HTTP status' },
+      user: { type: 'string', about: 'only this end user' },
+      error: { type: 'string', about: 'only errors whose code contains this text' },
       ...span,
     },
     run: requests,

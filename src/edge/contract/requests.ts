@@ -8,6 +8,15 @@ import { listOf } from './lists.ts';
 export const outcomes = ['completed', 'aborted', 'ended', 'failed'] as const;
 const tokens = z.int().min(0).meta({ description: 'Number of tokens' });
 
+const clientRequestId = z
+  .string()
+  .nullable()
+  .meta({ description: '`X-Client-Request-Id` of the request; null if it had none' });
+const endUser = z
+  .string()
+  .nullable()
+  .meta({ description: 'End user as the request names them; null if it names none' });
+
 /** A recorded request. */
 export const usageRequestSchema = z
   .object({
@@ -58,10 +67,8 @@ export const usageRequestSchema = z
     timings_ms: z
       .object({ queued: z.int(), first_byte: z.int().nullable(), total: z.int() })
       .meta({ description: 'Milliseconds; `first_byte` is null if the engine sent none' }),
-    client_request_id: z
-      .string()
-      .nullable()
-      .meta({ description: '`X-Client-Request-Id` of the request; null if it had none' }),
+    client_request_id: clientRequestId,
+    end_user: endUser,
   })
   .meta({ id: 'UsageRequest' });
 
@@ -163,10 +170,8 @@ export const rejectedRequestSchema = z
     code: z.string().meta({ example: 'rate_limit_exceeded', description: '`code` of the error' }),
     param: z.string().nullable().meta({ description: '`param` of the error' }),
     message: z.string().meta({ description: '`message` of the error, at most 500 characters' }),
-    client_request_id: z
-      .string()
-      .nullable()
-      .meta({ description: '`X-Client-Request-Id` of the request; null if it had none' }),
+    client_request_id: clientRequestId,
+    end_user: endUser,
   })
   .meta({ id: 'RejectedRequest' });
 

@@ -22,6 +22,20 @@ const sumFields = {
 /** Sums of requests, tokens and cost. */
 const sumsSchema = z.object(sumFields).meta({ id: 'UsageSums' });
 
+const percentiles = (what: string) =>
+  z
+    .object({ requests: z.int(), p50: z.number(), p95: z.number(), p99: z.number() })
+    .nullable()
+    .meta({ description: `${what}; percentiles are at most 4.5 % off. Null if no request has one` });
+
+const latencySchema = z
+  .object({
+    first_byte_ms: percentiles('Milliseconds until the first token of streamed responses'),
+    tokens_per_second: percentiles('Output tokens per second of streamed responses, after the first'),
+    queued_ms: percentiles('Milliseconds that requests waited for capacity'),
+  })
+  .meta({ id: 'UsageLatency', description: 'Without cached responses. Absent unless `latency=true`' });
+
 const groupSchema = z
   .object({
     key_id: idText('key').optional(),
@@ -33,6 +47,7 @@ const groupSchema = z
     project_id: idText('proj').optional(),
     day: z.string().optional().meta({ example: '2026-11-21', description: 'UTC day' }),
     hour: z.int().optional().meta({ description: 'Start of the hour in Unix seconds' }),
+    latency: latencySchema.optional(),
     ...sumFields,
   })
   .meta({ id: 'UsageSummaryGroup' });

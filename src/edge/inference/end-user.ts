@@ -19,28 +19,48 @@ export interface EndUserParts {
 
 /** Members that name the end user, OpenAI's newer one first; Anthropic's is `metadata.user_id`. */
 const userKeys = ['safety_identifier', 'user'] as const;
+const nameMembers = [...userKeys, 'metadata'] as const;
 const nameLengthMax = 256;
 
+/** The end user of a request, as it is recorded. */
+export interface EndUser {
+  readonly name: string;
+  /** True if a budget counts the spending of the user. */
+  readonly isCounted: boolean;
+}
+
 /**
- * Returns the end user of a request if spending is counted for that user. Reads nothing of the body if nobody counts
- * it. A text in the body that is too long for a name, or that PostgreSQL cannot store, is replaced by its hash.
+ * Returns the end user of a request; null if it names none. A text in the body that is too long for a name, or that
+ * PostgreSQL cannot store, is replaced by its hash.
  *
  * The header takes precedence over the body: the program that has the key sets the header, and its own users may choose
  * what is in the body.
- * @throws AppError invalid_value for a header that is no name, invalid_request_error for a member that is not valid JSON
+ * @throws AppError invalid_value for a header that is no name, and, if the organization has budgets of end users,
+ *   invalid_request_error for a member that is not valid JSON
  */
 export function endUserOf(
   { budgets, endUserHeader }: EndUserParts,
   { key }: InferenceCaller,
   { headers }: Pick<IncomingMessage, 'headers'>,
   fields: RequestFields,
-): string | null {
+): EndUser | null {
   const named = endUserHeader !== null && key.endUserFromHeader ? readHeader(headers, endUserHeader) : null;
-  if (!budgets.countsUsers(key.organizationId)) return null;
-  const given = named ?? readName(fields);
+  const isAnyCounted = budgets.countsUsers(key.organizationId);
+  const given = named ?? (isAnyCounted ? readName(fields) : readKnownName(fields));
   if (given === null) return null;
   const name = isName(given) ? given : `sha256:${createHash('sha256').update(given).digest('hex')}`;
-  return budgets.countsUser(key.organizationId, name) ? name : null;
+  return { name, isCounted: isAnyCounted && budgets.countsUser(key.organizationId, name) };
+}
+
+/** Returns no name for a body that the engine may reject: only budgets need the name to admit the request. */
+function readKnownName(fields: RequestFields): string | null {
+  if (!nameMembers.some((key) => fields.members.has(key))) return null;
+  try {
+    return readName(fields);
+  } catch (error) {
+    if (error instanceof AppError) return null;
+    throw error;
+  }
 }
 
 /** Returns null without the header. @throws AppError invalid_value, the header in `param` */

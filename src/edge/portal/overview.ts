@@ -6,12 +6,14 @@ import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
 import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import type { WalletAnswer } from '#edge/contract/wallet.ts';
 import { engineTroubles, modelStatus } from '#edge/portal/engines/engines.ts';
-import { page, readKeys } from '#edge/portal/frame/frame.ts';
+import { assets, page, readKeys } from '#edge/portal/frame/frame.ts';
 import { balanceWarning, readRunway, readWallet, type Runway, unknownBalance } from '#edge/portal/money/money.ts';
 import {
+  chart,
   counted,
   empty,
   figures,
+  headerOf,
   html,
   type Html,
   isChat,
@@ -21,6 +23,7 @@ import {
   sampleModel,
   snippetList,
   snippetsOf,
+  table,
   usd,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
@@ -55,7 +58,12 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
 }
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
-  const [seen, troubles] = await Promise.all([read(visit, parts), engineTroubles(visit)]);
+  const isPoll = headerOf(visit.context, 'x-poll') !== null;
+  const [seen, troubles, trend] = await Promise.all([
+    read(visit, parts),
+    engineTroubles(visit),
+    isPoll || !visit.mayOwn('usage.read') ? null : trendSection(visit, parts.clock.now()),
+  ]);
   const warning = balance(visit, seen);
   const live = html`<div
     id="live"
@@ -71,8 +79,40 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
   const body =
     seen.requests?.length === 0 && warning === null
       ? html`${firstSteps(visit, seen)} ${live}`
-      : html`${live} ${firstSteps(visit, seen)}`;
-  return page(visit, { title: 'Overview', body });
+      : html`${live} ${trend} ${firstSteps(visit, seen)}`;
+  return page(visit, { title: 'Overview', body, script: assets.chart });
+}
+
+const dayMs = 86_400_000;
+const trendDays = 30;
+
+/** Shows what was spent on each of the last days; nothing before the first request. */
+async function trendSection({ get }: Visit, nowMs: number): Promise<MaybeHtml> {
+  const firstMs = nowMs - (nowMs % dayMs) - (trendDays - 1) * dayMs;
+  const from = new Date(firstMs).toISOString();
+  const { data } = await get<UsageSummaryAnswer>(pathWith('/v1/usage/summary', { from, group_by: 'day' }));
+  if (data.every(({ num_model_requests: requests }) => requests === 0)) return null;
+  const points = Array.from({ length: trendDays }, (_, index) =>
+    new Date(firstMs + index * dayMs).toISOString().slice(0, 10),
+  );
+  const byDay = new Map(data.map(({ day, cost }) => [day, cost]));
+  const costs = points.map((day) => byDay.get(day) ?? '0');
+  const spent = points.flatMap((day, index) => (costs[index] === '0' ? [] : [[day, usd(costs[index] ?? '0')]]));
+  return html`<section aria-labelledby="trend-title">
+    <h2 id="trend-title">Spend of the last ${trendDays} days</h2>
+    ${chart({
+      title: `Spend of the last ${trendDays} days, by day`,
+      kind: 'bars',
+      unit: 'usd',
+      points,
+      series: [{ name: 'Spend', values: costs.map(Number), labels: costs.map(usd) }],
+      zoom: '/portal/usage',
+    })}
+    <details class="fold">
+      <summary>Spend by day</summary>
+      ${table({ caption: 'Spend by day (UTC)', columns: [{ title: 'Day (UTC)' }, { title: 'Spend', isNumber: true }], rows: spent.toReversed() })}
+    </details>
+  </section>`;
 }
 
 function balance({ may }: Visit, { wallet, runway }: Seen): MaybeHtml {

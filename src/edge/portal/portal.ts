@@ -90,10 +90,11 @@ import {
   type Visit,
   withNotice,
 } from '#edge/portal/ui/ui.ts';
-import { deleteContent, findRequest, requestPage, usageCsv, usagePage } from '#edge/portal/usage/usage.ts';
+import { deleteContent, findRequest, requestPage, usageExport, usagePage } from '#edge/portal/usage/usage.ts';
 import { adminChanges, adminPages } from './admin-pages.ts';
 import { failurePage } from './failure-page.ts';
 import { overviewPage } from './overview.ts';
+import { searchPage } from './search-page.ts';
 
 export type { PortalParts, ProviderParts } from '#edge/portal/ui/ui.ts';
 export { callbackPath } from '#edge/portal/sign-in/sign-in.ts';
@@ -133,7 +134,8 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/keys/:id/delete': (visit, parts, param) => deletePage(visit, parts, param('id')),
   '/portal/keys/:id/rotate': (visit, _, param) => rotateKeyPage(visit, param('id')),
   '/portal/usage': usagePage,
-  '/portal/usage/requests.csv': usageCsv,
+  '/portal/usage/requests.csv': (visit, parts) => usageExport(visit, parts, 'csv'),
+  '/portal/usage/requests.ndjson': (visit, parts) => usageExport(visit, parts, 'ndjson'),
   '/portal/usage/find': async (visit) => findRequest(visit),
   '/portal/usage/:id': (visit, _, param) => requestPage(visit, param('id')),
   '/portal/batches': (visit) => batchesPage(visit),
@@ -152,6 +154,7 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/models/:id': (visit, parts, param) => modelPage(visit, parts, param('id')),
   '/portal/playground': playgroundPage,
   '/portal/playground/models': playgroundModels,
+  '/portal/search': searchPage,
   '/portal/sessions': sessionsPage,
   '/portal/account': (visit) => accountPage(visit),
   '/portal/invitations': (visit) => invitationsPage(visit),

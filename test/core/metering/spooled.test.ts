@@ -32,7 +32,8 @@ async function replayed(): Promise<void> {
 
 async function expectBooked({ id: organizationId }: Organization, requests: number): Promise<void> {
   const { history } = bench.books;
-  const all = { organizationId, keyId: null, projectId: null, model: null, outcome: null, fromMs: null, toMs: null };
+  const search = { keyId: null, projectId: null, model: null, outcome: null, endUser: null, status: null, error: null };
+  const all = { organizationId, ...search, fromMs: null, toMs: null };
   const { records } = await history.listRecords({ ...all, before: null, limit: 100 });
   const day = { organizationId, keyId: null, fromMs: Date.now() - 86_400_000, toMs: Date.now() + 3_600_000 };
   const summary = await history.summarize({ ...day, groupBy: [], groupsMax: 10 });

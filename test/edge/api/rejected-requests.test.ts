@@ -25,7 +25,8 @@ beforeAll(async () => {
   const headers = { 'x-client-request-id': 'mine-1' };
   await bench.chat({ model: 'nothing', max_tokens: 5 }, { key: key.secret, headers });
   await bench.chat({ model: 'chat', max_tokens: 'many' }, { key: key.secret });
-  for (let at = 0; at < 3; at += 1) await bench.chat({ model: 'chat', max_tokens: 5 }, { key: other.secret });
+  for (let at = 0; at < 3; at += 1)
+    await bench.chat({ model: 'chat', max_tokens: 5, safety_identifier: 'anna' }, { key: other.secret });
   rejected = await eventually(async () => {
     const { data } = await list('');
     return data.length === 4 ? data : null;
@@ -49,7 +50,8 @@ describe('GET /v1/usage/rejected', () => {
       client_request_id: 'mine-1',
     });
     expect(rejected[2]).toMatchObject({ model: null, param: 'max_tokens' });
-    expect(rejected[0]).toMatchObject({ model: 'chat', key_id: other.id });
+    expect(rejected[0]).toMatchObject({ model: 'chat', key_id: other.id, end_user: 'anna' });
+    expect(rejected[3]).toMatchObject({ end_user: null });
   });
 
   it('filters by key, model, code, time and id, and returns pages', async () => {
@@ -57,6 +59,11 @@ describe('GET /v1/usage/rejected', () => {
     const all = rejected.map(({ id }) => id);
     expect(await idsOf(`?key_id=${other.id}`)).toEqual(all.slice(0, 2));
     expect(await idsOf('?model=chat')).toEqual(all.slice(0, 2));
+    expect(await idsOf('?end_user=anna')).toEqual(all.slice(0, 2));
+    expect(await idsOf('?end_user=bert')).toEqual([]);
+    expect(await idsOf('?status=400')).toEqual(all.slice(2));
+    expect(await idsOf('?error=NOTHING')).toEqual(all.slice(3));
+    expect(await idsOf('?error=rate_limit')).toEqual(all.slice(0, 2));
     expect(await idsOf('?code=model_not_found')).toEqual(all.slice(3));
     expect(await idsOf('?to=2020-01-01')).toEqual([]);
     expect(await idsOf(`?request_id=${String(all[1]).toUpperCase()}`)).toEqual([all[1]]);
@@ -131,6 +138,7 @@ it('keeps the first of each minute and organization, for seven days', async () =
         param: 'a\0b',
         message: 'x'.repeat(9000),
         clientRequestId: null,
+        endUser: null,
       });
   };
   reject(keptPerMinute + 20);

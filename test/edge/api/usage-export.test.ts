@@ -72,14 +72,25 @@ describe('an export of GET /v1/usage/requests', () => {
     const answer = await ask(organization.managementKey, 'text/csv');
     const [heading = '', ...lines] = (await answer.text()).split('\r\n');
     expect(heading).toMatch(
-      /^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for,input_cache_write_tokens$/,
+      /^id,created_at,key_id,.*,total_ms,client_request_id,fallback_for,input_cache_write_tokens,end_user,time,key_name,project_name$/,
     );
     expect(lines.pop()).toBe('');
     const [newest] = await pagesOf(organization.managementKey, '');
     const fields = `${newest.id},${newest.created_at},${newest.key_id},${newest.project_id},small,/v1/chat/completions,false,default`;
     expect(lines).toHaveLength(3);
-    expect(lines[0]).toBe(`${fields},200,completed,,false,10,4,5,2,engine,0.000003,0,USD,1,20,30,,,0`);
-    expect(lines[1]).toMatch(/,30,"mine, ""1""",,0$/);
+    expect(lines[0]).toBe(
+      `${fields},200,completed,,false,10,4,5,2,engine,0.000003,0,USD,1,20,30,,,0,,2026-05-04T12:00:02.000Z,Management key,default`,
+    );
+    expect(lines[1]).toMatch(/,30,"mine, ""1""",,0,,2026-05-04T12:00:01.000Z,Management key,default$/);
+  });
+
+  it('names keys and projects in CSV', async () => {
+    const organization = await bench.openOrganization();
+    const { keyId } = await bench.makeKey(organization);
+    await bench.metering.settle(recordOf({ ...organization, keyId: uuidOf('key', keyId) }, noon));
+    const { name }: Body = await bench.ask(`/v1/keys/${keyId}`, organization.managementKey);
+    const [, line] = (await (await ask(organization.managementKey, 'text/csv')).text()).split('\r\n');
+    expect(line?.split(',').slice(-3)).toEqual(['2026-05-04T12:00:00.000Z', name, 'default']);
   });
 
   it('shows an inference key only its own requests', async () => {

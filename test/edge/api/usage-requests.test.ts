@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { formatId, uuidv7 } from '#base/id.ts';
-import { idAt, recordOf, useGateway } from '#test/metering/recorded-usage.ts';
+import { type Body, idAt, recordOf, useGateway } from '#test/metering/recorded-usage.ts';
 
 const noon = Date.parse('2026-05-04T12:00:00Z');
 const minuteMs = 60_000;
@@ -23,6 +23,10 @@ describe('GET /v1/usage/requests', () => {
     ['model=a%00b', 'model', 'NUL'],
     ['limit=1&limit=2', 'limit', ''],
     ['outcome=lost', 'outcome', 'completed'],
+    ['status=99', 'status', 'HTTP status'],
+    ['status=many', 'status', ''],
+    ['end_user=', 'end_user', 'empty'],
+    ['error=a%00b', 'error', 'NUL'],
     ['limit=0', 'limit', '1 or more'],
     ['limit=501', 'limit', 'at most 500'],
     ['cursor=bm8', 'cursor', 'cursor'],
@@ -43,6 +47,45 @@ describe('GET /v1/usage/requests', () => {
     }
     expect((await bench.ask(`/v1/usage/requests/${record.id}`, one.managementKey)).id).toBe(record.id);
     expect((await bench.ask(`/v1/usage/requests/${record.id.toUpperCase()}`, one.managementKey)).id).toBe(record.id);
+  });
+
+  it('searches by end user, status and text of the error, and returns all matches over pages', async () => {
+    const organization = await bench.openOrganization();
+    const other = await bench.openOrganization();
+    const at = (minutes: number, fields: Parameters<typeof recordOf>[2]) =>
+      recordOf(organization, noon - minutes * minuteMs, fields);
+    const failed = { outcome: 'failed', status: 502, reason: 'engine_unreachable' } as const;
+    const ended = { outcome: 'ended', status: 402, reason: 'insufficient_funds' } as const;
+    // Hours apart, with more requests of other statuses between them than fit into a page.
+    const records = [
+      at(0, { namedUser: 'anna' }),
+      ...Array.from({ length: 30 }, (_, index) => at(60 + index, { ...failed, status: 500 })),
+      at(300, { ...failed, namedUser: 'anna' }),
+      at(5000, ended),
+      at(9000, failed),
+    ];
+    await Promise.all(
+      [...records, recordOf(other, noon, { namedUser: 'anna' })].map((one) => bench.metering.settle(one)),
+    );
+    const idsOf = async (query: string): Promise<string[]> => {
+      const ids: string[] = [];
+      for (let cursor = ''; ;) {
+        const page: Body = await bench.ask(`/v1/usage/requests?limit=1&${query}${cursor}`, organization.managementKey);
+        ids.push(...page.data.map(({ id }: Body) => id));
+        if (!page.has_more) return ids;
+        cursor = `&cursor=${page.next_cursor}`;
+      }
+    };
+    const id = (index: number): string => records.at(index)?.id ?? '';
+    expect(await idsOf('end_user=anna')).toEqual([id(0), id(31)]);
+    expect(await idsOf('end_user=anna&status=502')).toEqual([id(31)]);
+    expect(await idsOf('end_user=nobody')).toEqual([]);
+    expect(await idsOf('status=502')).toEqual([id(31), id(-1)]);
+    expect(await idsOf('status=200')).toEqual([id(0)]);
+    expect(await idsOf('error=FUNDS')).toEqual([id(-2)]);
+    expect(await idsOf('error=unreachable&status=502')).toEqual([id(31), id(-1)]);
+    expect(await idsOf('error=unreachable&outcome=ended')).toEqual([]);
+    expect((await bench.ask(`/v1/usage/requests/${id(0)}`, organization.managementKey)).end_user).toBe('anna');
   });
 
   it('returns all fields of a record, with its cost to the last digit', async () => {
@@ -85,6 +128,7 @@ describe('GET /v1/usage/requests', () => {
       currency: 'USD',
       timings_ms: { queued: 1, first_byte: null, total: 30 },
       client_request_id: 'mine',
+      end_user: null,
       fallback_for: null,
     };
     const price = { price_version: record.priceVersionId, price: null };

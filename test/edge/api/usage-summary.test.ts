@@ -13,6 +13,50 @@ const hourMs = 60 * minuteMs;
 const dayMs = 24 * hourMs;
 const iso = (timeMs: number): string => new Date(timeMs).toISOString();
 
+describe('percentiles of GET /v1/usage/summary', () => {
+  const bench = useGateway();
+
+  it('are merged over hours, models and keys, of streams and waits, once for each record', async () => {
+    const organization = await bench.openOrganization();
+    const day = Date.UTC(2026, 4, 4);
+    const stream = (hour: number, firstByteMs: number, fields: Parameters<typeof recordOf>[2] = {}) =>
+      recordOf(organization, day + hour * 3_600_000, {
+        model: 'small',
+        stream: true,
+        firstByteMs,
+        totalMs: firstByteMs + 1000,
+        usage: { inputTokens: 1, cachedTokens: 0, cacheWriteTokens: 0, outputTokens: 101, reasoningTokens: 0 },
+        queuedMs: 0,
+        ...fields,
+      });
+    const records = [
+      ...Array.from({ length: 60 }, (_, index) => stream(index % 2, 100)),
+      ...Array.from({ length: 36 }, (_, index) => stream(index % 3, 1000)),
+      ...Array.from({ length: 4 }, () => stream(2, 8000)),
+      stream(3, 50, { model: 'large', queuedMs: 400 }),
+      stream(3, 50_000, { cacheHit: true }),
+      stream(3, 50_000, { stream: false }),
+    ];
+    await Promise.all(records.map((record) => bench.metering.settle(record)));
+    await Promise.all(records.slice(0, 5).map((record) => bench.metering.settle(record)));
+    const ask = async (query: string): Promise<Body> =>
+      bench.ask(`/v1/usage/summary?from=2026-05-04&to=2026-05-05&${query}`, organization.managementKey);
+    const near = (value: number) => expect.closeTo(value, -Math.log10(value * 0.09));
+    const { data } = await ask('group_by=model&latency=true');
+    expect(data.map(({ model }: Body) => model)).toEqual(['large', 'small']);
+    const [large, small] = data.map(({ latency }: Body) => latency);
+    expect(small.first_byte_ms).toEqual({ requests: 100, p50: near(100), p95: near(1000), p99: near(8000) });
+    expect(small.tokens_per_second).toEqual({ requests: 100, p50: near(100), p95: near(100), p99: near(100) });
+    expect(small.queued_ms).toEqual({ requests: 101, p50: 0, p95: 0, p99: 0 });
+    expect(large.queued_ms).toEqual({ requests: 1, p50: near(400), p95: near(400), p99: near(400) });
+    const hours: Body = await ask('group_by=hour,key_id&latency=true');
+    expect(hours.data.map(({ latency }: Body) => latency.first_byte_ms?.requests)).toEqual([42, 42, 16, 1]);
+    const all: Body = await ask('latency=true');
+    expect(all.data[0].latency.first_byte_ms).toMatchObject({ requests: 101, p95: near(1000) });
+    expect((await ask('group_by=model')).data[0]).not.toHaveProperty('latency');
+  });
+});
+
 describe('GET /v1/usage/summary', () => {
   const bench = useGateway();
   const ask = (organization: TestOrganization, query: string, status = 200): Promise<Body> =>

@@ -92,7 +92,7 @@ describe('every page', () => {
   it('loads style and scripts by versioned URLs that are cached permanently', async () => {
     const { text } = await admin.get('/');
     const assets = [...text.matchAll(/(?:src|href)="(\/portal\/assets\/[^"]+)"/g)].flatMap(([, path]) => path ?? []);
-    expect(new Set(assets).size).toBe(4);
+    expect(new Set(assets).size).toBe(6);
     for (const path of assets) {
       const { status, headers } = await send(`${gateway.url}${path}`);
       expect([path, status, headers['cache-control']]).toEqual([path, 200, 'public, max-age=31536000, immutable']);

@@ -20,6 +20,7 @@ const pages: readonly PageRow[] = [
   { path: '/portal/batches', least: 'member' },
   { path: '/portal/wallet', least: 'member' },
   { path: '/portal/budgets', least: 'member' },
+  { path: '/portal/search?q=a', least: 'member' },
   { path: '/portal/sessions', least: 'member' },
   { path: '/portal/account', least: 'member' },
   { path: '/portal/keys', least: 'admin' },

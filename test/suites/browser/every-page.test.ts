@@ -66,6 +66,7 @@ const elsewhere: Readonly<Record<string, string>> = {
 const noPages = [
   '/portal/usage/find',
   '/portal/usage/requests.csv',
+  '/portal/usage/requests.ndjson',
   '/portal/batches/:id/output',
   '/portal/batches/:id/errors',
   '/portal/playground/models',
@@ -74,6 +75,8 @@ const noPages = [
   '/portal/stacks/:name/icon',
   '/portal/runs/:id/log',
   '/portal/costs.csv',
+  '/portal/wallet/statements/:month/json',
+  '/portal/wallet/statements/:month/csv',
 ];
 
 /** Pages that are looked at here, by the name of their pictures. */
@@ -96,6 +99,11 @@ const here = (of: Furnished): Readonly<Record<string, readonly [pattern: string,
   'stack-delete': ['/portal/stacks/:name/delete', `/portal/stacks/${of.stack}/delete`],
   'run-forget': ['/portal/runs/:id/forget', `/portal/runs/${of.runId}/forget`],
   'cost-series': ['/portal/costs/series', '/portal/costs/series?step=1d&group=cluster'],
+  search: ['/portal/search', '/portal/search?q=wal'],
+  'wallet-statement': [
+    '/portal/wallet/statements/:month',
+    `/portal/wallet/statements/${new Date().toISOString().slice(0, 7)}`,
+  ],
   'cluster-new': ['/portal/clusters/new', '/portal/clusters/new'],
   'cluster-edit': ['/portal/clusters/:id/edit', `/portal/clusters/${of.clusterId}/edit`],
   'cluster-delete': ['/portal/clusters/:id/delete', `/portal/clusters/${of.clusterId}/delete`],

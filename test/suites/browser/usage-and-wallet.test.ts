@@ -53,6 +53,50 @@ describe('the usage and wallet pages', () => {
     await page.getByText('No matching requests').waitFor();
   });
 
+  it('search requests, and follow new ones only while somebody looks', async () => {
+    const { page } = person;
+    const made = await gateway.request('/v1/keys', { body: { name: 'followed' } });
+    const { secret } = (await made.json()) as { secret: string };
+    const askAs = async (user: string, fields: object = {}): Promise<void> => {
+      const messages = [{ role: 'user', content: 'Hi' }];
+      const body = { model: 'standin-chat', max_tokens: 8, messages, user, ...fields };
+      await (await gateway.request('/v1/chat/completions', { body, key: secret })).text();
+    };
+    await askAs('anna');
+    await askAs('bert', { model: 'unknown-model' });
+    const newest = page.getByRole('region', { name: 'The newest of them' });
+    await expect
+      .poll(async () => {
+        await goto('/portal/usage?range=today');
+        return newest.getByText('unknown-model').count();
+      })
+      .toBe(1);
+    await page.getByLabel('End user').fill('anna');
+    await page.getByLabel('End user').press('Enter');
+    await page.waitForURL(/user=anna/);
+    await expect.poll(() => rows().count()).toBe(1);
+    await page.getByLabel('End user').fill('');
+    await page.getByLabel('Error text').fill('UNKNOWN-model');
+    await page.getByLabel('Error text').press('Enter');
+    await page.getByText('No matching requests').waitFor();
+    expect(await newest.locator('tbody tr').count()).toBe(1);
+    await expectPresentable(page, 'usage-searched');
+    await goto('/portal/usage?range=today&user=anna');
+    await page.getByRole('link', { name: 'Follow', exact: true }).click();
+    await page.getByText('New requests appear every 3 seconds').waitFor();
+    await expectPresentable(page, 'usage-followed');
+    await askAs('anna');
+    await expect.poll(() => rows().count(), { timeout: 15_000 }).toBe(2);
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { get: () => true })`);
+    let polls = 0;
+    page.on('request', (request) => (polls += request.headers()['x-poll'] === undefined ? 0 : 1));
+    await page.evaluate(`new Promise((resolve) => {
+      let seen = 0;
+      document.addEventListener('htmx:config:request', () => { if (++seen === 2) resolve(seen); });
+    })`);
+    expect(polls).toBe(0);
+  });
+
   it('use typed days over a former range, and a newly selected range over the days', async () => {
     const { page } = person;
     const messages = [{ role: 'user', content: 'Hi' }];
@@ -89,8 +133,15 @@ describe('the usage and wallet pages', () => {
   it('show what a request asked and cost, and delete its stored content', async () => {
     const { page } = person;
     const id = await ask('storing');
-    await goto(`/portal/usage/${id}`);
-    await page.getByText('Request', { exact: true }).click();
+    const request = page.getByText('Request', { exact: true });
+    // Contents are stored in the background.
+    await expect
+      .poll(async () => {
+        await goto(`/portal/usage/${id}`);
+        return request.count();
+      })
+      .toBe(1);
+    await request.click();
     await page.getByText('I am storing').waitFor();
     await expectPresentable(page, 'request-content');
     await page.getByRole('button', { name: 'Delete stored content' }).click();

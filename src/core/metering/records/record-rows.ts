@@ -1,6 +1,6 @@
 import postgres from 'postgres';
 import { uuidTimeMs } from '#base/id.ts';
-import { packFacts } from '#core/metering/tables/tables.ts';
+import { bucketOf, packFacts } from '#core/metering/tables/tables.ts';
 import { claimsText } from '#core/stored-requests/stored-requests.ts';
 import { discardedText } from './quarantine.ts';
 import { repeatedReason, type UsageRecord } from './record.ts';
@@ -93,15 +93,28 @@ function toRow(
     prompt_tokens_max: record.promptTokensMax,
     completion_tokens_max: record.completionTokensMax,
     input_cache_write_tokens: record.usage.cacheWriteTokens === 0 ? undefined : record.usage.cacheWriteTokens,
+    ...bucketsOf(record),
     hour: new Date(timeMs - (timeMs % hourMs)).toISOString(),
-    end_user: record.endUser,
+    end_user: record.namedUser,
+    counted_user: record.endUser,
   };
+}
+
+/** Returns the buckets of the request's values; cached answers have none, and only streams have times of tokens. */
+function bucketsOf({ stream, cacheHit, usage, queuedMs, firstByteMs, totalMs }: UsageRecord) {
+  if (cacheHit) return {};
+  const queued = { queued_bucket: bucketOf(queuedMs) };
+  if (!stream || firstByteMs === null || usage.outputTokens === 0) return queued;
+  const first = { ...queued, first_byte_bucket: bucketOf(firstByteMs) };
+  const generatingMs = totalMs - firstByteMs;
+  if (usage.outputTokens < 2 || generatingMs < 1) return first;
+  return { ...first, speed_bucket: bucketOf(((usage.outputTokens - 1) * 1000) / generatingMs) };
 }
 
 const columns = `organization, project, key, price_version, model, endpoint, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, queued_ms, first_byte_ms, total_ms, outcome, usage_source, status, stream,
         cache_hit, id, cost, written_off, service_tier, reason, client_request_id, facts, choices, fallback_for,
-        prompt_tokens_max, completion_tokens_max, input_cache_write_tokens`;
+        prompt_tokens_max, completion_tokens_max, input_cache_write_tokens, end_user`;
 const sumColumns = `requests, completed, aborted, ended, failed, cache_hits, input_tokens, input_cached_tokens,
         output_tokens, output_reasoning_tokens, cost`;
 const sums = `count(*), count(*) filter (where outcome = 'completed'), count(*) filter (where outcome = 'aborted'),
@@ -118,27 +131,27 @@ const added = sumColumns
  * pays for it.
  */
 const userParts = {
-  column: ', end_user text',
+  column: ', counted_user text',
   table: `of_users as (
       insert into usage_users as s (organization, day, end_user, cost)
-      select organization, (hour at time zone 'UTC')::date as day, end_user, sum(cost)
-      from fresh where end_user is not null and cost > 0 and (select count(*) from daily) is not null
-      group by organization, end_user, day
-      order by organization, end_user, day
+      select organization, (hour at time zone 'UTC')::date as day, counted_user, sum(cost)
+      from fresh where counted_user is not null and cost > 0 and (select count(*) from latency) is not null
+      group by organization, counted_user, day
+      order by organization, counted_user, day
       on conflict (organization, end_user, day) do update set cost = s.cost + excluded.cost
       returning 1
     ), of_user_models as (
       insert into usage_user_models as s (organization, model, day, end_user, cost)
-      select organization, model, (hour at time zone 'UTC')::date as day, end_user, sum(cost)
-      from fresh where end_user is not null and cost > 0 and (select count(*) from of_users) is not null
-      group by organization, end_user, day, model
-      order by organization, end_user, day, model
+      select organization, model, (hour at time zone 'UTC')::date as day, counted_user, sum(cost)
+      from fresh where counted_user is not null and cost > 0 and (select count(*) from of_users) is not null
+      group by organization, counted_user, day, model
+      order by organization, counted_user, day, model
       on conflict (organization, end_user, day, model) do update set cost = s.cost + excluded.cost
       returning 1
     ), `,
   last: 'of_user_models',
 };
-const withoutUsers: typeof userParts = { column: '', table: '', last: 'daily' };
+const withoutUsers: typeof userParts = { column: '', table: '', last: 'latency' };
 
 /**
  * Looks up the codes of the lists of ids, $3, and names, $4. A missing code gives null, which `usage_requests` rejects.
@@ -171,8 +184,9 @@ const textOf = (users: typeof userParts): string => `${codesText}, given as mate
         failure text, cache_hit boolean, input_tokens integer, input_cached_tokens integer, output_tokens integer,
         output_reasoning_tokens integer, usage_source usage_source, amount numeric, beyond numeric,
         queued_ms integer, first_byte_ms integer, total_ms integer, client_request_id text, choices smallint, fallback_at integer, prompt_tokens_max bigint,
-        completion_tokens_max bigint, input_cache_write_tokens integer, known text, waited_ms double precision,
-        commit_ms double precision, hour timestamptz${users.column})
+        completion_tokens_max bigint, input_cache_write_tokens integer, end_user text, known text, waited_ms double precision,
+        commit_ms double precision, first_byte_bucket smallint, speed_bucket smallint, queued_bucket smallint,
+        hour timestamptz${users.column})
     ), ${discardedText('given')}, ${claimsText('$2', 'discarded')}, incoming as materialized (
       select g.*, case when is_repeated then 0 else amount end as cost,
         case when is_repeated then nullif(coalesce(beyond, 0) + amount, 0) else beyond end as written_off,
@@ -206,6 +220,17 @@ const textOf = (users: typeof userParts): string => `${codesText}, given as mate
       order by organization, day, key, project, model
       on conflict (organization, day, key, project, model) do update set ${added}
       returning 1
+    ), latency as (
+      insert into usage_latency as s (organization, hour, key, project, model, measure, bucket, requests)
+      select organization, hour, key, project, model, m.measure, m.bucket, count(*)
+      from fresh cross join lateral (values (1, first_byte_bucket), (2, speed_bucket), (3, queued_bucket))
+        as m(measure, bucket)
+      where m.bucket is not null and (select count(*) from daily) is not null
+      group by organization, hour, key, project, model, m.measure, m.bucket
+      order by organization, hour, key, project, model, m.measure, m.bucket
+      on conflict (organization, hour, key, project, model, measure, bucket)
+        do update set requests = s.requests + excluded.requests
+      returning 1
     ), ${users.table}booked as (
       select organization_id, id as request_id, cost as amount from fresh
       where cost > 0 and (select count(*) from ${users.last}) is not null
@@ -216,7 +241,7 @@ const usersText = textOf(userParts);
 
 /**
  * SQL for a batch, $1, with its Idempotency-Keys, $2, and the values of its rows, $3 and $4, as `BookedParts`: the
- * records, and the hourly and daily sums of the new ones. Sums are updated in the order of their key, the same for
+ * records, and the sums and histograms of the new ones. Sums are updated in the order of their key, the same for
  * every writer. A request whose key belongs to another request is written off. A record that an operator discarded
  * changes nothing.
  */

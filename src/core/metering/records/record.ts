@@ -39,6 +39,8 @@ export interface UsageRecord {
   readonly clientRequestId: string | null;
   /** The end user whose spending is counted, as the request names them; absent if no budget counts it. */
   readonly endUser?: string;
+  /** The end user as the request names them, also if no budget counts the user; absent if it names none. */
+  readonly namedUser?: string;
   /** Present only until the record is written, for a request with an Idempotency-Key. */
   readonly claim?: SettledClaim;
   readonly facts?: RequestFacts;

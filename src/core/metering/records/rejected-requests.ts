@@ -22,6 +22,8 @@ export interface RejectedRequest {
   readonly param: string | null;
   readonly message: string;
   readonly clientRequestId: string | null;
+  /** The end user as the request names them; null if it names none, or was rejected before it was read. */
+  readonly endUser: string | null;
 }
 
 /** Rows that one gateway keeps of an organization's rejected requests in a minute: a flood must not fill a disk. */

@@ -31,6 +31,7 @@ export interface RecordRow {
   readonly client_request_id: string | null;
   readonly choices: number | null;
   readonly fallback_for: string | null;
+  readonly end_user: string | null;
 }
 
 const nameOf = (code: string): string => `(select name from usage_names where code = r.${code}) as ${code}`;
@@ -40,7 +41,7 @@ const idOf = (code: string): string => `(select id::text from usage_ids where co
 const columns = `r.id::text, ${idOf('organization')}, ${idOf('project')}, ${idOf('key')}, ${idOf('price_version')}, ${nameOf('model')},
   ${nameOf('endpoint')}, r.stream, r.service_tier, r.status, r.outcome::text, r.reason, r.cache_hit,
   r.input_tokens, r.input_cached_tokens, r.input_cache_write_tokens, r.output_tokens, r.output_reasoning_tokens, r.usage_source::text,
-  r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id, r.choices,
+  r.cost::text, r.written_off::text, r.queued_ms, r.first_byte_ms, r.total_ms, r.client_request_id, r.choices, r.end_user,
   ${nameOf('fallback_for')}`;
 
 /** A row with its packed facts. */
@@ -82,5 +83,6 @@ export function toRecord(row: RecordRow): UsageRecord {
     clientRequestId: row.client_request_id,
     ...(row.choices !== null && { choices: row.choices }),
     ...(row.fallback_for !== null && { fallbackFor: row.fallback_for }),
+    ...(row.end_user !== null && { namedUser: row.end_user }),
   };
 }

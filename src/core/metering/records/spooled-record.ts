@@ -59,6 +59,7 @@ const spooled = z
     totalMs: z.number(),
     clientRequestId: z.string().nullable(),
     endUser: z.string().optional(),
+    namedUser: z.string().optional(),
     choices: z.number().int().positive().optional(),
     fallbackFor: z.string().optional(),
     promptTokensMax: count.optional(),
@@ -73,6 +74,7 @@ const spooled = z
       claim: claimed,
       choices,
       endUser,
+      namedUser,
       fallbackFor,
       promptTokensMax,
       completionTokensMax,
@@ -82,6 +84,7 @@ const spooled = z
     }) => ({
       ...record,
       ...(endUser !== undefined && { endUser }),
+      ...(namedUser !== undefined && { namedUser }),
       ...(fallbackFor !== undefined && { fallbackFor }),
       ...(choices !== undefined && { choices }),
       ...(promptTokensMax !== undefined && { promptTokensMax }),

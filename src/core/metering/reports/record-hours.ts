@@ -1,5 +1,5 @@
 import type { Sql } from 'postgres';
-import { uuidTimeMs } from '#base/id.ts';
+import { uuidLowerBound, uuidTimeMs } from '#base/id.ts';
 import type { OutcomeKind } from '#core/metering/records/records.ts';
 
 /** A filter in the terms of the tables: codes, and bounds of ids. */
@@ -11,6 +11,9 @@ export interface CodedFilter {
   readonly project: number | null;
   readonly model: number | null;
   readonly outcome: OutcomeKind | null;
+  readonly status: number | null;
+  /** Part of the error code; null for all. */
+  readonly error: string | null;
   /** Lowest id, included. */
   readonly from: string;
   /** Highest id, excluded. */
@@ -51,12 +54,14 @@ interface Bounds {
 }
 
 /**
- * Returns the hours, by key, in which the newest `wanted` matching requests lie according to the sums. Days decide
+ * Returns the hours, by key, in which the newest `wanted` requests lie that match according to the sums. Days decide
  * which hours are read, so that a filter with few or no matches costs little.
  */
 export async function findHours(sql: Sql, filter: CodedFilter, wanted: number): Promise<readonly KeyHour[]> {
-  // Requests of the last millisecond may be inside or outside.
-  const bounds = { fromMs: uuidTimeMs(filter.from), toMs: Math.min(uuidTimeMs(filter.to) + 1, endOfTimeMs) };
+  const toMs = uuidTimeMs(filter.to);
+  // Requests of the last millisecond may be inside or outside, unless its lowest id is the end.
+  const pastMs = filter.to === uuidLowerBound(toMs) ? toMs : toMs + 1;
+  const bounds = { fromMs: uuidTimeMs(filter.from), toMs: Math.min(pastMs, endOfTimeMs) };
   const days = await findDays(sql, filter, { bounds, wanted });
   if (days.length === 0) return [];
   const hours = enough(await sumHours(sql, filter, days), { bounds, wanted, unitMs: hourMs });
@@ -121,10 +126,15 @@ async function sumHours(sql: Sql, filter: CodedFilter, days: readonly Sum[]): Pr
   return rows.map(toSum);
 }
 
-/** Returns the column that counts the matching requests in a row of sums `s`. */
-function counterSql(sql: Sql, { outcome }: CodedFilter) {
-  return sql.unsafe(`s.${outcome ?? 'requests'}`);
+/** Returns what counts the requests that may match in a row of sums `s`. */
+function counterSql(sql: Sql, { outcome, status, error }: CodedFilter) {
+  if (outcome !== null) return sql.unsafe(`s.${outcome}`);
+  if (error !== null) return sql.unsafe('(s.failed + s.ended)');
+  return sql.unsafe(status !== null && status >= 400 ? '(s.requests - s.completed)' : 's.requests');
 }
+
+/** True if sums count exactly the requests that match. They do not know statuses and errors. */
+export const isCounted = ({ status, error }: CodedFilter): boolean => status === null && error === null;
 
 function matchSql(sql: Sql, filter: CodedFilter) {
   const { key, ofKeys, project, model } = filter;

@@ -11,7 +11,7 @@ import {
   type UsageRecord,
 } from '#core/metering/records/records.ts';
 import { idCodeSql, idCodesSql, nameCodeSql, unpackFacts } from '#core/metering/tables/tables.ts';
-import { type CodedFilter, findHours, type KeyHour } from './record-hours.ts';
+import { type CodedFilter, findHours, isCounted, type KeyHour } from './record-hours.ts';
 
 /**
  * Filter of records. Null leaves a condition out. Times are ms since the Unix epoch of admission, `fromMs` included,
@@ -25,6 +25,12 @@ export interface RecordFilter {
   readonly projectId: string | null;
   readonly model: string | null;
   readonly outcome: OutcomeKind | null;
+  /** The end user as requests name them. */
+  readonly endUser: string | null;
+  /** HTTP status. */
+  readonly status: number | null;
+  /** Part of the error, ignoring case. For records, of the code of failed and ended requests. */
+  readonly error: string | null;
   readonly fromMs: number | null;
   readonly toMs: number | null;
   /** Only requests admitted before this id, the last of the previous page. */
@@ -56,17 +62,37 @@ export async function listRecords({ sql }: Db, filter: RecordFilter): Promise<Re
   const coded = await codeFilter(sql, filter);
   if (coded === null) return { records: [], more: false };
   if (coded.ofKeys?.length === 0) return { records: [], more: false };
-  const isPlain = filter.projectId === null && filter.model === null && filter.outcome === null;
   const wanted = filter.limit + 1;
-  const rows = isPlain
-    ? await readNewest(sql, coded, wanted)
-    : await readWithin(sql, coded, await findHours(sql, coded, wanted), wanted);
+  const rows = await readRows(sql, coded, filter.endUser, wanted);
   return { records: rows.slice(0, filter.limit).map(toRecord), more: rows.length > filter.limit };
+}
+
+function readRows(sql: Sql, coded: CodedFilter, endUser: string | null, wanted: number): Promise<readonly RecordRow[]> {
+  if (endUser !== null) return readOfUser(sql, coded, endUser, wanted);
+  const isPlain = coded.project === null && coded.model === null && coded.outcome === null && isCounted(coded);
+  return isPlain ? readNewest(sql, coded, wanted) : readFound(sql, coded, wanted);
+}
+
+/**
+ * Reads the hours that have matching requests according to the sums. If the sums count more than what matches, reads on
+ * in older hours, each time in more of them, until there are enough.
+ */
+async function readFound(sql: Sql, filter: CodedFilter, wanted: number): Promise<readonly RecordRow[]> {
+  if (isCounted(filter)) return readWithin(sql, filter, await findHours(sql, filter, wanted), wanted);
+  const rows: RecordRow[] = [];
+  let { to } = filter;
+  for (let counted = wanted * 4; ; counted *= 8) {
+    const hours = await findHours(sql, { ...filter, to }, counted);
+    rows.push(...(await readWithin(sql, { ...filter, to }, hours, wanted - rows.length)));
+    const oldestMs = Math.min(...hours.map(({ fromMs }) => fromMs));
+    if (hours.length === 0 || rows.length >= wanted || uuidLowerBound(oldestMs) <= filter.from) return rows;
+    to = uuidLowerBound(oldestMs);
+  }
 }
 
 /** Returns the filter with codes; null if one of the names was never used, so that nothing matches. */
 async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter | null> {
-  const { organizationId, keyId, projectId, model, outcome, fromMs, toMs, before } = filter;
+  const { organizationId, keyId, projectId, model, outcome, status, error, fromMs, toMs, before } = filter;
   const [codes] = await sql<Record<'organization' | 'key' | 'project' | 'model', number | null>[]>`
     select ${idCodeSql(sql, organizationId)} as organization, ${idCodeSql(sql, keyId)} as key,
       ${idCodeSql(sql, projectId)} as project, ${nameCodeSql(sql, model)} as model`;
@@ -87,6 +113,8 @@ async function codeFilter(sql: Sql, filter: RecordFilter): Promise<CodedFilter |
     organization: codes.organization,
     ofKeys: ofKeys === null ? null : ofKeys.map(({ code }) => code),
     outcome,
+    status,
+    error,
     from: uuidLowerBound(fromMs ?? 0),
     to: before !== null && before < to ? before : to,
   };
@@ -128,21 +156,41 @@ function readNewestOf(
 async function readWithin(sql: Sql, filter: CodedFilter, hours: readonly KeyHour[], limit: number) {
   if (hours.length === 0) return [];
   const spans = hours.map(({ key, fromMs, toMs }) => ({ key, from: uuidLowerBound(fromMs), to: uuidLowerBound(toMs) }));
-  const { organization, project, model, outcome, from, to } = filter;
+  const { organization, from, to } = filter;
   return sql<RecordRow[]>`
     with page as (
       select q.* from json_to_recordset(${JSON.stringify(spans)}::text::json) as s(key integer, "from" uuid, "to" uuid)
       cross join lateral (
         select * from usage_requests r
         where r.key = s.key and r.id >= greatest(s."from", ${from}::uuid) and r.id < least(s."to", ${to}::uuid)
-          and r.organization + 0 = ${organization}
-          ${project === null ? sql`` : sql`and r.project = ${project}`}
-          ${model === null ? sql`` : sql`and r.model = ${model}`}
-          ${outcome === null ? sql`` : sql`and r.outcome = ${outcome}`}
+          and r.organization + 0 = ${organization} ${narrowed(sql, filter)}
         order by r.id desc limit ${limit}
       ) as q
       order by q.id desc limit ${limit}
     ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+/** Reads the newest records of an end user, from the end of the user's index. */
+async function readOfUser(sql: Sql, filter: CodedFilter, endUser: string, limit: number) {
+  const { organization, key, ofKeys, from, to } = filter;
+  return sql<RecordRow[]>`
+    with page as (
+      select * from usage_requests r
+      where r.organization = ${organization} and r.end_user = ${endUser} and r.id >= ${from} and r.id < ${to}
+        ${key === null ? sql`` : sql`and r.key + 0 = ${key}`}
+        ${ofKeys === null ? sql`` : sql`and r.key + 0 in (select value::text::integer from json_array_elements(${JSON.stringify(ofKeys)}::text::json))`}
+        ${narrowed(sql, filter)}
+      order by r.id desc limit ${limit}
+    ) select ${recordColumns(sql)} from page r order by r.id desc`;
+}
+
+/** Returns the conditions on a row `r` that no index has. */
+function narrowed(sql: Sql, { project, model, outcome, status, error }: CodedFilter) {
+  return sql`${project === null ? sql`` : sql`and r.project = ${project}`}
+    ${model === null ? sql`` : sql`and r.model = ${model}`}
+    ${outcome === null ? sql`` : sql`and r.outcome = ${outcome}`}
+    ${status === null ? sql`` : sql`and r.status = ${status}`}
+    ${error === null ? sql`` : sql`and r.outcome in ('failed', 'ended') and strpos(lower(r.reason), lower(${error})) > 0`}`;
 }
 
 export async function readRecord(

@@ -1,3 +1,4 @@
+export { deleteOldLatency } from './latency.ts';
 export type { Busy, ReplicaBusy } from './busy.ts';
 export { createHistory, type History } from './history.ts';
 export type { LedgerLine, LedgerLines, LedgerLinesRequest, LedgerPosition } from './ledger-lines.ts';

@@ -1,29 +1,27 @@
-import type { PendingQuery, Row, Sql } from 'postgres';
+import type { Sql } from 'postgres';
 import type { Db } from '#base/database/database.ts';
 import { uuidLowerBound } from '#base/id.ts';
-import { idCodeSql, idCodesSql, nameCodesSql, readFloorMs, textsSql, valuesSql } from '#core/metering/tables/tables.ts';
+import { readFloorMs, textsSql, valuesSql } from '#core/metering/tables/tables.ts';
+import { type Latency, readLatency } from './latency.ts';
+import {
+  type ColumnOf,
+  dimensionSql,
+  groupClause,
+  type GroupColumns,
+  groupColumns,
+  groupOf,
+  keyOf,
+  momentOf,
+  namedSql,
+  namesJoined,
+  ownerSql,
+  shownDay,
+  type SummaryDimension,
+  type SummaryGroup,
+  type SummaryRequest,
+} from './summary-groups.ts';
 
-/** Dimensions by which sums may be grouped; `day` and `hour` are of UTC. */
-export const summaryDimensions = ['key_id', 'model', 'project_id', 'day', 'hour'] as const;
-export type SummaryDimension = (typeof summaryDimensions)[number];
-
-export interface SummaryRequest {
-  /** Null for all organizations. */
-  readonly organizationId: string | null;
-  /** Only requests of this key; null for all keys. */
-  readonly keyId: string | null;
-  /** Only requests of these keys; absent for all. */
-  readonly ofKeys?: readonly string[];
-  /** Only requests of these keys, models or projects; absent for all. Ids are UUIDs. */
-  readonly only?: Readonly<Partial<Record<'key_id' | 'model' | 'project_id', readonly string[] | undefined>>>;
-  /** Milliseconds since the Unix epoch, `fromMs` included, `toMs` excluded. */
-  readonly fromMs: number;
-  readonly toMs: number;
-  /** Dimensions, each at most once; none gives one sum. */
-  readonly groupBy: readonly SummaryDimension[];
-  /** Maximum number of groups; with more, the result is `too_many_groups`. */
-  readonly groupsMax: number;
-}
+export { type SummaryDimension, summaryDimensions, type SummaryGroup, type SummaryRequest } from './summary-groups.ts';
 
 export interface UsageSums {
   readonly requests: number;
@@ -42,11 +40,10 @@ export interface UsageSums {
   readonly refusals: Readonly<Record<string, number>>;
 }
 
-/** Ids are UUIDs, `day` is YYYY-MM-DD, `hour` the Unix second of its start. */
-export type SummaryGroup = Readonly<Partial<Record<SummaryDimension, string | number>>>;
-
 export interface SummaryRow extends UsageSums {
   readonly group: SummaryGroup;
+  /** Absent if not asked for, and for a group without streams and waits. */
+  readonly latency?: Latency;
 }
 
 export type Summary =
@@ -70,14 +67,20 @@ interface Span {
  */
 export async function summarize(db: Db, request: SummaryRequest): Promise<Summary> {
   const { broken } = splitSpan(request, false);
-  const [usage, refusals] = await Promise.all([readUsage(db.sql, request), readRefusals(db.sql, request)]);
+  const [usage, refusals, latencies] = await Promise.all([
+    readUsage(db.sql, request),
+    readRefusals(db.sql, request),
+    request.latency === true ? readLatency(db.sql, request) : new Map<string, Latency>(),
+  ]);
   // Read afterwards: retention may have deleted records just before they were read.
   const keptFromMs = broken.length === 0 ? 0 : await readFloorMs(db.sql);
   if (broken.some(({ fromMs }) => fromMs < keptFromMs)) return { kind: 'before_retention', keptFromMs };
   const rows = new Map<string, SummaryRow>();
   for (const row of usage) {
     const group = groupOf(row, request.groupBy);
-    rows.set(keyOf(group, request.groupBy), { group, ...toSums(row), refusals: {} });
+    const key = keyOf(group, request.groupBy);
+    const latency = latencies.get(key);
+    rows.set(key, { group, ...toSums(row), refusals: {}, ...(latency !== undefined && { latency }) });
   }
   for (const row of refusals) {
     const group = groupOf(row, request.groupBy);
@@ -90,8 +93,6 @@ export async function summarize(db: Db, request: SummaryRequest): Promise<Summar
   const sorted = [...rows.values()].toSorted((a, b) => compareGroups(a.group, b.group, request.groupBy));
   return { kind: 'sums', rows: sorted, totals: totalsOf(sorted) };
 }
-
-type GroupColumns = Readonly<Record<SummaryDimension, string>>;
 
 /** Sums come as text, since they are `numeric`. */
 interface UsageRow extends GroupColumns {
@@ -110,57 +111,6 @@ interface UsageRow extends GroupColumns {
 interface RefusalRow extends GroupColumns {
   /** A JSON object of counts by code. */
   readonly refusals: string;
-}
-
-/** Returns a dimension as SQL over a row with the codes of `key`, `model` and `project` and the start of its `hour`. */
-function dimensionSql(sql: Sql, dimension: SummaryDimension) {
-  switch (dimension) {
-    case 'day':
-      return sql`(hour AT TIME ZONE 'UTC')::date AS day`;
-    case 'hour':
-      return sql`extract(epoch FROM hour)::bigint AS hour`;
-    case 'key_id':
-      return sql`key AS key_id`;
-    case 'project_id':
-      return sql`project AS project_id`;
-    case 'model':
-      return sql`model`;
-  }
-}
-
-/** Returns a dimension of a row of sums in its shown form: names instead of codes. */
-function namedSql(sql: Sql, dimension: SummaryDimension) {
-  if (dimension === 'day') return shownDay(sql);
-  if (dimension === 'hour') return sql`hour`;
-  if (dimension === 'model') return sql`models.name AS model`;
-  return sql`${sql(`${dimension}s`)}.id::text AS ${sql(dimension)}`;
-}
-
-/** Joins the names that `namedSql` shows: a lookup of each name for every group would cost as much as the sums. */
-function namesJoined(sql: Sql, groupBy: readonly SummaryDimension[]) {
-  return groupBy.reduce(
-    (joins, dimension) => {
-      if (dimension === 'day' || dimension === 'hour') return joins;
-      if (dimension === 'model') return sql`${joins} LEFT JOIN usage_names AS models ON models.code = sums.model`;
-      const names = sql(`${dimension}s`);
-      return sql`${joins} LEFT JOIN usage_ids AS ${names} ON ${names}.code = sums.${sql(dimension)}`;
-    },
-    sql``,
-  );
-}
-
-const shownDay = (sql: Sql) => sql`to_char(day, 'YYYY-MM-DD') AS day`;
-
-type ColumnOf = (sql: Sql, dimension: SummaryDimension) => PendingQuery<Row[]>;
-
-/** Returns the select list of the dimensions, with a comma after each. */
-function groupColumns(sql: Sql, groupBy: readonly SummaryDimension[], columnOf: ColumnOf) {
-  return groupBy.reduce((list, dimension) => sql`${list} ${columnOf(sql, dimension)},`, sql``);
-}
-
-/** Returns `GROUP BY 1, 2, …`; without dimensions, nothing, which gives one group even without rows. */
-function groupClause(sql: Sql, groupBy: readonly SummaryDimension[]) {
-  return groupBy.length === 0 ? sql`` : sql.unsafe(`GROUP BY ${groupBy.map((_, index) => index + 1).join(', ')}`);
 }
 
 const sumNames = [
@@ -193,16 +143,6 @@ async function readUsage(sql: Sql, request: SummaryRequest): Promise<readonly Us
     )
     SELECT ${groupColumns(sql, groupBy, namedSql)} ${sql.unsafe(sumNames.join(', '))}
     FROM sums ${namesJoined(sql, groupBy)}`;
-}
-
-/** Returns the condition for the organization, keys, models and projects of the request, by codes. */
-function ownerSql(sql: Sql, { organizationId, keyId, ofKeys, only = {} }: SummaryRequest) {
-  const ofKey = keyId === null ? sql`` : sql`AND key = ${idCodeSql(sql, keyId)}`;
-  const among = (column: string, ids: readonly string[] | undefined) =>
-    ids === undefined ? sql`` : sql`AND ${sql(column)} IN ${idCodesSql(sql, ids)}`;
-  const ofModels = only.model === undefined ? sql`` : sql`AND model IN ${nameCodesSql(sql, only.model)}`;
-  const owner = organizationId === null ? sql`true` : sql`organization = ${idCodeSql(sql, organizationId)}`;
-  return sql`${owner} ${ofKey} ${among('key', ofKeys)} ${among('key', only.key_id)} ${among('project', only.project_id)} ${ofModels}`;
 }
 
 function daysSql(sql: Sql, request: SummaryRequest, { fromMs, toMs }: Span) {
@@ -302,17 +242,6 @@ function splitAtHours({ fromMs, toMs }: Span): Span[] {
 
 /** Returns the date of a time at the start of a day. */
 const dateOf = (timeMs: number): string => momentOf(timeMs).slice(0, -'T00:00:00.000Z'.length);
-const momentOf = (timeMs: number): string => new Date(timeMs).toISOString();
-
-function groupOf(row: GroupColumns, groupBy: readonly SummaryDimension[]): SummaryGroup {
-  return Object.fromEntries(
-    groupBy.map((dimension) => [dimension, dimension === 'hour' ? Number(row.hour) : row[dimension]]),
-  );
-}
-
-function keyOf(group: SummaryGroup, groupBy: readonly SummaryDimension[]): string {
-  return JSON.stringify(groupBy.map((dimension) => group[dimension]));
-}
 
 function compareGroups(a: SummaryGroup, b: SummaryGroup, groupBy: readonly SummaryDimension[]): number {
   for (const dimension of groupBy) {

@@ -8,6 +8,7 @@ export {
   UnknownOwnerError,
   valuesSql,
 } from './codes.ts';
+export { bucketOf, type LatencyMeasure, latencyMeasures, valueOfBucket } from './latency-buckets.ts';
 export { packFacts, type RequestFacts, type StoredFacts, unpackFacts } from './facts.ts';
 export {
   beginPartitions,

@@ -26,6 +26,7 @@ const request = {
   currency: 'USD',
   timings_ms: { queued: 0, first_byte: 180, total: 420 },
   client_request_id: null,
+  end_user: null,
 };
 
 const rejected = {
@@ -41,6 +42,7 @@ const rejected = {
   param: null,
   message: 'This key has reached its limit of requests per minute. Try again later.',
   client_request_id: null,
+  end_user: null,
 };
 
 const sums = {

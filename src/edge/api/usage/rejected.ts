@@ -15,7 +15,7 @@ import {
   toUnixSeconds,
 } from '#edge/api/shared/shared.ts';
 import { type RejectedRequestAnswer, rejectedRequestListSchema } from '#edge/contract/requests.ts';
-import { idFilter, requireOrder } from './usage-filter.ts';
+import { idFilter, requireOrder, searchOf, searchQuery } from './usage-filter.ts';
 import { keysSeen, type OwnKeys } from './usage-summary.ts';
 
 const none: RejectedPage = { requests: [], more: false };
@@ -27,6 +27,7 @@ const query = z.strictObject({
   model: longText(512).optional().openapi({ description: 'Only requests for this model, by catalog id' }),
   project_id: idFilter('proj', 'a project'),
   code: longText(100).optional().openapi({ description: 'Only requests with this `code` of the error' }),
+  ...searchQuery,
   request_id: longText(100)
     .toLowerCase()
     .optional()
@@ -48,7 +49,7 @@ function toFilter(
   if (id !== null && !isUuid(id)) return null;
   if (own !== null && keyId !== null && !own.includes(keyId)) return null;
   const before = readCursor(asked.cursor, idOf);
-  const filter = { organizationId, id, keyId, projectId, model, code, fromMs, toMs, before, limit };
+  const filter = { organizationId, id, keyId, projectId, model, code, fromMs, toMs, before, limit, ...searchOf(asked) };
   return own !== null && keyId === null ? { ...filter, ofKeys: own } : filter;
 }
 
@@ -65,6 +66,7 @@ const toBody = (request: RejectedPage['requests'][number]): RejectedRequestAnswe
   param: request.param,
   message: request.message,
   client_request_id: request.clientRequestId,
+  end_user: request.endUser,
 });
 
 export interface RejectedRouteParts {

@@ -9,6 +9,7 @@ import {
   type SummaryDimension,
   summaryDimensions,
   type SummaryGroup,
+  type SummaryRow,
   type UsageSums,
 } from '#core/metering/metering.ts';
 import {
@@ -86,6 +87,10 @@ const summaryRoute = (guards: Guards) =>
         from: timeBound('At or after this date (midnight UTC) or RFC 3339 time'),
         to: timeBound('Before this date or time'),
         group_by: groupBy,
+        latency: z.enum(['true', 'false']).optional().openapi({
+          description:
+            'With `true`, groups have percentiles of times and speeds, of whole hours, from the last 90 days',
+        }),
         key_id: anyId('key', 'an API key'),
         project_id: anyId('proj', 'a project'),
         model: anyOf(
@@ -138,6 +143,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
       only: { key_id: query.key_id, project_id: query.project_id, model: query.model },
       ...span,
       groupBy: dimensions,
+      latency: query.latency === 'true',
       groupsMax,
     });
     if (summary.kind === 'too_many_groups') {
@@ -146,7 +152,7 @@ export function registerUsageSummaryRoute(app: ApiApp, { guards, keys, history, 
       );
     }
     if (summary.kind === 'before_retention') throw cutsHour(span, summary.keptFromMs);
-    const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row) }));
+    const data = summary.rows.map((row) => ({ ...toGroup(row.group), ...toSums(row), ...toLatency(row) }));
     const bounds = { from: span.fromMs / 1000, to: span.toMs / 1000 };
     return context.json({ object: 'usage.summary' as const, ...bounds, data, totals: toSums(summary.totals) }, 200);
   });
@@ -182,6 +188,12 @@ function toGroup(group: SummaryGroup) {
     ...(typeof group.day === 'string' && { day: group.day }),
     ...(typeof group.hour === 'number' && { hour: group.hour }),
   };
+}
+
+function toLatency({ latency }: Pick<SummaryRow, 'latency'>) {
+  if (latency === undefined) return {};
+  const { firstByteMs, tokensPerSecond, queuedMs } = latency;
+  return { latency: { first_byte_ms: firstByteMs, tokens_per_second: tokensPerSecond, queued_ms: queuedMs } };
 }
 
 function toSums(sums: UsageSums): SumsAnswer {

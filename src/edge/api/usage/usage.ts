@@ -1,9 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Clock } from '#base/clock.ts';
 import { AppError } from '#base/errors.ts';
-import { formatId, isUuid, uuidTimeMs } from '#base/id.ts';
+import { formatId, type IdPrefix, isUuid, uuidTimeMs } from '#base/id.ts';
 import { formatDecimal, formatUsd, MICRO_DIGITS } from '#base/money.ts';
+import type { Accounts } from '#core/accounts/accounts.ts';
 import type { Catalog, PriceVersion } from '#core/catalog/catalog.ts';
+import type { Keys } from '#core/keys/keys.ts';
 import {
   type DetailedRecord,
   type History,
@@ -33,8 +35,8 @@ import {
   usageRequestListSchema,
 } from '#edge/contract/requests.ts';
 import { registerRejectedRoute } from './rejected.ts';
-import { exportAnswer, exportContent, readExportFormat } from './usage-export.ts';
-import { idFilter, requireOrder } from './usage-filter.ts';
+import { exportAnswer, exportContent, type ExportFormat, readExportFormat } from './usage-export.ts';
+import { idFilter, requireOrder, searchOf, searchQuery } from './usage-filter.ts';
 import { keysSeen, type OwnKeys, registerUsageSummaryRoute } from './usage-summary.ts';
 
 export { registerQuarantineRoutes } from './quarantine.ts';
@@ -45,7 +47,8 @@ export { keysSeen, type OwnKeys } from './usage-summary.ts';
 
 export interface UsageRoutesParts {
   readonly guards: Guards;
-  readonly keys: OwnKeys;
+  readonly keys: OwnKeys & Pick<Keys, 'namesOf'>;
+  readonly accounts: Pick<Accounts, 'projectNames'>;
   readonly catalog: Pick<Catalog, 'priceVersion'>;
   readonly history: History;
   readonly clock: Clock;
@@ -123,6 +126,7 @@ function toBody(record: UsageRecord): UsageRequestAnswer {
     currency: 'USD',
     timings_ms: { queued: record.queuedMs, first_byte: record.firstByteMs, total: record.totalMs },
     client_request_id: record.clientRequestId,
+    end_user: record.namedUser ?? null,
   };
 }
 
@@ -153,11 +157,42 @@ const csvHeading = [
   'client_request_id',
   'fallback_for',
   'input_cache_write_tokens',
+  'end_user',
+  'time',
+  'key_name',
+  'project_name',
 ];
 
-/** Converts a request to a line of CSV. */
-function toLine({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequestAnswer) {
-  return { ...request, queued_ms: queued, first_byte_ms: first_byte, total_ms: total };
+/** Names by id, for readers of CSV. */
+interface Names {
+  readonly keys: ReadonlyMap<string, string>;
+  readonly projects: ReadonlyMap<string, string>;
+}
+
+/** Returns how a request becomes a line of CSV. */
+function toLineWith({ keys, projects }: Names) {
+  return ({ timings_ms: { queued, first_byte, total }, ...request }: UsageRequestAnswer) => ({
+    ...request,
+    queued_ms: queued,
+    first_byte_ms: first_byte,
+    total_ms: total,
+    time: new Date(request.created_at * 1000).toISOString(),
+    key_name: keys.get(request.key_id) ?? null,
+    project_name: projects.get(request.project_id) ?? null,
+  });
+}
+
+const shownIds = (prefix: IdPrefix, names: ReadonlyMap<string, string>): ReadonlyMap<string, string> =>
+  new Map([...names].map(([id, name]) => [formatId(prefix, id), name]));
+
+/** Reads the names that CSV shows; other formats show none. */
+async function namesFor(format: ExportFormat, organizationId: string, parts: UsageRoutesParts): Promise<Names> {
+  if (format !== 'csv') return { keys: new Map(), projects: new Map() };
+  const [keys, projects] = await Promise.all([
+    parts.keys.namesOf(organizationId),
+    parts.accounts.projectNames(organizationId),
+  ]);
+  return { keys: shownIds('key', keys), projects: shownIds('proj', projects) };
 }
 
 async function* exportPages(history: History, filter: RecordFilter): AsyncGenerator<UsageRequestAnswer[]> {
@@ -180,6 +215,7 @@ const listRoute = (guards: Guards) =>
         model: longText(512).optional().openapi({ description: 'Only requests of this model, by catalog id' }),
         project_id: idFilter('proj', 'a project'),
         outcome: z.enum(outcomes).optional().openapi({ description: 'Only requests with this outcome' }),
+        ...searchQuery,
         ...organizationQuery,
         ...listQuery,
       }),
@@ -224,6 +260,7 @@ function toFilter(query: ListQuery, organizationId: string, own: readonly string
     projectId: query.project_id ?? null,
     model: query.model ?? null,
     outcome: query.outcome ?? null,
+    ...searchOf(query),
     fromMs: query.from ?? null,
     toMs: query.to ?? null,
     before,
@@ -231,13 +268,15 @@ function toFilter(query: ListQuery, organizationId: string, own: readonly string
   };
 }
 
-function registerRequestRoutes(app: ApiApp, { guards, keys, catalog, history }: UsageRoutesParts): void {
+function registerRequestRoutes(app: ApiApp, parts: UsageRoutesParts): void {
+  const { guards, keys, catalog, history } = parts;
   app.openapi(listRoute(guards), async (context) => {
     const format = readExportFormat(context);
     const organizationId = await guards.organizationOf(context);
     const filter = toFilter(context.req.valid('query'), organizationId, await keysSeen(keys, context));
     if (format !== null) {
       const pages = filter === null ? noPages() : exportPages(history, filter);
+      const toLine = toLineWith(await namesFor(format, organizationId, parts));
       const exported = await exportAnswer({ pages, toLine, heading: csvHeading }, format);
       return context.newResponse(exported.body, 200, Object.fromEntries(exported.headers));
     }

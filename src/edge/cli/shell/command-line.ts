@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { didYouMean } from '#edge/cli/suggest.ts';
+import { didYouMean } from './suggest.ts';
 import { type Command, type Flag, globalOptions } from './command.ts';
 import { UsageError } from './errors.ts';
 

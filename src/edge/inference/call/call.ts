@@ -17,6 +17,7 @@ import {
   StopControl,
   type Transcript,
 } from '#edge/inference/answer/answer.ts';
+import type { EndUser } from '#edge/inference/end-user.ts';
 import type { DroppedTools, Endpoint, InputPart, RequestFields } from '#edge/inference/request/request.ts';
 import type { CallTrace } from './observer.ts';
 
@@ -67,8 +68,8 @@ export interface InferenceRequest {
   readonly price: PriceVersion;
   /** Most that the caller pays, in pico-dollars; null without a cap. */
   readonly capPicoUsd: bigint | null;
-  /** The end user; null if spending per end user is not counted for this request. */
-  readonly endUser: string | null;
+  /** Null if the request names no end user. */
+  readonly endUser: EndUser | null;
   /** Turns that the engine may take. Kept here, because the tools that decide it are released with the body. */
   readonly turns: number;
   /** Tools that the engine does not get; null if none was left out. */

@@ -82,7 +82,7 @@ export function recordOf(call: Call, request: InferenceRequest, outcome: Outcome
     settledMs: now.monotonicMs,
     clientRequestId,
     facts: factsOf(call, now),
-    ...(endUser !== null && { endUser }),
+    ...(endUser !== null && { namedUser: endUser.name, ...(endUser.isCounted && { endUser: endUser.name }) }),
     ...(claim !== undefined && { claim }),
     ...(fields.choices > 1 && { choices: fields.choices }),
     ...(isUncounted(call, usageSource) && mostOf(call, request)),

@@ -75,6 +75,7 @@ function countRefusal({ metering }: FinishParts, call: Call, { error }: Outcome)
     param: error.param,
     message: error.message,
     clientRequestId,
+    endUser: found.request?.endUser?.name ?? null,
   });
 }
 

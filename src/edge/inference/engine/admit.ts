@@ -72,7 +72,7 @@ export function demandOf(
   return {
     requestId,
     key: keyRefOf(caller),
-    spender: spenderOf(caller, endUser),
+    spender: spenderOf(caller, endUser?.isCounted === true ? endUser.name : null),
     model: model.id,
     size: sizeOf(
       endpoint,

@@ -98,9 +98,11 @@
   // Another tab may have signed in another person, or switched to another organization.
   const { about } = document.body.dataset;
   document.addEventListener('htmx:config:request', (event) => {
-    if (about === undefined || !(event instanceof CustomEvent)) return;
+    if (!(event instanceof CustomEvent)) return;
     const { ctx } = /** @type {{ ctx: { request: { headers: Record<string, string> } } }} */ (event.detail);
-    ctx.request.headers['X-About'] = about;
+    // Nothing is polled while nobody sees the page.
+    if (document.hidden && ctx.request.headers['X-Poll'] !== undefined) event.preventDefault();
+    if (about !== undefined) ctx.request.headers['X-About'] = about;
   });
 
   // Restores the focus: swapping a part of the page removes the focused element.

@@ -60,9 +60,19 @@ const playground = modulesOf({
   'markdown-it.js': installed('markdown-it', 'dist/browser/markdown-it.esm.min.mjs'),
 });
 
+const charts = modulesOf({
+  'chart.js': own('chart.js'),
+  // The smallest build of uPlot defines a variable. This line makes a module of it.
+  'uplot.js': Buffer.concat([installed('uplot', 'dist/uPlot.iife.min.js'), Buffer.from('\nexport default uPlot;\n')]),
+});
+
+const style = Buffer.concat([installed('uplot', 'dist/uPlot.min.css'), Buffer.from('\n'), own('portal.css')]);
+
 export const assets = {
-  style: assetOf('portal.css', own('portal.css'), 'text/css; charset=utf-8'),
+  style: assetOf('portal.css', style, 'text/css; charset=utf-8'),
+  chart: charts['chart.js'],
   script: assetOf('portal.js', own('portal.js'), script),
+  palette: assetOf('palette.js', own('palette.js'), script),
   log: assetOf('log.js', own('log.js'), script),
   playground: playground['playground.js'],
   htmx: assetOf('htmx.js', installed('htmx.org', 'dist/htmx.min.js'), script),
@@ -73,7 +83,10 @@ export const assets = {
 } as const;
 
 const byPath: ReadonlyMap<string, Asset> = new Map(
-  [...Object.values(assets), ...Object.values(playground)].map((asset) => [asset.path, asset]),
+  [...Object.values(assets), ...Object.values(playground), ...Object.values(charts)].map((asset) => [
+    asset.path,
+    asset,
+  ]),
 );
 
 export function registerAssets(app: Hono<HttpEnv>): void {

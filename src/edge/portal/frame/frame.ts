@@ -1,6 +1,6 @@
 export { actorNames, actorOf, strangerNames } from './actors.ts';
 export { assets, registerAssets } from './assets.ts';
-export { openPage, page, statusOf } from './layout.ts';
+export { openPage, page, placesOf, statusOf } from './layout.ts';
 export { localPath, signInPath } from './local-path.ts';
 export { switchOrganization } from './organization-switch.ts';
 export { readKeys, readOnward, readPages } from './read-pages.ts';

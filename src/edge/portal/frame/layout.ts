@@ -85,6 +85,10 @@ function groupsOf({ may, mayOwn }: Pick<Visit, 'may' | 'mayOwn'>): readonly Grou
   return groups.filter((group) => group.places.length > 0);
 }
 
+/** Returns the places that the visitor may see. */
+export const placesOf = (visit: Pick<Visit, 'may' | 'mayOwn'>): readonly Pick<Place, 'path' | 'text'>[] =>
+  groupsOf(visit).flatMap((group) => group.places);
+
 function menu(visit: Visit): Html {
   const { path } = visit.context.req;
   const link = (place: Place): Html =>
@@ -119,6 +123,10 @@ const brand = html`<a class="brand" href="/"
   ><img src="${assets.icon.path}" alt="" width="24" height="24" />Headgate</a
 >`;
 
+const searchLink = html`<p class="search-link">
+  <a href="/portal/search" data-palette>Search <kbd>Ctrl K</kbd></a>
+</p>`;
+
 /** @param about the value of `aboutOf`; absent if nobody is signed in */
 function documentOf({ title, returnTo, script }: Omit<PageOptions, 'body'>, body: Html, about?: string): Html {
   return html`<!doctype html>
@@ -133,6 +141,7 @@ function documentOf({ title, returnTo, script }: Omit<PageOptions, 'body'>, body
         <link rel="stylesheet" href="${assets.style.path}" />
         <script src="${assets.script.path}" defer></script>
         <script src="${assets.htmx.path}" defer></script>
+        ${about === undefined ? null : html`<script src="${assets.palette.path}" defer></script>`}
         ${script === undefined ? null : html`<script type="module" src="${script.path}"></script>`}
       </head>
       <body
@@ -159,7 +168,7 @@ export function page(visit: Visit, options: PageOptions): Response | Promise<Res
       <header class="side">
         ${brand}
         <button type="button" class="menu-button" popovertarget="pages">Menu</button>
-        <div id="pages" class="pages" popover>${menu(visit)}${account(visit)}</div>
+        <div id="pages" class="pages" popover>${searchLink}${menu(visit)}${account(visit)}</div>
       </header>
       <main id="main">${viewBanner(visit)}${heading(title, actions)}${body}</main>
     </div>`;

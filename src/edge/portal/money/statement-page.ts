@@ -121,7 +121,7 @@ export async function statementPage(visit: Visit, { clock }: PortalParts, month:
     </section>
     ${proof(statement, signature)}
     <p class="pager">
-      <a class="button" href="${pathOf(monthAfter(month, -1), organization)}">${monthAfter(month, -1)}</a>
+      ${statement.opening_balance === '0' ? null : html`<a class="button" href="${pathOf(monthAfter(month, -1), organization)}">${monthAfter(month, -1)}</a>`}
       ${isLast ? null : html`<a class="button" href="${pathOf(later, organization)}">${later}</a>`}
     </p>`;
   return page(visit, { title: `Statement of ${month}`, actions: files(month, organization), body });

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import type { LedgerEntryAnswer, WalletAnswer } from '#edge/contract/wallet.ts';
-import { otherOrganization, page, statusOf } from '#edge/portal/frame/frame.ts';
+import { assets, otherOrganization, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
   counted,
@@ -31,6 +31,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { balanceWarning, readRunway, type Runway, runwayText } from './balance-forecast.ts';
+import { balanceSection } from './balance-chart.ts';
 import { readBookers } from './bookers.ts';
 import { readWallet, unknownBalance } from './read-wallet.ts';
 import { statementList } from './statement-page.ts';
@@ -95,6 +96,7 @@ async function walletPageOf(
     ${said === undefined ? null : notice('good', said)}
     ${wallet === null || runway === null ? unknownBalance() : html`${balanceWarning(wallet, runway, mayBook)} ${amounts(wallet, runway)}`}
     ${owner === null ? null : bookingForms(visit, owner, typed)} ${owner === null ? null : otherWallet()}
+    ${wallet === null ? null : await balanceSection(visit, organization)}
     ${visit.may('wallet.statements') ? statementList(clock.now(), organization) : null}
     <section aria-labelledby="ledger-title">
       <h2 id="ledger-title">Ledger</h2>
@@ -109,7 +111,12 @@ async function walletPageOf(
       ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, { organization, bookers })}
       ${older(next)}
     </section>`;
-  return page(visit, { title: 'Wallet', body, status: typed.refusal === null ? 200 : statusOf(typed.refusal) });
+  return page(visit, {
+    title: 'Wallet',
+    body,
+    status: typed.refusal === null ? 200 : statusOf(typed.refusal),
+    script: assets.chart,
+  });
 }
 
 function amounts({ balance, held, available }: WalletAnswer, runway: Runway): Html {

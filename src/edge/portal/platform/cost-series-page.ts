@@ -1,7 +1,7 @@
 import type { CostGroupAnswer, CostSeriesAnswer } from '#edge/contract/costs.ts';
-import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
-  barChart,
+  chart,
   empty,
   field,
   html,
@@ -83,7 +83,12 @@ export async function costSeriesPage(visit: Visit, nowMs: number): Promise<Respo
   ${field({ name: 'label', label: 'Label key', value: chosen.label, refusal, placeholder: 'team', maxLength: 317 })}`;
   const body = html`${costTabs(visit, 'series')} ${windowForm(path, asked, refusal, more)}
     <div id="results">${results(found, chosen)}</div>`;
-  return page(visit, { title: 'Costs over time', body, status: refusal === null ? 200 : statusOf(refusal) });
+  return page(visit, {
+    title: 'Costs over time',
+    body,
+    status: refusal === null ? 200 : statusOf(refusal),
+    script: assets.chart,
+  });
 }
 
 function results(found: CostSeriesAnswer | Refusal | null, { group }: Chosen): MaybeHtml {
@@ -97,7 +102,7 @@ function results(found: CostSeriesAnswer | Refusal | null, { group }: Chosen): M
       ${windowText(found.window, html`, metered until ${momentIn(found.window.as_of, found.window.tz)}`)} All amounts
       add up to the <a href="/portal/costs">report</a>.
     </p>
-    ${found.grand_total.map(({ currency }) => chart(found, currency, nameOf))} ${groupTable(found, nameOf)}
+    ${found.grand_total.map(({ currency }) => costChart(found, currency, nameOf))} ${groupTable(found, nameOf)}
     ${stepTable(found)}`;
 }
 
@@ -107,7 +112,7 @@ const amountIn = (amounts: CostGroupAnswer['amounts'], currency: string): string
   amounts.find((one) => one.currency === currency)?.amount ?? '0';
 
 /** Draws the groups that cost most; the others are one series. */
-function chart(
+function costChart(
   { groups, steps, window }: CostSeriesAnswer,
   currency: string,
   nameOf: (one: CostGroupAnswer) => string,
@@ -127,11 +132,12 @@ function chart(
     ...shown.map((one) => seriesOf(nameOf(one), [one])),
     ...(others.length === 0 ? [] : [seriesOf(`${others.length} others`, others)]),
   ];
-  return barChart({
+  return chart({
     title: `Costs in ${currency} over time`,
-    bars: steps.map(({ from }) => stepText(from, window.tz)),
+    kind: 'bars',
+    unit: currency === 'USD' ? 'usd' : 'count',
+    points: steps.map(({ from }) => stepText(from, window.tz)),
     series,
-    scale: (value) => `${currency} ${value.toLocaleString('en-US')}`,
   });
 }
 

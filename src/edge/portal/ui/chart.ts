@@ -1,85 +1,67 @@
 import { html, type Html } from './html.ts';
 
-/** Stacked bar charts over time. A chart shows the shape; a table beside it has the numbers. */
+/**
+ * Charts over time, drawn by chart.js, and the timing of a request. Tables beside a chart have its numbers, also
+ * without scripts.
+ */
 
 export interface Series {
   readonly name: string;
-  /** One value per bar. */
-  readonly values: readonly number[];
-  /** The formatted value of each bar: "$0.42", "1,204 tokens". */
+  /** One value for each point; null for none. */
+  readonly values: readonly (number | null)[];
+  /** The formatted value of each point: "$0.42", "1,204 tokens". */
   readonly labels: readonly string[];
+  /** Where a click on the name leads; absent for no link. */
+  readonly href?: string;
 }
 
 export interface ChartOptions {
   /** Text alternative for screen readers. */
   readonly title: string;
-  /** Label of each bar: "2026-11-23". */
-  readonly bars: readonly string[];
+  /** Bars are stacked. */
+  readonly kind: 'bars' | 'lines';
+  readonly unit: 'usd' | 'count' | 'share' | 'ms';
+  /** Label of each point: "2026-11-23". */
+  readonly points: readonly string[];
   readonly series: readonly Series[];
-  /** Formats a round number on the scale. */
-  readonly scale: (value: number) => string;
+  /** Sums of the period before, one for each point; absent for none. */
+  readonly before?: readonly (number | null)[];
+  /**
+   * Address to which `from` and `until`, labels of two points, are added to show only the points between them. Absent
+   * if the chart enlarges them itself.
+   */
+  readonly zoom?: string;
 }
 
-/** Dimensions in units of the drawing, which stretches to the width of its container. */
-const height = 160;
-const barWidth = 10;
-const gap = 3;
 const colours = 6;
 
-/** Returns the next of 1, 2, 5, 10, 20, 50 … at or above a value. */
-function roundUp(value: number): number {
-  if (value <= 0) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= value) ?? 10;
-  return step * power;
-}
-
-export function barChart({ title, bars, series, scale }: ChartOptions): Html {
-  const totals = bars.map((_, index) => series.reduce((sum, { values }) => sum + (values[index] ?? 0), 0));
-  const top = roundUp(Math.max(0, ...totals));
-  const width = Math.max(1, bars.length) * (barWidth + gap);
-  const middle = bars[Math.floor((bars.length - 1) / 2)] ?? '';
-  return html`<figure class="chart">
-    <div class="chart-plot">
-      <div class="chart-scale" aria-hidden="true">
-        <span>${scale(top)}</span><span>${scale(top / 2)}</span><span>0</span>
-      </div>
-      <svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label="${title}">
-        <line class="grid" x1="0" x2="${width}" y1="0.5" y2="0.5" />
-        <line class="grid" x1="0" x2="${width}" y1="${height / 2}" y2="${height / 2}" />
-        ${bars.map((bar, index) => stack(bar, index, series, top))}
-        <line class="base" x1="0" x2="${width}" y1="${height - 0.5}" y2="${height - 0.5}" />
-      </svg>
-    </div>
-    <div class="chart-bars" aria-hidden="true">
-      <span>${bars[0] ?? ''}</span><span>${bars.length > 2 ? middle : ''}</span
-      ><span>${bars.length > 1 ? (bars.at(-1) ?? '') : ''}</span>
-    </div>
+/** The script of pages with a chart is `assets.chart`. */
+export function chart({ title, series, ...drawn }: ChartOptions): Html {
+  const data = { ...drawn, series: series.map(({ name, values, labels }) => ({ name, values, labels })) };
+  return html`<figure class="chart" data-chart="${JSON.stringify(data)}">
+    <div
+      class="chart-plot"
+      hidden
+      tabindex="0"
+      role="slider"
+      aria-label="${title}"
+      aria-valuemin="0"
+      aria-valuemax="${Math.max(0, drawn.points.length - 1)}"
+      aria-valuenow="0"
+      aria-valuetext="Use the arrow keys to read the values"
+    ></div>
+    <p class="chart-point" hidden></p>
     <ul class="legend">
-      ${series.map(({ name }, index) => html`<li><span class="key s${index % colours}"></span>${name}</li>`)}
+      ${series.map(
+        ({ name, href }, index) =>
+          html`<li>
+            ${mark(index)}${href === undefined ? name : html`<a href="${href}">${name}</a>`}
+            <span class="chart-value"></span>
+          </li>`,
+      )}
+      ${drawn.before === undefined ? null : html`<li class="quiet"><span class="key before"></span>Period before <span class="chart-value"></span></li>`}
     </ul>
   </figure>`;
-}
-
-function stack(bar: string, index: number, series: readonly Series[], top: number): Html {
-  const x = index * (barWidth + gap) + gap / 2;
-  let y = height;
-  const parts = series.map(({ name, values, labels }, which) => {
-    const tall = ((values[index] ?? 0) / top) * height;
-    y -= tall;
-    if (tall === 0) return html``;
-    // Values above zero stay visible, however small they are.
-    const shown = Math.max(tall, 1);
-    return html`<rect
-      class="s${which % colours}"
-      x="${x}"
-      y="${Math.max(0, y - (shown - tall)).toFixed(2)}"
-      width="${barWidth}"
-      height="${shown.toFixed(2)}"
-      ><title>${bar} · ${name}: ${labels[index] ?? ''}</title></rect
-    >`;
-  });
-  return html`<g>${parts}</g>`;
 }
 
 export interface Span {

@@ -1,4 +1,4 @@
-export { barChart, mark, type Series, type Span, timelineChart } from './chart.ts';
+export { chart, type ChartOptions, mark, type Series, type Span, timelineChart } from './chart.ts';
 export { beganWith, changesIn, isEmpty } from './edit-form.ts';
 export {
   area,

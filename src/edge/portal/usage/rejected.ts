@@ -35,15 +35,18 @@ export function readRejected({ get }: Visit, { api: asked, code }: RejectedAsked
   return get<ListAnswer<RejectedRequestAnswer>>(pathWith(api, { ...asked, code, limit: listed }));
 }
 
-/** Shows nothing if nothing was rejected. */
+/**
+ * Shows nothing if nothing was rejected.
+ * @param sums null to show only the newest
+ */
 export function rejectedSection(
   { data }: ListAnswer<RejectedRequestAnswer>,
-  { refusals }: SumsAnswer,
+  sums: SumsAnswer | null,
   asked: RejectedAsked,
   keyName: (id: string) => MaybeHtml,
 ): MaybeHtml {
-  const codes = Object.entries(refusals).toSorted(([, a], [, b]) => b - a);
-  if (codes.length === 0) return null;
+  const codes = Object.entries(sums?.refusals ?? {}).toSorted(([, a], [, b]) => b - a);
+  if (codes.length === 0 && data.length === 0) return null;
   const linkOf = (code: string): string => `${pathWith('/portal/usage', { ...asked.page, code })}#rejected-title`;
   const all = asked.code === '' ? null : html`<a href="${linkOf('')}">Show all codes</a>.`;
   return html`<section aria-labelledby="rejected-title">
@@ -52,12 +55,19 @@ export function rejectedSection(
       Rejected requests cost nothing. The first 30 of each minute are kept for 7 days, with the error that the client
       got. ${all}
     </p>
-    ${table({
-      caption: 'Rejected requests by error code',
-      columns: [{ title: 'Code' }, { title: 'Requests', isNumber: true }],
-      rows: codes.map(([code, number]) => [html`<a href="${linkOf(code)}"><code>${code}</code></a>`, count(number)]),
-    })}
-    ${data.length === 0 ? empty('No details', 'Requests of this range are not kept any more.') : rejectedTable(data, asked, keyName)}
+    ${
+      codes.length === 0
+        ? null
+        : table({
+            caption: 'Rejected requests by error code',
+            columns: [{ title: 'Code' }, { title: 'Requests', isNumber: true }],
+            rows: codes.map(([code, number]) => [
+              html`<a href="${linkOf(code)}"><code>${code}</code></a>`,
+              count(number),
+            ]),
+          })
+    }
+    ${data.length === 0 ? empty('No details', 'No kept request matches. Requests are kept for 7 days.') : rejectedTable(data, asked, keyName)}
   </section>`;
 }
 
@@ -93,6 +103,7 @@ export async function rejectedPage(visit: Visit, id: string, organization: strin
       ['Path', html`<code>${request.endpoint}</code>`],
       ['Model', request.model ?? 'not known'],
       ['Key', html`<a href="/portal/keys/${request.key_id}"><code>${request.key_id}</code></a>`],
+      ...(request.end_user === null ? [] : [['End user', request.end_user] as const]),
       ...(request.client_request_id === null
         ? []
         : [["Client's request id", html`<code>${request.client_request_id}</code>`] as const]),

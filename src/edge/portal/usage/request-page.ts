@@ -157,7 +157,7 @@ function limits({ limits_remaining: left }: UsageRequestDetailAnswer): MaybeHtml
 }
 
 function facts(request: UsageRequestDetailAnswer): Html {
-  const { id, client_request_id, replica, stream, fallback_for, endpoint } = request;
+  const { id, client_request_id, end_user, replica, stream, fallback_for, endpoint } = request;
   const age = replica === null || replica.age_seconds === null ? '' : `, ready for ${count(replica.age_seconds)} s`;
   return html`<section aria-labelledby="facts-title">
     <h2 id="facts-title">Identifiers</h2>
@@ -169,6 +169,12 @@ function facts(request: UsageRequestDetailAnswer): Html {
           ? null
           : html`<dt>Client request id</dt>
               <dd><code>${client_request_id}</code></dd>`
+      }
+      ${
+        end_user === null
+          ? null
+          : html`<dt>End user</dt>
+              <dd>${end_user}</dd>`
       }
       <dt>Endpoint</dt>
       <dd><code>${endpoint}</code></dd>

@@ -3,12 +3,12 @@ import { formatUsd, parseDecimal, PICO_DIGITS } from '#base/money.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { ModelAnswer } from '#edge/contract/models.ts';
 import type { ProjectAnswer } from '#edge/contract/projects.ts';
-import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
+import type { RejectedRequestAnswer, UsageRequestAnswer } from '#edge/contract/requests.ts';
 import type { SumsAnswer, UsageSummaryAnswer } from '#edge/contract/usage.ts';
-import { otherOrganization, page, readKeys, readPages } from '#edge/portal/frame/frame.ts';
+import { assets, otherOrganization, page, readKeys, readPages } from '#edge/portal/frame/frame.ts';
 import {
-  type Choice,
   empty,
+  headerOf,
   html,
   type Html,
   type MaybeHtml,
@@ -16,22 +16,23 @@ import {
   pathWith,
   type PortalParts,
   queryOf,
-  select,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { findForm, readRejected, rejectedSection } from './rejected.ts';
+import { findForm, readRejected, type RejectedAsked, rejectedSection } from './rejected.ts';
 import { requestsTable } from './requests-table.ts';
-import { bucketKey, bucketsOf, type Range, rangeOf, ranges } from './usage-range.ts';
 import {
-  type Dimension,
-  dimensions,
-  idsShown,
-  isEachShown,
-  type Names,
-  overTime,
-  type Sums,
-  totals,
-} from './usage-sums.ts';
+  filterForm,
+  type Filters,
+  filtersOf,
+  isNarrowed,
+  queryWith,
+  requestsQuery,
+  searchQuery,
+  sumsQuery,
+} from './usage-filters.ts';
+import { measureOf } from './usage-measures.ts';
+import { bucketKey, bucketsOf, type Range, rangeOf } from './usage-range.ts';
+import { idsShown, isEachShown, type Names, overTime, type Sums, totals } from './usage-sums.ts';
 
 /** Adds the usage of several groups, exact to the pico-dollar. */
 function addSums(groups: readonly SumsAnswer[]): SumsAnswer {
@@ -60,54 +61,6 @@ function addSums(groups: readonly SumsAnswer[]): SumsAnswer {
 
 const pageSize = 50;
 
-const outcomes: readonly Choice[] = [
-  { value: '', label: 'All outcomes' },
-  { value: 'completed', label: 'Completed' },
-  { value: 'aborted', label: 'Client left' },
-  { value: 'ended', label: 'Ended by gateway' },
-  { value: 'failed', label: 'Failed' },
-];
-
-interface Filters {
-  readonly by: Dimension;
-  readonly measure: 'cost' | 'tokens';
-  readonly model: string;
-  readonly key: string;
-  readonly project: string;
-  readonly outcome: string;
-  /** Error code of the rejected requests that are shown; empty for all. */
-  readonly code: string;
-  /** The organization that a platform administrator looks at; empty for the visitor's own. */
-  readonly organization: string;
-}
-
-function filtersOf({ context }: Visit): Filters {
-  const asked = (name: string): string => queryOf(context, name).trim();
-  return {
-    by: dimensions.find(({ value }) => value === asked('by'))?.value ?? 'model',
-    measure: asked('measure') === 'tokens' ? 'tokens' : 'cost',
-    model: asked('model'),
-    key: asked('key'),
-    project: asked('project'),
-    outcome: asked('outcome'),
-    code: asked('code'),
-    organization: asked('organization_id'),
-  };
-}
-
-/** Returns the filters as the page's query parameters. */
-function queryWith({ name, from, until }: Range, filters: Filters): Readonly<Record<string, string>> {
-  const { organization, ...own } = filters;
-  return { range: name, from, until, ...own, organization_id: organization };
-}
-
-/** Returns the filters as query parameters of the API. */
-function requestsQuery({ fromMs, toMs }: Range, filters: Filters): Readonly<Record<string, string>> {
-  const { model, key, project, outcome, organization } = filters;
-  const [from, to] = [new Date(fromMs).toISOString(), new Date(toMs).toISOString()];
-  return { from, to, model, key_id: key, project_id: project, outcome, organization_id: organization };
-}
-
 async function namesOf(visit: Visit, { organization }: Filters): Promise<Names> {
   const { may } = visit;
   const [keys, projects] = await Promise.all([
@@ -133,24 +86,30 @@ function modelsOf(visit: Visit, { models }: PortalParts, { organization }: Filte
  * shown.
  */
 async function readSums({ get }: Visit, range: Range, filters: Filters): Promise<Sums> {
-  const { outcome: _, ...asked } = requestsQuery(range, filters);
+  const asked = sumsQuery(range, filters);
   const { by } = filters;
   const summary = (query: Readonly<Record<string, string>>): Promise<UsageSummaryAnswer> =>
     get<UsageSummaryAnswer>(pathWith('/v1/usage/summary', { ...asked, ...query }));
-  const lines = await summary({ group_by: by });
+  const measure = measureOf(filters.measure);
+  const latency = measure.kind === 'latency' ? 'true' : '';
+  const earlier = { from: new Date(2 * range.fromMs - range.toMs).toISOString(), to: asked['from'] ?? '' };
+  const [lines, before] = await Promise.all([
+    summary({ group_by: by }),
+    measure.kind === 'sum' && 2 * range.fromMs > range.toMs ? summary({ ...earlier, group_by: range.unit }) : null,
+  ]);
   if (isEachShown(lines)) {
-    const series = await summary({ group_by: `${range.unit},${by}` });
-    return { lines, buckets: sumByBucket(series), series };
+    const series = await summary({ group_by: `${range.unit},${by}`, latency });
+    return { lines, buckets: sumByBucket(series), series, before };
   }
   const shown = idsShown(lines, { by, measure: filters.measure });
   const chosen = shown.map((id) => `&${new URLSearchParams({ [by]: id }).toString()}`).join('');
   const { [by]: _own, ...others } = asked;
-  const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}` });
+  const path = pathWith('/v1/usage/summary', { ...others, group_by: `${range.unit},${by}`, latency });
   const [buckets, series] = await Promise.all([
     summary({ group_by: range.unit }),
     shown.length === 0 ? { ...lines, data: [] } : get<UsageSummaryAnswer>(`${path}${chosen}`),
   ]);
-  return { lines, buckets, series };
+  return { lines, buckets, series, before };
 }
 
 /** Sums by day or hour over all lines of a series. */
@@ -165,119 +124,115 @@ function sumByBucket(series: UsageSummaryAnswer): UsageSummaryAnswer {
 }
 
 export async function usagePage(visit: Visit, parts: PortalParts): Promise<Response> {
-  const { get, context } = visit;
-  const filters = filtersOf(visit);
-  const range = rangeOf(visit, parts.clock.now());
-  const asked = requestsQuery(range, filters);
-  const listed = { ...asked, limit: pageSize, cursor: queryOf(context, 'cursor') };
-  const { outcome: _, ...apiQuery } = asked;
+  const shown = await readPage(visit, parts);
+  if (shown.isFollowed && headerOf(visit.context, 'x-poll') !== null)
+    return page(visit, { title: 'Usage', body: requestLists(visit, shown, null) });
+  const { filters, range, names } = shown;
+  const [sums, models] = await Promise.all([readSums(visit, range, filters), modelsOf(visit, parts, filters)]);
   const query = queryWith(range, filters);
-  const ofRejected = { api: apiQuery, page: query, code: filters.code };
-  const [sums, requests, rejected, names, models] = await Promise.all([
-    readSums(visit, range, filters),
-    get<ListAnswer<UsageRequestAnswer>>(pathWith('/v1/usage/requests', listed)),
-    readRejected(visit, ofRejected),
-    namesOf(visit, filters),
-    modelsOf(visit, parts, filters),
-  ]);
-  // Names the organization that this page shows, because the visitor may look at another one by the time of the
-  // download.
-  const csv = pathWith('/portal/usage/requests.csv', {
-    ...query,
-    organization_id: filters.organization === '' ? visit.organizationId : filters.organization,
-  });
-  const next =
-    requests.next_cursor === null ? null : pathWith('/portal/usage', { ...query, cursor: requests.next_cursor });
-  const { by, measure } = filters;
+  const chartShown = {
+    by: filters.by,
+    measure: measureOf(filters.measure),
+    names,
+    range,
+    buckets: bucketsOf(range, sums.buckets.data),
+    address: (change: Readonly<Record<string, string>>) => pathWith('/portal/usage', { ...query, ...change }),
+  };
   const body = html`<p class="lead">Days, hours and times are in UTC, as in the ledger.</p>
     ${otherOrganization(filters.organization, '/portal/usage')} ${filterForm(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">Members see only the usage of their own keys.</p>`}
-      ${totals(sums.lines)}
-      ${overTime(sums, { by, measure, names, range, buckets: bucketsOf(range, sums.buckets.data) })}
-      <section aria-labelledby="requests-title">
-        <div class="heading">
-          <h2 id="requests-title">Requests</h2>
-          <div class="actions">
-            <a class="button" href="${csv}" download>Download CSV</a>
-          </div>
-        </div>
-        ${filters.outcome === '' ? null : html`<p class="quiet">The outcome filter applies only to this list. The sums above include all outcomes.</p>`}
-        ${requestList(requests, names, range, filters)} ${older(next)}
-      </section>
-      ${rejectedSection(rejected, sums.lines.totals, ofRejected, keyNames(names))}
+      ${totals(sums.lines)} ${overTime(sums, chartShown)} ${requestLists(visit, shown, sums)}
     </div>`;
-  return page(visit, { title: 'Usage', actions: findForm(filters.organization), body });
+  return page(visit, { title: 'Usage', actions: findForm(filters.organization), body, script: assets.chart });
 }
+
+/** The lists of the page, which is all that is read again while they are followed. */
+interface Shown {
+  readonly filters: Filters;
+  readonly range: Range;
+  readonly names: Names;
+  readonly requests: ListAnswer<UsageRequestAnswer>;
+  readonly rejected: ListAnswer<RejectedRequestAnswer>;
+  readonly ofRejected: RejectedAsked;
+  /** True if new requests appear by themselves; null where they cannot: in the past, and on later pages. */
+  readonly isFollowed: boolean | null;
+}
+
+async function readPage(visit: Visit, parts: PortalParts): Promise<Shown> {
+  const filters = filtersOf(visit);
+  const range = rangeOf(visit, parts.clock.now());
+  const cursor = queryOf(visit.context, 'cursor');
+  const { outcome: _, ...search } = searchQuery(filters);
+  const ofRejected = {
+    api: { ...sumsQuery(range, filters), ...search },
+    page: queryWith(range, filters),
+    code: filters.code,
+  };
+  const listed = { ...requestsQuery(range, filters), limit: pageSize, cursor };
+  const [requests, rejected, names] = await Promise.all([
+    visit.get<ListAnswer<UsageRequestAnswer>>(pathWith('/v1/usage/requests', listed)),
+    readRejected(visit, ofRejected),
+    namesOf(visit, filters),
+  ]);
+  const isNow = cursor === '' && range.toMs > parts.clock.now();
+  const isFollowed = isNow ? queryOf(visit.context, 'follow') === '1' : null;
+  return { filters, range, names, requests, rejected, ofRejected, isFollowed };
+}
+
+/** @param sums null while the lists are followed: nothing else is read then */
+function requestLists(visit: Visit, shown: Shown, sums: Sums | null): Html {
+  const { filters, range, names, requests, rejected, ofRejected, isFollowed } = shown;
+  const query = queryWith(range, filters);
+  // Names the organization that this page shows, because the visitor may look at another one by the time of the
+  // download.
+  const exported = {
+    ...query,
+    organization_id: filters.organization === '' ? visit.organizationId : filters.organization,
+  };
+  const next =
+    requests.next_cursor === null ? null : pathWith('/portal/usage', { ...query, cursor: requests.next_cursor });
+  const followed = pathWith('/portal/usage', { ...query, follow: '1' });
+  const polls = html`hx-get="${followed}" hx-select="#request-lists" hx-trigger="every 3s" hx-swap="outerHTML"
+  hx-headers='{"X-Poll":"1"}'`;
+  const onlyLists = Object.values(searchQuery(filters)).some((text) => text !== '');
+  return html`<div id="request-lists" ${isFollowed === true ? polls : null}>
+    <section aria-labelledby="requests-title">
+      <div class="heading">
+        <h2 id="requests-title">Requests</h2>
+        <div class="actions">
+          ${isFollowed === null ? null : followLink(isFollowed, isFollowed ? pathWith('/portal/usage', query) : followed)}
+          <a class="button" href="${pathWith('/portal/usage/requests.csv', exported)}" download>Download CSV</a>
+          <a class="button" href="${pathWith('/portal/usage/requests.ndjson', exported)}" download>Download NDJSON</a>
+        </div>
+      </div>
+      ${isFollowed === true ? html`<p class="quiet">New requests appear every 3 seconds, when they end.</p>` : null}
+      ${onlyLists ? html`<p class="quiet">Outcome, status, end user and error text apply only to the lists. The sums above include all requests.</p>` : null}
+      ${requestList(requests, names, range, filters)} ${isFollowed === true ? null : older(next)}
+    </section>
+    ${rejectedSection(rejected, isFollowed === true ? null : (sums?.lines.totals ?? null), ofRejected, keyNames(names))}
+  </div>`;
+}
+
+const followLink = (isFollowed: boolean, href: string): Html =>
+  html`<a class="button" href="${href}#requests-title">${isFollowed ? 'Stop following' : 'Follow'}</a>`;
+
+const exportTypes = { csv: 'text/csv', ndjson: 'application/x-ndjson' } as const;
 
 /** Sends all requests that match the filters, as the API exports them. */
-export async function usageCsv(visit: Visit, parts: PortalParts): Promise<Response> {
+export async function usageExport(
+  visit: Visit,
+  parts: PortalParts,
+  format: keyof typeof exportTypes,
+): Promise<Response> {
   const range = rangeOf(visit, parts.clock.now());
   const asked = requestsQuery(range, filtersOf(visit));
-  const { body } = await visit.open(pathWith('/v1/usage/requests', asked), { accept: 'text/csv' });
-  const name = `usage-${asked['from']?.slice(0, 10)}-to-${new Date(range.toMs - 1).toISOString().slice(0, 10)}.csv`;
-  visit.context.header('content-type', 'text/csv; charset=utf-8; header=present');
-  visit.context.header('content-disposition', `attachment; filename="${name}"`);
+  const { body } = await visit.open(pathWith('/v1/usage/requests', asked), { accept: exportTypes[format] });
+  const days = `${asked['from']?.slice(0, 10)}-to-${new Date(range.toMs - 1).toISOString().slice(0, 10)}`;
+  const type = format === 'csv' ? 'text/csv; charset=utf-8; header=present' : exportTypes.ndjson;
+  visit.context.header('content-type', type);
+  visit.context.header('content-disposition', `attachment; filename="usage-${days}.${format}"`);
   return visit.context.body(body ?? '', 200);
-}
-
-const isNarrowed = ({ model, key, project, outcome }: Filters): boolean =>
-  [model, key, project, outcome].some((text) => text !== '');
-
-const all = (what: string): Choice => ({ value: '', label: `All ${what}` });
-
-/** Adds the requested value to the choices if it is missing, such as a deleted key. */
-function choices(what: string, known: readonly Choice[], chosen: string): readonly Choice[] {
-  const isKnown = chosen === '' || known.some(({ value }) => value === chosen);
-  return [all(what), ...known, ...(isKnown ? [] : [{ value: chosen, label: chosen }])];
-}
-
-function dateField(name: string, label: string, value: string): Html {
-  return html`<div class="field">
-    <label for="${name}">${label}</label>
-    <input type="date" id="${name}" name="${name}" value="${value}" data-instead="range" />
-  </div>`;
-}
-
-function rangeField(shown: Range['name']): Html {
-  return html`<div class="field">
-    <label for="range">Range</label>
-    <select id="range" name="range" data-instead="from until" data-otherwise="dates">
-      ${ranges.map(({ value, label }) => html`<option value="${value}" ${value === shown ? html`selected` : null}>${label}</option>`)}
-    </select>
-    <input type="hidden" name="shown" value="${shown}" />
-  </div>`;
-}
-
-function filterForm(range: Range, filters: Filters, { keys, projects }: Names, models: readonly ModelAnswer[]): Html {
-  const named = (map: ReadonlyMap<string, string>): Choice[] => [...map].map(([value, label]) => ({ value, label }));
-  const modelChoices = models.map(({ id }) => ({ value: id, label: id }));
-  const measures = [
-    { value: 'cost', label: 'spend' },
-    { value: 'tokens', label: 'tokens' },
-  ];
-  return html`<form
-    class="filters"
-    method="get"
-    action="/portal/usage"
-    hx-get="/portal/usage"
-    hx-target="#results"
-    hx-select="#results"
-    hx-swap="outerHTML"
-    hx-sync="this:replace"
-    hx-trigger="change"
-    hx-push-url="true"
-  >
-    ${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
-    ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
-    ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'Group by', dimensions, filters.by)}
-    ${select('measure', 'Measure', measures, filters.measure)}
-    ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}
-    ${select('key', 'Key', choices('keys', named(keys), filters.key), filters.key)}
-    ${select('project', 'Project', choices('projects', named(projects), filters.project), filters.project)}
-    ${select('outcome', 'Outcome', outcomes, filters.outcome)}
-    <p class="buttons"><button>Show</button></p>
-  </form>`;
 }
 
 const keyNames =

@@ -1,8 +1,7 @@
 import type { SumsAnswer, UsageGroupAnswer, UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import {
-  barChart,
+  chart,
   count,
-  counted,
   empty,
   figures,
   html,
@@ -13,7 +12,8 @@ import {
   table,
   usd,
 } from '#edge/portal/ui/ui.ts';
-import { type Bucket, bucketKey, type Range } from './usage-range.ts';
+import { type LatencyMeasure, type Measure, percentiles } from './usage-measures.ts';
+import { type Bucket, bucketKey, bucketsOf, type Range } from './usage-range.ts';
 
 /** Sums of usage over a span: figures, a chart, and tables with the same numbers. */
 
@@ -34,7 +34,9 @@ export interface Names {
 
 export interface SumsShown {
   readonly by: Dimension;
-  readonly measure: 'cost' | 'tokens';
+  readonly measure: Measure;
+  /** Returns the address of the page with other filters. */
+  readonly address: (change: Readonly<Record<string, string>>) => string;
   readonly names: Names;
   readonly range: Range;
   readonly buckets: readonly Bucket[];
@@ -70,6 +72,8 @@ export interface Sums {
   readonly buckets: UsageSummaryAnswer;
   /** Grouped by both, for the lines that the chart shows separately. */
   readonly series: UsageSummaryAnswer;
+  /** The period before, as long as the shown one, by day or hour; null for a measure that does not add up. */
+  readonly before: UsageSummaryAnswer | null;
 }
 
 interface Line {
@@ -92,10 +96,10 @@ const idOf = (group: UsageGroupAnswer, by: Dimension): string =>
   (by === 'model' ? group.model : by === 'key_id' ? group.key_id : group.project_id) ?? '';
 
 /** Sorts the groups of models, keys or projects by spending or tokens, largest first. */
-function inOrder({ data }: UsageSummaryAnswer, measure: SumsShown['measure']): readonly UsageGroupAnswer[] {
+function inOrder({ data }: UsageSummaryAnswer, measure: string): readonly UsageGroupAnswer[] {
   const byCost = (a: UsageGroupAnswer, b: UsageGroupAnswer): number => Number(b.cost) - Number(a.cost);
   const byTokens = (a: UsageGroupAnswer, b: UsageGroupAnswer): number => tokensOf(b) - tokensOf(a);
-  const [first, second] = measure === 'cost' ? [byCost, byTokens] : [byTokens, byCost];
+  const [first, second] = measure === 'tokens' ? [byTokens, byCost] : [byCost, byTokens];
   return data.toSorted((a, b) => first(a, b) || second(a, b) || b.num_model_requests - a.num_model_requests);
 }
 
@@ -108,7 +112,7 @@ export const isEachShown = ({ data }: UsageSummaryAnswer): boolean => data.lengt
  */
 export function idsShown(
   lines: UsageSummaryAnswer,
-  { by, measure }: Pick<SumsShown, 'by' | 'measure'>,
+  { by, measure }: { readonly by: Dimension; readonly measure: string },
 ): readonly string[] {
   const ordered = inOrder(lines, measure);
   const shown = ordered.length > seriesMax + 1 ? ordered.slice(0, seriesMax) : ordered;
@@ -119,8 +123,9 @@ export function idsShown(
 const beside = (all: number, shown: readonly number[]): number =>
   Math.max(0, Number((all - shown.reduce((sum, value) => sum + value, 0)).toPrecision(12)));
 
-export function overTime(sums: Sums, { by, measure, names, range, buckets }: SumsShown): Html {
-  const lines = inOrder(sums.lines, measure).map((group): Line => {
+export function overTime(sums: Sums, shown: SumsShown): Html {
+  const { by, measure, names, range, buckets } = shown;
+  const lines = inOrder(sums.lines, measure.value).map((group): Line => {
     return { id: idOf(group, by), name: nameOf(group, by, names), sums: group };
   });
   if (lines.length === 0) {
@@ -129,55 +134,91 @@ export function overTime(sums: Sums, { by, measure, names, range, buckets }: Sum
       'Choose a longer range above, or send a request with the examples on the overview.',
     );
   }
-  const shown = lines.length > seriesMax + 1 ? lines.slice(0, seriesMax) : lines;
-  const rest = lines.length - shown.length;
-  const valueOf = (group: UsageGroupAnswer | undefined): number =>
-    group === undefined ? 0 : measure === 'cost' ? Number(group.cost) : tokensOf(group);
-  const byId = Map.groupBy(sums.series.data, (group) => idOf(group, by));
-  const series = shown.map(({ id, name }) => {
-    const own = new Map((byId.get(id) ?? []).map((group) => [bucketKey(group), group]));
-    const groups = buckets.map(({ key }) => own.get(key));
-    return {
-      name,
-      values: groups.map(valueOf),
-      labels: groups.map((group) => (measure === 'cost' ? usd(group?.cost ?? '0') : counted(valueOf(group), 'token'))),
-    };
-  });
-  const whole = new Map(sums.buckets.data.map((group) => [bucketKey(group), group]));
-  const others = buckets.map(({ key }, index) =>
-    beside(
-      valueOf(whole.get(key)),
-      series.map(({ values }) => values[index] ?? 0),
-    ),
-  );
-  const all =
-    rest === 0
-      ? series
-      : [
-          ...series,
-          {
-            name: `${rest} others`,
-            values: others,
-            labels: others.map((value) => (measure === 'cost' ? `about $${value}` : counted(value, 'token'))),
-          },
-        ];
-  const scale = (value: number): string =>
-    measure === 'cost' ? `$${Number(value.toPrecision(3))}` : shortCount(value);
-  const title = `${measure === 'cost' ? 'Spend' : 'Tokens'} by ${range.unit} and ${labelOf(by)}; the table below has the numbers`;
+  const separate = lines.length > seriesMax + 1 ? lines.slice(0, seriesMax) : lines;
+  const all = seriesOf(sums, shown, separate, lines.length - separate.length);
+  const before = beforeOf(sums, shown);
   return html`<section aria-labelledby="time-title">
-    <h2 id="time-title">${measure === 'cost' ? 'Spend' : 'Tokens'} over time</h2>
-    ${barChart({ title, bars: buckets.map(({ label }) => label), series: all, scale })}
-    ${sumTable(lines, shown.length, by, sums.lines)} ${bucketTable(sums.buckets, range, buckets)}
+    <h2 id="time-title">${measure.title} over time</h2>
+    ${chart({
+      title: `${measure.title} by ${range.unit} and ${labelOf(by)}`,
+      kind: measure.kind === 'sum' ? 'bars' : 'lines',
+      unit: measure.unit,
+      points: buckets.map(({ label }) => label),
+      series: all,
+      ...(before !== null && { before }),
+      ...(range.unit === 'day' && { zoom: shown.address({}) }),
+    })}
+    ${sumTable(lines, separate.length, by, sums.lines)} ${bucketTable(sums.buckets, range, buckets)}
     ${barTable(all, range, buckets)}
   </section>`;
 }
 
-const labelOf = (by: Dimension): string => dimensions.find(({ value }) => value === by)?.label ?? by;
-
-function shortCount(value: number): string {
-  if (value >= 1_000_000) return `${Number((value / 1_000_000).toPrecision(3))}M`;
-  return value >= 1000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
+/** Returns the sum of each point of the period before, as long as it has the same points; null if it is not shown. */
+function beforeOf({ before }: Sums, { measure, range, buckets }: SumsShown): readonly number[] | null {
+  if (before === null || measure.kind !== 'sum') return null;
+  const stepMs = range.unit === 'hour' ? 3_600_000 : 86_400_000;
+  const lengthMs = range.toMs - range.fromMs;
+  if (buckets.length * stepMs !== lengthMs) return null;
+  const byKey = new Map(before.data.map((group) => [bucketKey(group), group]));
+  const points = bucketsOf({ ...range, fromMs: range.fromMs - lengthMs, toMs: range.fromMs }, before.data);
+  const values = points.map(({ key }) => {
+    const group = byKey.get(key);
+    return group === undefined ? 0 : measure.of(group);
+  });
+  return values.length === buckets.length && values.some((value) => value > 0) ? values : null;
 }
+
+function seriesOf(sums: Sums, shown: SumsShown, separate: readonly Line[], rest: number): readonly Series[] {
+  const { by, measure, buckets } = shown;
+  const byId = Map.groupBy(sums.series.data, (group) => idOf(group, by));
+  const groupsOf = ({ id }: Line): readonly (UsageGroupAnswer | undefined)[] => {
+    const own = new Map((byId.get(id) ?? []).map((group) => [bucketKey(group), group]));
+    return buckets.map(({ key }) => own.get(key));
+  };
+  const [only] = separate;
+  if (measure.kind === 'latency' && only !== undefined && separate.length === 1) {
+    return percentiles.map((one) => latencySeries(`${only.name}: ${one}`, measure, one, groupsOf(only)));
+  }
+  const series = separate.map((line): Series => {
+    const linked = line.id === '' || separate.length === 1 ? {} : { href: shown.address({ [filterOf(by)]: line.id }) };
+    const groups = groupsOf(line);
+    if (measure.kind === 'latency') {
+      return { ...latencySeries(line.name, measure, measure.percentile, groups), ...linked };
+    }
+    const values = groups.map((group) =>
+      group === undefined ? (measure.kind === 'sum' ? 0 : null) : measure.of(group),
+    );
+    const labels = groups.map((group, index) => {
+      const value = values[index] ?? null;
+      if (measure.kind === 'sum' && measure.exact !== undefined && group !== undefined) return measure.exact(group);
+      return value === null ? '' : measure.format(value);
+    });
+    return { name: line.name, values, labels, ...linked };
+  });
+  if (rest === 0 || measure.kind !== 'sum') return series;
+  const whole = new Map(sums.buckets.data.map((group) => [bucketKey(group), group]));
+  const others = buckets.map(({ key }, index) => {
+    const group = whole.get(key);
+    const parts = series.map(({ values }) => values[index] ?? 0);
+    return beside(group === undefined ? 0 : measure.of(group), parts);
+  });
+  return [...series, { name: `${rest} others`, values: others, labels: others.map(measure.format) }];
+}
+
+function latencySeries(
+  name: string,
+  measure: LatencyMeasure,
+  percentile: (typeof percentiles)[number],
+  groups: readonly (UsageGroupAnswer | undefined)[],
+): Series {
+  const values = groups.map((group) => group?.latency?.[measure.name]?.[percentile] ?? null);
+  return { name, values, labels: values.map((value) => (value === null ? '' : measure.format(value))) };
+}
+
+/** Returns the filter of the page for a line of this dimension. */
+const filterOf = (by: Dimension): string => (by === 'model' ? 'model' : by === 'key_id' ? 'key' : 'project');
+
+const labelOf = (by: Dimension): string => dimensions.find(({ value }) => value === by)?.label ?? by;
 
 function sumTable(lines: readonly Line[], marked: number, by: Dimension, { totals: all }: UsageSummaryAnswer): Html {
   const label = labelOf(by);
@@ -205,9 +246,9 @@ const firstColumn = ({ unit }: Range): string => (unit === 'day' ? 'Day (UTC)' :
 
 /** Shows each bar's parts as a table. Returns null if bars have one part, because the table by day or hour shows it. */
 function barTable(series: readonly Series[], range: Range, buckets: readonly Bucket[]): MaybeHtml {
-  if (series.length < 2) return null;
+  if (series.length < 2 && series.every(({ values }) => !values.includes(null))) return null;
   const rows = buckets.flatMap(({ label }, index): MaybeHtml[][] =>
-    series.some(({ values }) => values[index] !== 0)
+    series.some(({ values }) => (values[index] ?? 0) !== 0)
       ? [[label, ...series.map(({ labels }) => labels[index] ?? '')]]
       : [],
   );

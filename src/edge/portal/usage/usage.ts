@@ -2,4 +2,4 @@ export { deleteContent } from './request-content.ts';
 export { requestPage } from './request-page.ts';
 export { findRequest } from './rejected.ts';
 export { requestsTable } from './requests-table.ts';
-export { usageCsv, usagePage } from './usage-page.ts';
+export { usageExport, usagePage } from './usage-page.ts';
