@@ -160,7 +160,7 @@ async function allOrNone<Rate, Input>(
       return { kind: 'created', rates };
     });
   } catch (error) {
-    if (error instanceof RefusedError) return error.result as AddAllResult<Rate>;
+    if (error instanceof RefusedError) return error.result;
     throw error;
   }
 }

@@ -74,49 +74,56 @@ async function walletPageOf(
   organization: string,
   typed: Typed,
 ): Promise<Response> {
-  const { context, get } = visit;
-  const asked = queryOf(context, 'type');
-  const type = types.find((one) => one === asked) ?? '';
-  const cursor = queryOf(context, 'cursor');
-  const of = { organization_id: organization };
   const mayBook = visit.may('wallet.book');
   const id = organization === '' ? visit.organizationId : organization;
-  const [wallet, ledger, owner] = await Promise.all([
-    readWallet(visit, pathWith('/v1/wallet', of)),
-    get<ListAnswer<LedgerEntryAnswer>>(pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize, ...of })),
-    mayBook ? get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
+  const [wallet, owner, ledger] = await Promise.all([
+    readWallet(visit, pathWith('/v1/wallet', { organization_id: organization })),
+    mayBook ? visit.get<OrganizationAnswer>(`/v1/organizations/${encodeURIComponent(id)}`) : null,
+    ledgerSection(visit, organization, id),
   ]);
-  const booked = ledger.data.filter((entry) => entry.type !== 'usage');
-  const bookers = booked.length === 0 ? null : await readBookers(visit, booked, id);
   const runway = wallet === null ? null : await readRunway(visit, wallet, { nowMs: clock.now(), organization });
   const said = noticeOf(visit, notices);
-  const next =
-    ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor, ...of });
   const body = html`${otherOrganization(organization, '/portal/wallet')}
-    ${said === undefined ? null : notice('good', said)}
-    ${wallet === null || runway === null ? unknownBalance() : html`${balanceWarning(wallet, runway, mayBook)} ${amounts(wallet, runway)}`}
-    ${owner === null ? null : bookingForms(visit, owner, typed)} ${owner === null ? null : otherWallet()}
-    ${wallet === null ? null : await balanceSection(visit, organization)}
-    ${visit.may('wallet.statements') ? statementList(clock.now(), organization) : null}
-    <section aria-labelledby="ledger-title">
-      <h2 id="ledger-title">Ledger</h2>
-      ${tabs(
-        'Ledger entries by type',
-        (['', ...types] as const).map((one) => ({
-          text: titles[one],
-          href: pathWith('/portal/wallet', { type: one, ...of }),
-          isHere: one === type,
-        })),
-      )}
-      ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, { organization, bookers })}
-      ${older(next)}
-    </section>`;
+  ${said === undefined ? null : notice('good', said)}
+  ${wallet === null || runway === null ? unknownBalance() : html`${balanceWarning(wallet, runway, mayBook)} ${amounts(wallet, runway)}`}
+  ${owner === null ? null : html`${bookingForms(visit, owner, typed)} ${otherWallet()}`}
+  ${wallet === null ? null : await balanceSection(visit, organization)}
+  ${visit.may('wallet.statements') ? statementList(clock.now(), organization) : null} ${ledger}`;
   return page(visit, {
     title: 'Wallet',
     body,
     status: typed.refusal === null ? 200 : statusOf(typed.refusal),
     script: assets.chart,
   });
+}
+
+/** @param id the wallet's organization; `organization` is empty if it is the viewed one */
+async function ledgerSection(visit: Visit, organization: string, id: string): Promise<Html> {
+  const { context, get } = visit;
+  const asked = queryOf(context, 'type');
+  const type = types.find((one) => one === asked) ?? '';
+  const cursor = queryOf(context, 'cursor');
+  const of = { organization_id: organization };
+  const ledger = await get<ListAnswer<LedgerEntryAnswer>>(
+    pathWith('/v1/wallet/ledger', { type, cursor, limit: pageSize, ...of }),
+  );
+  const booked = ledger.data.filter((entry) => entry.type !== 'usage');
+  const bookers = booked.length === 0 ? null : await readBookers(visit, booked, id);
+  const next =
+    ledger.next_cursor === null ? null : pathWith('/portal/wallet', { type, cursor: ledger.next_cursor, ...of });
+  return html`<section aria-labelledby="ledger-title">
+    <h2 id="ledger-title">Ledger</h2>
+    ${tabs(
+      'Ledger entries by type',
+      (['', ...types] as const).map((one) => ({
+        text: titles[one],
+        href: pathWith('/portal/wallet', { type: one, ...of }),
+        isHere: one === type,
+      })),
+    )}
+    ${ledger.data.length === 0 ? empty('No entries', 'Credits, adjustments and charges appear here, newest first, with the balance after each entry.') : ledgerTable(visit, ledger.data, { organization, bookers })}
+    ${older(next)}
+  </section>`;
 }
 
 function amounts({ balance, held, available }: WalletAnswer, runway: Runway): Html {
