@@ -9,7 +9,7 @@ let gateway: TestGateway;
 let person: Person;
 
 beforeAll(async () => {
-  gateway = await startGateway();
+  gateway = await startGateway({ env: { HEADGATE_MAX_ACTIVE_KEYS: '10' } });
   person = await browsers.open();
   await signIn(person.page, gateway);
 });
@@ -22,6 +22,7 @@ const rows = () => person.page.getByRole('region', { name: 'Requests, newest fir
 /** Asks a model as a new key. @returns the id of the request */
 async function ask(name: string): Promise<string> {
   const made = await gateway.request('/v1/keys', { body: { name, store_requests: true } });
+  expect(made.status).toBe(201);
   const { secret } = (await made.json()) as { secret: string };
   const body = { model: 'standin-chat', max_tokens: 8, messages: [{ role: 'user', content: `I am ${name}` }] };
   const answer = await gateway.request('/v1/chat/completions', { body, key: secret });
@@ -86,7 +87,7 @@ describe('the usage and wallet pages', () => {
     await page.getByText('New requests appear every 3 seconds').waitFor();
     await expectPresentable(page, 'usage-followed');
     await askAs('anna');
-    await expect.poll(() => rows().count(), { timeout: 15_000 }).toBe(2);
+    await expect.poll(() => rows().count()).toBe(2);
     await page.evaluate(`Object.defineProperty(document, 'hidden', { get: () => true })`);
     let polls = 0;
     page.on('request', (request) => (polls += request.headers()['x-poll'] === undefined ? 0 : 1));

@@ -18,7 +18,8 @@
   field.setAttribute('aria-label', 'Search pages, models, keys, stacks and requests');
   const found = document.createElement('div');
   dialog.append(field, found);
-  document.body.append(dialog);
+  // On the page only while it is open, so that nothing finds its field meanwhile.
+  dialog.addEventListener('close', () => dialog.remove());
 
   /** @returns {HTMLElement[]} */
   const links = () => [...found.querySelectorAll('a')];
@@ -43,6 +44,7 @@
   const open = () => {
     if (dialog.open) return;
     field.value = '';
+    document.body.append(dialog);
     dialog.showModal();
     field.focus();
     void search();

@@ -221,13 +221,12 @@ function usage(statement: StatementAnswer, names: ReadonlyMap<string, string>): 
     )}`;
 }
 
-function proof({ ledger, signing_key: key, month }: StatementAnswer, signature: string | null): Html {
+function proof({ ledger, signing_key: key, month, status }: StatementAnswer, signature: string | null): Html {
+  const when = status === 'final' ? 'at the end of the month' : 'so far';
   return html`<section aria-labelledby="proof-title">
     <h2 id="proof-title">Proof</h2>
-    <p>
-      The ledger had ${count(ledger.entries)}
-      entries${ledger.head === null ? '.' : html` at the end of the month. Its head: <code class="wrap">${ledger.head}</code>`}
-    </p>
+    <p>The ledger has ${counted(ledger.entries, 'line')} ${when}.${ledger.head === null ? null : ' Its head:'}</p>
+    ${ledger.head === null ? null : html`<pre class="wrap"><code>${ledger.head}</code></pre>`}
     ${
       signature === null
         ? html`<p class="quiet">This gateway does not sign statements.</p>`
