@@ -14,12 +14,14 @@ import { callbackPath, createPortal, type PortalParts, type ProviderParts } from
 import type { Foundation } from './foundation.ts';
 import type { Gateway } from './gateway.ts';
 import type { Part } from './lifecycle.ts';
+import { problemsOf, type Upkeep } from './upkeep.ts';
 
 export interface PortalPartOptions {
   readonly config: Pick<Config, 'http' | 'keys' | 'limits' | 'signIn'>;
   readonly foundation: Pick<Foundation, 'accounts' | 'keys' | 'letters' | 'sessions'>;
   readonly gateway: Pick<Gateway, 'admission' | 'catalog' | 'fleet' | 'routing'>;
   readonly inference: Pick<Inference, 'serve'>;
+  readonly upkeep: Pick<Upkeep, 'figures'>;
   readonly heldKeys: Pick<HeldKeys, 'hold'>;
   readonly guards: Pick<HttpGuards, 'shares' | 'addressOf' | 'wholeAddressOf'>;
   /** The JSON API in this process. */
@@ -33,7 +35,7 @@ const sweepEveryMs = 3_600_000;
 
 /** Creates the web pages for people, over the functions of the other wings, with their sessions. */
 export function createPortalPart(options: PortalPartOptions): Part {
-  const { config, foundation, gateway, guards, ask, open, clock, log } = options;
+  const { config, foundation, gateway, guards, upkeep, ask, open, clock, log } = options;
   const { accounts, letters, sessions } = foundation;
   const routes = createPortal({
     sessions,
@@ -54,6 +56,7 @@ export function createPortalPart(options: PortalPartOptions): Part {
     prices: () => listPrices(gateway).data,
     remainingLimits: (organizationId, key) => remainingLimits(gateway, organizationId, key, clock.now()),
     callModel: createModelCall(options),
+    platformProblems: () => problemsOf(upkeep.figures()).map(({ text }) => text),
     maxActiveKeys: config.keys.maxActive,
     isSecure: createIsSecure(config.http.trustedProxies),
     ...guards,

@@ -1,7 +1,7 @@
-import { and, desc, eq, inArray, lt, or, type SQL } from 'drizzle-orm';
+import { and, desc, eq, exists, inArray, isNotNull, lt, or, type SQL, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/database/database.ts';
-import type { Budget, BudgetScope, ScopeType } from './budget.ts';
-import { budgets } from './schema.ts';
+import { type Budget, budgetPeriods, type BudgetScope, dayOf, periodOf, type ScopeType } from './budget.ts';
+import { budgetAlerts, budgets } from './schema.ts';
 
 type BudgetRow = typeof budgets.$inferSelect;
 
@@ -68,6 +68,8 @@ export interface BudgetListing {
   readonly scope?: BudgetScope | undefined;
   /** Only budgets of this scope type. */
   readonly type?: ScopeType | undefined;
+  /** Only budgets that have sent an alert in the period of this moment, in milliseconds since the Unix epoch. */
+  readonly alertedAtMs?: number | undefined;
   readonly limit: number;
   /** Returns only budgets older than this one (its UUID); null starts with the newest. */
   readonly before: string | null;
@@ -75,7 +77,7 @@ export interface BudgetListing {
 
 export async function listBudgets(
   { orm }: Db,
-  { organizationId, view, scope, type, limit, before }: BudgetListing,
+  { organizationId, view, scope, type, alertedAtMs, limit, before }: BudgetListing,
 ): Promise<{ readonly budgets: readonly Budget[]; readonly more: boolean }> {
   const rows = await orm
     .select()
@@ -86,12 +88,26 @@ export async function listBudgets(
         view === null ? undefined : isSeen(view),
         scope === undefined ? undefined : isOfScope(scope),
         type === undefined ? undefined : eq(budgets.scopeType, type),
+        alertedAtMs === undefined ? undefined : exists(alertsOf(orm, alertedAtMs)),
         before === null ? undefined : lt(budgets.id, before),
       ),
     )
     .orderBy(desc(budgets.id))
     .limit(limit + 1);
   return { budgets: rows.slice(0, limit).map(toBudget), more: rows.length > limit };
+}
+
+/** Selects the sent alerts of a budget in its current period. */
+function alertsOf(orm: Db['orm'], nowMs: number) {
+  const isCurrent = budgetPeriods.map((period) =>
+    period === 'total'
+      ? eq(budgets.period, period)
+      : and(eq(budgets.period, period), eq(budgetAlerts.periodStart, dayOf(periodOf(period, nowMs).fromMs))),
+  );
+  return orm
+    .select({ found: sql`1` })
+    .from(budgetAlerts)
+    .where(and(eq(budgetAlerts.budgetId, budgets.id), isNotNull(budgetAlerts.raisedAt), or(...isCurrent)));
 }
 
 const isOfScope = ({ type, id }: BudgetScope): SQL | undefined =>

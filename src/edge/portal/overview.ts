@@ -2,32 +2,32 @@ import { parseId } from '#base/id.ts';
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { ModelAnswer } from '#edge/contract/models.ts';
+import type { ProjectAnswer } from '#edge/contract/projects.ts';
 import type { UsageRequestAnswer } from '#edge/contract/requests.ts';
 import type { UsageSummaryAnswer } from '#edge/contract/usage.ts';
 import type { WalletAnswer } from '#edge/contract/wallet.ts';
-import { engineTroubles, modelStatus } from '#edge/portal/engines/engines.ts';
+import { modelStatus } from '#edge/portal/engines/engines.ts';
 import { assets, page, readKeys } from '#edge/portal/frame/frame.ts';
 import { balanceWarning, readRunway, readWallet, type Runway, unknownBalance } from '#edge/portal/money/money.ts';
 import {
   chart,
+  count,
   counted,
   empty,
   figures,
   headerOf,
   html,
   type Html,
-  isChat,
   type MaybeHtml,
   pathWith,
   type PortalParts,
-  sampleModel,
-  snippetList,
-  snippetsOf,
   table,
   usd,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { requestsTable } from '#edge/portal/usage/usage.ts';
+import { areAway, bringBack, firstExamples, firstSteps } from './first-steps.ts';
+import { troubles } from './troubles.ts';
 
 const requestsShown = 8;
 
@@ -59,12 +59,20 @@ async function read(visit: Visit, { models, clock }: PortalParts): Promise<Seen>
 
 export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Response> {
   const isPoll = headerOf(visit.context, 'x-poll') !== null;
-  const [seen, troubles, trend] = await Promise.all([
+  const isWhole = !isPoll && visit.mayOwn('usage.read');
+  const nowMs = parts.clock.now();
+  const [seen, wrong, trend, projects] = await Promise.all([
     read(visit, parts),
-    engineTroubles(visit),
-    isPoll || !visit.mayOwn('usage.read') ? null : trendSection(visit, parts.clock.now()),
+    troubles(visit, parts),
+    isWhole ? trendSection(visit, nowMs) : null,
+    isWhole ? projectsSection(visit, nowMs) : null,
   ]);
   const warning = balance(visit, seen);
+  const isAway = areAway(visit, parts);
+  const progress = { ...seen, hasRequests: seen.requests === null ? null : seen.requests.length > 0 };
+  const steps = isAway ? null : firstSteps(visit, progress);
+  // A visitor without requests needs the first steps, and the rest is empty. Without credit the first step would fail.
+  const [before, after] = progress.hasRequests === false && warning === null ? [steps, null] : [null, steps];
   const live = html`<div
     id="live"
     hx-get="/"
@@ -73,13 +81,9 @@ export async function overviewPage(visit: Visit, parts: PortalParts): Promise<Re
     hx-swap="outerHTML"
     hx-headers='{"X-Poll":"1"}'
   >
-    ${troubles} ${warning} ${numbers(seen, parts.clock.now())} ${models(seen.models)} ${requests(seen)}
+    ${before} ${wrong} ${warning} ${numbers(seen, nowMs)} ${models(seen.models)} ${requests(seen)} ${after}
   </div>`;
-  // A visitor without requests needs the first steps, and the rest is empty. Without credit the first step would fail.
-  const body =
-    seen.requests?.length === 0 && warning === null
-      ? html`${firstSteps(visit, seen)} ${live}`
-      : html`${live} ${trend} ${firstSteps(visit, seen)}`;
+  const body = html`${live} ${trend} ${projects} ${isAway ? bringBack(visit) : firstExamples(visit, progress)}`;
   return page(visit, { title: 'Overview', body, script: assets.chart });
 }
 
@@ -112,6 +116,36 @@ async function trendSection({ get }: Visit, nowMs: number): Promise<MaybeHtml> {
       <summary>Spend by day</summary>
       ${table({ caption: 'Spend by day (UTC)', columns: [{ title: 'Day (UTC)' }, { title: 'Spend', isNumber: true }], rows: spent.toReversed() })}
     </details>
+  </section>`;
+}
+
+const projectsShown = 5;
+
+/** Shows which projects spent most in the same days; nothing if all spending is of one project. */
+async function projectsSection(visit: Visit, nowMs: number): Promise<MaybeHtml> {
+  const from = new Date(nowMs - (nowMs % dayMs) - (trendDays - 1) * dayMs).toISOString();
+  const path = pathWith('/v1/usage/summary', { from, group_by: 'project_id' });
+  const { data } = await visit.get<UsageSummaryAnswer>(path);
+  if (data.length < 2) return null;
+  const most = data.toSorted((a, b) => Number(b.cost) - Number(a.cost)).slice(0, projectsShown);
+  const rows = await Promise.all(
+    most.map(async ({ project_id: id = '', cost, num_model_requests: asked }) => {
+      const found = visit.may('projects') ? await visit.find<ProjectAnswer>(`/v1/projects/${id}`) : null;
+      const href = pathWith('/portal/usage', { by: 'model', project: id });
+      return [html`<a href="${href}">${found?.name ?? id}</a>`, count(asked), usd(cost)];
+    }),
+  );
+  const columns = [
+    { title: 'Project', isWide: true },
+    { title: 'Requests', isNumber: true },
+    { title: 'Spend', isNumber: true },
+  ];
+  return html`<section aria-labelledby="projects-title">
+    <div class="heading">
+      <h2 id="projects-title">Spend by project</h2>
+      <div class="actions"><a href="${pathWith('/portal/usage', { by: 'project_id' })}">All projects</a></div>
+    </div>
+    ${table({ caption: `Projects that spent most in the last ${trendDays} days`, columns, rows })}
   </section>`;
 }
 
@@ -181,74 +215,5 @@ function requests({ requests: list, keys }: Seen): MaybeHtml {
       <div class="actions"><a href="/portal/usage">All usage</a></div>
     </div>
     ${body}
-  </section>`;
-}
-
-const firstQuestion = 'What is a headgate? Answer in one sentence.';
-
-const playgroundStep = (isFirst: boolean): Html =>
-  html`<li>
-    <h3>Ask a model</h3>
-    <p>The playground needs no API key. It streams the answer and shows its exact cost.</p>
-    <p>
-      <a
-        class="${isFirst ? 'button primary' : 'button'}"
-        href="${pathWith('/portal/playground', { message: isFirst ? firstQuestion : '' })}"
-        >${isFirst ? 'Ask a model' : 'Open playground'}</a
-      >
-    </p>
-  </li>`;
-
-/** A user who came by the link of the first start has no other way to sign in yet. */
-const passwordStep = html`<li>
-  <h3>Password</h3>
-  <p>You have no password yet. Set one to sign in with your email address instead of a link.</p>
-  <p><a class="button" href="/portal/account#password-title">Set a password</a></p>
-</li>`;
-
-function firstSteps({ origin, may, signedIn }: Visit, { models: list, keys, requests: asked }: Seen): MaybeHtml {
-  const model = sampleModel(list);
-  if (model === undefined) return null;
-  const active = keys?.filter(({ status, held }) => status === 'active' && !held).length ?? 0;
-  const key = may('keys')
-    ? html`<li>
-        <h3>API key</h3>
-        <p>
-          ${active === 0 ? 'No active keys yet.' : `${counted(active, 'active key')}.`} Create one key for each program.
-          The secret is shown only once.
-        </p>
-        <p><a class="button" href="/portal/keys/new">Create key</a></p>
-      </li>`
-    : html`<li>
-        <h3>API key</h3>
-        <p>Owners and administrators of this organization create API keys. Ask one of them for a key.</p>
-      </li>`;
-  const credit = may('wallet.book')
-    ? html`<li>
-        <h3>Credit</h3>
-        <p>Requests are paid from the balance, and rejected once the balance is used up.</p>
-        <p><a class="button" href="/portal/wallet?open=credits">Add credit</a></p>
-      </li>`
-    : null;
-  return html`<section class="steps" aria-labelledby="steps-title">
-    <h2 id="steps-title">First steps</h2>
-    <ol>
-      ${list.some(isChat) ? playgroundStep(asked?.length === 0) : null} ${key}
-      <li>
-        <h3>Set the key for the examples</h3>
-        <div class="code">
-          <pre id="export" tabindex="0">export HEADGATE_API_KEY=sk-hg-…</pre>
-        </div>
-      </li>
-      <li>
-        <h3>Send a request</h3>
-        <p>
-          Any OpenAI library works: change only the base URL and the key. The first request starts a model that is not
-          running.
-        </p>
-        ${snippetList(snippetsOf({ origin, model, secret: null }).slice(0, 3))}
-      </li>
-      ${credit} ${signedIn.member.hasPassword ? null : passwordStep}
-    </ol>
   </section>`;
 }

@@ -93,7 +93,9 @@ import {
 import { deleteContent, findRequest, requestPage, usageExport, usagePage } from '#edge/portal/usage/usage.ts';
 import { adminChanges, adminPages } from './admin-pages.ts';
 import { failurePage } from './failure-page.ts';
+import { changeFirstSteps } from './first-steps.ts';
 import { overviewPage } from './overview.ts';
+import { discardRecord, quarantinePage, retryRecord } from './quarantine-page.ts';
 import { searchPage } from './search-page.ts';
 
 export type { PortalParts, ProviderParts } from '#edge/portal/ui/ui.ts';
@@ -155,6 +157,7 @@ const pages: Readonly<Record<string, Page>> = {
   '/portal/playground': playgroundPage,
   '/portal/playground/models': playgroundModels,
   '/portal/search': searchPage,
+  '/portal/quarantine': only('books', (visit) => quarantinePage(visit, null)),
   '/portal/sessions': sessionsPage,
   '/portal/account': (visit) => accountPage(visit),
   '/portal/invitations': (visit) => invitationsPage(visit),
@@ -179,6 +182,9 @@ const changes: Readonly<Record<string, Change>> = {
   '/portal/budgets/:id/delete': (visit, _parts, _form, param) => deleteBudget(visit, param('id')),
   '/portal/budgets/:id/raise': (visit, _parts, form, param) => raiseBudget(visit, param('id'), form),
   '/portal/budgets/:id/reset': (visit, _parts, _form, param) => resetBudget(visit, param('id')),
+  '/portal/first-steps': changeFirstSteps,
+  '/portal/quarantine/:id/retry': (visit, _parts, _form, param) => retryRecord(visit, param('id')),
+  '/portal/quarantine/:id/discard': (visit, _, form, param) => discardRecord(visit, param('id'), form),
   '/portal/sessions/end': endSessions,
   '/portal/account': (visit, _, form) => changeAccount(visit, form),
   '/portal/account/identities/remove': (visit, _, form) => removeIdentity(visit, form),

@@ -271,12 +271,16 @@ describe('budget alerts', () => {
     const { email: admin } = await makePerson(gateway, { role: 'admin' }, tenant.key);
     const { email: member } = await makePerson(gateway, { role: 'member' }, tenant.key);
     const scope = { type: 'project', id: tenant.projectId };
-    await make(tenant, { scope, period: 'daily', amount: '0.000001', mode: 'soft', alert_percents: [50, 100] });
+    const amounts = { amount: '0.000001', mode: 'soft', alert_percents: [50, 100] };
+    const { body: soft } = await make(tenant, { scope, period: 'daily', ...amounts });
+    await make(tenant, { ...each, scope, period: 'monthly', amount: '1000' });
     for (const _ of [1, 2, 3]) expect((await chat(tenant)).status).toBe(200);
     const subjects = [await mail.next(admin), await mail.next(admin)].map(
       ({ text }) => /reached (\d+) %/.exec(text)?.[1],
     );
     expect(new Set(subjects)).toEqual(new Set(['100', '50']));
+    const alerted = (await ask('/v1/budgets?alerted=true', { key: tenant.key })).body.data;
+    expect(alerted.map(({ id }: Body) => id)).toEqual([soft.id]);
     // The other member gets the same after another poll: no notice was sent anew.
     const second = await openTenant('Second');
     const { email: other } = await makePerson(gateway, { role: 'admin' }, second.key);

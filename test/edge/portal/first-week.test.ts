@@ -135,7 +135,7 @@ describe('the overview', () => {
 
   it('starts with the first steps before the first request, and with the numbers afterwards', async () => {
     const { owner, key } = await openOwned();
-    const isFirst = ({ text }: Shown): boolean => text.indexOf('steps-title') < text.indexOf('id="live"');
+    const isFirst = ({ text }: Shown): boolean => text.indexOf('steps-title') < text.indexOf('models-title');
     const fresh = await owner.get('/');
     expect(isFirst(fresh)).toBe(true);
     const [, link = ''] = /class="button primary"\s+href="([^"]*)"/.exec(fresh.text) ?? [];

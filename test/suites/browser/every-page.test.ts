@@ -99,6 +99,7 @@ const here = (of: Furnished): Readonly<Record<string, readonly [pattern: string,
   'stack-delete': ['/portal/stacks/:name/delete', `/portal/stacks/${of.stack}/delete`],
   'run-forget': ['/portal/runs/:id/forget', `/portal/runs/${of.runId}/forget`],
   'cost-series': ['/portal/costs/series', '/portal/costs/series?step=1d&group=cluster'],
+  quarantine: ['/portal/quarantine', '/portal/quarantine'],
   search: ['/portal/search', '/portal/search?q=wal'],
   'wallet-statement': [
     '/portal/wallet/statements/:month',

@@ -130,6 +130,9 @@ export async function furnish(gateway: Gateway): Promise<Furnished> {
   await insertRun(gateway, { ...of, stack: formatId('stack', uuidv7()) });
   await made(gateway, '/v1/billing/rate-cards', { hardware_profile: 'h100-8x', currency: 'USD', gpu_hour: '2.50' });
   await runBatch(gateway);
+  await gateway.db.sql`
+    insert into usage_quarantine (id, record, error, created_at)
+    values (${uuidv7()}, '{}', 'unsupported Unicode escape sequence', now())`;
   return {
     organizationId,
     keyId: key.id,

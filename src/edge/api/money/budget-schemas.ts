@@ -112,4 +112,8 @@ export const listBudgetsQuery = z.strictObject({
   scope_id: scopeId
     .optional()
     .openapi({ description: 'Only budgets of this project, API key or end user; requires `scope_type`' }),
+  alerted: z
+    .literal('true')
+    .optional()
+    .openapi({ description: 'Only budgets that have sent an alert in the current period' }),
 });

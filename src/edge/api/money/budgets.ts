@@ -84,14 +84,15 @@ function registerCollection(app: ApiApp, parts: BudgetRoutesParts): void {
     responses: { 200: jsonAnswer(budgetListSchema, 'A page of budgets') },
   });
   app.openapi(list, async (context) => {
-    const { limit, after, scope_type: type, scope_id: id } = context.req.valid('query');
+    const { limit, after, scope_type: type, scope_id: id, alerted } = context.req.valid('query');
     if (id !== undefined && type === undefined) {
       throw new ValidationError([{ field: 'scope_id', message: 'requires scope_type' }]);
     }
     const organizationId = await guards.organizationOf(context);
     const view = await viewOf(parts, context);
     const scope = type === undefined || id === undefined ? undefined : readScope({ type, id }, 'scope_id');
-    const asked = { organizationId, view, limit, before: readAfter('budget', after) };
+    const alertedAtMs = alerted === undefined ? undefined : parts.clock.now();
+    const asked = { organizationId, view, limit, before: readAfter('budget', after), alertedAtMs };
     const page = await budgets.list({ ...asked, scope, ...(scope === undefined && { type }) });
     return context.json(toCursorPage(await toBudgetAnswers(parts, page.budgets), page.more), 200);
   });

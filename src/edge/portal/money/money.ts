@@ -1,5 +1,5 @@
 export { balanceWarning, readRunway, type Runway } from './balance-forecast.ts';
-export { budgetSection } from './budget-list.ts';
+export { budgetSection, periodNames, scopeOf } from './budget-list.ts';
 export {
   budgetPage,
   budgetsPage,
