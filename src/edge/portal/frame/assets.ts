@@ -73,6 +73,7 @@ export const assets = {
   chart: charts['chart.js'],
   script: assetOf('portal.js', own('portal.js'), script),
   palette: assetOf('palette.js', own('palette.js'), script),
+  lists: assetOf('lists.js', own('lists.js'), script),
   log: assetOf('log.js', own('log.js'), script),
   playground: playground['playground.js'],
   htmx: assetOf('htmx.js', installed('htmx.org', 'dist/htmx.min.js'), script),

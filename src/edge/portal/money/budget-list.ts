@@ -77,9 +77,17 @@ export function spentOf({ spent, held, amount, raise }: BudgetAnswer): MaybeHtml
     ${usd(spent)}${held === null || held === '0' ? null : html`<br /><span class="quiet">${usd(held)} held</span>`}`;
 }
 
-export function budgetTable(budgets: readonly BudgetAnswer[], names: ScopeNames, mayChange: boolean): Html {
+export interface BudgetTableOptions {
+  readonly names: ScopeNames;
+  readonly mayChange: boolean;
+  /** See `TableOptions`. */
+  readonly list?: 'whole' | 'part';
+}
+
+export function budgetTable(budgets: readonly BudgetAnswer[], { names, mayChange, ...list }: BudgetTableOptions): Html {
   return table({
     caption: 'Budgets, newest first',
+    ...list,
     columns: [
       { title: 'Scope', isWide: true },
       { title: 'Period' },
@@ -116,6 +124,6 @@ export async function budgetSection(visit: Visit, type: 'project' | 'api_key', i
   return section(
     'budgets',
     'Budgets',
-    html`${budgetTable(data, await readScopeNames(visit, data), mayChange)} ${make}`,
+    html`${budgetTable(data, { names: await readScopeNames(visit, data), mayChange })} ${make}`,
   );
 }

@@ -1,6 +1,6 @@
 import type { BudgetAnswer } from '#edge/contract/budgets.ts';
 import type { CursorPageAnswer } from '#edge/contract/lists.ts';
-import { page, statusOf } from '#edge/portal/frame/frame.ts';
+import { assets, page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   beganWith,
   changesIn,
@@ -65,16 +65,17 @@ const pathOf = (id: string): string => `/v1/budgets/${encodeURIComponent(id)}`;
 export async function budgetsPage(visit: Visit): Promise<Response> {
   const asked = { limit: pageSize, after: queryOf(visit.context, 'after') };
   const list = await visit.get<CursorPageAnswer<BudgetAnswer>>(pathWith('/v1/budgets', asked));
+  const isWhole = asked.after === '' && !list.has_more;
   const mayChange = visit.may('budgets');
   const said = noticeOf(visit, notices);
   const body = html`${said === undefined ? null : notice('good', said)}
     <p class="lead">
       A budget limits the spending of a project, an API key or an end user in a period (UTC), in addition to the wallet.
     </p>
-    ${list.data.length === 0 ? empty('No budgets', mayChange ? 'Create one to limit spending.' : 'Only the wallet limits spending.') : budgetTable(list.data, await readScopeNames(visit, list.data), mayChange)}
+    ${list.data.length === 0 ? empty('No budgets', mayChange ? 'Create one to limit spending.' : 'Only the wallet limits spending.') : budgetTable(list.data, { names: await readScopeNames(visit, list.data), mayChange, list: isWhole ? 'whole' : 'part' })}
     ${older(list.has_more ? pathWith('/portal/budgets', { after: list.last_id }) : null)}`;
   const actions = mayChange ? html`<a class="button primary" href="/portal/budgets/new">New budget</a>` : null;
-  return page(visit, { title: 'Budgets', actions, body });
+  return page(visit, { title: 'Budgets', actions, body, script: assets.lists });
 }
 
 interface Typed {

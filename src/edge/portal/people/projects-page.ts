@@ -1,7 +1,7 @@
 import type { KeyAnswer } from '#edge/contract/keys.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
 import type { ProjectAnswer } from '#edge/contract/projects.ts';
-import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
+import { assets, page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import { serviceAccountSection } from '#edge/portal/keys/keys.ts';
 import { budgetSection, rateLimitSection } from '#edge/portal/money/money.ts';
 import {
@@ -75,6 +75,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
         ? empty('No projects', 'This page of the list has no project that you can see.')
         : table({
             caption: 'Projects',
+            list: list.pagination.pages > 1 ? 'part' : 'whole',
             columns: [
               { ...sortColumn(sorted, 'name', 'Project'), isWide: true },
               { title: 'Visibility' },
@@ -98,7 +99,7 @@ export async function projectsPage(visit: Visit): Promise<Response> {
   const actions = visit.may('projects')
     ? html`<a class="button primary" href="/portal/projects/new">New project</a>`
     : null;
-  return page(visit, { title: 'Projects', actions, body });
+  return page(visit, { title: 'Projects', actions, body, script: assets.lists });
 }
 
 /** Reads the organization's active keys; null if the visitor may not list keys. */

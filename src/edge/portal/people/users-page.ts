@@ -4,7 +4,7 @@ import type { KeyAnswer } from '#edge/contract/keys.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
 import type { OrganizationAnswer } from '#edge/contract/organizations.ts';
 import type { UserAnswer } from '#edge/contract/users.ts';
-import { page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
+import { assets, page, readKeys, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   badge,
   beganWith,
@@ -92,6 +92,7 @@ export async function usersPage(visit: Visit): Promise<Response> {
       ? empty('No users', 'This page of the list is empty. Go back to the first page.')
       : table({
           caption: 'Users',
+          list: list.pagination.pages > 1 ? 'part' : 'whole',
           columns: [
             { ...sortColumn(sorted, 'name', 'Name'), isWide: true },
             { ...sortColumn(sorted, 'email', 'Email'), isWide: true },
@@ -112,7 +113,7 @@ export async function usersPage(visit: Visit): Promise<Response> {
     ? html`${viewed === null ? html`<a class="button" href="/portal/invitations">Invite user</a>` : null}
         <a class="button primary" href="/portal/users/new">New user</a>`
     : null;
-  return page(visit, { title: 'Users', actions, body });
+  return page(visit, { title: 'Users', actions, body, script: assets.lists });
 }
 
 function whose(seesAll: boolean): Html {

@@ -1,7 +1,7 @@
 import type { ClusterSummaryAnswer } from '#edge/contract/clusters.ts';
 import type { HostAnswer, HostListAnswer } from '#edge/contract/engines.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
-import { page } from '#edge/portal/frame/frame.ts';
+import { assets, page } from '#edge/portal/frame/frame.ts';
 import {
   badge,
   counted,
@@ -51,12 +51,11 @@ export async function clustersPage(visit: Visit): Promise<Response> {
     <p class="lead">Groups of machines to which you apply stacks. Headgate meters the hours of allocated machines.</p>
     ${filterForm(path, select('status', 'Status', statuses, chosen.status))}
     <div id="results">
-      ${list.data.length === 0 ? nothing(visit, chosen.status) : clusterTable(list.data, names)}
-      ${pager(path, chosen, list)}
+      ${list.data.length === 0 ? nothing(visit, chosen.status) : clusterTable(list, names)} ${pager(path, chosen, list)}
     </div>
     ${hosts === null ? null : hostSection(hosts.data)}`;
   const actions = may('clusters') ? html`<a class="button primary" href="${path}/new">Create cluster</a>` : null;
-  return page(visit, { title: 'Clusters', actions, body });
+  return page(visit, { title: 'Clusters', actions, body, script: assets.lists });
 }
 
 function nothing({ may }: Visit, status: string): Html {
@@ -77,12 +76,16 @@ export function clusterState({ status, nodes_total: total, nodes_allocated: held
   return held > 0 ? badge('good', 'in use') : badge('plain', 'idle');
 }
 
-function clusterTable(list: readonly ClusterSummaryAnswer[], names: ReadonlyMap<string, string>): Html {
+function clusterTable(
+  { data: list, pagination }: PageAnswer<ClusterSummaryAnswer>,
+  names: ReadonlyMap<string, string>,
+): Html {
   const isMany = new Set(list.map(({ organization_id: id }) => id)).size > 1;
   const organization = ({ organization_id: id }: ClusterSummaryAnswer): MaybeHtml[] =>
     isMany ? [names.get(id) ?? id] : [];
   return table({
     caption: 'Clusters',
+    list: pagination.pages > 1 ? 'part' : 'whole',
     columns: [
       { title: 'Name' },
       ...(isMany ? [{ title: 'Organization' }] : []),

@@ -50,6 +50,11 @@ export interface TableOptions {
   readonly columns: readonly Column[];
   readonly rows: readonly (readonly MaybeHtml[])[];
   readonly foot?: readonly MaybeHtml[];
+  /**
+   * Makes the table a list that scripts search in place: its rows are the whole list, which is also sorted in place, or
+   * a part of it. The page needs the script `assets.lists`.
+   */
+  readonly list?: 'whole' | 'part';
 }
 
 export interface RecordsOptions extends Pick<TableOptions, 'caption' | 'rows'> {
@@ -100,7 +105,7 @@ const classOf = ({ isNumber = false, isWide = false }: Column): string =>
  * Renders a dense table. On narrow screens each row becomes a block with two cells per line, without scrolling
  * sideways; the sort links stay above it. Roles are explicit for the same reason as in `records`.
  */
-export function table({ caption, columns, rows, foot }: TableOptions): Html {
+export function table({ caption, columns, rows, foot, list }: TableOptions): Html {
   const isSortable = columns.some(({ label }) => label !== undefined);
   const sortOf = ({ sorted }: Column): MaybeHtml => (sorted === undefined ? null : html`aria-sort="${sorted}"`);
   const headOf = (column: Column): Html =>
@@ -116,6 +121,7 @@ export function table({ caption, columns, rows, foot }: TableOptions): Html {
     </tr>`;
   return html`<div
     class="table records paired ${isSortable ? 'sortable' : ''}"
+    ${list === undefined ? null : html`data-list="${list}"`}
     tabindex="0"
     role="region"
     aria-label="${caption}"
