@@ -23,7 +23,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 
 /**
- * The first steps on the overview. Each is marked once it is done. A person puts them away for good: a cookie per
+ * The first steps on the overview. Each is marked once it is done. A person can put them away: a cookie per
  * person keeps that, beyond signing out.
  */
 

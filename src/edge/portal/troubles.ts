@@ -8,7 +8,7 @@ import { periodNames, scopeOf } from '#edge/portal/money/money.ts';
 import { html, type Html, type MaybeHtml, type PortalParts, usd, type Visit } from '#edge/portal/ui/ui.ts';
 
 /**
- * What is wrong now, on the overview: one line each, for those who may see it, with a link to where it is mended. The
+ * Lists current problems on the overview: one line each, for those who may see it, with a link to where it is fixed. The
  * page refreshes it, so each line costs one small query; a line that cannot be read is left out.
  */
 
@@ -111,7 +111,7 @@ async function webhookTroubles(visit: Visit): Promise<readonly Html[]> {
   const disabled = list?.data.filter(({ disabled_reason: reason }) => reason !== null) ?? [];
   return limited(
     disabled.map(({ id, url, description, disabled_reason: reason }) => {
-      const why = reason === 'gone' ? 'its receiver is gone' : 'no delivery succeeded for three days';
+      const why = reason === 'gone' ? 'the receiver returned 410' : 'no delivery succeeded for three days';
       const name = description === '' ? url : description;
       return html`The webhook ${name} was disabled: ${why}. <a href="/portal/webhooks/${id}">Webhook</a>`;
     }),

@@ -150,7 +150,7 @@ describe('what is wrong now', () => {
       update webhook_endpoints set enabled = false, disabled_reason = 'gone' where id = ${parseId('wh', gone.id)}`;
     await sql`update webhook_endpoints set enabled = false where id = ${parseId('wh', off.id)}`;
     const home = await owner.get('/');
-    expect(troublesIn(home)).toBe('The webhook Pager was disabled: its receiver is gone. Webhook');
+    expect(troublesIn(home)).toBe('The webhook Pager was disabled: the receiver returned 410. Webhook');
     expect(home.text).toContain(`href="/portal/webhooks/${gone.id}"`);
     const member = await makePerson(bench.gateway, { role: 'member' }, key);
     expect(troublesIn(await (await signInPerson(bench.gateway, member.email)).get('/'))).toBe('');
@@ -178,7 +178,8 @@ describe('what is wrong now', () => {
 
 describe('an old backup', () => {
   it('is named to platform administrators', async () => {
-    const { url: databaseUrl, drop } = await createTestDatabase();
+    const database = await createTestDatabase();
+    const { url: databaseUrl } = database;
     const first = await startGateway({ databaseUrl });
     const { email } = await makePerson(first, { role: 'owner' });
     await first.db.sql`insert into backups (name, made_at) values ('old', now() - interval '50 hours')`;
@@ -190,7 +191,7 @@ describe('an old backup', () => {
       expect(troublesIn(await (await signInPerson(gateway, email)).get('/'))).toBe('');
     } finally {
       await gateway.stop();
-      await drop();
+      await database.drop();
     }
   });
 });

@@ -39,7 +39,7 @@ it('marks the first steps as they are done, and puts them away and back by the k
   expect(person.complaints).toEqual([]);
 });
 
-it('says what is wrong now, and leads to where it is mended', async () => {
+it('says what is wrong now, and leads to where it is fixed', async () => {
   const { page } = person;
   const made = await gateway.request('/v1/webhooks', { body: { url: 'https://example.com/in', description: 'Pager' } });
   const { id } = (await made.json()) as { id: string };

@@ -15,7 +15,8 @@ beforeAll(async () => {
   gateway = await startGateway();
   for (const [index, id] of users.entries()) {
     const body = { scope: { type: 'user', id }, period: 'daily', amount: String([5, 100, 20, 3, 1000, 7][index]) };
-    expect((await gateway.request('/v1/budgets', { body })).status).toBe(201);
+    const made = await gateway.request('/v1/budgets', { body });
+    if (made.status !== 201) throw new Error(await made.text());
   }
   person = await browsers.open();
   await signIn(person.page, gateway);

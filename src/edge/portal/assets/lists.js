@@ -8,8 +8,11 @@ const searchedFrom = 6;
 
 const numberPattern = /-?\d[\d,]*(?:\.\d+)?/;
 
-/** What a cell is sorted by: a number, or a text; null for a cell without a value, which comes last. */
-/** @param {Element | undefined} cell @returns {number | string | null} */
+/**
+ * Returns the sort key of a cell: a number, or a text; null for a cell without a value, which comes last.
+ * @param {Element | undefined} cell
+ * @returns {number | string | null}
+ */
 function valueOf(cell) {
   const time = cell?.querySelector('time');
   if (time) return Date.parse(time.dateTime);
@@ -40,8 +43,12 @@ function sortRows(body, column, isDescending) {
   body.append(...keyed.map(({ row }) => row));
 }
 
-/** Makes a button of each heading with a text. A column of actions has nothing to sort by. */
-/** @param {HTMLElement} list @param {HTMLTableElement} table @param {(text: string) => void} say */
+/**
+ * Makes a button of each heading with a text. A column of actions has nothing to sort by.
+ * @param {HTMLElement} list
+ * @param {HTMLTableElement} table
+ * @param {(text: string) => void} say
+ */
 function addSorting(list, table, say) {
   const [body] = table.tBodies;
   const headings = [...(table.tHead?.rows[0]?.cells ?? [])];

@@ -55,7 +55,7 @@ export interface PortalParts {
    * @throws AppError if there is no key for it and none can be created; no answer has been sent then
    */
   readonly callModel: (call: PageCall) => Promise<void>;
-  /** What an operator of the gateway must act on, in one sentence each: old backups, a full disk. */
+  /** Returns the problems that an operator must act on, in one sentence each: old backups, a full disk. */
   readonly platformProblems: () => readonly string[];
   /** The limit of active keys for organizations without their own limit. */
   readonly maxActiveKeys: number;
