@@ -1,6 +1,7 @@
 import type { Clock } from '#base/clock.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
+import { type CostBudgets, type CostBudgetsOptions, createCostBudgets } from '#core/cost-budgets/cost-budgets.ts';
 import { type Costs, createCosts } from '#core/costs/costs.ts';
 import { readGpuRuns } from '#core/fleet/fleet.ts';
 import { readAppliedSpans } from '#core/runs/runs.ts';
@@ -14,6 +15,7 @@ import type { Part } from './lifecycle.ts';
 export interface CostsWing {
   /** Writes in transactions of its callers; reads reports in turns on the connections of reports. */
   readonly costs: Costs;
+  readonly costBudgets: CostBudgets;
   readonly directory: OrganizationDirectory;
   readonly part: Part;
 }
@@ -30,6 +32,9 @@ export interface CostsWingOptions {
 /** Milliseconds between runs of the job: costs know of the end of a replica after that time at most. */
 const carryMs = 5000;
 
+/** Milliseconds between checks of cost budgets. */
+const budgetsMs = 5 * 60_000;
+
 export function createCostsWing(options: CostsWingOptions): CostsWing {
   const { foundation, gateway, db, clock, log } = options;
   const { audit, accounts } = foundation;
@@ -45,10 +50,20 @@ export function createCostsWing(options: CostsWingOptions): CostsWing {
     log,
   });
   const run = async (): Promise<void> => void (await carrier.carry());
+  const readable = { ...costs, ...reportsOnOwnConnections(options) };
+  const raiseIn: CostBudgetsOptions['raiseIn'] = (tx, alert) => foundation.alerts.raiseIn(tx, alert);
+  const costBudgets = createCostBudgets({ db, clock, log, audit, costs: readable, raiseIn });
   return {
-    costs: { ...costs, ...reportsOnOwnConnections(options) },
+    costs: readable,
+    costBudgets,
     directory,
-    part: { name: 'costs', jobs: [{ name: 'carry runs of replicas', everyMs: carryMs, where: 'one', run }] },
+    part: {
+      name: 'costs',
+      jobs: [
+        { name: 'carry runs of replicas', everyMs: carryMs, where: 'one', run },
+        { name: 'check cost budgets', everyMs: budgetsMs, where: 'one', run: () => costBudgets.notify() },
+      ],
+    },
   };
 }
 

@@ -254,6 +254,7 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   };
   const billing = {
     costs: platform.rooms.costs,
+    costBudgets: platform.rooms.costBudgets,
     directory: platform.directory,
     catalog: gateway.catalog,
     readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) =>

@@ -3,6 +3,7 @@ import type { Config } from '#base/config/config.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
+import type { CostBudgets } from '#core/cost-budgets/cost-budgets.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
 import { nodeRuns, type Runs, runsUnderWay } from '#core/runs/runs.ts';
@@ -21,6 +22,7 @@ import { createRunsWing } from './runs.ts';
 export interface Platform {
   readonly rooms: {
     readonly costs: Costs;
+    readonly costBudgets: CostBudgets;
     readonly clusters: Clusters;
     readonly stacks: Stacks;
     readonly runs: Runs;
@@ -55,7 +57,7 @@ export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log } = options;
   const { audit, accounts, keys, secrets, coordination } = foundation;
   const { placeId: holder } = coordination.gateways;
-  const { costs, directory, part: costsPart } = createCostsWing(options);
+  const { costs, costBudgets, directory, part: costsPart } = createCostsWing(options);
   const { nodeSilenceMs } = config.platform;
   const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns };
   const clusters = createClusters({ ...clusterParts, nodeSilenceMs });
@@ -75,7 +77,7 @@ export function createPlatform(options: PlatformOptions): Platform {
   const web = createExposuresWing({ ...options, clusters, runs });
   runs.onChanged(() => void web.announce());
   return {
-    rooms: { costs, clusters, stacks, runs, exposures: web.exposures },
+    rooms: { costs, costBudgets, clusters, stacks, runs, exposures: web.exposures },
     announceAddresses: web.announce,
     directory,
     parts: {

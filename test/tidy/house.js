@@ -19,6 +19,7 @@ export const house = {
     'core/batches': ['core/audit', 'core/files', 'core/stored-requests'],
     'core/budgets': ['core/audit'],
     'core/clusters': ['core/accounts', 'core/audit', 'core/costs', 'core/secrets'],
+    'core/cost-budgets': ['core/audit', 'core/costs'],
     'core/costs': ['core/audit'],
     'core/web-addresses': ['core/audit'],
     'core/files': ['core/audit'],
@@ -153,6 +154,6 @@ export const house = {
       'files',
       'batches',
     ],
-    platform: ['stacks', 'runs', 'clusters', 'costs', 'web-addresses'],
+    platform: ['stacks', 'runs', 'clusters', 'costs', 'cost-budgets', 'web-addresses'],
   },
 };

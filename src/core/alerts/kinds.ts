@@ -75,6 +75,18 @@ export const alertKinds = {
     true,
     anyBudget.extend({ alerts: z.int(), end_users: z.int(), is_over: z.boolean() }),
   ),
+  'cost_budget.reached': kind(
+    'The costs of node-hours and GPU-hours of this month reached one of the `alert_percents` of the cost budget. `month`, `percent`, `currency`; `amount`, `spent`, `forecast` (for the whole month): decimal strings',
+    true,
+    z.strictObject({
+      month: z.string(),
+      percent: z.int(),
+      amount: z.string(),
+      spent: z.string(),
+      forecast: z.string(),
+      currency: z.string(),
+    }),
+  ),
   'api_key.created': kind(
     'An API key was created. `key_id`, `name`, `prefix`, `last4`, `scope`, `project_id`, `service_account_id`, `expires_at`, `by`',
     false,

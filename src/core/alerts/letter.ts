@@ -102,6 +102,14 @@ const letters: Readonly<Record<AlertType, (words: LetterParts) => Written>> = {
   'budget.reached': ofBudget,
   'budget.exceeded': ofBudget,
   'budget.many_users': ofManyUsers,
+  'cost_budget.reached': ({ name, of, text }) => ({
+    subject: `The cost budget of ${name} has reached ${text('percent')} %`,
+    paragraphs: [
+      `Nodes and GPUs ${of} have cost ${text('spent')} ${text('currency')} in ${text('month')}, of a budget of ${text('amount')} ${text('currency')}. If all that runs now keeps running, the month will cost ${text('forecast')} ${text('currency')}.`,
+      'Nothing is stopped. Release nodes that you do not need, or change the budget.',
+    ],
+    page: { text: 'Costs', path: '/portal/costs' },
+  }),
   'api_key.created': ofKey((name) => `New API key for ${name}`, 'was created.'),
   'api_key.rotated': ofKey((name) => `API key of ${name} rotated`, 'was rotated and has a new secret.'),
   'api_key.revoked': ofKey((name) => `API key of ${name} revoked`, 'was revoked. Requests with this key are rejected.'),

@@ -22,6 +22,8 @@ export interface ClusterParts {
     | 'allocate'
     | 'release'
     | 'withdrawEstimate'
+    | 'amend'
+    | 'listAllocations'
     | 'moveCluster'
     | 'listOpen'
     | 'nodeAllocations'

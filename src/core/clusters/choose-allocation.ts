@@ -1,9 +1,9 @@
-import type { AllocationOnFile } from '#core/costs/costs.ts';
+import { type AllocationOnFile, spanText } from '#core/costs/costs.ts';
 
 /**
- * The allocation to which an event without a generation belongs. Such events are accepted in the order of their
- * moments, and each may be repeated. An event before recorded ones could belong to several allocations, and is rejected
- * instead of guessed. A release that comes before its allocation waits for it.
+ * The allocation to which an event belongs. Events without a generation are accepted in the order of their moments, and
+ * each may be repeated with its own moment or without one. An event before recorded ones could belong to several
+ * allocations, and is rejected instead of guessed. A release that comes before its allocation waits for it.
  */
 export type Choice =
   /** The event is recorded under these generations. */
@@ -11,6 +11,13 @@ export type Choice =
   /** The event changes nothing; the recorded one has this generation. */
   | { readonly kind: 'repeated'; readonly generation: number }
   | { readonly kind: 'refused'; readonly message: string };
+
+/** A new event of a node. */
+export interface EventToChoose {
+  readonly kind: 'allocate' | 'release';
+  readonly generation: number | null;
+  readonly moment: EventMoment;
+}
 
 export interface EventMoment {
   /** Milliseconds since the Unix epoch. */
@@ -40,20 +47,60 @@ const isAfterAll = (known: readonly AllocationOnFile[], atMs: number): boolean =
 const holdsAt = ({ allocatedMs, releasedMs }: AllocationOnFile, atMs: number): boolean =>
   allocatedMs !== null && allocatedMs <= atMs && (releasedMs === null || releasedMs > atMs);
 
-/** @param known all recorded allocations of the node */
-export function chooseForAllocation(known: readonly AllocationOnFile[], { atMs }: EventMoment): Choice {
-  const same = known.find(({ allocatedMs }) => allocatedMs === atMs) ?? known.find((one) => holdsAt(one, atMs));
+/** Another moment than the recorded one is no repetition: one of the two is wrong. */
+function refuseOtherMoment(onFile: AllocationOnFile): Choice {
+  const { generation } = onFile;
+  const message = `Allocation ${generation} of this node is recorded ${spanText(onFile)}. If this is wrong, a platform administrator can amend or void it; otherwise repeat the event with its recorded time.`;
+  return { kind: 'refused', message };
+}
+
+/** @param all allocations of the node on file, with voided ones */
+export function chooseAllocation(
+  all: readonly AllocationOnFile[],
+  { kind, generation, moment }: EventToChoose,
+): Choice {
+  if (generation !== null) return chooseByGeneration(all, generation, kind, moment);
+  const known = all.filter(({ isVoided }) => !isVoided);
+  const next = nextGeneration(all);
+  return kind === 'allocate' ? chooseForAllocation(known, next, moment) : chooseForRelease(known, next, moment);
+}
+
+function chooseByGeneration(
+  all: readonly AllocationOnFile[],
+  generation: number,
+  kind: EventToChoose['kind'],
+  { atMs, isExplicit }: EventMoment,
+): Choice {
+  const onFile = all.find((one) => one.generation === generation);
+  if (onFile === undefined) return write(generation);
+  if (onFile.isVoided) {
+    const message = `Allocation ${generation} of this node was voided. Use another generation.`;
+    return { kind: 'refused', message };
+  }
+  const isEstimate = kind === 'release' && onFile.releaseEstimated;
+  const recordedMs = kind === 'allocate' ? onFile.allocatedMs : onFile.releasedMs;
+  if (recordedMs === null || isEstimate) return write(generation);
+  return recordedMs === atMs || !isExplicit ? repeated(generation) : refuseOtherMoment(onFile);
+}
+
+function chooseForAllocation(
+  known: readonly AllocationOnFile[],
+  next: number,
+  { atMs, isExplicit }: EventMoment,
+): Choice {
+  const same = known.find(({ allocatedMs }) => allocatedMs === atMs);
   if (same !== undefined) return repeated(same.generation);
+  const held = known.find((one) => holdsAt(one, atMs));
+  if (held !== undefined) return isExplicit ? refuseOtherMoment(held) : repeated(held.generation);
   if (!isAfterAll(known, atMs)) return refused;
   const waiting = known
     .filter(({ allocatedMs, releasedMs }) => allocatedMs === null && (releasedMs ?? 0) > atMs)
     .toSorted((a, b) => (a.releasedMs ?? 0) - (b.releasedMs ?? 0));
-  return write(waiting[0]?.generation ?? nextGeneration(known));
+  return write(waiting[0]?.generation ?? next);
 }
 
 /** Chooses for a release, which ends all open allocations of the node at its moment. */
-export function chooseForRelease(known: readonly AllocationOnFile[], moment: EventMoment): Choice {
-  const { atMs, isExplicit } = moment;
+function chooseForRelease(known: readonly AllocationOnFile[], next: number, { atMs, isExplicit }: EventMoment): Choice {
   const held = known.filter((one) => one.releasedMs === null && holdsAt(one, atMs));
   if (held.length > 0) return write(...held.map(({ generation }) => generation));
   const same = known.find(({ releasedMs, releaseEstimated }) => releasedMs === atMs && !releaseEstimated);
@@ -63,8 +110,8 @@ export function chooseForRelease(known: readonly AllocationOnFile[], moment: Eve
   // A reported release replaces one that was inferred from silence, whether it is earlier or later.
   if (last?.releaseEstimated === true) return write(last.generation);
   const over = known.find((one) => holdsAt(one, atMs));
-  if (over !== undefined) return repeated(over.generation);
+  if (over !== undefined) return isExplicit ? refuseOtherMoment(over) : repeated(over.generation);
   if (!isAfterAll(known, atMs)) return refused;
   const latest = last ?? known.at(-1);
-  return latest === undefined || isExplicit ? write(nextGeneration(known)) : repeated(latest.generation);
+  return latest === undefined || isExplicit ? write(next) : repeated(latest.generation);
 }

@@ -1,5 +1,7 @@
 import type { Transaction } from '#base/database/database.ts';
 import type { Author } from '#core/audit/audit.ts';
+import type { AllocationHistory, AllocationPage } from '#core/costs/costs.ts';
+import { type AllocationChange, type AllocationQuery, amendAllocation, listAllocations } from './allocations.ts';
 import { openPrivateKey, resealIdentities } from './access-identity.ts';
 import { type ClusterParts, holdCluster, type NodeRef } from './change.ts';
 import type { ClusterNode, ClusterWithNodes, NodeInput } from './cluster.ts';
@@ -48,6 +50,7 @@ export type {
   NodeInput,
   NodeStatus,
 } from './cluster.ts';
+export type { AllocationChange } from './allocations.ts';
 export type { NodeRef } from './change.ts';
 export type { ClusterPatch, NewCluster } from './cluster-changes.ts';
 export type { ClusterList, ClusterPage } from './cluster-reads.ts';
@@ -86,6 +89,13 @@ export interface Clusters {
   removeNode(ref: NodeRef, author: Author): Promise<boolean>;
   /** @throws AppError conflict, invalid_value */
   record(ref: NodeRef, event: NodeEvent): Promise<NodeEventResult | null>;
+  /**
+   * Corrects or voids an allocation, also of a removed node. Null if it does not exist.
+   * @throws AppError conflict, invalid_value
+   */
+  amendAllocation(ref: NodeRef, change: AllocationChange): Promise<AllocationHistory | null>;
+  /** Allocations with their amendments, latest first. */
+  listAllocations(query: AllocationQuery): Promise<AllocationPage>;
   /** @throws AppError conflict */
   heartbeat(ref: NodeRef, author: Author): Promise<boolean>;
   /** The values that a run of this cluster gets; null also for an archived cluster. */
@@ -124,6 +134,8 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
     patchNode: (ref, patch, author) => patchNode(parts, ref, patch, author),
     removeNode: (ref, author) => removeNode(parts, ref, author),
     record: (ref, event) => recordEvent(parts, ref, event),
+    amendAllocation: (ref, change) => amendAllocation(parts, ref, change),
+    listAllocations: (query) => listAllocations(parts, query),
     heartbeat: (ref, author) => heartbeat(parts, ref, author),
     runContext: (clusterId) => readRunContext(db, clusterId),
     places: (clusterIds) => readPlaces(parts, clusterIds),

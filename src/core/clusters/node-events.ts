@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import type { Author } from '#core/audit/audit.ts';
 import { aheadMsMax, type UsageOutcome } from '#core/costs/costs.ts';
 import { type ClusterParts, dbNowMs, findNodeRow, lockActive, type NodeRef, requireOrganization } from './change.ts';
-import { type Choice, chooseForAllocation, chooseForRelease } from './choose-allocation.ts';
+import { chooseAllocation } from './choose-allocation.ts';
 import {
   clusterKey,
   type ClusterNode,
@@ -62,12 +62,7 @@ export async function recordEvent(
     if (atMs > nowMs + aheadMsMax) throw liesAhead();
     const known = await costs.nodeAllocations({ nodeIds, which: 'all' }, tx);
     const moment = { atMs, isExplicit: event.atMs !== null };
-    const choice: Choice =
-      event.generation !== null
-        ? { kind: 'write', generations: [event.generation] }
-        : event.kind === 'allocate'
-          ? chooseForAllocation(known, moment)
-          : chooseForRelease(known, moment);
+    const choice = chooseAllocation(known, { kind: event.kind, generation: event.generation, moment });
     if (choice.kind === 'refused') throw new AppError('conflict', { message: choice.message, param: 'at' });
     const written = choice.kind === 'write' ? choice.generations : [];
     const outcomes = await write({ tx, parts, cluster, node }, { ...event, atMs }, written);

@@ -2,6 +2,14 @@ import { and, asc, eq, isNotNull, isNull, sql } from 'drizzle-orm';
 import type { Db, Transaction } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
 import type { Audit } from '#core/audit/audit.ts';
+import {
+  amendAllocation,
+  type AllocationList,
+  type AllocationPage,
+  type Amended,
+  type AmendmentRequest,
+  listAllocations,
+} from './amendments.ts';
 import { type BillingCurrencyChange, changeBillingCurrency, readBillingCurrency } from './billing-currency.ts';
 import {
   type ConversionRate,
@@ -29,6 +37,16 @@ import type { AllocationKey, UsageSource } from './interval-rows.ts';
 import { usageAllocations } from './schema.ts';
 
 export { formatPrice, parsePrice, type Scaled } from './amount.ts';
+export type {
+  AllocationHistory,
+  AllocationList,
+  AllocationPage,
+  AllocationTimes,
+  Amended,
+  Amendment,
+  AmendmentRequest,
+} from './amendments.ts';
+export { spanText } from './amendments.ts';
 export type { BillingCurrencyChange } from './billing-currency.ts';
 export type { ConversionRate, ConversionRateList, NewConversionRate } from './conversion-rates.ts';
 export { currencies, type Currency, findCurrency } from './currencies.ts';
@@ -59,9 +77,16 @@ export {
   type UsageOutcome,
 } from './usage-events.ts';
 export type { Costing, CostGroup, CostSeries, GroupBy, SeriesRequest, SeriesResult } from './series.ts';
-export { type Step, steps } from './steps.ts';
 export { type CostReportJson, reportToJson, reportToJsonText, seriesToJson } from './report-json.ts';
-export { type FieldProblem, parseWindow, type Window, type WindowQuery, type WindowResult } from './window.ts';
+export {
+  type FieldProblem,
+  parseWindow,
+  type Step,
+  steps,
+  type Window,
+  type WindowQuery,
+  type WindowResult,
+} from './window.ts';
 
 /** An allocation that was reported and not released. */
 export interface OpenInterval extends AllocationKey {
@@ -87,6 +112,7 @@ async function listOpenIntervals(db: Db, request: OpenIntervalRequest): Promise<
     eq(usageAllocations.source, source),
     isNotNull(allocatedMs),
     isNull(releasedMs),
+    eq(usageAllocations.voided, false),
     after === null ? undefined : sql`(${nodeId}, ${generation}) > (${after.nodeId}, ${after.generation})`,
   );
   const rows = await db.orm
@@ -104,11 +130,15 @@ export interface AllocationOnFile extends AllocationKey {
   readonly allocatedMs: number | null;
   readonly releasedMs: number | null;
   readonly releaseEstimated: boolean;
+  readonly isVoided: boolean;
 }
 
 export interface NodeAllocations {
   readonly nodeIds: readonly string[];
-  /** Per node: all allocations, the open one, or the one that shows its status (the open one, else the last). */
+  /**
+   * Per node: all allocations with voided ones, the open one, or the one that shows its status (the open one, else the
+   * last).
+   */
   readonly which: 'all' | 'open' | 'latest';
 }
 
@@ -118,6 +148,7 @@ interface Row {
   readonly allocated_ms: string | null;
   readonly released_ms: string | null;
   readonly release_estimated: boolean;
+  readonly voided: boolean;
   readonly [column: string]: unknown;
 }
 
@@ -129,10 +160,12 @@ async function readNodeAllocations(
 ): Promise<readonly AllocationOnFile[]> {
   if (nodeIds.length === 0) return [];
   const isOpen = sql`(a.allocated_ms is not null and a.released_ms is null)`;
+  const chosen = { all: sql``, open: sql`and not a.voided and ${isOpen}`, latest: sql`and not a.voided` }[which];
   const rows = await tx.execute<Row>(sql`
     select f.* from json_array_elements_text(${JSON.stringify(nodeIds)}::text::json) as t(id), lateral (
-      select a.node_id, a.generation, a.allocated_ms, a.released_ms, a.release_estimated from usage_allocations a
-      where a.source = ${source} and a.node_id = t.id ${which === 'open' ? sql`and ${isOpen}` : sql``}
+      select a.node_id, a.generation, a.allocated_ms, a.released_ms, a.release_estimated, a.voided
+      from usage_allocations a
+      where a.source = ${source} and a.node_id = t.id ${chosen}
       order by ${which === 'latest' ? sql`${isOpen} desc, a.allocated_ms desc nulls last` : sql`a.generation`}
       limit ${which === 'latest' ? 1 : null}
     ) f order by f.node_id, f.generation`);
@@ -142,13 +175,14 @@ async function readNodeAllocations(
     allocatedMs: row.allocated_ms === null ? null : Number(row.allocated_ms),
     releasedMs: row.released_ms === null ? null : Number(row.released_ms),
     releaseEstimated: row.release_estimated,
+    isVoided: row.voided,
   }));
 }
 
 /**
  * Hours of nodes and GPUs, and their costs. Intervals are written when something changes, not by a timer: a gateway
  * that stops loses nothing. Prices and conversion rates are dated and never changed, so a report of the past stays the
- * same. While Postgres is unreachable, all methods throw the driver's error.
+ * same until an allocation is amended. While Postgres is unreachable, all methods throw the driver's error.
  */
 
 export interface Costs extends UsageEvents {
@@ -159,6 +193,13 @@ export interface Costs extends UsageEvents {
    * @param tx that saw the last change; without it the pool's own
    */
   nodeAllocations(request: NodeAllocations, tx?: Transaction): Promise<readonly AllocationOnFile[]>;
+  /**
+   * Corrects or voids an allocation of a node, and derives its node's intervals again. Null if it does not exist.
+   * @throws AppError invalid_value, conflict
+   */
+  amend(tx: Transaction, request: AmendmentRequest): Promise<Amended | null>;
+  /** Lists allocations of a cluster's nodes with their amendments, latest first; also of removed nodes. */
+  listAllocations(list: AllocationList): Promise<AllocationPage>;
   /** Records labels of nodes, with those of their clusters, for hours from now on. */
   recordLabels(tx: Transaction, nodes: readonly LabeledNode[]): Promise<void>;
   /** Reports show a node by its current name. */
@@ -201,6 +242,8 @@ export function createCosts(options: CostsOptions): Costs {
     ...createUsageEvents(log),
     listOpen: (request) => listOpenIntervals(db, request),
     nodeAllocations: (request, tx) => readNodeAllocations(tx ?? db.orm, request),
+    amend: amendAllocation,
+    listAllocations: (list) => listAllocations(db, list),
     recordLabels,
     renameNode,
     carryReplicaRuns: (runs) => carryReplicaRuns(db, runs),

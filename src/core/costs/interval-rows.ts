@@ -80,7 +80,7 @@ async function readAllocations(
       cross join lateral (
         select a.node_id, a.allocated_ms from usage_allocations a
         where a.source = ${source} and a.node_id = t."nodeId" and a.generation = t.generation
-          and a.allocated_ms is not null ${eachByIndex}) told
+          and a.allocated_ms is not null and not a.voided ${eachByIndex}) told
       group by told.node_id
     )
     select a.*, a.allocated_ms < since.since_ms as is_earlier
@@ -88,7 +88,7 @@ async function readAllocations(
       select a.node_id, a.generation, a.cluster_id, a.cluster_name, a.organization_id, a.organization_name,
         a.hardware_profile, a.gpus, a.gpu_share, a.allocated_ms, a.ready_ms, a.released_ms, a.release_estimated
       from usage_allocations a
-      where a.source = ${source} and a.node_id = since.node_id and a.allocated_ms is not null
+      where a.source = ${source} and a.node_id = since.node_id and a.allocated_ms is not null and not a.voided
         and (a.released_ms is null or a.released_ms > since.since_ms or a.allocated_ms >= since.since_ms)
       ${eachByIndex}) a
     order by a.node_id, a.allocated_ms, a.generation`);

@@ -46,6 +46,8 @@ export const usageAllocations = pgTable(
     readyMs: ms('ready_ms'),
     releasedMs: ms('released_ms'),
     releaseEstimated: boolean('release_estimated').notNull().default(false),
+    /** A voided allocation has no intervals. Its generation is not used again. */
+    voided: boolean('voided').notNull().default(false),
   },
   (table) => [
     primaryKey({ columns: [table.source, table.nodeId, table.generation] }),
@@ -64,6 +66,27 @@ export const usageAllocations = pgTable(
     // Keeps a year of milliseconds times GPUs far below the maximum of a bigint.
     check('usage_allocations_gpus', sql`${table.gpus} between 0 and 100000`),
   ],
+);
+
+/** Corrections of wrong allocations, with the times before and after. Rows are never changed. */
+export const allocationAmendments = pgTable(
+  'allocation_amendments',
+  {
+    id: uuid('id').primaryKey(),
+    nodeId: text('node_id').notNull(),
+    generation: integer('generation').notNull(),
+    kind: text('kind', { enum: ['amended', 'voided'] }).notNull(),
+    reason: text('reason').notNull(),
+    amendedMs: ms('amended_ms').notNull(),
+    allocatedMsBefore: ms('allocated_ms_before'),
+    releasedMsBefore: ms('released_ms_before'),
+    estimatedBefore: boolean('estimated_before').notNull(),
+    /** The times after the correction; null if the allocation was voided. */
+    allocatedMsAfter: ms('allocated_ms_after'),
+    releasedMsAfter: ms('released_ms_after'),
+    estimatedAfter: boolean('estimated_after').notNull(),
+  },
+  (table) => [index('allocation_amendments_allocation_idx').on(table.nodeId, table.generation, table.id)],
 );
 
 /** Moves of clusters: from `moved_ms` on a cluster belongs to another organization. */

@@ -6,8 +6,7 @@ import { readRatedUsage, type SnapshotUsage, type UsageView, viewUsage } from '.
 import { type CostWarning, type ReportOptions, Warnings } from './report.ts';
 import type { Split } from './split-usage.ts';
 import { readStackNodes, type StackSpan, stacksOfNodes } from './stack-spans.ts';
-import { type Step, stepsMax, stepStarts } from './steps.ts';
-import type { Window } from './window.ts';
+import { type Step, stepsMax, stepStarts, type Window } from './window.ts';
 
 /** Groups of a series. `stack` groups by the stacks that were applied on a node at the time. */
 export type GroupBy =

@@ -159,7 +159,7 @@ async function writeAllocations(
       cluster_name = excluded.cluster_name, organization_id = excluded.organization_id,
       organization_name = excluded.organization_name, node_name = excluded.node_name,
       hardware_profile = excluded.hardware_profile, gpus = excluded.gpus, allocated_ms = excluded.allocated_ms
-      where a.allocated_ms is null
+      where a.allocated_ms is null and not a.voided
     returning node_id, generation`);
   return toKeys(rows);
 }
@@ -176,7 +176,7 @@ async function writeReleases(
       as t("nodeId" text, generation integer, "atMs" bigint, estimated boolean)
     on conflict (source, node_id, generation) do update
       set released_ms = excluded.released_ms, release_estimated = excluded.release_estimated
-      where a.released_ms is null or (a.release_estimated and not excluded.release_estimated)
+      where not a.voided and (a.released_ms is null or (a.release_estimated and not excluded.release_estimated))
     returning node_id, generation`);
   return toKeys(rows);
 }
@@ -186,6 +186,7 @@ async function takeBackEstimates(tx: Transaction, nodes: readonly AllocationKey[
     update usage_allocations a set released_ms = null, release_estimated = false
     from json_to_recordset(${JSON.stringify(nodes)}::text::json) as t("nodeId" text, generation integer)
     where a.source = ${source} and a.node_id = t."nodeId" and a.generation = t.generation and a.release_estimated
+      and not a.voided
     returning a.node_id, a.generation`);
   return toKeys(rows);
 }

@@ -27,7 +27,8 @@ export type WindowResult =
   /** All problems at once. */
   | { readonly kind: 'problems'; readonly problems: readonly FieldProblem[] };
 
-const dayMs = 86_400_000;
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const windowDaysMax = 400;
 
 const wantedMoment =
@@ -108,4 +109,40 @@ function readMonth(text: string, zone: Zone, problems: FieldProblem[]): Ends | n
 function dayOf(midnightMs: number): Day {
   const date = new Date(midnightMs);
   return { year: date.getUTCFullYear(), month: date.getUTCMonth() + 1, day: date.getUTCDate() };
+}
+
+/** Lengths of the steps of a series. Days and months are those of the window's time zone, hours those of its clock. */
+export const steps = ['1h', '1d', '1mo'] as const;
+export type Step = (typeof steps)[number];
+
+/** Most steps of a series. */
+export const stepsMax = 1000;
+
+/**
+ * Returns the starts of the steps of a window. The first is the start of the window; the others are full hours, days or
+ * months. Null if there are more than `stepsMax`.
+ */
+export function stepStarts({ fromMs, toMs, tz }: Window, step: Step): readonly number[] | null {
+  const zone = findZone(tz);
+  if (zone === null) throw new Error(`the time zone ${tz} is unknown`);
+  const starts = [fromMs];
+  for (let next = nextStart(zone, fromMs, step); next < toMs; next = nextStart(zone, next, step)) {
+    if (starts.length === stepsMax) return null;
+    starts.push(next);
+  }
+  return starts;
+}
+
+/** Returns the first start of an hour, day or month after a moment. */
+function nextStart(zone: Zone, momentMs: number, step: Step): number {
+  const clockMs = zone.clockMs(momentMs);
+  if (step === '1h') return momentMs + hourMs - (((clockMs % hourMs) + hourMs) % hourMs);
+  const date = new Date(clockMs);
+  const [year, month] = [date.getUTCFullYear(), date.getUTCMonth() + 1];
+  if (step === '1mo') return startOfDayMs(zone, addMonths({ year, month }, 1));
+  // Clocks may skip a day: then the next one starts at the same moment.
+  for (let days = 1; ; days += 1) {
+    const startMs = startOfDayMs(zone, { year, month, day: date.getUTCDate() + days });
+    if (startMs > momentMs) return startMs;
+  }
 }

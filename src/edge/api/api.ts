@@ -118,7 +118,7 @@ export interface ApiOptions {
     readonly commands: OperatorCommands;
     readonly storage: UnusedStorage;
   };
-  readonly billing: Pick<BillingRoutesParts, 'costs' | 'directory' | 'catalog' | 'readReplicaGpus'>;
+  readonly billing: Pick<BillingRoutesParts, 'costs' | 'costBudgets' | 'directory' | 'catalog' | 'readReplicaGpus'>;
   /** Compares ledger, usage and engines. Without this option the route does not exist. */
   readonly reconciler?: Reconciler;
   readonly stacks: Stacks;

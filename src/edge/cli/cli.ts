@@ -1,7 +1,7 @@
 import { ConfigError } from '#base/config-error.ts';
 import { type ClientConfig, readVersion } from '#base/config/config.ts';
 import { chatCommand, codeCommand, loginCommands, modelsCommand } from '#edge/cli/chat/chat.ts';
-import { clusterCommands, costsCommand, rateCommands } from '#edge/cli/clusters/clusters.ts';
+import { clusterCommands, costBudgetCommands, costsCommand, rateCommands } from '#edge/cli/clusters/clusters.ts';
 import { importCommands } from '#edge/cli/import/import.ts';
 import { liveCommands } from '#edge/cli/live/live.ts';
 import {
@@ -80,6 +80,7 @@ export const commands: readonly Command[] = [
   ...engineCommands,
   ...clusterCommands,
   costsCommand,
+  ...costBudgetCommands,
   ...rateCommands,
   ...holdCommands,
   ...stackCommands,

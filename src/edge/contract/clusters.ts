@@ -14,12 +14,16 @@ const labels = z
   .record(z.string(), z.string())
   .meta({ example: { team: 'research' }, description: 'Labels by which costs can be grouped' });
 
+const allocationTimes = {
+  allocated_at: moments.nullable().meta({ description: 'Null if only the release was reported' }),
+  released_at: moments.nullable().meta({ description: 'Null while the node is allocated' }),
+  estimated: z.boolean().meta({ description: 'true if the release is estimated from missing heartbeats' }),
+};
+
 const allocationSchema = z
   .object({
     generation: z.int().meta({ description: 'Number of the allocation of the node, counted from 1' }),
-    allocated_at: moments.nullable().meta({ description: 'Null if only the release was reported' }),
-    released_at: moments.nullable().meta({ description: 'Null while the node is allocated' }),
-    estimated: z.boolean().meta({ description: 'true if the release is estimated from missing heartbeats' }),
+    ...allocationTimes,
   })
   .meta({ id: 'NodeAllocation' });
 
@@ -59,6 +63,35 @@ export const nodeEventResultSchema = z
   })
   .meta({ id: 'NodeEventResult' });
 
+/** An allocation of a node with its amendments. */
+export const allocationHistorySchema = z
+  .object({
+    node_id: idText('node'),
+    node_name: z
+      .string()
+      .nullable()
+      .meta({ description: 'Last name of the node; null if only a release was reported' }),
+    generation: z.int().meta({ description: 'Number of the allocation of the node, counted from 1' }),
+    status: z.enum(['valid', 'voided']).meta({ description: '`voided`: it has no hours and no costs' }),
+    ...allocationTimes,
+    amendments: z
+      .array(
+        z
+          .object({
+            amended_at: moments,
+            reason: z.string(),
+            before: z.object(allocationTimes),
+            after: z.object(allocationTimes).nullable().meta({ description: 'Null if the allocation was voided' }),
+          })
+          .meta({ id: 'AllocationAmendment' }),
+      )
+      .meta({ description: 'Amendments, oldest first; the audit log has their authors' }),
+  })
+  .meta({ id: 'AllocationHistory' });
+
+/** A page of allocations of a cluster. */
+export const allocationPageSchema = pageOf(allocationHistorySchema, 'AllocationPage');
+
 const clusterFields = {
   id: idText('cluster'),
   name: z.string(),
@@ -93,5 +126,6 @@ export const clusterPageSchema = pageOf(clusterSummarySchema, 'ClusterPage');
 
 export type NodeAnswer = z.infer<typeof nodeSchema>;
 export type NodeEventResultAnswer = z.infer<typeof nodeEventResultSchema>;
+export type AllocationHistoryAnswer = z.infer<typeof allocationHistorySchema>;
 export type ClusterSummaryAnswer = z.infer<typeof clusterSummarySchema>;
 export type ClusterAnswer = z.infer<typeof clusterSchema>;

@@ -24,6 +24,31 @@ const amountFields = {
 export const amountSchema = z.object(amountFields).meta({ id: 'CostAmount' });
 
 const amounts = z.array(amountSchema).meta({ description: 'One entry per currency' });
+
+/** The monthly budget of an organization, and the costs of the current month. */
+export const costBudgetSchema = z
+  .object({
+    organization_id: idText('org'),
+    budget: z
+      .object({
+        amount: decimal('Amount per month'),
+        currency: z.string().meta({ example: 'USD', description: 'ISO 4217 code' }),
+        alert_percents: z.array(z.int()).meta({ description: 'Percentages at which an alert is sent' }),
+      })
+      .nullable()
+      .meta({ description: 'Null: no budget' }),
+    month: z.string().meta({ example: '2026-11', description: 'The current month in UTC' }),
+    spent: amounts.meta({ description: 'Costs until now, one entry per currency' }),
+    forecast: amounts.meta({
+      description: 'Costs at the end of the month if all nodes and replicas that run now keep running',
+    }),
+    spent_percent: z.int().nullable().meta({ description: 'Part of the budget; null without one' }),
+    forecast_percent: z.int().nullable().meta({ description: 'Part of the budget; null without one' }),
+  })
+  .meta({ id: 'CostBudget' });
+
+export type CostBudgetAnswer = z.infer<typeof costBudgetSchema>;
+
 const price = z
   .string()
   .nullable()

@@ -10,8 +10,8 @@ const keysMax = 1_000_000;
 
 /** Event types that are mailed if an organization has not chosen. */
 const mailed =
-  'wallet.low_balance, budget.reached, budget.exceeded, budget.many_users, api_key.reported, gateways.differ, ' +
-  'platform.problem, webhook.disabled';
+  'wallet.low_balance, budget.reached, budget.exceeded, budget.many_users, cost_budget.reached, api_key.reported, ' +
+  'gateways.differ, platform.problem, webhook.disabled';
 
 const limitsFields = {
   max_active_keys: z

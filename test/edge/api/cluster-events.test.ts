@@ -124,7 +124,11 @@ describe('node events', () => {
     expect((await tell('release')).body.outcome).toBe('repeated');
     const other = await useNode();
     await other.allocate('10:00');
-    for (const answer of [await other.allocate('10:00'), await other.allocate('11:00'), await other.tell('allocate')]) {
+    for (const answer of [
+      await other.allocate('10:00'),
+      await other.allocate('10:00', 1),
+      await other.tell('allocate'),
+    ]) {
       expect(answer.body).toMatchObject({
         outcome: 'repeated',
         allocation: { generation: 1, allocated_at: at('10:00') },
@@ -133,7 +137,7 @@ describe('node events', () => {
     await other.release('12:00');
     for (const answer of [
       await other.release('12:00'),
-      await other.release('11:00'),
+      await other.release('12:00', 1),
       await other.tell('release'),
       await other.allocate('10:00'),
     ]) {
@@ -169,7 +173,7 @@ describe('node events', () => {
     await allocate('10:00', 1);
     await allocate('13:00', 2);
     await release('12:00', 1);
-    await release('12:30', 1);
+    await release('12:00', 1);
     expect(await intervals()).toEqual(['10:00–12:00', '13:00–15:00']);
   });
 

@@ -44,7 +44,7 @@ const models =
 const createNothing = [
   models,
   // Changes of what is there: done twice they are done.
-  /\/(archive|cancel|confirm|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|reload|report|reset)$/,
+  /\/(archive|cancel|confirm|forget|end|release|retry|discard|restart|stop|start|heartbeat|allocate|amend|void|reload|report|reset)$/,
   // Creates what is missing, found by hashes and ids of the other program.
   /^\/v1\/imports$/,
   // A second import overlaps the rates of the first one, and is rejected.

@@ -155,7 +155,10 @@ const webhooks: readonly RoleRow[] = [
 ];
 
 function ofCluster(route: string, level: Level, status: number, body?: object): RoleRow {
-  const path = route.slice(route.indexOf(' ') + 1).replace('{node}', 'none');
+  const path = route
+    .slice(route.indexOf(' ') + 1)
+    .replace('{node}', 'none')
+    .replace('{generation}', '1');
   const ask = ({ clusterId }: Scene): Ask => ({
     path: path.replace('{id}', clusterId),
     ...(body !== undefined && { body }),
@@ -177,6 +180,12 @@ const clusters: readonly RoleRow[] = [
   ofCluster('DELETE /v1/clusters/{id}/nodes/{node}', 'platform', 404),
   ofCluster('POST /v1/clusters/{id}/nodes/{node}/allocate', 'platform', 404, {}),
   ofCluster('POST /v1/clusters/{id}/nodes/{node}/release', 'platform', 404, {}),
+  ofCluster('GET /v1/clusters/{id}/allocations', 'member', 200),
+  ofCluster('POST /v1/clusters/{id}/nodes/{node}/allocations/{generation}/amend', 'platform', 404, {
+    allocated_at: '2026-03-10T10:00:00Z',
+    reason: 'x',
+  }),
+  ofCluster('POST /v1/clusters/{id}/nodes/{node}/allocations/{generation}/void', 'platform', 404, { reason: 'x' }),
   ofCluster('POST /v1/clusters/{id}/nodes/{node}/heartbeat', 'platform', 404),
   ofCluster('DELETE /v1/clusters/{id}', 'platform', 204),
 ];

@@ -124,6 +124,28 @@ describe('headgate clusters', () => {
     expect(found.line_items.map((item: { node_hours: string }) => Number(item.node_hours))).toEqual([2]);
   });
 
+  it('amends, lists and voids an allocation', async () => {
+    const name = newName();
+    await makeCluster(api(), { name, organization_id: organization.id, nodes: [nodeBody('n-1')] });
+    const [wrong, from, to] = ['2015-03-01T10:00:00.000Z', '2026-03-01T10:00:00.000Z', '2026-03-01T12:00:00.000Z'];
+    await headgate(['clusters', 'allocate', name, 'n-1', '--at', wrong]);
+    const repeated = await headgate(['clusters', 'allocate', name, 'n-1', '--at', from]);
+    expect(repeated).toMatchObject({ code: 1, stderr: expect.stringContaining(`recorded from ${wrong} until now`) });
+    const amend = ['clusters', 'amend', name, 'n-1', '1', '--from', from, '--to', to, '--reason', 'wrong year'];
+    expect((await headgate(amend)).stderr).toContain('This changes costs from');
+    expect(await headgate([...amend, '--retroactive'])).toMatchObject({
+      code: 0,
+      stdout: `n-1: allocation 1 amended; ${from} to ${to}\n`,
+    });
+    const listed = (await headgate(['clusters', 'allocations', name, '--node', 'n-1'])).stdout;
+    expect(listed).toMatch(new RegExp(`n-1 +1 +amended +${from} +${to} +was ${wrong} to now: wrong year`));
+    const open = [...amend.slice(0, 5), '--to', 'none', '--reason', 'still there', '--retroactive'];
+    expect((await headgate(open)).stdout).toBe(`n-1: allocation 1 amended; ${from} to now\n`);
+    const end = ['clusters', 'void', name, 'n-1', '1', '--reason', 'not ours', '--retroactive'];
+    expect(await headgate(end)).toMatchObject({ code: 2, stdout: '' });
+    expect((await headgate([...end, '--yes'])).stdout).toBe(`n-1: allocation 1 voided; was ${from} to now\n`);
+  });
+
   it('adds, changes and removes a node, and sets labels of the node and of its cluster', async () => {
     const name = newName();
     const { id } = await makeCluster(api(), { name, organization_id: organization.id, nodes: [] });
@@ -161,6 +183,9 @@ describe('headgate clusters', () => {
     [['add-node', 'x', 'n', '--profile', 'a'], '--address is missing'],
     [['add-node', 'x', 'n', '--address', 'a', '--profile', 'b', '--gpus', 'two'], '--gpus must be a whole number'],
     [['edit-node', 'x', 'n'], 'give the options of the node to change'],
+    [['amend', 'x', 'n', '1', '--from', 'a'], '--reason is missing'],
+    [['amend', 'x', 'n', '1', '--reason', 'a'], 'give --from, --to or both'],
+    [['void', 'x', 'n', 'first', '--reason', 'a'], 'must be its number'],
     [['label', 'x', 'n-1'], 'give labels'],
     [['label', 'x', 'team=a', 'oops'], 'oops is no label'],
   ])('rejects %j before any request', async (args, sentence) => {

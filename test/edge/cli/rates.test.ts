@@ -47,6 +47,20 @@ describe('headgate rate-cards and conversion-rates', () => {
     expect((await headgate('conversion-rates', 'add', 'USD', 'DKK', '6.9')).stdout).toMatch(/^conv_\w+: from /);
   });
 
+  it('set, show and remove the cost budget of an organization', async () => {
+    const { id } = await api().organization();
+    expect((await headgate('cost-budget', 'set', '100', '--org', id)).stderr).toContain(
+      'the organization has no billing currency',
+    );
+    expect(await headgate('cost-budget', 'set', '100', '--alerts', 'x')).toMatchObject({ code: 2 });
+    const shown = 'budget: 100 USD a month, alerts at 50, 90 %\n';
+    const options = ['--currency', 'USD', '--alerts', '50,90', '--org', id];
+    expect((await headgate('cost-budget', 'set', '100', ...options)).stdout).toContain(shown);
+    const text = (await headgate('cost-budget', 'show', '--org', id)).stdout;
+    expect(text).toMatch(/^budget: 100 USD[^]*: 0 \(0 % of the budget\)\nforecast: 0 \(0 % of the budget\), if all/);
+    expect((await headgate('cost-budget', 'rm', '--org', id)).stdout).toContain('budget: none\n');
+  });
+
   it('warn of a node without a rate card', async () => {
     const name = newName();
     await makeCluster(api(), { name, nodes: [] });

@@ -376,6 +376,13 @@ describe('the cost pages', () => {
     expect(ends).toHaveLength(3);
     for (const [, id] of ends) expect((await admin.post(`/portal/costs/rates/${id}/end`)).status).toBe(303);
     expect((await admin.post('/portal/costs/currency', { currency: 'EUR' })).status).toBe(303);
+    const budget = { amount: '250', currency: '', alert_percents: '50, 90' };
+    const odd = await admin.post('/portal/costs/budget', { ...budget, amount: 'much' });
+    expect([odd.status, odd.text.includes('id="amount-problem"')]).toEqual([400, true]);
+    expect((await admin.post('/portal/costs/budget', budget)).headers.location).toBe('/portal/costs?notice=budget');
+    expect((await admin.get('/portal/costs')).text).toContain('250 EUR');
+    expect((await admin.post('/portal/costs/budget', { ...budget, amount: '' })).status).toBe(303);
+    expect((await admin.get('/portal/costs')).text).not.toContain('250 EUR');
     expect((await admin.get('/portal/costs')).text).toMatch(/value="EUR"\s+selected/);
   });
 });

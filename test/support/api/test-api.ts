@@ -16,6 +16,7 @@ import type {} from '#base/mail.ts';
 import { type Accounts } from '#core/accounts/accounts.ts';
 import { type Clusters } from '#core/clusters/clusters.ts';
 import { type Model } from '#core/catalog/catalog.ts';
+import { type CostBudgets } from '#core/cost-budgets/cost-budgets.ts';
 import { type Costs } from '#core/costs/costs.ts';
 import {} from '#core/fleet/fleet.ts';
 import { type Alerts } from '#core/alerts/alerts.ts';
@@ -72,7 +73,7 @@ export interface TestApi {
   /** Nothing is delivered but when a test says so. */
   readonly alerts: Alerts;
   readonly dataDir: string;
-  readonly billing: { readonly costs: Costs };
+  readonly billing: { readonly costs: Costs; readonly costBudgets: CostBudgets };
   readonly stacks: Stacks;
   /** A management key of a platform admin. */
   readonly admin: string;

@@ -15,6 +15,7 @@ import { createClusters } from '#core/clusters/clusters.ts';
 import { nodeRuns, readAppliedSpans, runsUnderWay } from '#core/runs/runs.ts';
 import { createCatalog } from '#core/catalog/catalog.ts';
 import { createDoors, createExposures } from '#core/web-addresses/web-addresses.ts';
+import { type CostBudgetsOptions, createCostBudgets } from '#core/cost-budgets/cost-budgets.ts';
 import { createCosts } from '#core/costs/costs.ts';
 import { readReplicaGpus } from '#core/fleet/fleet.ts';
 import { type AlertsOptions, createAlerts, createRaising } from '#core/alerts/alerts.ts';
@@ -174,8 +175,10 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     gatewayDir: options.dataDir,
     holder: uuidv7(),
   };
+  const raiseIn: CostBudgetsOptions['raiseIn'] = (tx, alert) => raising.raiseIn(tx, alert);
   const billing = {
     costs,
+    costBudgets: createCostBudgets({ db, clock, log, audit, costs, raiseIn }),
     directory: createOrganizationDirectory(accounts),
     catalog: createCatalog({ db, clock, engines: [] }),
     readReplicaGpus: (span: { readonly fromMs: number; readonly toMs: number }) => readReplicaGpus(db, span),

@@ -11,6 +11,7 @@ import {
 } from '#edge/api/shared/shared.ts';
 import { currencyPageSchema } from '#edge/contract/rates.ts';
 import { type BillingCurrencyRoutesParts, registerBillingCurrencyRoutes } from './billing-currency.ts';
+import { type CostBudgetRoutesParts, registerCostBudgetRoutes } from './cost-budget.ts';
 import { type ConversionRateRoutesParts, registerConversionRateRoutes } from './conversion-rates.ts';
 import { type CostRoutesParts, registerCostRoutes } from './cost-reports.ts';
 import { type MarginRoutesParts, registerMarginRoutes } from './margins.ts';
@@ -23,6 +24,7 @@ export interface BillingRoutesParts
     RateCardRoutesParts,
     ConversionRateRoutesParts,
     CostRoutesParts,
+    CostBudgetRoutesParts,
     BillingCurrencyRoutesParts,
     MarginRoutesParts {
   readonly guards: Guards;
@@ -36,6 +38,7 @@ export function registerBillingRoutes(app: ApiApp, parts: BillingRoutesParts): v
   registerRateCardRoutes(app, parts);
   registerConversionRateRoutes(app, parts);
   registerCostRoutes(app, parts);
+  registerCostBudgetRoutes(app, parts);
   registerMarginRoutes(app, parts);
 }
 

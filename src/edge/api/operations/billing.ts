@@ -16,6 +16,15 @@ const billingCurrency = { organization_id: exampleId('org'), currency: 'EUR' };
 const window = { from: isoTime, to: laterIsoTime, tz: 'UTC', as_of: laterIsoTime };
 const hours = { node_hours: 24, gpu_hours: 192, unrated_hours: 0, unrated_gpu_hours: 0 };
 const amount = { currency: 'USD', amount: '478.08', amount_exact: '478.0800000000' };
+const costBudget = {
+  organization_id: exampleId('org'),
+  budget: { amount: '10000', currency: 'USD', alert_percents: [80, 100] },
+  month: '2026-11',
+  spent: [{ currency: 'USD', amount: '4780.80', amount_exact: '4780.8000000000' }],
+  forecast: [{ currency: 'USD', amount: '9561.60', amount_exact: '9561.6000000000' }],
+  spent_percent: 47,
+  forecast_percent: 95,
+};
 const line = {
   hardware_profile: 'h100-8x',
   rate_card_id: rateCard.id,
@@ -95,6 +104,26 @@ export const billing: Tag = {
       summary: 'List currencies',
       description: 'Returns the currencies that costs can be shown in (ISO 4217). Any API key may call it.',
       answer: numberedPage({ code: 'EUR', name: 'Euro', symbol: '€', minor_units: 2 }),
+    },
+    'GET /v1/billing/budget': {
+      operationId: 'retrieveCostBudget',
+      summary: 'Retrieve the cost budget and forecast',
+      description: `Returns the monthly budget of an organization for node-hours and GPU-hours, with the costs of this month and their forecast. ${sees}`,
+      answer: costBudget,
+    },
+    'PUT /v1/billing/budget': {
+      operationId: 'setCostBudget',
+      summary: 'Set the cost budget',
+      description:
+        'Sets the monthly budget of an organization for node-hours and GPU-hours. It sends alerts and stops nothing. ' +
+        'A changed budget sends its alerts again. Requires a management key of the organization.',
+      request: { amount: '10000', currency: 'USD', alert_percents: [80, 100] },
+      answer: costBudget,
+    },
+    'DELETE /v1/billing/budget': {
+      operationId: 'deleteCostBudget',
+      summary: 'Delete the cost budget',
+      description: 'Removes the monthly budget. Requires a management key of the organization.',
     },
     'GET /v1/orgs/{id}/billing-currency': {
       operationId: 'retrieveBillingCurrency',

@@ -49,9 +49,31 @@ const summary = {
 const cluster = { ...summary, nodes: [node] };
 const allocation = { generation: 1, allocated_at: isoTime, released_at: null, estimated: false };
 
+const times = { allocated_at: isoTime, released_at: null, estimated: false };
+const history = {
+  node_id: exampleId('node'),
+  node_name: node.name,
+  generation: 1,
+  status: 'valid',
+  ...times,
+  amendments: [
+    {
+      amended_at: isoTime,
+      reason: 'allocated with the wrong year',
+      before: { ...times, allocated_at: '2015-03-01T00:00:00.000Z' },
+      after: times,
+    },
+  ],
+};
+const correction = { reason: 'allocated with the wrong year', retroactive: true };
+const followed =
+  'Reports follow at once; the old times stay in `amendments`, and the reason in the audit log. `retroactive` is required ' +
+  'for costs before this month (UTC). It also works for removed nodes, by id, and archived clusters.';
+
 const operators = 'Requires a management key of a platform administrator.';
 const sees = 'Any API key sees the clusters of its organization; a platform administrator sees all.';
-const repeated = 'A repeated event changes nothing and returns the recorded one.';
+const repeated =
+  'A repeated event changes nothing and returns the recorded one; another time than the recorded one returns 409.';
 
 export const clusters: Tag = {
   name: 'Clusters',
@@ -153,6 +175,30 @@ export const clusters: Tag = {
         outcome: 'recorded',
         allocation: { ...allocation, released_at: isoTime },
         node: { ...node, status: 'released', allocation: { ...allocation, released_at: isoTime } },
+      },
+    },
+    'GET /v1/clusters/{id}/allocations': {
+      operationId: 'listClusterAllocations',
+      summary: 'List allocations of a cluster',
+      description: `Returns a page of the allocations of the nodes, also of removed ones, latest first, with their amendments. ${sees}`,
+      answer: numberedPage(history),
+    },
+    'POST /v1/clusters/{id}/nodes/{node}/allocations/{generation}/amend': {
+      operationId: 'amendClusterAllocation',
+      summary: 'Amend an allocation',
+      description: `Corrects the times of a wrong allocation. ${followed} ${operators}`,
+      request: { allocated_at: isoTime, ...correction },
+      answer: history,
+    },
+    'POST /v1/clusters/{id}/nodes/{node}/allocations/{generation}/void': {
+      operationId: 'voidClusterAllocation',
+      summary: 'Void an allocation',
+      description: `Removes the hours and costs of an allocation that was reported by mistake. ${followed} ${operators}`,
+      request: correction,
+      answer: {
+        ...history,
+        status: 'voided',
+        amendments: [{ amended_at: isoTime, reason: correction.reason, before: times, after: null }],
       },
     },
     'POST /v1/clusters/{id}/nodes/{node}/heartbeat': {

@@ -6,7 +6,9 @@ import type {
   NodeAllocationView,
   NodeEventResult,
 } from '#core/clusters/clusters.ts';
+import type { AllocationHistory, AllocationTimes } from '#core/costs/costs.ts';
 import type {
+  AllocationHistoryAnswer,
   ClusterAnswer,
   ClusterSummaryAnswer,
   NodeAnswer,
@@ -66,10 +68,30 @@ export function toNodeAnswer(node: ClusterNode): NodeAnswer {
   };
 }
 
-function toAllocationAnswer({ generation, allocatedMs, releasedMs, estimated }: NodeAllocationView) {
-  return { generation, allocated_at: isoOrNull(allocatedMs), released_at: isoOrNull(releasedMs), estimated };
+function toAllocationAnswer({ generation, ...times }: NodeAllocationView) {
+  return { generation, ...toTimes(times) };
+}
+
+function toTimes({ allocatedMs, releasedMs, estimated }: AllocationTimes) {
+  return { allocated_at: isoOrNull(allocatedMs), released_at: isoOrNull(releasedMs), estimated };
 }
 
 export function toEventAnswer({ outcome, allocation, node }: NodeEventResult): NodeEventResultAnswer {
   return { outcome, allocation: toAllocationAnswer(allocation), node: toNodeAnswer(node) };
+}
+
+export function toHistoryAnswer(history: AllocationHistory): AllocationHistoryAnswer {
+  return {
+    node_id: history.nodeId,
+    node_name: history.nodeName,
+    generation: history.generation,
+    status: history.isVoided ? 'voided' : 'valid',
+    ...toTimes(history.times),
+    amendments: history.amendments.map(({ amendedMs, reason, before, after }) => ({
+      amended_at: iso(amendedMs),
+      reason,
+      before: toTimes(before),
+      after: after === null ? null : toTimes(after),
+    })),
+  };
 }

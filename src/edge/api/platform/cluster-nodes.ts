@@ -29,7 +29,7 @@ export interface ClusterNodeRoutesParts {
 const isListed = { instead: 'GET /v1/clusters/{id} lists it.' };
 const path = '/v1/clusters/{id}/nodes';
 const clusterParams = z.object({ id: idText('cluster') });
-const nodeParams = z.object({
+export const nodeParams = z.object({
   id: idText('cluster'),
   node: z.string().openapi({ example: 'gpu-1', description: 'Id or name of the node' }),
 });
@@ -56,17 +56,21 @@ export function toNodeInput(body: z.output<typeof newNodeSchema>): NodeInput {
   };
 }
 
-async function refOf(
+/** Reads the id or the name of a node. @throws AppError not_found for a text that is neither */
+export function readNodeName(text: string): NodeRef['node'] {
+  const id = parseId('node', text);
+  // Names never contain an underscore. A text that is neither a name nor an id is not looked up.
+  if (id !== null) return { id };
+  if (!/^[a-z0-9-]{1,63}$/.test(text)) throw notFound('node');
+  return { name: text };
+}
+
+export async function refOf(
   context: HttpContext,
   clusters: Clusters,
   { id, node }: z.output<typeof nodeParams>,
 ): Promise<NodeRef> {
-  const clusterId = await visibleCluster(context, clusters, id);
-  const nodeId = parseId('node', node);
-  // Names never contain an underscore. A text that is neither a name nor an id is not looked up.
-  if (nodeId !== null) return { clusterId, node: { id: nodeId } };
-  if (!/^[a-z0-9-]{1,63}$/.test(node)) throw notFound('node');
-  return { clusterId, node: { name: node } };
+  return { clusterId: await visibleCluster(context, clusters, id), node: readNodeName(node) };
 }
 
 function found<T extends ClusterNode | object>(value: T | null): T {

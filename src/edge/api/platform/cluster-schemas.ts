@@ -4,6 +4,7 @@ import { parseId } from '#base/id.ts';
 import { parseMoment } from '#base/timestamps.ts';
 import { labelsMax, parseHostKey, parsePrivateKey, SshKeyError } from '#core/clusters/clusters.ts';
 import { clusterSchema } from '#edge/contract/clusters.ts';
+import { nameText, textOrNull } from '#edge/contract/fields.ts';
 
 /**
  * Parses values that later reach SSH, modules and certificates. Each value is checked against a list of allowed
@@ -226,24 +227,19 @@ export const patchClusterSchema = z
 
 export const rotateSchema = z.strictObject({ private_key: privateKey.optional() }).openapi('RotateAccessIdentity');
 
-const moment = z
-  .string()
-  .transform((text, context): number => {
-    // A date without a time is not accepted.
-    const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
-    if (momentMs !== null) return momentMs;
-    context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });
-    return z.NEVER;
-  })
-  .openapi({
-    type: 'string',
-    format: 'date-time',
-    description: 'Time of the event, not in the future; default is now',
-  });
+const moment = z.string().transform((text, context): number => {
+  // A date without a time is not accepted.
+  const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
+  if (momentMs !== null) return momentMs;
+  context.addIssue({ code: 'custom', message: 'must be an RFC 3339 time such as 2026-11-21T09:30:00Z' });
+  return z.NEVER;
+});
+
+const inIso = { type: 'string', format: 'date-time' } as const;
 
 export const nodeEventSchema = z
   .strictObject({
-    at: moment.optional(),
+    at: moment.optional().openapi({ ...inIso, description: 'Time of the event, not in the future; default is now' }),
     generation: z
       .int()
       .min(1)
@@ -256,3 +252,27 @@ export const nodeEventSchema = z
       }),
   })
   .openapi('NodeEvent');
+
+const correction = {
+  reason: nameText(1000).openapi({ description: 'Reason, for the history of the allocation and the audit log' }),
+  retroactive: z
+    .boolean()
+    .default(false)
+    .openapi({ description: 'Allows changes of costs before this month (UTC), whose reports may have been read' }),
+};
+
+export const amendSchema = z
+  .strictObject({
+    allocated_at: moment.optional().openapi({ ...inIso, description: 'Correct start, not in the future' }),
+    released_at: textOrNull(moment.openapi(inIso)).optional().openapi({
+      description: 'Correct end, not in the future; null withdraws the release of a node that is still allocated',
+    }),
+    ...correction,
+  })
+  .refine(({ allocated_at: from, released_at: to }) => from !== undefined || to !== undefined, {
+    path: ['allocated_at'],
+    message: 'is missing: give allocated_at, released_at or both',
+  })
+  .openapi('AmendAllocation');
+
+export const voidSchema = z.strictObject(correction).openapi('VoidAllocation');

@@ -19,6 +19,7 @@ import {
 import { clusterPageSchema, clusterSchema } from '#edge/contract/clusters.ts';
 import { idText } from '#edge/contract/fields.ts';
 import { authorOf, ValidationError } from '#edge/http/http.ts';
+import { registerAllocationRoutes } from './allocations.ts';
 import { operatorOfCluster, optionalBody, visibleCluster } from './cluster-access.ts';
 import { toClusterAnswer, toSummaryAnswer } from './cluster-answers.ts';
 import { registerClusterNodeRoutes, toNodeInput } from './cluster-nodes.ts';
@@ -44,6 +45,7 @@ export function registerClusterRoutes(app: ApiApp, parts: ClusterRoutesParts): v
   registerChanges(app, parts);
   registerRotation(app, parts);
   registerClusterNodeRoutes(app, parts);
+  registerAllocationRoutes(app, parts);
 }
 
 function found(cluster: ClusterWithNodes | null): ClusterWithNodes {

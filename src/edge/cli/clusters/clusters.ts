@@ -19,10 +19,12 @@ import {
   UsageError,
   yesOption,
 } from '#edge/cli/shell/shell.ts';
+import { allocationCommands } from './allocations.ts';
 import { clusterPath, clustersPath, findClusterId, summary, unpricedText } from './find-cluster.ts';
 import { readLabels } from './labels.ts';
 import { nodeCommands } from './nodes.ts';
 
+export { costBudgetCommands } from './cost-budget.ts';
 export { costsCommand } from './costs.ts';
 export { rateCommands } from './rates.ts';
 export { findClusterId } from './find-cluster.ts';
@@ -205,4 +207,5 @@ export const clusterCommands: readonly Command[] = [
     run: remove,
   },
   ...nodeCommands,
+  ...allocationCommands,
 ];

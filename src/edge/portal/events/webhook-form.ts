@@ -15,6 +15,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'budget.reached': 'Budget reached an alert threshold',
   'budget.exceeded': 'Budget exceeded',
   'budget.many_users': 'Budget reached by many end users',
+  'cost_budget.reached': 'Cost budget reached an alert threshold',
   'api_key.created': 'API key created',
   'api_key.rotated': 'API key rotated',
   'api_key.revoked': 'API key revoked',

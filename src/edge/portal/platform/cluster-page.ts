@@ -138,14 +138,14 @@ function nodeState({ status, allocation }: NodeAnswer): Html {
 
 function nodeSection(visit: Visit, cluster: ClusterAnswer, operates: boolean, refusal: Refusal | null): Html {
   const path = clusterPath(cluster);
-  const add = operates ? html`<p class="actions"><a class="button" href="${path}/nodes/new">Add a node</a></p>` : null;
+  const add = operates ? html`<a class="button" href="${path}/nodes/new">Add a node</a>` : null;
   const none = operates
     ? html`<a href="${path}/nodes/new">Add one</a> to apply stacks.`
     : 'Ask a platform administrator to add one.';
   return html`<section aria-labelledby="nodes-title">
     <div class="heading">
       <h2 id="nodes-title">Nodes</h2>
-      ${add}
+      <p class="actions"><a href="${path}/allocations">Allocations</a> ${add}</p>
     </div>
     ${cluster.nodes.length === 0 ? empty('No nodes yet', none) : nodeTable(cluster)}
     ${operates ? cluster.nodes.map((node) => nodeChanges(visit, cluster, node, refusal)) : null}

@@ -30,6 +30,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { amountsText, amountText } from './amount-text.ts';
+import { budgetSection, type RejectedBudget, saveBudget } from './cost-budget.ts';
 import { type Asked, askedWindow, windowForm, windowQuery, windowText } from './cost-window.ts';
 import { readOrganizationNames } from './organization-names.ts';
 import { chooser, hoursText, momentIn } from './widgets.ts';
@@ -40,6 +41,7 @@ import { passOn } from './stack-files.ts';
 const path = '/portal/costs';
 
 const notices: Readonly<Record<string, string>> = {
+  budget: 'Budget saved.',
   currency: 'Billing currency saved. All costs, including past costs, are shown in this currency.',
 };
 
@@ -68,7 +70,12 @@ async function readReport({ get }: Visit, asked: Asked): Promise<CostReportAnswe
 
 const isRefusal = (value: CostReportAnswer | Refusal): value is Refusal => 'problems' in value;
 
-export async function costsPage(visit: Visit, nowMs: number, formRefusal: Refusal | null = null): Promise<Response> {
+export async function costsPage(
+  visit: Visit,
+  nowMs: number,
+  formRefusal: Refusal | null = null,
+  rejectedBudget: RejectedBudget | null = null,
+): Promise<Response> {
   const asked = askedWindow(visit, nowMs);
   const [found, names] = await Promise.all([readReport(visit, asked), readOrganizationNames(visit)]);
   const refusal = isRefusal(found) ? found : null;
@@ -82,8 +89,8 @@ export async function costsPage(visit: Visit, nowMs: number, formRefusal: Refusa
   const body = html`${costTabs(visit, 'report')} ${said === undefined ? null : notice('good', said)}
     ${windowForm(path, asked, refusal, organization)}
     <div id="results">${isRefusal(found) ? refused(found) : report(found, asked)}</div>
-    ${await currencySection(visit, formRefusal)}`;
-  const worst = formRefusal ?? refusal;
+    ${await budgetSection(visit, rejectedBudget)} ${await currencySection(visit, formRefusal)}`;
+  const worst = formRefusal ?? rejectedBudget?.refusal ?? refusal;
   return page(visit, { title: 'Costs', body, status: worst === null ? 200 : statusOf(worst) });
 }
 
@@ -244,6 +251,12 @@ export async function changeCurrency(visit: Visit, nowMs: number, form: Form): P
   });
   if (!changed.ok) return costsPage(visit, nowMs, changed.refusal);
   return visit.context.redirect(`${path}?notice=currency`, 303);
+}
+
+export async function changeBudget(visit: Visit, nowMs: number, form: Form): Promise<Response> {
+  const rejected = await saveBudget(visit, form);
+  if (rejected !== null) return costsPage(visit, nowMs, null, rejected);
+  return visit.context.redirect(`${path}?notice=budget`, 303);
 }
 
 export function costsCsv(visit: Visit, nowMs: number): Promise<Response> {

@@ -1,5 +1,6 @@
 import { only } from '#edge/portal/frame/frame.ts';
 import type { Change, Page, Upload } from '#edge/portal/ui/ui.ts';
+import { allocationsPage, changeAllocation } from './allocations-page.ts';
 import { applyPage, applyStack } from './apply-page.ts';
 import {
   changeCluster,
@@ -14,7 +15,7 @@ import {
 import { clustersPage } from './cluster-list.ts';
 import { clusterPage } from './cluster-page.ts';
 import { costSeriesPage } from './cost-series-page.ts';
-import { changeCurrency, costsCsv, costsPage } from './costs-page.ts';
+import { changeBudget, changeCurrency, costsCsv, costsPage } from './costs-page.ts';
 import { marginsPage } from './margins-page.ts';
 import {
   addNode,
@@ -63,6 +64,7 @@ export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/clusters': clustersPage,
   '/portal/clusters/new': (visit) => newClusterPage(visit),
   '/portal/clusters/:id': (visit, { clock }, param) => clusterPage(visit, clock.now(), param('id')),
+  '/portal/clusters/:id/allocations': (visit, _, param) => allocationsPage(visit, param('id')),
   '/portal/clusters/:id/edit': (visit, _, param) => editClusterPage(visit, param('id')),
   '/portal/clusters/:id/delete': (visit, _, param) => deleteClusterPage(visit, param('id')),
   '/portal/clusters/:id/rotate': (visit, _, param) => rotatePage(visit, param('id')),
@@ -99,6 +101,9 @@ export const platformChanges: Readonly<Record<string, Change>> = {
     recordEvent(visit, { kind: 'allocate', id: param('id'), nodeId: param('node'), nowMs: clock.now() }, form),
   '/portal/clusters/:id/nodes/:node/release': (visit, { clock }, form, param) =>
     recordEvent(visit, { kind: 'release', id: param('id'), nodeId: param('node'), nowMs: clock.now() }, form),
+  '/portal/clusters/:id/nodes/:node/allocations/:generation': (visit, _, form, param) =>
+    changeAllocation(visit, { id: param('id'), nodeId: param('node'), generation: param('generation') }, form),
+  '/portal/costs/budget': (visit, { clock }, form) => changeBudget(visit, clock.now(), form),
   '/portal/costs/currency': (visit, { clock }, form) => changeCurrency(visit, clock.now(), form),
   '/portal/costs/rates/cards': (visit, { clock }, form) => addRate(visit, clock.now(), 'cards', form),
   '/portal/costs/rates/conversions': (visit, { clock }, form) => addRate(visit, clock.now(), 'conversions', form),
