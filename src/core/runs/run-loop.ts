@@ -61,6 +61,9 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     // The sweep ends what still runs and stores its state, as for any ended run that has left a folder.
     if (isGivenUp) sweepAtMs = 0;
     running.delete(run.id);
+    await claims.releaseWaiting(run).catch((error: unknown) =>
+      log.warn({ err: error, runId: run.id }, 'a run keeps its lease for up to a minute'),
+    );
     loop.wake();
   }
 
@@ -181,11 +184,14 @@ async function removeEnded(
   });
   for (const runId of remaining) {
     const run = running.has(runId) ? null : await options.find(runId);
+    if (run === null) continue;
     // A plan that waits is stored: its folder is not needed.
-    if (run === null || !(isFinal(run.status) || run.status === 'PLANNED')) continue;
+    const held = run.status === 'PLANNED' ? await options.claims.holdWaiting(runId) : null;
+    if (held === null && !isFinal(run.status)) continue;
     await clearRun({ ...options, runner }, run).catch((error: unknown) =>
       log.warn({ err: error, runId }, 'folders or containers of an ended run could not be removed; retrying'),
     );
+    if (held !== null) await options.claims.releaseWaiting(held);
   }
 }
 

@@ -191,7 +191,7 @@ const signs: Readonly<Record<string, string>> = { create: '+', update: '~', repl
 export async function showPlan(context: CommandContext): Promise<number> {
   const answer = await context.api.call('GET', `${runPath(context.words[0])}/plan`);
   const { resources, truncated } = await parseAnswer(plan, answer);
-  const lines = resources.length === 0 ? ['no changes'] : resources.flatMap(resourceLines);
+  const lines = resources.length === 0 && !truncated ? ['no changes'] : resources.flatMap(resourceLines);
   const more = truncated ? ['the plan is too large to show completely'] : [];
   context.out(context.json ? jsonText(answer) : `${[...lines, ...more].join('\n')}\n`);
   return exitCodes.ok;

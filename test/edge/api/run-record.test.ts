@@ -66,6 +66,23 @@ beforeAll(async () => {
 });
 
 describe('a run', () => {
+  it('starts with inputs that equal a sensitive number, or have a sensitive word behind a line break', async () => {
+    const form = new FormData();
+    const variables = ['pin', 'port', 'note'].map((name) => `variable "${name}" {\n  ${name === 'pin' ? 'sensitive = true' : ''}\n}`);
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': variables.join('\n') }))], 'x.zip'));
+    form.append('name', 'pinned');
+    const headers = { authorization: `Bearer ${bench.gateway.key}` };
+    await fetch(new URL('/v1/stacks', bench.gateway.url), { method: 'POST', headers, body: form });
+    const inputs = { pin: 12_345, port: { number: 12_345, other: 80 }, note: 'it is\n12345' };
+    const run = await ask('/v1/stacks/pinned/apply', { key: mine.key, body: { cluster_id: await cluster(), inputs } });
+    expect(run.inputs).toEqual({
+      pin: { sensitive: true, set: true },
+      port: { sensitive: false, set: true, value: { number: '***', other: 80 } },
+      note: { sensitive: false, set: true, value: 'it is\n***' },
+    });
+    await ended(run.id);
+  });
+
   it('names its version, inputs, author, program and the counts of its plan', async () => {
     const clusterId = await cluster();
     const first = await ended((await apply(clusterId, { word: 'tell s3cr3t-word', password: 's3cr3t-word' })).id);

@@ -2,10 +2,11 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { say } from '#test/cli/in-process.ts';
-import type { Body } from '#test/inference/inference-gateway.ts';
+import { type Body, eventually } from '#test/inference/inference-gateway.ts';
 import { givenKey } from '#test/programs/gateway-process.ts';
+import { startRedis } from '#test/redis.ts';
 import { type RunGateway, usePlace } from '#test/terraform/run-gateway.ts';
 
 /** Plans that wait for somebody to confirm them, with real Terraform and a real SSH server. */
@@ -53,9 +54,9 @@ interface Site {
   readonly apply: (more: object, inputs?: object) => Promise<Body>;
 }
 
-async function newSite(): Promise<Site & { readonly place: Awaited<ReturnType<typeof newPlace>> }> {
+async function newSite(env = {}): Promise<Site & { readonly place: Awaited<ReturnType<typeof newPlace>> }> {
   const place = await newPlace();
-  const gateway = await place.start();
+  const gateway = await place.start({ env });
   const { id: organization } = await gateway.made('/v1/organizations', { name: 'Organization' });
   await gateway.upload('planned', module);
   const cluster = await gateway.cluster(place.server, organization);
@@ -65,6 +66,7 @@ async function newSite(): Promise<Site & { readonly place: Awaited<ReturnType<ty
   return { place, gateway, organization, cluster, folder, apply };
 }
 
+const uuidOf = (id: string): string => id.replace('cluster_', '').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
 const planOf = (gateway: RunGateway, { id }: Body): Promise<Body> =>
   gateway.ask(`/v1/runs/${id}/plan`).then(({ body }) => body);
 const applied = (folder: string): string[] =>
@@ -112,7 +114,7 @@ describe('a plan that waits for its confirmation', () => {
     expect(await second.run(run.id)).toMatchObject({ status: 'PLANNED' });
     expect(readdirSync(join(gateway.home.dataDir, 'runs')).filter((name) => !name.startsWith('.'))).toEqual([]);
     expect(applied(folder)).toEqual([]);
-    expect(await second.made(`/v1/runs/${run.id}/confirm`)).toMatchObject({ status: 'PENDING', queue_position: 1 });
+    expect(await second.made(`/v1/runs/${run.id}/confirm`)).toMatchObject({ confirmed_at: expect.any(String) });
     expect((await second.ask(`/v1/runs/${run.id}/confirm`, { method: 'POST' })).status).toBe(409);
     const done = await second.becomes(run.id, 'APPLIED', 'SUPERSEDED');
     expect(done).toMatchObject({
@@ -126,6 +128,46 @@ describe('a plan that waits for its confirmation', () => {
     expect(kept?.['plans']).toBeLessThanOrEqual(1);
     const { body: audit } = await second.ask('/v1/audit?all_organizations=true&action=run.confirmed');
     expect(audit.data.map(({ target_id: target }: Body) => target)).toEqual([run.id]);
+  });
+
+  it('does not show what an earlier run was given, which providers copy without its mark', async () => {
+    const { gateway, apply } = await newSite();
+    await gateway.becomes((await apply({}, { password: secret })).id, 'APPLIED');
+    const run = await apply({ auto_apply: false }, { password: 'another-secret-word' });
+    await gateway.becomes(run.id, 'PLANNED');
+    const plan = await planOf(gateway, run);
+    expect(actions(plan)).toContainEqual(['terraform_data.login', 'update']);
+    expect(JSON.stringify([plan, await gateway.log(run.id)])).not.toMatch(/correct-horse|another-secret/);
+  });
+
+  it('is applied once when it is confirmed while its folder is removed, or decided at two gateways', async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.stop());
+    const env = { REDIS_URL: redis.url };
+    const { place, gateway, cluster, folder, apply } = await newSite(env);
+    await gateway.becomes((await apply({})).id, 'APPLIED');
+    const fences = async () => (await place.sql`select fence from runs order by id`).map(({ fence }) => fence);
+    const slow = await apply({ auto_apply: false }, { word: 'slow' });
+    // Whoever stores a state needs this lock, as the removal of the folder does.
+    const lock = await place.sql.reserve();
+    await lock`select pg_advisory_lock(hashtextextended(${`headgate runs ${uuidOf(cluster.id)}`}, 0))`;
+    await gateway.becomes(slow.id, 'PLANNED');
+    await gateway.made(`/v1/runs/${slow.id}/confirm`);
+    const second = await place.start({ home: gateway.home, env });
+    expect(await second.run(slow.id)).toMatchObject({ status: 'PENDING' });
+    await lock`select pg_advisory_unlock_all()`;
+    lock.release();
+    await gateway.becomes(slow.id, 'APPLIED');
+    expect(await fences()).toEqual([1, 2]);
+    const contested = await apply({ auto_apply: false }, { word: 'contested' });
+    await gateway.becomes(contested.id, 'PLANNED');
+    const decide = ([one, decision]: readonly [RunGateway, string]) =>
+      one.ask(`/v1/runs/${contested.id}/${decision}`, { method: 'POST' });
+    const asked = [gateway, second].flatMap((one) => [[one, 'confirm'] as const, [one, 'discard'] as const]);
+    const codes = (await Promise.all(asked.map(decide))).map(({ status }) => status);
+    expect(codes.toSorted()).toEqual([200, 409, 409, 409]);
+    const end = await gateway.becomes(contested.id, 'APPLIED', 'DISCARDED');
+    expect(applied(folder)).toHaveLength(end.status === 'APPLIED' ? 3 : 2);
   });
 
   it('changes nothing when it is discarded or canceled, and then the next run starts', async () => {
@@ -174,7 +216,7 @@ describe('a plan that waits for its confirmation', () => {
     await place.sql`update runs set planned_at = planned_at - interval '25 hours'`;
     const second = await place.start({ home: gateway.home });
     expect(await second.becomes(run.id, 'FAILED')).toMatchObject({ failure_code: 'TIMEOUT' });
-    expect(await place.sql`select 1 from run_plans where plan is not null`).toHaveLength(0);
+    await eventually(async () => (await place.sql`select 1 from run_plans where plan is not null`).length === 0);
   });
 });
 

@@ -189,7 +189,7 @@ class Execution {
     const args = ['show', '-json', '-no-color', this.#layout.planArgument];
     const end = await this.#phase('show', args, limits.initMs, { silent: true });
     if (end.exitCode !== 0) this.#fail('PLAN_FAILED', 'show', end);
-    const changes = readPlanChanges(await this.#readAll('show', planJsonBytesMax), this.#mask);
+    const changes = readPlanChanges(await this.#readAll('show', planJsonBytesMax), secretsOf(this.#context));
     await plans.keep(this.#run.id, { ...changes, saved: isPlanOnly ? null : await this.#savedPlan() });
     if (!(await claims.planned(this.#run, isPlanOnly ? 'PLANNED_AND_FINISHED' : 'PLANNED'))) await this.#failCanceled();
   }

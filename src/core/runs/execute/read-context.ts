@@ -62,12 +62,12 @@ async function readStored(
     lockFile: stored?.stackVersionId === run.stackVersionId ? stored.lockFile : null,
     plan: null,
   };
-  if (!run.isConfirmed) return own;
+  // A prepared run has the plan in its folder.
+  if (!run.isConfirmed || run.prepared) return own;
   const saved = await plans.read(run.id);
   if (saved === null) throw new RunFailure('PLAN_STALE', 'its plan is no longer stored: apply the stack again');
   const { plan, lockFile } = saved;
-  const isSame = run.prepared || saved.variablesSha256 === variablesSha256(own, runner.paths(run.id));
-  if (!isSame) throw new RunFailure('PLAN_STALE', clusterChanged);
+  if (saved.variablesSha256 !== variablesSha256(own, runner.paths(run.id))) throw new RunFailure('PLAN_STALE', clusterChanged);
   return { ...own, plan, lockFile };
 }
 

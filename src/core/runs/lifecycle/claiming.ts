@@ -1,6 +1,6 @@
 import type { Sql } from 'postgres';
 import { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
-import { activeStatuses, occupyingStatuses, type RunStatus, unfinishedStatuses, waitHoursMax } from './run-status.ts';
+import { activeStatuses, idleStatuses, occupyingStatuses, type RunStatus, unfinishedStatuses, waitHoursMax } from './run-status.ts';
 
 /** Leases: which gateway has which run, and for how long. */
 export interface Claiming {
@@ -19,6 +19,10 @@ export interface Claiming {
   renew(run: ClaimedRun): Promise<{ readonly status: RunStatus; readonly cancelReason: CancelReason | null }>;
   /** Releases what this gateway had claimed before its restart: no other process has its id. */
   releaseOwn(): Promise<void>;
+  /** Claims a run whose plan waits, so that nobody applies the plan while its folder is removed; null if it cannot. */
+  holdWaiting(runId: string): Promise<Pick<ClaimedRun, 'id' | 'fence'> | null>;
+  /** Ends the lease of a run whose plan waits, or was confirmed meanwhile. Does nothing to another run. */
+  releaseWaiting(run: Pick<ClaimedRun, 'id' | 'fence'>): Promise<void>;
   /** Ends the lease, so that another gateway of the place can adopt the run at once. */
   release(run: ClaimedRun): Promise<void>;
 }
@@ -31,6 +35,9 @@ const columns = `r.id, r.fence, r.installation_id as "installationId", r.cluster
 
 /** SQL condition: the plan of run `r` has waited for too long. */
 const isOverdue = `(r.status = 'PLANNED' and r.planned_at < clock_timestamp() - interval '${waitHoursMax} hours')`;
+
+/** SQL condition: no gateway works on run `r`, such as on the removal of the folder in which it was planned. */
+const isFree = '(r.lease_until is null or r.lease_until < clock_timestamp())';
 
 /** @param holder this gateway's id: unique among running gateways, and the same after a restart */
 export function createClaiming(sql: Sql, holder: string): Claiming {
@@ -53,7 +60,7 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
         const [row] = await sql<ClaimedRun[]>`
           with next as (
             select r.id from runs r
-            where r.status = 'PENDING'
+            where r.status = 'PENDING' and ${sql.unsafe(isFree)}
               and not exists (select from runs a where a.cluster_id = r.cluster_id and a.status in ${sql([...occupyingStatuses])})
               and not exists (select from runs e where e.cluster_id = r.cluster_id and e.status = 'PENDING' and e.id < r.id)
             order by (select count(*) from runs a where a.organization_id = r.organization_id and a.${isActive}), r.id
@@ -95,7 +102,18 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
     async releaseOwn() {
       await sql`
         update runs set lease_until = clock_timestamp()
-        where holder = ${holder} and status in ${sql(active)} and lease_until > clock_timestamp()`;
+        where holder = ${holder} and status in ${sql([...unfinishedStatuses])} and lease_until > clock_timestamp()`;
+    },
+    async holdWaiting(runId) {
+      const [row] = await sql<{ id: string; fence: number }[]>`
+        update runs r set holder = ${holder}, fence = r.fence + 1, lease_until = ${lease}
+        where r.id = ${runId} and r.status = 'PLANNED' and ${sql.unsafe(isFree)} returning r.id, r.fence`;
+      return row ?? null;
+    },
+    async releaseWaiting({ id, fence }) {
+      await sql`
+        update runs set lease_until = null
+        where id = ${id} and fence = ${fence} and status in ${sql([...idleStatuses])}`;
     },
     async release({ id, fence }) {
       await sql`update runs set lease_until = clock_timestamp() where id = ${id} and fence = ${fence}`;

@@ -1,14 +1,14 @@
 import type { Sql } from 'postgres';
 import { uuidLowerBound } from '#base/id.ts';
 
-/** Days that the log of an ended run is kept; the run itself stays. */
+/** Days that the log and the plan of an ended run are kept; the run itself stays. */
 export const logDaysMax = 90;
 const dayMs = 86_400_000;
 /** Runs whose logs one statement removes: each has up to 50,000 lines. */
 const runsAtOnce = 20;
 
 /**
- * Removes logs of runs that ended long ago, oldest first.
+ * Removes logs and plans of runs that ended long ago, oldest first.
  * @param nowMs milliseconds since the Unix epoch
  * @returns the number of these runs
  */
@@ -21,10 +21,11 @@ export async function dropOldLogs(sql: Sql, nowMs: number): Promise<number> {
       with old as (
         select r.id from runs r
         where r.id < ${idBound} and r.ended_at < ${endedBefore}::text::timestamptz
-          and exists (select from run_log l where l.run_id = r.id)
+          and (exists (select from run_log l where l.run_id = r.id) or exists (select from run_plans p where p.run_id = r.id))
         order by r.id limit ${runsAtOnce}),
-      gone as (delete from run_log l using old where l.run_id = old.id returning l.run_id)
-      select distinct run_id from gone`;
+      lines as (delete from run_log l using old where l.run_id = old.id),
+      plans as (delete from run_plans p using old where p.run_id = old.id)
+      select id as run_id from old`;
     total += removed.length;
     if (removed.length < runsAtOnce) return total;
   }

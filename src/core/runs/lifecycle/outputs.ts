@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Mask } from './mask.ts';
+import { masked, type Mask } from './mask.ts';
 import type { WebPort } from './sources.ts';
 
 /** Maximum length of a run's shown values as JSON; values beyond it are not shown. */
@@ -114,10 +114,20 @@ const unstorable = /^\\u(?:0000|d)/;
  */
 export function shownText(value: unknown, mask: Mask): string | null {
   try {
-    return mask(JSON.stringify(value ?? null)).replaceAll(escapes, (found) => (unstorable.test(found) ? '' : found));
+    const text = JSON.stringify(withoutSecrets(value ?? null, mask));
+    return text.replaceAll(escapes, (found) => (unstorable.test(found) ? '' : found));
   } catch {
     return null;
   }
+}
+
+/** Masks each text, number and key by itself: in JSON, a secret may touch an escape or contain quotes. */
+function withoutSecrets(value: unknown, mask: Mask): unknown {
+  if (typeof value === 'string') return mask(value);
+  if (typeof value === 'number') return mask(String(value)) === String(value) ? value : masked;
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) return value.map((one) => withoutSecrets(one, mask));
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [mask(key), withoutSecrets(one, mask)]));
 }
 
 function parse(text: string): unknown {

@@ -1,11 +1,14 @@
 import { z } from 'zod';
-import { masked, type Mask } from './mask.ts';
+import { createMask, masked, type Mask } from './mask.ts';
 import { shownText } from './outputs.ts';
+import { textsIn } from './shown-inputs.ts';
 
-/** Maximum length of the shown values of a plan as JSON; further values are not shown. */
-const valuesCharsMax = 262_144;
+/** Maximum length of a shown plan as JSON; further values and resources are not shown. */
+const planCharsMax = 524_288;
 /** Maximum number of resources that are shown. */
 const resourcesMax = 2000;
+/** Maximum number of different values that Terraform marks as sensitive; with more of them, no value is shown. */
+const markedMax = 500;
 
 /** Effect of a plan on a resource. `replace`: the resource is removed and created again. */
 const planActions = ['create', 'update', 'replace', 'delete', 'read', 'forget'] as const;
@@ -35,6 +38,8 @@ export interface PlanChanges {
 }
 
 const attributes = z.record(z.string(), z.unknown()).nullish().catch(null);
+const absent = z.unknown().optional();
+const marksSchema = { before_sensitive: absent, after_sensitive: absent };
 const changeSchema = z.object({
   address: z.string(),
   change: z.object({
@@ -42,27 +47,42 @@ const changeSchema = z.object({
     before: attributes,
     after: attributes,
     /** True, or an object with the positions that are. */
-    after_unknown: z.unknown(),
-    before_sensitive: z.unknown(),
-    after_sensitive: z.unknown(),
+    after_unknown: absent,
+    ...marksSchema,
   }),
 });
-const planSchema = z.object({ resource_changes: z.array(changeSchema).default([]) });
+const outputSchema = z.object({ before: absent, after: absent, ...marksSchema });
+const planSchema = z.object({
+  resource_changes: z.array(changeSchema).default([]),
+  output_changes: z.record(z.string(), outputSchema).default({}),
+});
+type Change = z.infer<typeof changeSchema>['change'];
 
 /**
  * Reads `terraform show -json` of a saved plan (format 1.x): the resources that the plan changes, without values that
- * Terraform marks as sensitive and without the secrets of the run.
+ * Terraform marks as sensitive and without the secrets of the run. A marked value is hidden wherever the plan has it:
+ * what a provider copies, such as the output of a `terraform_data`, has lost its mark.
+ * @param secrets values that nobody may see
  */
-export function readPlanChanges(text: string, mask: Mask): PlanChanges {
+export function readPlanChanges(text: string, secrets: readonly string[]): PlanChanges {
   const parsed = planSchema.safeParse(parse(text));
   if (!parsed.success) return { resources: [], isTruncated: true };
-  const show = createShow(mask);
-  const changed = parsed.data.resource_changes.flatMap(({ address, change }): PlannedResource[] => {
+  const { resource_changes: changes, output_changes: outputs } = parsed.data;
+  const marked = markedTexts([...changes.map(({ change }) => change), ...Object.values(outputs)]);
+  const isHidden = marked.size > markedMax;
+  const mask = createMask(isHidden ? secrets : [...secrets, ...marked]);
+  const resources: PlannedResource[] = [];
+  let chars = 0;
+  for (const { address, change } of changes) {
     const action = actionOf(change.actions);
-    return action === null ? [] : [{ address: mask(address), action, attributes: changedAttributes(change, show) }];
-  });
-  const isTruncated = changed.length > resourcesMax || show.isFull();
-  return { resources: changed.slice(0, resourcesMax), isTruncated };
+    if (action === null) continue;
+    if (resources.length >= resourcesMax) return { resources, isTruncated: true };
+    const shown = { address: mask(address), action, attributes: isHidden ? [] : changedAttributes(change, mask) };
+    chars += JSON.stringify(shown).length;
+    if (chars > planCharsMax) return { resources, isTruncated: true };
+    resources.push(shown);
+  }
+  return { resources, isTruncated: isHidden };
 }
 
 function actionOf(actions: readonly string[]): PlanAction | null {
@@ -70,33 +90,31 @@ function actionOf(actions: readonly string[]): PlanAction | null {
   return planActions.find((action) => action === actions[0]) ?? null;
 }
 
-interface Show {
-  /** Returns the value without secrets; undefined if it is not shown. */
-  (value: unknown, sensitive: unknown): unknown;
-  isFull(): boolean;
-}
-
-function createShow(mask: Mask): Show {
-  let chars = 0;
-  let isFull = false;
-  const show = (value: unknown, sensitive: unknown): unknown => {
-    const text = shownText(withoutSensitive(value, sensitive), mask);
-    chars += text?.length ?? 0;
-    if (text !== null && chars <= valuesCharsMax) return parse(text);
-    isFull = true;
-    return undefined;
+/** Returns the texts at the positions that Terraform marks as sensitive. */
+function markedTexts(changes: readonly z.infer<typeof outputSchema>[]): ReadonlySet<string> {
+  const found = new Set<string>();
+  const collect = (value: unknown, marks: unknown): void => {
+    if (marks === true) for (const text of textsIn(value)) found.add(text);
+    else if (typeof marks === 'object' && marks !== null && typeof value === 'object' && value !== null)
+      for (const [name, mark] of Object.entries(marks)) collect((value as Record<string, unknown>)[name], mark);
   };
-  return Object.assign(show, { isFull: () => isFull });
+  for (const change of changes) {
+    collect(change.before, change.before_sensitive);
+    collect(change.after, change.after_sensitive);
+  }
+  return found;
 }
 
-type Change = z.infer<typeof changeSchema>['change'];
-
-function changedAttributes(change: Change, show: Show): PlannedAttribute[] {
+function changedAttributes(change: Change, mask: Mask): PlannedAttribute[] {
   const [before, after] = [change.before ?? {}, change.after ?? {}];
   const at = (value: unknown, name: string): unknown =>
     typeof value === 'object' && value !== null && Object.hasOwn(value, name)
       ? (value as Record<string, unknown>)[name]
       : value === true;
+  const show = (value: unknown, marks: unknown): unknown => {
+    const text = shownText(withoutSensitive(value, marks), mask);
+    return text === null ? undefined : parse(text);
+  };
   const names = new Set([...Object.keys(before), ...Object.keys(after), ...namesIn(change.after_unknown)]);
   return [...names].toSorted().flatMap((name): PlannedAttribute[] => {
     const unknown = isAny(at(change.after_unknown, name));

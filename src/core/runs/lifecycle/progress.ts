@@ -28,7 +28,8 @@ export interface Progress {
   readStatus(run: ClaimedRun): Promise<StatusNow>;
   cancel(run: ClaimedRun, reason: CancelReason): Promise<void>;
   /**
-   * Ends the work on a run whose plan is stored: it waits for its confirmation, or is finished.
+   * Records that the plan of a run is stored: it waits for its confirmation, or is finished. The lease stays, until the
+   * folder of the plan is removed.
    * @returns false as `transition`
    */
   planned(run: ClaimedRun, status: 'PLANNED' | 'PLANNED_AND_FINISHED'): Promise<boolean>;
@@ -97,7 +98,7 @@ export function createProgress(sql: Sql): Progress {
     async planned({ id, fence }, status) {
       const isFinished = status === 'PLANNED_AND_FINISHED';
       const rows = await sql`
-        update runs set status = ${status}, lease_until = null, planned_at = clock_timestamp(),
+        update runs set status = ${status}, lease_until = ${lease}, planned_at = clock_timestamp(),
           ended_at = case when ${isFinished} then clock_timestamp() end
         where id = ${id} and fence = ${fence} and status = 'PLANNING' returning id`;
       if (rows.length === 0) await readStatus({ id, fence });

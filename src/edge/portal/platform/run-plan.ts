@@ -16,10 +16,11 @@ const kinds: Readonly<Record<Resource['action'], 'good' | 'busy' | 'bad' | 'plai
 
 /** Shows what a plan changes, resource by resource. */
 export function planSection({ resources, truncated }: RunPlanAnswer): Html {
+  const none = truncated ? null : html`<p class="quiet">The plan changes no resources.</p>`;
   return html`<section aria-labelledby="plan-title">
     <h2 id="plan-title">Planned changes</h2>
-    ${resources.length === 0 ? html`<p class="quiet">The plan changes no resources.</p>` : resources.map(resource)}
-    ${truncated ? html`<p class="hint">The plan is too large to show completely.</p>` : null}
+    ${resources.length === 0 ? none : resources.map(resource)}
+    ${truncated ? html`<p class="hint">The plan is too large to show completely. Its counts are complete.</p>` : null}
   </section>`;
 }
 
