@@ -61,9 +61,9 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     // The sweep ends what still runs and stores its state, as for any ended run that has left a folder.
     if (isGivenUp) sweepAtMs = 0;
     running.delete(run.id);
-    await claims.releaseWaiting(run).catch((error: unknown) =>
-      log.warn({ err: error, runId: run.id }, 'a run keeps its lease for up to a minute'),
-    );
+    await claims
+      .releaseWaiting(run)
+      .catch((error: unknown) => log.warn({ err: error, runId: run.id }, 'a run keeps its lease for up to a minute'));
     loop.wake();
   }
 

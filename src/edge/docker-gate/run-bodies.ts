@@ -8,7 +8,7 @@ import { managedLabel, type Policy, runLabel, settingNames } from './rule.ts';
 const runId = z.string().regex(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the id of a run');
 const phaseName = z
   .string()
-  .regex(/^(?:init-[1-9]|plan|apply|output)$/, 'expected init-1 to init-9, plan, apply or output');
+  .regex(/^(?:init-[1-9]|plan|show|apply|output)$/, 'expected init-1 to init-9, plan, show, apply or output');
 const common = { [managedLabel]: z.literal('true'), 'headgate.runs': z.string().max(100), [runLabel]: runId };
 
 /** Labels of a run's network. */
@@ -34,7 +34,8 @@ export function runContainerName({ [runLabel]: id, 'headgate.phase': phase }: Ru
 }
 
 /** Names to which phase containers are renamed; never the name of the container that keeps volume and network. */
-export const runPhaseName = /^headgate-run-[0-9a-f]{22}-[0-9a-f]{10}-(?:init-[1-9]|plan|apply|output)(?:\.stopping)?$/;
+export const runPhaseName =
+  /^headgate-run-[0-9a-f]{22}-[0-9a-f]{10}-(?:init-[1-9]|plan|show|apply|output)(?:\.stopping)?$/;
 
 export const marksOf = (body: unknown): RunMarks | null => {
   const { Labels: labels } = (body ?? {}) as { readonly Labels?: Readonly<Record<string, unknown>> };

@@ -68,8 +68,14 @@ beforeAll(async () => {
 describe('a run', () => {
   it('starts with inputs that equal a sensitive number, or have a sensitive word behind a line break', async () => {
     const form = new FormData();
-    const variables = ['pin', 'port', 'note'].map((name) => `variable "${name}" {\n  ${name === 'pin' ? 'sensitive = true' : ''}\n}`);
-    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': variables.join('\n') }))], 'x.zip'));
+    const variables = `
+      variable "pin" {
+        type      = number
+        sensitive = true
+      }
+      variable "port" { type = map(number) }
+      variable "note" {}`;
+    form.append('file', new File([new Uint8Array(packOf({ 'main.tf': variables }))], 'x.zip'));
     form.append('name', 'pinned');
     const headers = { authorization: `Bearer ${bench.gateway.key}` };
     await fetch(new URL('/v1/stacks', bench.gateway.url), { method: 'POST', headers, body: form });

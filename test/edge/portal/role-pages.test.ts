@@ -87,6 +87,13 @@ const forms: readonly FormRow[] = [
   { path: '/portal/invitations', fields: { email: 'none', role: 'member' }, least: 'admin', status: 400 },
   { path: `/portal/invitations/inv_${nobody}/revoke`, fields: {}, least: 'admin', status: 404 },
   { path: '/portal/reset-links', fields: { user_id: `user_${nobody}` }, least: 'admin', status: 404 },
+  ...['confirm', 'discard', 'cancel', 'retry', 'destroy'].map((act): FormRow => ({
+    path: `/portal/runs/run_${nobody}/${act}`,
+    fields: {},
+    least: 'member',
+    status: 404,
+  })),
+  { path: `/portal/stacks/stack_${nobody}/apply`, fields: {}, least: 'member', status: 404 },
   {
     path: '/portal/wallet/credits',
     fields: { amount: 'x', reference: 'x', note: '' },

@@ -117,6 +117,30 @@ describe('a stack applied in containers', () => {
     expect(floor.refused).toEqual([]);
   });
 
+  it('shows its plan, waits without anything on the host, and applies the plan', async () => {
+    const place = await newPlace();
+    const gateway = await place.start({ home: floor.home(), env: floor.env });
+    const folder = floor.folder();
+    const cluster = await newCluster(gateway);
+    await gateway.upload('planned', everyNode);
+    const body = { cluster_id: cluster.id, inputs: { folder }, auto_apply: false };
+    const run = await gateway.made('/v1/stacks/planned/apply', body);
+    await gateway.becomes(run.id, 'PLANNED');
+    const plan = await gateway.ask(`/v1/runs/${run.id}/plan`);
+    expect(plan.body.resources.map(({ address, action }: Body) => [address, action])).toEqual([
+      ['terraform_data.software[0]', 'create'],
+      ['terraform_data.software[1]', 'create'],
+    ]);
+    // While the containers of the plan are removed, nobody applies it.
+    await gateway.made(`/v1/runs/${run.id}/confirm`);
+    await gateway.becomes(run.id, 'APPLIED');
+    expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([true, true]);
+    const second = await gateway.made('/v1/stacks/planned/apply', body);
+    await gateway.becomes(second.id, 'PLANNED');
+    await floor.leavesNothing();
+    expect(floor.refused).toEqual([]);
+  });
+
   it('can reach no secret, no Docker socket, no other host and no writable folder', async () => {
     const place = await newPlace();
     const secret = 'a-secret-of-the-gateway-0001';

@@ -67,7 +67,8 @@ async function readStored(
   const saved = await plans.read(run.id);
   if (saved === null) throw new RunFailure('PLAN_STALE', 'its plan is no longer stored: apply the stack again');
   const { plan, lockFile } = saved;
-  if (saved.variablesSha256 !== variablesSha256(own, runner.paths(run.id))) throw new RunFailure('PLAN_STALE', clusterChanged);
+  if (saved.variablesSha256 !== variablesSha256(own, runner.paths(run.id)))
+    throw new RunFailure('PLAN_STALE', clusterChanged);
   return { ...own, plan, lockFile };
 }
 

@@ -1,6 +1,13 @@
 import type { Sql } from 'postgres';
 import { type CancelReason, type ClaimedRun, leaseSeconds, RunLostError } from './claimed-run.ts';
-import { activeStatuses, idleStatuses, occupyingStatuses, type RunStatus, unfinishedStatuses, waitHoursMax } from './run-status.ts';
+import {
+  activeStatuses,
+  idleStatuses,
+  occupyingStatuses,
+  type RunStatus,
+  unfinishedStatuses,
+  waitHoursMax,
+} from './run-status.ts';
 
 /** Leases: which gateway has which run, and for how long. */
 export interface Claiming {
