@@ -148,7 +148,7 @@ describe('a plan that waits for its confirmation', () => {
     await gateway.becomes((await apply({})).id, 'APPLIED');
     const fences = async () => (await place.sql`select fence from runs order by id`).map(({ fence }) => fence);
     const slow = await apply({ auto_apply: false }, { word: 'slow' });
-    // Whoever stores a state needs this lock, as the removal of the folder does.
+    // Storing a state takes this lock, and so does the removal of the folder.
     const lock = await place.sql.reserve();
     await lock`select pg_advisory_lock(hashtextextended(${`headgate runs ${uuidOf(cluster.id)}`}, 0))`;
     await gateway.becomes(slow.id, 'PLANNED');
