@@ -165,7 +165,7 @@ describe('a plan that waits for its confirmation', () => {
       one.ask(`/v1/runs/${contested.id}/${decision}`, { method: 'POST' });
     const asked = [gateway, second].flatMap((one) => [[one, 'confirm'] as const, [one, 'discard'] as const]);
     const codes = (await Promise.all(asked.map(decide))).map(({ status }) => status);
-    expect(codes.toSorted()).toEqual([200, 409, 409, 409]);
+    expect(codes.toSorted((a, b) => a - b)).toEqual([200, 409, 409, 409]);
     const end = await gateway.becomes(contested.id, 'APPLIED', 'DISCARDED');
     expect(applied(folder)).toHaveLength(end.status === 'APPLIED' ? 3 : 2);
   });

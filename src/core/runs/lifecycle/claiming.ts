@@ -111,9 +111,19 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
         update runs set lease_until = clock_timestamp()
         where holder = ${holder} and status in ${sql([...unfinishedStatuses])} and lease_until > clock_timestamp()`;
     },
+    ...createWaiting(sql, holder),
+    async release({ id, fence }) {
+      await sql`update runs set lease_until = clock_timestamp() where id = ${id} and fence = ${fence}`;
+    },
+  };
+}
+
+/** Leases of runs whose plan waits. */
+function createWaiting(sql: Sql, holder: string): Pick<Claiming, 'holdWaiting' | 'releaseWaiting'> {
+  return {
     async holdWaiting(runId) {
       const [row] = await sql<{ id: string; fence: number }[]>`
-        update runs r set holder = ${holder}, fence = r.fence + 1, lease_until = ${lease}
+        update runs r set holder = ${holder}, fence = r.fence + 1, lease_until = clock_timestamp() + make_interval(secs => ${leaseSeconds})
         where r.id = ${runId} and r.status = 'PLANNED' and ${sql.unsafe(isFree)} returning r.id, r.fence`;
       return row ?? null;
     },
@@ -121,9 +131,6 @@ export function createClaiming(sql: Sql, holder: string): Claiming {
       await sql`
         update runs set lease_until = null
         where id = ${id} and fence = ${fence} and status in ${sql([...idleStatuses])}`;
-    },
-    async release({ id, fence }) {
-      await sql`update runs set lease_until = clock_timestamp() where id = ${id} and fence = ${fence}`;
     },
   };
 }
