@@ -61,9 +61,7 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
     // The sweep ends what still runs and stores its state, as for any ended run that has left a folder.
     if (isGivenUp) sweepAtMs = 0;
     running.delete(run.id);
-    await claims
-      .releaseWaiting(run)
-      .catch((error: unknown) => log.warn({ err: error, runId: run.id }, 'a run keeps its lease for up to a minute'));
+    await releaseWaiting(options, run);
     loop.wake();
   }
 
@@ -117,6 +115,13 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
       places.close();
     },
   };
+}
+
+/** Lets a confirmed plan be claimed. Never throws: the lease ends by itself. */
+async function releaseWaiting({ claims, log }: RunLoopOptions, run: ClaimedRun): Promise<void> {
+  await claims
+    .releaseWaiting(run)
+    .catch((error: unknown) => log.warn({ err: error, runId: run.id }, 'a run keeps its lease for up to a minute'));
 }
 
 /**
