@@ -57,9 +57,8 @@ export function createRunLoop(options: RunLoopOptions): RunLoop {
   let sweepAtMs = 0;
 
   async function execute(runner: Runner, run: ClaimedRun): Promise<void> {
-    const isGivenUp = await executeOnce({ ...options, runner, signal: stop.signal }, run, tries);
-    // The sweep ends what still runs and stores its state, as for any ended run that has left a folder.
-    if (isGivenUp) sweepAtMs = 0;
+    // For a run that was given up, the sweep ends what still runs and stores its state.
+    if (await executeOnce({ ...options, runner, signal: stop.signal }, run, tries)) sweepAtMs = 0;
     running.delete(run.id);
     await releaseWaiting(options, run);
     loop.wake();
