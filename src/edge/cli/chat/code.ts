@@ -37,6 +37,7 @@ async function code(context: CommandContext): Promise<number> {
   const agent = agentOf(context);
   if (agent !== null) {
     const { program, args, environment: own } = launchOf(agent, context, setup);
+    warnOfShortContext(context, model);
     return follow(spawn(program, args, { stdio: 'inherit', env: { ...environment, ...own } }));
   }
   const home = createAgentHome(context.config);
@@ -57,6 +58,13 @@ async function code(context: CommandContext): Promise<number> {
   };
   const args = [program, '--provider', 'headgate', '--model', model.id, ...printFlags(context), ...words];
   return follow(spawn(process.execPath, args, { stdio: 'inherit', env: { ...environment, ...settings } }));
+}
+
+/** Agents send thousands of tokens of instructions and tools with each request, and then what they have read. */
+const contextMin = 32_768;
+
+function warnOfShortContext({ err }: CommandContext, { id, context_length: length }: ListedModel): void {
+  if (length < contextMin) err(`${id} has a context of ${length} tokens. Agents usually need ${contextMin} or more.\n`);
 }
 
 const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
