@@ -83,7 +83,8 @@ async function follow(context: CommandContext, query: Query, first: readonly Ent
     const entries = await readNewest(context, { ...query, from }, polledMax);
     print(
       context,
-      entries.filter(({ id }) => !printed.has(id)),
+      // Times have seconds only; ids are in the order of the requests.
+      entries.filter(({ id }) => id > (oldest?.id ?? '') && !printed.has(id)),
     );
     for (const { id, created_at: at } of entries) printed.set(id, at);
     printed = new Map([...printed].filter(([, at]) => at >= since));

@@ -162,11 +162,14 @@ describe('a cluster', () => {
       },
       nodes_total: 2,
       nodes_allocated: 0,
+      labels: {},
       nodes: [
         {
           ...nodeBody('n-1', { host_key: hostKey }),
           id: expect.stringMatching(/^node_[0-9a-f]{32}$/),
+          labels: {},
           status: 'registered',
+          priced: false,
           allocation: null,
           last_seen_at: null,
           created_at: expect.stringMatching(/Z$/),
