@@ -33,8 +33,8 @@ export const wallet: Tag = {
       operationId: 'listWalletDays',
       summary: 'List the days of a wallet',
       description:
-        'Returns for each of the last UTC days what was credited, adjusted and charged in USD, and the balance at its ' +
-        'end, oldest first. Any API key of the organization may call it.',
+        'Returns credits, adjustments, charges and the closing balance in USD for each of the last UTC days, oldest ' +
+        'first. Any API key of the organization may call it.',
       answer: {
         object: 'list',
         data: [

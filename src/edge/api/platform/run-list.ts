@@ -1,12 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { parseId } from '#base/id.ts';
-import type { Clusters } from '#core/clusters/clusters.ts';
-import { type Run, type Runs, runStatuses } from '#core/runs/runs.ts';
-import type { Exposures } from '#core/web-addresses/web-addresses.ts';
+import { type Run, runStatuses } from '#core/runs/runs.ts';
 import {
   type ApiApp,
   bearerSecurity,
-  type Guards,
   jsonAnswer,
   listedOrganizationQuery,
   pageQuery,
@@ -15,7 +12,7 @@ import {
 } from '#edge/api/shared/shared.ts';
 import { nameText } from '#edge/contract/fields.ts';
 import { runPageSchema } from '#edge/contract/runs.ts';
-import { toRunAnswer } from './run-answers.ts';
+import { answersOf, type RunRoutesParts } from './run-checks.ts';
 
 /** The list of runs, with its filters. */
 
@@ -57,18 +54,8 @@ const listQuery = z.strictObject({
   to: timeBound('Only runs requested before this date or time'),
 });
 
-export interface RunListParts {
-  readonly guards: Guards;
-  readonly runs: Pick<Runs, 'list'>;
-  readonly clusters: Pick<Clusters, 'idsOf'>;
-  readonly exposures: Exposures;
-}
-
-export function registerRunList(
-  app: ApiApp,
-  { guards, runs, clusters, exposures }: RunListParts,
-  exposedOf: (run: Run) => { readonly id: string; readonly isExposed: boolean },
-): void {
+export function registerRunList(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs, clusters } = parts;
   const route = createRoute({
     method: 'get',
     path: '/v1/runs',
@@ -102,8 +89,6 @@ export function registerRunList(
       page,
       limit,
     });
-    const addresses = await exposures.shown(found.runs.map(exposedOf));
-    const shown = found.runs.map((run) => toRunAnswer(run, addresses.get(run.id), exposures.problemOf(run.id)));
-    return context.json(toPage(shown, asked, found.total), 200);
+    return context.json(toPage(await answersOf(parts, found.runs), asked, found.total), 200);
   });
 }

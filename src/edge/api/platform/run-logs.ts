@@ -1,11 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { isFinal, type Run, type Runs } from '#core/runs/runs.ts';
-import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, jsonAnswer } from '#edge/api/shared/shared.ts';
 import { idText } from '#edge/contract/fields.ts';
 import { runLogSchema } from '#edge/contract/runs.ts';
-import type { HttpContext } from '#edge/http/http.ts';
 import { toLineAnswer } from './run-answers.ts';
+import { type RunRoutesParts, visibleRun } from './run-checks.ts';
 
 const aliveEveryMs = 15_000;
 const lookEveryMs = 500;
@@ -27,17 +27,8 @@ const query = z.strictObject({
     .openapi({ type: 'integer', minimum: 1, maximum: 10_000, default: 1000, description: 'Number of lines' }),
 });
 
-export interface RunLogParts {
-  readonly guards: Guards;
-  readonly runs: Runs;
-}
-
-/** @param visibleRun throws not_found for a run that the caller may not see */
-export function registerRunLogRoutes(
-  app: ApiApp,
-  { guards, runs }: RunLogParts,
-  visibleRun: (context: HttpContext) => Promise<Run>,
-): void {
+export function registerRunLogRoutes(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
   const route = createRoute({
     method: 'get',
     path: '/v1/runs/{id}/logs',
@@ -55,13 +46,13 @@ export function registerRunLogRoutes(
     },
   });
   app.openapi(route, async (context) => {
-    const run = await visibleRun(context);
+    const run = await visibleRun(context, parts);
     const { after, limit } = context.req.valid('query');
     if (context.req.header('accept')?.includes('text/event-stream') === true) {
       const askAgain = await guards.stayOpen(context, 'runs.read');
       const look = async (): Promise<Run> => {
         await askAgain();
-        return visibleRun(context);
+        return visibleRun(context, parts);
       };
       const last = seq.safeParse(context.req.header('last-event-id'));
       const events = followLog(runs, look, last.success ? last.data : after);

@@ -1,19 +1,15 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import type { Exposures } from '#core/web-addresses/web-addresses.ts';
-import type { Run } from '#core/runs/runs.ts';
-import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, jsonAnswer } from '#edge/api/shared/shared.ts';
 import { idText } from '#edge/contract/fields.ts';
 import { openedRunSchema } from '#edge/contract/runs.ts';
-import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import { authorOf } from '#edge/http/http.ts';
 import { isOperator } from './cluster-access.ts';
+import { type RunRoutesParts, visibleRun } from './run-checks.ts';
 
 /** Registers the route that returns a link to a run's web address, for callers who may see the run. */
-export function registerRunOpening(
-  app: ApiApp,
-  { guards, exposures }: { readonly guards: Guards; readonly exposures: Exposures },
-  visibleRun: (context: HttpContext) => Promise<Run>,
-): void {
+export function registerRunOpening(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, exposures } = parts;
   const route = createRoute({
     method: 'post',
     path: '/v1/runs/{id}/open',
@@ -23,7 +19,7 @@ export function registerRunOpening(
     responses: { 200: jsonAnswer(openedRunSchema, 'The link') },
   });
   app.openapi(route, async (context) => {
-    const { id } = await visibleRun(context);
+    const { id } = await visibleRun(context, parts);
     const caller = context.get('caller');
     const opener = {
       author: authorOf(context),

@@ -1,35 +1,19 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
-import type { ChangeResult, Run, Runs } from '#core/runs/runs.ts';
-import type { StackViewer } from '#core/stacks/stacks.ts';
-import { type ApiApp, bearerSecurity, type Guards, jsonAnswer } from '#edge/api/shared/shared.ts';
+import { type ApiApp, bearerSecurity, jsonAnswer } from '#edge/api/shared/shared.ts';
 import { idText } from '#edge/contract/fields.ts';
-import { type RunAnswer, runPlanSchema, runSchema } from '#edge/contract/runs.ts';
-import { authorOf, type HttpContext } from '#edge/http/http.ts';
+import { runPlanSchema, runSchema } from '#edge/contract/runs.ts';
+import { authorOf } from '#edge/http/http.ts';
 import { toPlanAnswer } from './run-answers.ts';
+import { answerOf, changed, requireApplicable, requireRunner, type RunRoutesParts, visibleRun } from './run-checks.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /** Plans that somebody looks at before they are applied. */
 
-interface PlanParts {
-  readonly guards: Guards;
-  readonly runs: Runs;
-}
-
-/** Checks that all routes of runs have in common. */
-interface RunChecks<P> {
-  readonly visibleRun: (context: HttpContext, parts: P) => Promise<Run>;
-  readonly requireApplicable: (viewer: StackViewer, parts: P, run: Run) => Promise<void>;
-  readonly requireRunner: (context: HttpContext, runs: Runs) => Promise<void>;
-  readonly changed: (result: ChangeResult) => Run;
-  readonly answerOf: (parts: P, run: Run) => Promise<RunAnswer>;
-}
-
 const request = { params: z.object({ id: idText('run') }) };
 
-export function registerRunPlans<P extends PlanParts>(app: ApiApp, parts: P, checks: RunChecks<P>): void {
+export function registerRunPlans(app: ApiApp, parts: RunRoutesParts): void {
   const { guards, runs } = parts;
-  const { visibleRun, requireApplicable, requireRunner, changed, answerOf } = checks;
   const show = createRoute({
     method: 'get',
     path: '/v1/runs/{id}/plan',

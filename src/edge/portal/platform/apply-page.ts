@@ -4,6 +4,7 @@ import type { StackAnswer } from '#edge/contract/stacks.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
 import {
   empty,
+  filterForm,
   type Form,
   formToken,
   html,
@@ -96,21 +97,9 @@ function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], 
   }));
   const listed = chosen === null || options.some(({ value }) => value === chosen.id);
   const own = listed ? [] : [{ value: chosen.id, label: chosen.name }];
-  return html`<form
-    class="filters"
-    method="get"
-    action="${path}"
-    hx-get="${path}"
-    hx-target="#results"
-    hx-select="#results"
-    hx-swap="outerHTML"
-    hx-sync="this:replace"
-    hx-trigger="change"
-    hx-push-url="true"
-  >
-    ${chooser({ name: 'cluster', label: 'Cluster', options: [{ value: '', label: 'Choose…' }, ...own, ...options], chosen: chosen?.id ?? '' })}
-    <p class="buttons"><button>Choose</button></p>
-  </form>`;
+  const chosenId = chosen?.id ?? '';
+  const choices = [{ value: '', label: 'Choose…' }, ...own, ...options];
+  return filterForm(path, chooser({ name: 'cluster', label: 'Cluster', options: choices, chosen: chosenId }), 'Choose');
 }
 
 interface FormOptions {

@@ -6,6 +6,7 @@ import {
   badge,
   counted,
   empty,
+  filterForm,
   html,
   type Html,
   type MaybeHtml,
@@ -18,7 +19,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readOrganizationNames } from './organization-names.ts';
-import { filterForm, moment, pageNumber, pager } from './widgets.ts';
+import { moment, pageNumber, pager } from './widgets.ts';
 
 /** Lists the organization's clusters, and the hosts that engines run on. */
 

@@ -1,5 +1,14 @@
-import { html, type Html, type MaybeHtml, problemOf, queryOf, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
-import { filterForm, momentIn } from './widgets.ts';
+import {
+  filterForm,
+  html,
+  type Html,
+  type MaybeHtml,
+  problemOf,
+  queryOf,
+  type Refusal,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
+import { momentIn } from './widgets.ts';
 
 /** The time window of a report: a month, or a range of days, in a time zone. */
 

@@ -5,6 +5,7 @@ import { page } from '#edge/portal/frame/frame.ts';
 import {
   empty,
   field,
+  filterForm,
   html,
   type Html,
   type MaybeHtml,
@@ -18,7 +19,7 @@ import {
 import { readClusters } from './cluster-choices.ts';
 import { readRunnerProblem } from './runner-notice.ts';
 import { isUnfinished, statusBadge, statusText } from './run-words.ts';
-import { filterForm, moment, pageNumber, pager } from './widgets.ts';
+import { moment, pageNumber, pager } from './widgets.ts';
 
 /** Lists runs with their status. */
 

@@ -5,6 +5,7 @@ import {
   badge,
   empty,
   field,
+  filterForm,
   html,
   type Html,
   type MaybeHtml,
@@ -16,7 +17,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readRunnerProblem } from './runner-notice.ts';
-import { filterForm, pageNumber, pager } from './widgets.ts';
+import { pageNumber, pager } from './widgets.ts';
 
 /** The catalog of stacks. */
 

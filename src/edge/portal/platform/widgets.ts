@@ -100,25 +100,6 @@ export function chooser({ name, label, options, chosen, hint = null, problem = n
   </div>`;
 }
 
-/** Renders a filter form for a page. It applies on change with a script, and by its button without one. */
-export function filterForm(path: string, fields: MaybeHtml): Html {
-  return html`<form
-    class="filters"
-    method="get"
-    action="${path}"
-    hx-get="${path}"
-    hx-target="#results"
-    hx-select="#results"
-    hx-swap="outerHTML"
-    hx-sync="this:replace"
-    hx-trigger="change, submit"
-    hx-push-url="true"
-  >
-    ${fields}
-    <p class="buttons"><button>Show</button></p>
-  </form>`;
-}
-
 /** Links to the pages of a list. Returns null if the list has one page. */
 export function pager<T>(
   path: string,

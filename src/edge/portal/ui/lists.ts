@@ -82,3 +82,22 @@ export function section(id: string, title: string, body: MaybeHtml): Html {
     ${body}
   </section>`;
 }
+
+/** Renders a filter form for a page. It applies on change with a script, and by its button without one. */
+export function filterForm(path: string, fields: MaybeHtml, button = 'Show'): Html {
+  return html`<form
+    class="filters"
+    method="get"
+    action="${path}"
+    hx-get="${path}"
+    hx-target="#results"
+    hx-select="#results"
+    hx-swap="outerHTML"
+    hx-sync="this:replace"
+    hx-trigger="change, submit"
+    hx-push-url="true"
+  >
+    ${fields}
+    <p class="buttons"><button>${button}</button></p>
+  </form>`;
+}

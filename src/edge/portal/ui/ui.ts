@@ -44,7 +44,7 @@ export {
 } from './form.ts';
 export { count, counted, milliseconds, time, timeIn, timeInUtc, timeOf, timeToSecond, usd } from './format.ts';
 export { html, type Html, type MaybeHtml } from './html.ts';
-export { facts, pager, section, sortColumn, sortOf } from './lists.ts';
+export { facts, filterForm, pager, section, sortColumn, sortOf } from './lists.ts';
 export {
   asksByItself,
   forgetToken,

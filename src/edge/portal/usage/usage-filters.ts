@@ -1,5 +1,5 @@
 import type { ModelAnswer } from '#edge/contract/models.ts';
-import { type Choice, html, type Html, queryOf, select, type Visit } from '#edge/portal/ui/ui.ts';
+import { type Choice, filterForm, html, type Html, queryOf, select, type Visit } from '#edge/portal/ui/ui.ts';
 import { measureOf, measures } from './usage-measures.ts';
 import { type Range, ranges } from './usage-range.ts';
 import { type Dimension, dimensions, type Names } from './usage-sums.ts';
@@ -107,7 +107,7 @@ function rangeField(shown: Range['name']): Html {
   </div>`;
 }
 
-export function filterForm(
+export function usageFilters(
   range: Range,
   filters: Filters,
   { keys, projects }: Names,
@@ -115,29 +115,16 @@ export function filterForm(
 ): Html {
   const named = (map: ReadonlyMap<string, string>): Choice[] => [...map].map(([value, label]) => ({ value, label }));
   const modelChoices = models.map(({ id }) => ({ value: id, label: id }));
-  return html`<form
-    class="filters"
-    method="get"
-    action="/portal/usage"
-    hx-get="/portal/usage"
-    hx-target="#results"
-    hx-select="#results"
-    hx-swap="outerHTML"
-    hx-sync="this:replace"
-    hx-trigger="change"
-    hx-push-url="true"
-  >
-    ${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
-    ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
-    ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'Group by', dimensions, filters.by)}
-    ${select('measure', 'Measure', measures, filters.measure)}
-    ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}
-    ${select('key', 'Key', choices('keys', named(keys), filters.key), filters.key)}
-    ${select('project', 'Project', choices('projects', named(projects), filters.project), filters.project)}
-    ${select('outcome', 'Outcome', outcomes, filters.outcome)}
-    ${searchField('status', 'HTTP status', filters.status, html`inputmode="numeric" pattern="[1-5][0-9][0-9]" maxlength="3"`)}
-    ${searchField('user', 'End user', filters.user, html`maxlength="256"`)}
-    ${searchField('error', 'Error text', filters.error, html`maxlength="200"`)}
-    <p class="buttons"><button>Show</button></p>
-  </form>`;
+  const fields = html`${filters.organization === '' ? null : html`<input type="hidden" name="organization_id" value="${filters.organization}" />`}
+  ${rangeField(range.name)} ${dateField('from', 'From (UTC)', range.from)}
+  ${dateField('until', 'Until (UTC)', range.until)} ${select('by', 'Group by', dimensions, filters.by)}
+  ${select('measure', 'Measure', measures, filters.measure)}
+  ${select('model', 'Model', choices('models', modelChoices, filters.model), filters.model)}
+  ${select('key', 'Key', choices('keys', named(keys), filters.key), filters.key)}
+  ${select('project', 'Project', choices('projects', named(projects), filters.project), filters.project)}
+  ${select('outcome', 'Outcome', outcomes, filters.outcome)}
+  ${searchField('status', 'HTTP status', filters.status, html`inputmode="numeric" pattern="[1-5][0-9][0-9]" maxlength="3"`)}
+  ${searchField('user', 'End user', filters.user, html`maxlength="256"`)}
+  ${searchField('error', 'Error text', filters.error, html`maxlength="200"`)}`;
+  return filterForm('/portal/usage', fields);
 }

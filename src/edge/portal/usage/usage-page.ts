@@ -21,7 +21,7 @@ import {
 import { findForm, readRejected, type RejectedAsked, rejectedSection } from './rejected.ts';
 import { requestsTable } from './requests-table.ts';
 import {
-  filterForm,
+  usageFilters,
   type Filters,
   filtersOf,
   isNarrowed,
@@ -139,7 +139,7 @@ export async function usagePage(visit: Visit, parts: PortalParts): Promise<Respo
     address: (change: Readonly<Record<string, string>>) => pathWith('/portal/usage', { ...query, ...change }),
   };
   const body = html`<p class="lead">Days, hours and times are in UTC, as in the ledger.</p>
-    ${otherOrganization(filters.organization, '/portal/usage')} ${filterForm(range, filters, names, models)}
+    ${otherOrganization(filters.organization, '/portal/usage')} ${usageFilters(range, filters, names, models)}
     <div id="results">
       ${visit.may('usage.read') ? null : html`<p class="quiet">Members see only the usage of their own keys.</p>`}
       ${totals(sums.lines)} ${overTime(sums, chartShown)} ${requestLists(visit, shown, sums)}
