@@ -262,7 +262,17 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   };
   return {
     name: 'API',
-    routes: createApi({ ...rooms, ...known, billing, signer, heldPicoUsd, limits: config.limits, clock, log }),
+    routes: createApi({
+      ...rooms,
+      ...known,
+      billing,
+      signer,
+      heldPicoUsd,
+      limits: config.limits,
+      readsEndUsers: config.keys.endUserHeader !== null,
+      clock,
+      log,
+    }),
   };
 }
 

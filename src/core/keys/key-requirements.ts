@@ -76,7 +76,7 @@ export async function requireKeyQuota(context: ChangeContext, key: OwnedKey, che
   const most = organization.maxActiveKeys ?? check.maxActiveKeys;
   if ((counted?.active ?? 0) < most) return organization;
   const who = serviceAccountId === null ? 'organization' : 'service account';
-  const message = `The ${who} has ${counted?.active} active API keys; the limit is ${most}. Revoke one first.`;
+  const message = `The ${who} has ${counted?.active} active API keys; the limit is ${most}. Revoke one first, or let a platform administrator raise the limit.`;
   throw new AppError('key_limit_reached', { message });
 }
 

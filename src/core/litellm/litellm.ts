@@ -133,10 +133,16 @@ export async function readLitellmDatabase(given: string): Promise<LitellmData> {
     });
   } catch (error) {
     if (isUnknownSchema(error))
-      throw new ConfigError(`LiteLLM's database: the schema ${schema} has no tables of LiteLLM`, error);
+      throw new ConfigError(
+        `LiteLLM's database: the schema ${schema} has no tables of LiteLLM. Name the database of DATABASE_URL in LiteLLM's settings`,
+        error,
+      );
     const reason = describeConnectionFailure(error);
     if (reason === null) throw error;
-    throw new ConfigError(`LiteLLM's database cannot be read (${reason})`, error);
+    throw new ConfigError(
+      `LiteLLM's database cannot be read (${reason}). Check address, password and network; PGPASSWORD may hold the password`,
+      error,
+    );
   } finally {
     await db.close();
   }

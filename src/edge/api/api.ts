@@ -102,6 +102,8 @@ export interface ApiOptions {
   readonly holds: HoldReview;
   /** Signs statements; null if statements are not signed. */
   readonly signer: Signer | null;
+  /** True if the gateway reads end users from a header. */
+  readonly readsEndUsers: boolean;
   readonly contents: Contents;
   readonly receipts: Receipts;
   readonly files: Files;

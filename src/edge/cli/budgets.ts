@@ -48,7 +48,7 @@ const row = (one: Budget): string[] => [
   one.resets_at === null ? 'never' : timeText(one.resets_at),
   one.alert_percents.map((percent) => `${percent}%`).join(' ') || '-',
 ];
-const none = 'no budgets; create one with "headgate budgets create USD"';
+const none = 'no budgets; create one, such as with "headgate budgets create 10 --key NAME"';
 
 async function list(context: CommandContext): Promise<number> {
   return printList(context, await readAfterList(context, { path: collection, item: budget }), {

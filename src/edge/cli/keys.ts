@@ -72,11 +72,16 @@ export function limitsText(one: Limits): string {
   return [...words, ...(one.models ?? [])].join(', ') || 'none';
 }
 
-/** Formats limits, and whether the key is confined if its own setting says so. */
+/** Formats limits, and the settings that differ from those of most keys. */
 function boundsText(one: Key): string {
-  const { confined } = one;
-  if (confined === null) return limitsText(one);
-  return `${limitsText(one)}; ${confined ? 'confined' : 'not confined'}`;
+  const { confined, unserved_tools: tools } = one;
+  const settings = [
+    limitsText(one),
+    ...(confined === null ? [] : [confined ? 'confined' : 'not confined']),
+    ...(tools === null ? [] : [`unserved tools: ${tools}`]),
+    ...Object.entries(toggleFlags).flatMap(([flag, field]) => (one[field] ? [flag] : [])),
+  ];
+  return settings.join('; ');
 }
 
 /** API fields by flag. */

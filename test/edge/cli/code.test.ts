@@ -221,7 +221,7 @@ describe('headgate code', () => {
     const fake = program('claude', 'printf "%s\\n" "$@"');
     const given = ['--with', 'claude', '-p', '--json', 'Be', 'polite.', '--', '--tools', 'Bash'];
     const { stdout, stderr } = await run(given, { env: { PATH: `${fake}:/usr/bin:/bin` } });
-    expect(stderr).toContain('coder has a context of 8192 tokens. Agents usually need 32768 or more.');
+    expect(stderr).toContain('coder has a context of 8192 tokens. Agents usually need 32768 or more');
     const [flag, settings = '', ...others] = stdout.trimEnd().split('\n');
     const words = '--print --output-format stream-json --verbose --tools Bash -- Be polite.';
     expect([flag, others.join(' ')]).toEqual(['--settings', words]);

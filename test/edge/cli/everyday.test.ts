@@ -256,7 +256,7 @@ describe('headgate keys, usage and wallet', () => {
       store_requests: true,
       confined: true,
     });
-    expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/; confined +desk$/m);
+    expect((await run(['keys', 'ls', '--status', 'active'])).stdout).toMatch(/; confined; store-requests +desk$/m);
     const free = await run(['keys', 'edit', 'desk', '--confined', 'auto', '--json']);
     expect(JSON.parse(free.stdout)).toMatchObject({ confined: null });
     // By the name that the key has; of what it was used for an ended one is asked, too.

@@ -1,4 +1,5 @@
 import { beforeAll, expect, it } from 'vitest';
+import { startGateway } from '#test/gateway.ts';
 import {
   type Body,
   errorOf,
@@ -80,3 +81,14 @@ it.each(['', 'two words', 'a, b', 'x'.repeat(257), 'Zo\u00eb'])(
     expect(error.message).toContain('1 to 256 printable ASCII characters');
   },
 );
+
+it('cannot be set on a key of a gateway that reads no header, where budgets of end users would limit nobody', async () => {
+  const gateway = await startGateway();
+  const made = await gateway.request('/v1/keys', { body: { name: 'app', end_user_from_header: true } });
+  const { error } = (await made.json()) as Body;
+  expect([made.status, error.message]).toEqual([400, expect.stringContaining('HEADGATE_END_USER_HEADER')]);
+  const { id }: Body = await (await gateway.request('/v1/keys', { body: { name: 'app' } })).json();
+  const changed = await gateway.request(`/v1/keys/${id}`, { method: 'PATCH', body: { end_user_from_header: true } });
+  expect(changed.status).toBe(400);
+  await gateway.stop();
+});

@@ -122,6 +122,7 @@ export async function startApi(options: TestApiOptions = {}): Promise<TestApi> {
   const log = createLog('debug', { write: (line: string) => void logLines.push(line) });
   const { bodyStallTimeoutMs = 15_000 } = options;
   const app = createApi({
+    readsEndUsers: true,
     ...rooms,
     clock,
     log,

@@ -129,7 +129,11 @@ const toResult = (prefix: 'proj' | 'key', { status, id, message }: ImportResult)
   message,
 });
 
-const noModel: ImportResult = { status: 'conflict', id: null, message: 'None of its models exists here.' };
+const noModel: ImportResult = {
+  status: 'conflict',
+  id: null,
+  message: 'None of its models exists here. Add their engine files, then import again.',
+};
 
 /** Registers the import of projects and keys of other programs. */
 export function registerImportRoute(app: ApiApp, { guards, imports, accounts, catalog }: ImportRoutesParts): void {

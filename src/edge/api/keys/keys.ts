@@ -54,6 +54,8 @@ export interface KeyRoutesParts {
   readonly accounts: KeyAccounts & Pick<Accounts, 'readOrganization'>;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly clock: Clock;
+  /** True if the gateway reads end users from a header. */
+  readonly readsEndUsers: boolean;
 }
 
 const dayMs = 86_400_000;
@@ -121,6 +123,13 @@ function expiryOf(body: CreateKey, nowMs: number): KeyExpiry | null {
   }
   const expiry = body.expiry ?? 'never';
   return expiry === 'never' ? null : { afterMs: lifeMs[expiry] };
+}
+
+/** Rejects a setting without effect: budgets of end users would limit nobody. @throws ValidationError */
+function requireReadable({ readsEndUsers }: KeyRoutesParts, fromHeader: boolean | undefined): void {
+  if (readsEndUsers || fromHeader !== true) return;
+  const message = "needs HEADGATE_END_USER_HEADER in the gateway's settings, which names the header";
+  throw new ValidationError([{ field: 'end_user_from_header', message }]);
 }
 
 function newKeyOf(body: CreateKey, nowMs: number): Omit<NewKeyFields, 'organizationId' | 'projectId' | 'models'> {
@@ -204,6 +213,7 @@ function registerCreation(app: ApiApp, parts: KeyRoutesParts): void {
     const nowMs = clock.now();
     const organizationId = await guards.organizationOf(context, body.organization_id);
     requireConfinable(body.service_account_id !== undefined, body.confined);
+    requireReadable(parts, body.end_user_from_header);
     const owner = await ownerOf(body, caller, accounts, organizationId);
     const models = body.models === null ? null : await modelsOf(parts, body.models, organizationId, null);
     const input = { ...newKeyOf(body, nowMs), ...owner, organizationId, models };
@@ -267,6 +277,7 @@ function registerChanges(app: ApiApp, parts: KeyRoutesParts): void {
     const body = context.req.valid('json');
     const before = found(await keys.get(ref));
     requireConfinable(before.serviceAccountId !== null, body.confined);
+    if (!before.endUserFromHeader) requireReadable(parts, body.end_user_from_header);
     const { models: names } = body;
     const models =
       names === undefined || names === null ? names : await modelsOf(parts, names, ref.organizationId, before.models);

@@ -64,7 +64,10 @@ async function code(context: CommandContext): Promise<number> {
 const contextMin = 32_768;
 
 function warnOfShortContext({ err }: CommandContext, { id, context_length: length }: ListedModel): void {
-  if (length < contextMin) err(`${id} has a context of ${length} tokens. Agents usually need ${contextMin} or more.\n`);
+  if (length >= contextMin) return;
+  err(
+    `${id} has a context of ${length} tokens. Agents usually need ${contextMin} or more: choose another of "headgate models" with -m.\n`,
+  );
 }
 
 const printFlags = ({ flags, json }: CommandContext): readonly string[] => [
@@ -94,13 +97,17 @@ function checkFlags(context: CommandContext): void {
 const codeTasks = ['code', 'chat', 'vision'];
 
 /**
- * Returns the named model, otherwise the best for code: a code model before any chat model. @throws UsageError,
- * FailedError
+ * Returns the named model, otherwise the best for code: first a model with enough context, then a code model before any
+ * chat model. @throws UsageError, FailedError
  */
 function chooseModel(context: CommandContext, models: readonly ListedModel[]): ListedModel {
   const named = textFlag(context, 'model');
   if (named === null) {
-    const [first] = models.toSorted((a, b) => codeTasks.indexOf(a.task_type) - codeTasks.indexOf(b.task_type));
+    const isLong = ({ context_length: length }: ListedModel): boolean => length >= contextMin;
+    const [first] = models.toSorted(
+      (a, b) =>
+        Number(isLong(b)) - Number(isLong(a)) || codeTasks.indexOf(a.task_type) - codeTasks.indexOf(b.task_type),
+    );
     if (first !== undefined) return first;
     throw new FailedError('this key has no chat model; "headgate models" lists its models');
   }
@@ -174,7 +181,12 @@ export const codeCommand: Command = {
     'opencode, codex or Claude Code, if it is installed. Arguments after -- go to the agent.',
   words: { min: 0, max: 10_000 },
   options: {
-    model: { type: 'string', short: 'm', names: 'models', about: 'default: a code model, else a chat model' },
+    model: {
+      type: 'string',
+      short: 'm',
+      names: 'models',
+      about: 'default: a model with enough context, of task_type code before chat',
+    },
     with: { type: 'string', choices: ['pi', ...installedAgents], about: 'default: pi' },
     print: { type: 'boolean', short: 'p', about: 'do one task and end' },
     'install-only': { type: 'boolean', about: 'install pi, and print its path' },

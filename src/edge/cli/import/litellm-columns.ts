@@ -21,7 +21,7 @@ const handled = {
 };
 
 const soft = 'create a soft budget with "headgate budgets create --mode soft"';
-const perModel = 'Headgate has budgets of keys, projects and end users';
+const perModel = 'create it with "headgate budgets create" and --models';
 const unchanged = 'Headgate does not check or change requests and answers';
 const daily = 'set a monthly token limit with "headgate keys edit"';
 const groups = 'list the models of the group with "headgate keys edit --models"';
@@ -74,7 +74,7 @@ export const keyColumns: KeyTable = {
   key_rotation_at: rotation,
 };
 
-const perKey = 'Headgate limits keys, and models of a project: "headgate rate-limits set"';
+const perKey = 'Headgate limits keys, and models of a project: "headgate projects limits"';
 const people = 'invite people with "headgate users invite"';
 
 export const teamColumns: KeyTable = {

@@ -14,7 +14,8 @@ const unchanged = 'Headgate does not check or change requests and answers';
 
 export const topKeys: KeyTable = {
   model_list: null,
-  general_settings: 'create keys with "headgate keys create"; compose/settings.md lists the settings of the gateway',
+  general_settings:
+    '"headgate import litellm --database URL" imports virtual keys; compose/settings.md lists the settings of the gateway',
   router_settings: null,
   litellm_settings: null,
   environment_variables: inEnvironment,

@@ -34,6 +34,7 @@ const pages = [
 
 /** Page of the ids with a prefix. */
 const byPrefix: Readonly<Record<string, string>> = {
+  budget: 'budgets',
   key: 'keys',
   proj: 'projects',
   org: 'organizations',

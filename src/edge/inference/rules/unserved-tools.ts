@@ -195,7 +195,7 @@ function unserved(name: string): AppError {
   }
   return refuse(
     'tools',
-    `Tools of the type "${name}" are not supported for this model. Omit the tool, or define a function that your program runs.`,
+    `Tools of the type "${name}" are not supported for this model. Omit the tool, or leave such tools out with "unserved_tools": "drop" of the key.`,
   );
 }
 

@@ -190,7 +190,7 @@ describe('headgate import litellm', () => {
       'house-chat: fallbacks: not imported; the model vectors has a different task',
       'house-chat: fallbacks: not imported; the model painter does not exist',
       'vectors: fallbacks: not imported; the model house-chat has a different task',
-      '-: general_settings (master_key): not imported; create keys with',
+      '-: general_settings (master_key): not imported; "headgate import litellm --database URL"',
     ]) {
       expect(notes, note).toContainEqual(expect.stringContaining(note));
     }
