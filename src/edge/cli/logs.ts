@@ -3,6 +3,7 @@ import {
   cleanLine,
   type Command,
   type CommandContext,
+  createPatience,
   exitCodes,
   type Read,
   readCursorList,
@@ -20,9 +21,9 @@ const rejected = async () => (await import('#edge/contract/requests.ts')).reject
 type Entry = Read<typeof recorded> | Read<typeof rejected>;
 
 const pauseMs = 2000;
-/** Requests that one poll reads at most of each list: with more, the oldest of them are not printed. */
+/** Requests that one poll reads at most of each list. */
 const polledMax = 500;
-/** Seconds that a request may take to be printed. One that runs longer is listed by `usage requests` only. */
+/** Seconds by which a request may be older than the newest one. One that runs longer is in `usage requests` only. */
 const lateSeconds = 600;
 
 function lineOf(entry: Entry): string {
@@ -62,32 +63,35 @@ async function logs(context: CommandContext): Promise<number> {
     error: textFlag(context, 'error'),
     organization_id: textFlag(context, 'org'),
   };
-  const first = await readNewest(context, query, limit);
-  print(context, first);
-  const isEmpty = first.length === 0 && context.flags['follow'] !== true && !context.json;
-  if (isEmpty) context.out('no requests\n');
-  if (context.flags['follow'] !== true) return exitCodes.ok;
-  return follow(context, query, first);
+  const isFollowed = context.flags['follow'] === true;
+  const read = await readNewest(context, query, isFollowed ? polledMax : limit);
+  print(context, read.slice(-limit));
+  if (isFollowed) return follow(context, query, read);
+  if (read.length === 0 && !context.json) context.out('no requests\n');
+  return exitCodes.ok;
 }
 
-/** Prints requests that the last polls have not returned, until Ctrl-C. */
-async function follow(context: CommandContext, query: Query, first: readonly Entry[]): Promise<number> {
-  // Older requests than the first list are not news, also if the list was shorter than what there was.
-  const [oldest] = first;
-  const floor = oldest?.created_at ?? Math.floor(Date.now() / 1000);
-  let printed = new Map(first.map(({ id, created_at: at }) => [id, at]));
-  for (;;) {
+/**
+ * Prints requests that end after the ones that have been read, until Ctrl-C. Uses the times of the gateway only: the
+ * clock here may be another.
+ */
+async function follow(context: CommandContext, query: Query, read: readonly Entry[]): Promise<never> {
+  const patience = createPatience(context);
+  for (let before = read; ;) {
     await sleep(pauseMs);
-    const since = Math.max(floor, Math.floor(Date.now() / 1000) - lateSeconds);
-    const from = new Date(since * 1000).toISOString();
-    const entries = await readNewest(context, { ...query, from }, polledMax);
-    print(
-      context,
-      // Times have seconds only; ids are in the order of the requests.
-      entries.filter(({ id }) => id > (oldest?.id ?? '') && !printed.has(id)),
-    );
-    for (const { id, created_at: at } of entries) printed.set(id, at);
-    printed = new Map([...printed].filter(([, at]) => at >= since));
+    try {
+      const newest = before.at(-1);
+      const from = newest === undefined ? null : new Date((newest.created_at - lateSeconds) * 1000).toISOString();
+      const entries = await readNewest(context, { ...query, from }, polledMax);
+      patience.arrived();
+      const known = new Set(before.map(({ id }) => id));
+      const news = entries.filter(({ id }) => !known.has(id));
+      if (news.length >= polledMax) context.err('headgate: too many requests at once; some are not printed\n');
+      print(context, news);
+      before = entries;
+    } catch (error) {
+      patience.lost(error);
+    }
   }
 }
 

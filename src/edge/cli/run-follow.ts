@@ -3,6 +3,7 @@ import {
   cleanLine,
   type CommandContext,
   exitCodes,
+  createPatience,
   FailedError,
   jsonText,
   parseAnswer,
@@ -99,23 +100,6 @@ async function parseLine(data: string): Promise<LogLine> {
     if (error instanceof FailedError) throw error;
     throw new FailedError('the gateway sent a log line that is not JSON');
   }
-}
-
-/**
- * Reports a lost connection once and lets the caller retry: the run goes on without its gateway, and so the command
- * waits for both.
- */
-function createPatience({ err }: CommandContext) {
-  let isLost = false;
-  return {
-    arrived: (): void => void (isLost = false),
-    /** @throws the error if a retry cannot help */
-    lost(error: unknown): void {
-      if (!(error instanceof FailedError && error.isPassing)) throw error;
-      if (!isLost) err(`headgate: ${error.message}; retrying until the gateway answers\n`);
-      isLost = true;
-    },
-  };
 }
 
 /** Prints the progress of a run until the run ends, or its plan waits for its confirmation. @returns the run then */

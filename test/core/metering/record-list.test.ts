@@ -72,6 +72,27 @@ describe('a page of records', () => {
     return { organizationId, keys, records };
   }
 
+  it('is found by a status that the sums do not know, over a history of 150,000 hours', async () => {
+    const organizationId = await bench.openWallet(10n ** 9n);
+    const [old, newer] = [idAt(Date.UTC(2008, 0, 1, 5)), idAt(Date.UTC(2026, 0, 1, 5))];
+    await bench.writer.write([
+      chargeOf(organizationId, 1n, { id: old, status: 201 }),
+      chargeOf(organizationId, 1n, { id: newer }),
+    ]);
+    const { sql } = bench.db;
+    for (const [table, unit] of [
+      ['usage_hourly', 'hour'],
+      ['usage_daily', 'day'],
+    ] as const) {
+      await sql.unsafe(`insert into ${table} select (jsonb_populate_record(s, jsonb_build_object('${unit}', t))).*
+        from ${table} s, generate_series('2008-01-02'::timestamptz, '2025-12-30', '1 ${unit}') t
+        where s.organization = (select code from usage_ids where id = '${organizationId}')
+          and s.${unit} = (select max(${unit}) from ${table} where organization = s.organization)`);
+    }
+    const { records } = await reports().listRecords({ ...everything(organizationId), status: 201 });
+    expect(records.map(({ id }) => id)).toEqual([old]);
+  });
+
   it('is empty for keys, projects, models and organizations without records', async () => {
     const { organizationId } = await openHistory();
     const filter = everything(organizationId);

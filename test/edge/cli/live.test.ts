@@ -1,3 +1,5 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { say } from '#test/cli/in-process.ts';
 import { runCli } from '#test/cli/run-cli.ts';
@@ -80,5 +82,42 @@ describe('headgate open', () => {
   ])('prints the address of %j', async (words, path) => {
     const { url } = here();
     expect(await say(['open', ...words], here())).toMatchObject({ code: 0, stdout: `${url}${path}\n` });
+  });
+
+  it('prints a request that was running when -f started, also behind newer ones, once it ends', async () => {
+    const { url, key } = here();
+    const running = ask({ user: 'carol', standin: { ttft_ms: 4000 } });
+    await ask({ user: 'dave' });
+    const { stdout } = await runCli(['logs', '-f', '--tail', '1'], {
+      env: { HEADGATE_URL: url, HEADGATE_API_KEY: key },
+      until: (printed) => printed.split('\n').length > 2,
+    });
+    expect(stdout).toContain(await running);
+  });
+
+  it('waits with -f for a gateway that does not answer, and says so once', async () => {
+    const { url, key } = here();
+    let polls = 0;
+    const proxy = createServer((request, response) => {
+      polls += 1;
+      // The first list is two requests.
+      if (polls > 2 && polls < 7) return void response.destroy();
+      void fetch(`${url}${request.url}`, { headers: { authorization: `Bearer ${key}` } })
+        .then(async (answer) => response.writeHead(answer.status).end(await answer.text()))
+        .catch(() => response.destroy());
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const { port } = proxy.address() as AddressInfo;
+    const asked: Promise<string>[] = [];
+    const { stdout, stderr } = await runCli(['logs', '-f', '--tail', '1'], {
+      env: { HEADGATE_URL: `http://127.0.0.1:${port}`, HEADGATE_API_KEY: key },
+      until: (printed) => {
+        if (asked.length === 0) asked.push(ask({ user: 'anna' }));
+        return printed.split('\n').length > 2;
+      },
+    });
+    proxy.close();
+    expect(stdout).toContain(await asked[0]);
+    expect(stderr.match(/retrying until the gateway answers/g)).toHaveLength(1);
   });
 });

@@ -78,12 +78,12 @@ interface Search {
 
 async function findDays(sql: Sql, filter: CodedFilter, { bounds, wanted }: Search): Promise<readonly Sum[]> {
   const newestMs = await findNewestDay(sql, filter, bounds);
-  const found: Sum[] = [];
+  let found: readonly Sum[] = [];
   let toMs = newestMs + dayMs;
   for (const days of stretches) {
     const fromMs = Math.max(bounds.fromMs - (bounds.fromMs % dayMs), newestMs + dayMs - days * dayMs);
     if (fromMs >= toMs) break;
-    found.push(...(await sumDays(sql, filter, { fromMs, toMs })));
+    found = [...found, ...(await sumDays(sql, filter, { fromMs, toMs }))];
     const taken = enough(found, { bounds, wanted, unitMs: dayMs });
     if (taken.length < found.length || countWhole(found, bounds, dayMs) >= wanted) return taken;
     toMs = fromMs;

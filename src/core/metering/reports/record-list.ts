@@ -84,7 +84,7 @@ async function readFound(sql: Sql, filter: CodedFilter, wanted: number): Promise
   for (let counted = wanted * 4; ; counted *= 8) {
     const hours = await findHours(sql, { ...filter, to }, counted);
     rows.push(...(await readWithin(sql, { ...filter, to }, hours, wanted - rows.length)));
-    const oldestMs = Math.min(...hours.map(({ fromMs }) => fromMs));
+    const oldestMs = hours.reduce((least, { fromMs }) => Math.min(least, fromMs), Number.POSITIVE_INFINITY);
     if (hours.length === 0 || rows.length >= wanted || uuidLowerBound(oldestMs) <= filter.from) return rows;
     to = uuidLowerBound(oldestMs);
   }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Command,
   type CommandContext,
+  createPatience,
   exitCodes,
   FailedError,
   jsonText,
@@ -93,12 +94,21 @@ function screen({ engines: list, today, requests }: State, columns: number | nul
 async function top(context: CommandContext): Promise<number> {
   const { json, out, terminal } = context;
   const isOnce = context.flags['once'] === true || !terminal.isWatched;
-  for (;;) {
+  if (isOnce) {
     const state = await read(context);
-    if (json) out(`${isOnce ? jsonText(state) : `${JSON.stringify(state)}\n`}`);
-    else if (isOnce) out(screen(state, terminal.columns));
-    else redraw(context, screen(state, terminal.columns));
-    if (isOnce) return exitCodes.ok;
+    out(json ? jsonText(state) : screen(state, terminal.columns));
+    return exitCodes.ok;
+  }
+  const patience = createPatience(context);
+  for (;;) {
+    try {
+      const state = await read(context);
+      patience.arrived();
+      if (json) out(`${JSON.stringify(state)}\n`);
+      else redraw(context, screen(state, terminal.columns));
+    } catch (error) {
+      patience.lost(error);
+    }
     await sleep(pauseMs);
   }
 }

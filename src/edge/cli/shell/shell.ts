@@ -35,5 +35,6 @@ export { confirm, type Ending, yesOption } from './confirm.ts';
 export { FailedError, UsageError } from './errors.ts';
 export { commandHelp, commandList, overview } from './help.ts';
 export { codeOf, elsewhereText, refusalText, strangerText, unreachableText } from './refusals.ts';
+export { createPatience } from './patience.ts';
 export { cleanLine, cleanText, fits, forTerminal, renderTable, wrap } from './table.ts';
 export { createTerminal, type Terminal } from './terminal.ts';
