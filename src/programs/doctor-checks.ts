@@ -196,10 +196,12 @@ const askTimeoutMs = 20_000;
 
 /** Returns the output of a program; null if the program is missing or fails. */
 async function ask(program: string, args: readonly string[]): Promise<string | null> {
-  return run(program, [...args], { timeout: askTimeoutMs }).then(
-    ({ stdout }) => stdout,
-    () => null,
-  );
+  try {
+    const { stdout } = await run(program, [...args], { timeout: askTimeoutMs });
+    return stdout;
+  } catch {
+    return null;
+  }
 }
 
 export async function checkRedis({ redis, process: { workers } }: Config): Promise<Finding> {

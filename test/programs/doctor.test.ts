@@ -2,6 +2,7 @@ import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { connectDb } from '#base/database/connect-database.ts';
 import { createLog } from '#base/log.ts';
@@ -268,7 +269,9 @@ describe('headgate doctor', () => {
 
   it('finds no problems before the first start and beside a gateway, and changes nothing', async () => {
     const home = processes.home();
-    const env = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_ENGINES_DIR: home.enginesDir, PORT: '20003' };
+    // A file among the folders of the PATH has no programs.
+    const PATH = `${process.env['PATH']}:${fileURLToPath(import.meta.url)}/bin`;
+    const env = { HEADGATE_DATA_DIR: home.dataDir, HEADGATE_ENGINES_DIR: home.enginesDir, PORT: '20003', PATH };
     const before = await runCli(['doctor'], { env });
     expect(before).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/\nno problems found\n$/) });
     expect(before.stdout).toContain('does not exist yet; the first start creates it');

@@ -194,9 +194,9 @@ function holderOf(path: string): string {
   }
 }
 
-/** True if an error is the operating system's error with this code, for example 'ENOENT'. */
-export function isFileError(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
+/** True if an error is the operating system's error with one of these codes, for example 'ENOENT'. */
+export function isFileError(error: unknown, ...codes: readonly string[]): boolean {
+  return error instanceof Error && 'code' in error && codes.some((code) => error.code === code);
 }
 
 function reasonOf(error: unknown): string {

@@ -4,6 +4,8 @@ import { isCalm, lastCauseOf, causeLine, messageOf } from './cause-line.ts';
 
 const kindOfStartError: Readonly<Record<string, FailureKind>> = {
   ENOENT: 'program_not_found',
+  // The PATH names a file where it should name a folder, and no other folder has the program.
+  ENOTDIR: 'program_not_found',
   EACCES: 'not_executable',
   EPERM: 'not_executable',
   ENOMEM: 'memory',

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { isFileError } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { StartRequest } from '#core/fleet/drivers/driver.ts';
@@ -107,10 +108,18 @@ export async function launchChild(processes: ChildProcesses, request: StartReque
     const command = launchCommand(definition, socketPath === null ? { port } : { socketPath });
     spawnChild(processes, begin(port), { command, env: environment.env });
   } catch (error) {
-    // Other codes of file errors, such as ENOENT, mean something different from those of a program.
-    const code = errorCodeOf(error) === 'ENOSPC' ? 'ENOSPC' : startErrors.unknown;
-    fail(failedStart(code, error instanceof Error ? error.message : String(error)));
+    fail(failedLaunch(error, processSettings(definition).command[0] ?? ''));
   }
+}
+
+/** What a start threw. Codes of file errors, such as ENOENT, mean something different from those of a program. */
+function failedLaunch(error: unknown, program: string): ReplicaExit {
+  if (!(error instanceof Error)) return failedStart(startErrors.unknown, String(error));
+  // Node emits the errors of a program that it expects, and throws the others.
+  if ('syscall' in error && error.syscall === 'spawn') {
+    return failedStart(errorCodeOf(error), spawnTrouble(program, error));
+  }
+  return failedStart(isFileError(error, 'ENOSPC') ? 'ENOSPC' : startErrors.unknown, error.message);
 }
 
 type Launch = Pick<Child, 'replica' | 'specHash' | 'own' | 'epoch' | 'logIndex' | 'gpuIds' | 'memoryBytes'>;
@@ -304,6 +313,6 @@ function freePort(): Promise<number> {
 function spawnTrouble(program: string, error: Error): string {
   const code = errorCodeOf(error);
   if (code === 'EACCES') return `the user that runs the gateway may not execute ${program}`;
-  if (code !== 'ENOENT') return error.message;
+  if (code !== 'ENOENT' && code !== 'ENOTDIR') return error.message;
   return program.includes('/') ? `the program ${program} does not exist` : `${program} is not on the gateway's PATH`;
 }

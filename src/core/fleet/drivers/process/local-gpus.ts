@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { isFileError } from '#base/config/config.ts';
 import type { Log } from '#base/log.ts';
 import type { Gpu, GpuUse } from '#core/fleet/drivers/driver.ts';
 import {
@@ -90,7 +91,7 @@ export function createLocalGpus({ env, log }: LocalGpusOptions): LocalGpus {
 }
 
 function troubleOf(error: unknown): string {
-  if (error instanceof Error && 'code' in error && error.code === 'ENOENT') {
+  if (isFileError(error, 'ENOENT', 'ENOTDIR')) {
     return "nvidia-smi is not on the gateway's PATH";
   }
   return error instanceof Error ? error.message.trim() : String(error);

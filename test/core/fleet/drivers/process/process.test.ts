@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { FleetOptions } from '#core/fleet/fleet.ts';
@@ -67,8 +68,12 @@ describe('a failed start', () => {
     expect(fleet.status('fixture')).toBe('failed');
   });
 
-  it('returns start_failed when the program is not installed', async () => {
-    const { fleet } = await start([engineDefinition({ command: ['headgate-no-such-program', '{socket}'] })]);
+  const file = fileURLToPath(import.meta.url);
+  it.each([
+    ['', {}],
+    [', with a file among the folders of the PATH', { PATH: `/usr/bin:/bin:${join(file, 'bin')}` }],
+  ])('returns start_failed when the program is not installed%s', async (_, env: Record<string, string>) => {
+    const { fleet } = await start([engineDefinition({ command: ['headgate-no-such-program', '{socket}'], env })]);
     const result = await fleet.acquire('fixture', {});
     expect(result).toMatchObject({ ok: false, refusal: { publicText: expect.stringMatching(/not installed/) } });
   });
