@@ -1,4 +1,9 @@
 const size = ['--dtype', 'bfloat16', '--max-model-len', '2048', '--enforce-eager'];
+/**
+ * The engine's core runs the model itself, as on one GPU. On a CPU vLLM starts a worker process for it unless the
+ * variable is 0; core and worker then wait for each other in a busy loop, which takes as much as the model.
+ */
+const oneProcess = { flag: ['--distributed-executor-backend', 'uni'], env: 'VLLM_ENABLE_V1_MULTIPROCESSING: "0"' };
 
 export interface VllmFileOptions {
   readonly id?: string;
@@ -25,7 +30,8 @@ export function vllmFile(options: VllmFileOptions = {}): string {
     `pricing: { input_per_million: 0.10, cached_input_per_million: 0.05, output_per_million: ${taskType === 'chat' ? '0.40' : '0'} }`,
     'driver: process',
     'kind: vllm',
-    `command: ${JSON.stringify([program, 'serve', model, ...size, '--max-num-seqs', String(maxSequences), ...flags])}`,
+    `command: ${JSON.stringify([program, 'serve', model, ...size, '--max-num-seqs', String(maxSequences), ...oneProcess.flag, ...flags])}`,
+    `env: { ${oneProcess.env} }`,
     'start_timeout_seconds: 900',
     ...lines,
     '',
