@@ -42,15 +42,17 @@ const auditView = ({ name, title, description, category, icon, visibility, versi
 });
 
 export interface StackNote {
-  readonly action: 'created' | 'pushed' | 'changed' | 'deleted';
+  readonly action: 'created' | 'pushed' | 'reverted' | 'changed' | 'deleted';
   readonly stackId: string;
   readonly before: Stack | null;
   readonly after: Stack | null;
+  /** Number of the earlier version whose content the new version has. */
+  readonly revertedTo?: number;
 }
 
 export async function note(
   { tx, audit, by }: StackChange,
-  { action, stackId, before, after }: StackNote,
+  { action, stackId, before, after, revertedTo }: StackNote,
 ): Promise<void> {
   await audit.record(tx, {
     organizationId: by.organizationId,
@@ -59,7 +61,8 @@ export async function note(
     targetType: 'stack',
     targetId: formatId('stack', stackId),
     before: before === null ? null : auditView(before),
-    after: after === null ? null : auditView(after),
+    after:
+      after === null ? null : { ...auditView(after), ...(revertedTo !== undefined && { reverted_to: revertedTo }) },
   });
 }
 

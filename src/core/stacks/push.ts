@@ -4,7 +4,7 @@ import { AppError } from '#base/errors.ts';
 import { formatId, uuidv7 } from '#base/id.ts';
 import type { ReadPackage } from '#core/stacks/package/package.ts';
 import { findStack } from './catalog.ts';
-import { dbNow, mustFind, nameTaken, note, type StackChange } from './change.ts';
+import { dbNow, forbidden, mustFind, nameTaken, note, type StackChange } from './change.ts';
 import { stacks, stackVersions } from './schema.ts';
 import { isSameStack, type Stack, type StackViewer } from './stack.ts';
 import { dropVersions, insertVersion, lockStacks, versionsKept } from './versions.ts';
@@ -64,6 +64,41 @@ export async function pushStack(change: StackChange, name: string, content: Stac
   const stack = await insertStack(tx, { name, visibility, isBuiltin: false, ownerUserId: userId }, content);
   await note(change, { action: 'created', stackId: stack.id, before: null, after: stack });
   return { stack, outcome: 'created' };
+}
+
+/** Content of an earlier version, and its number. */
+export interface EarlierContent {
+  readonly number: number;
+  readonly content: StackContent;
+}
+
+/** Adds the content of an earlier version as the newest version, so that the history stays as it was. */
+export async function revertStack(
+  change: StackChange,
+  stackId: string,
+  { number, content }: EarlierContent,
+): Promise<PushedStack> {
+  const { tx, by } = change;
+  await lockStacks(tx);
+  const before = await mustFind(tx, by.viewer, formatId('stack', stackId));
+  requireMayRevert(before, by.viewer);
+  const stack = await addVersion(tx, before, content, by.viewer.userId);
+  const outcome = outcomeOf(before, stack);
+  const noted = { action: 'reverted', stackId, before, after: stack, revertedTo: number } as const;
+  if (outcome !== 'unchanged') await note(change, noted);
+  await by.author.created?.(tx, formatId('stack', stackId));
+  return { stack, outcome };
+}
+
+/** Allows those whose push would add a version to the stack. @throws AppError insufficient_scope */
+export function requireMayRevert({ isBuiltin, visibility, ownerUserId }: Stack, viewer: StackViewer): void {
+  if (isBuiltin) throw forbidden('Built-in stacks cannot be reverted. Apply an earlier version instead.');
+  if (visibility === 'private' ? ownerUserId === viewer.userId : viewer.isAdmin) return;
+  throw forbidden(
+    visibility === 'private'
+      ? 'Only its owner can revert a private stack.'
+      : 'Only platform administrators can revert a global stack.',
+  );
 }
 
 function outcomeOf(before: Stack, after: Stack): PushOutcome {

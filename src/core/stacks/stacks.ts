@@ -16,10 +16,12 @@ import {
 import { syncBuiltins } from './builtin.ts';
 import { findStack, listStacks, readVersion, type StackList, type StackPage } from './catalog.ts';
 import { noSuchStack, type StackAuthor, type StackChange } from './change.ts';
+import { type Comparison, compareVersions, type VersionPackage } from './compare.ts';
 import { patchStack, removeStack, type StackPatch } from './changes.ts';
 import { download, type Downloads, packageTooLarge } from './download.ts';
+import { listVersions, mustFindEarlier, mustFindVersion, type VersionPage } from './history.ts';
 import { createIconImages, type IconImage } from './icon-images.ts';
-import { type PushedStack, pushStack, type StackFields } from './push.ts';
+import { type PushedStack, pushStack, requireMayRevert, revertStack, type StackFields } from './push.ts';
 import type { Stack, StackVersion, StackViewer, StackVisibility } from './stack.ts';
 import { pinVersion, unpinVersion } from './versions.ts';
 
@@ -30,6 +32,8 @@ import { pinVersion, unpinVersion } from './versions.ts';
 
 export type { StackList, StackPage } from './catalog.ts';
 export type { StackAuthor } from './change.ts';
+export type { Comparison } from './compare.ts';
+export type { KeptVersion, VersionPage } from './history.ts';
 export type { StackPatch } from './changes.ts';
 export type { Downloads } from './download.ts';
 export { iconRule, isIcon } from './icon.ts';
@@ -78,12 +82,37 @@ export interface OpenVersion {
 
 export interface Stacks {
   list(request: StackList): Promise<StackPage>;
-  /** Finds a stack by name or id; null if the viewer sees none. */
-  find(viewer: StackViewer, nameOrId: string): Promise<Stack | null>;
+  /**
+   * Finds a stack by name or id; null if the viewer sees none.
+   * @param number the version to return with the stack; the newest one if null or absent
+   * @throws AppError not_found if the stack does not have the version
+   */
+  find(viewer: StackViewer, nameOrId: string, number?: number | null): Promise<Stack | null>;
+  /** Lists the versions of a stack, newest first. @throws AppError not_found */
+  versions(
+    viewer: StackViewer,
+    nameOrId: string,
+    page: { readonly page: number; readonly limit: number },
+  ): Promise<VersionPage & { readonly stack: Stack }>;
+  /**
+   * Compares two versions, for those who may download them. `to` is the newest one if null, `from` the one before `to`.
+   * @throws AppError not_found, insufficient_scope, conflict; TooManyWaitError
+   */
+  compare(
+    viewer: StackViewer,
+    nameOrId: string,
+    versions: { readonly from: number | null; readonly to: number | null },
+  ): Promise<Comparison>;
+  /**
+   * Adds a new version with the package of an earlier one, as if it was pushed again.
+   * @param number the earlier version; the one before the newest if null
+   * @throws AppError not_found, insufficient_scope, conflict; PackageRefusedError; TooManyWaitError
+   */
+  revert(nameOrId: string, number: number | null, by: StackAuthor): Promise<PushedStack>;
   /** Returns the image of a stack's icon; null if it has no image. @throws AppError not_found, TooManyWaitError */
   icon(viewer: StackViewer, nameOrId: string): Promise<IconImage | null>;
   /** @throws AppError not_found; insufficient_scope for a private stack of another user */
-  download(viewer: StackViewer, nameOrId: string): Promise<DownloadedStack>;
+  download(viewer: StackViewer, nameOrId: string, number?: number | null): Promise<DownloadedStack>;
   /**
    * Creates a stack from a package, or adds a version to an existing stack that the author may change.
    * @throws PackageRefusedError with all problems; AppError package_too_large, conflict; TooManyWaitError
@@ -119,34 +148,31 @@ export function createStacks(options: StacksOptions): Stacks {
   const downloads = { outbound: internet, ports: [443], timeoutMs: downloadTimeoutMs, ...options.downloads };
   const images = createIconImages(downloads, clock);
   const bringBuiltins = createBringBuiltins(db, log);
-  const during = async <T>(by: StackAuthor, work: (change: StackChange) => Promise<T>): Promise<T> => {
+  const during: During = async (by, work) => {
     await bringBuiltins();
     return db.orm.transaction((tx) => work({ tx, audit, by }));
+  };
+  const mustFind: MustFind = async (viewer, nameOrId) => {
+    await bringBuiltins();
+    const stack = await findStack(db.orm, viewer, nameOrId);
+    if (stack === null) throw noSuchStack();
+    return stack;
   };
   return {
     async list(request) {
       await bringBuiltins();
       return listStacks(db, request);
     },
-    async find(viewer, nameOrId) {
+    async find(viewer, nameOrId, number = null) {
       await bringBuiltins();
-      return findStack(db.orm, viewer, nameOrId);
+      const stack = await findStack(db.orm, viewer, nameOrId);
+      if (stack === null || number === null) return stack;
+      return { ...stack, version: await mustFindVersion(db.orm, stack, number) };
     },
+    ...createHistory(options, during, mustFind),
     async icon(viewer, nameOrId) {
-      await bringBuiltins();
-      const stack = await findStack(db.orm, viewer, nameOrId);
-      if (stack === null) throw noSuchStack();
+      const stack = await mustFind(viewer, nameOrId);
       return stack.icon === null ? null : images.read(stack.icon);
-    },
-    async download(viewer, nameOrId) {
-      await bringBuiltins();
-      const stack = await findStack(db.orm, viewer, nameOrId);
-      const found = stack === null ? null : await readVersion(db, stack.version.id);
-      if (stack === null || found === null) throw noSuchStack();
-      if (stack.visibility === 'private' && stack.ownerUserId !== viewer.userId) {
-        throw new AppError('insufficient_scope', { message: 'Only its owner can download a private stack.' });
-      }
-      return { stack, zip: found.zip };
     },
     async push(source, fields, by) {
       const zip = source.kind === 'zip' ? source.bytes : await download(source.url, downloads);
@@ -176,6 +202,61 @@ export function createStacks(options: StacksOptions): Stacks {
     pinIn: pinVersion,
     unpinIn: unpinVersion,
   };
+}
+
+type During = <T>(by: StackAuthor, work: (change: StackChange) => Promise<T>) => Promise<T>;
+type MustFind = (viewer: StackViewer, nameOrId: string) => Promise<Stack>;
+
+function createHistory(
+  { db, terraform = () => Promise.resolve(null) }: StacksOptions,
+  during: During,
+  mustFind: MustFind,
+): Pick<Stacks, 'download' | 'versions' | 'compare' | 'revert'> {
+  async function read({ id }: StackVersion): Promise<VersionPackage> {
+    const found = await readVersion(db, id);
+    // The version was deleted at this moment.
+    if (found === null) throw noSuchStack();
+    return found;
+  }
+  return {
+    async download(viewer, nameOrId, number = null) {
+      const stack = await mustFind(viewer, nameOrId);
+      requireMayDownload(stack, viewer);
+      const version = number === null ? stack.version : await mustFindVersion(db.orm, stack, number);
+      return { stack: { ...stack, version }, zip: (await read(version)).zip };
+    },
+    async versions(viewer, nameOrId, page) {
+      const stack = await mustFind(viewer, nameOrId);
+      return { stack, ...(await listVersions(db, stack, page)) };
+    },
+    async compare(viewer, nameOrId, { from, to }) {
+      const stack = await mustFind(viewer, nameOrId);
+      requireMayDownload(stack, viewer);
+      const later = to === null ? stack.version : await mustFindVersion(db.orm, stack, to);
+      const earlier =
+        from === null ? await mustFindEarlier(db.orm, stack, later.number) : await mustFindVersion(db.orm, stack, from);
+      return compareVersions(await read(earlier), await read(later));
+    },
+    async revert(nameOrId, number, by) {
+      const stack = await mustFind(by.viewer, nameOrId);
+      requireMayRevert(stack, by.viewer);
+      const version =
+        number === null
+          ? await mustFindEarlier(db.orm, stack, stack.version.number)
+          : await mustFindVersion(db.orm, stack, number);
+      const { zip } = await read(version);
+      const found = await readPackage(zip, null, await terraform());
+      return during(by, (change) =>
+        revertStack(change, stack.id, { number: version.number, content: { zip, found, fields: found.stated } }),
+      );
+    },
+  };
+}
+
+/** @throws AppError insufficient_scope */
+function requireMayDownload({ visibility, ownerUserId }: Stack, { userId }: StackViewer): void {
+  if (visibility !== 'private' || ownerUserId === userId) return;
+  throw new AppError('insufficient_scope', { message: 'Only its owner can download a private stack.' });
 }
 
 /**

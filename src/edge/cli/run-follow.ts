@@ -27,9 +27,10 @@ const againMs = 1000;
 const pageLines = 10_000;
 
 /** Statuses of a successful run, by operation. A plan that waits for its confirmation is a success. */
+const planned = ['PLANNED', 'PLANNED_AND_FINISHED'];
 const success: Readonly<Record<string, readonly string[]>> = {
-  apply: ['APPLIED', 'SUPERSEDED', 'PLANNED', 'PLANNED_AND_FINISHED'],
-  destroy: ['DESTROYED'],
+  apply: ['APPLIED', 'SUPERSEDED', ...planned],
+  destroy: ['DESTROYED', ...planned],
 };
 
 export const hasSucceeded = ({ operation, status }: Run): boolean => (success[operation] ?? []).includes(status);

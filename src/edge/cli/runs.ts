@@ -33,7 +33,7 @@ import {
   showPlan,
   waitForEnd,
 } from './run-follow.ts';
-import { stackPath } from './stacks.ts';
+import { stackPath, versionNumber, versionOption } from './stacks.ts';
 
 /** Reads the inputs of a stack from the words of a command. */
 
@@ -45,7 +45,9 @@ async function readInputs(context: CommandContext, stack: string): Promise<Recor
   const single = listFlag(context, 'input').map(split);
   const ofFile = file === null ? {} : readFile(file);
   if (single.length === 0) return ofFile;
-  const { inputs } = await parseAnswer(declared, await context.api.call('GET', stackPath(stack)));
+  const version = textFlag(context, 'stack-version');
+  const path = `${stackPath(stack)}${version === null ? '' : `?version=${versionNumber('--stack-version', version)}`}`;
+  const { inputs } = await parseAnswer(declared, await context.api.call('GET', path));
   const types = new Map(inputs.map(({ name, type }) => [name, type]));
   const given = single.map(([name, text]): [string, unknown] => [name, readValue(name, text, types.get(name))]);
   return { ...ofFile, ...Object.fromEntries(given) };
@@ -130,6 +132,19 @@ async function logs(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
+const planFlags = {
+  'plan-only': { type: 'boolean', about: 'make a plan and change nothing; "headgate runs plan" shows it' },
+  confirm: { type: 'boolean', about: 'apply the plan only after "headgate runs confirm"' },
+} as const;
+
+/** Returns the fields of a run that only plans, or whose plan waits; null for other runs. */
+function plannedBy({ flags }: CommandContext): object | null {
+  if (flags['plan-only'] === true && flags['confirm'] === true)
+    throw new UsageError('--plan-only and --confirm exclude each other');
+  if (flags['plan-only'] === true) return { plan_only: true };
+  return flags['confirm'] === true ? { auto_apply: false } : null;
+}
+
 async function apply(context: CommandContext): Promise<number> {
   const [stack = ''] = context.words;
   const cluster = textFlag(context, 'cluster');
@@ -137,12 +152,13 @@ async function apply(context: CommandContext): Promise<number> {
   const node = textFlag(context, 'node');
   const inputs = await readInputs(context, stack);
   const access = textFlag(context, 'access');
+  const version = textFlag(context, 'stack-version');
   const body = {
     cluster_id: await findClusterId(context, cluster),
     ...(node !== null && { node }),
     ...(access !== null && { access }),
-    ...(context.flags['plan-only'] === true && { plan_only: true }),
-    ...(context.flags['confirm'] === true && { auto_apply: false }),
+    ...(version !== null && { stack_version: versionNumber('--stack-version', version) }),
+    ...plannedBy(context),
     inputs,
   };
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
@@ -167,7 +183,7 @@ const isApplied = (one: Run): boolean => one.status !== 'PLANNED' && hasSucceede
 const isCanceled = ({ status }: Run): boolean => status === 'CANCELED';
 
 /** Confirmations of the orders that end something permanently. */
-const endings: Readonly<Partial<Record<Order, (run: Run, cluster: string) => Ending>>> = {
+const endings: Readonly<Record<'destroy' | 'forget', (run: Run, cluster: string) => Ending>> = {
   destroy: ({ id, stack, node }, cluster) => ({
     question: `Destroy the resources of ${id}?`,
     consequence: `All resources of the stack "${stack}" on ${node ?? 'the cluster'} ${node === null ? cluster : `of ${cluster}`} are removed, and its web address stops.`,
@@ -183,15 +199,21 @@ const endings: Readonly<Partial<Record<Order, (run: Run, cluster: string) => End
   }),
 };
 
+/** Asks before something is ended permanently. A plan ends nothing; the confirmation of a plan to destroy does. */
+async function confirmEnding(context: CommandContext, kind: 'confirm' | 'destroy' | 'forget'): Promise<void> {
+  const one = await readRun(context, context.words[0]);
+  if (kind === 'confirm' && one.operation !== 'destroy') return;
+  const ending = endings[kind === 'confirm' ? 'destroy' : kind];
+  await confirm(context, ending(one, await readClusterName(context, one.cluster_id)));
+}
+
 function order(kind: Order): (context: CommandContext) => Promise<number> {
   return async (context) => {
-    const path = runPath(context.words[0]);
-    const ending = endings[kind];
-    if (ending !== undefined) {
-      const one = await readRun(context, context.words[0]);
-      await confirm(context, ending(one, await readClusterName(context, one.cluster_id)));
-    }
-    const answer = await context.api.call('POST', `${path}/${kind}`);
+    const body = plannedBy(context);
+    const isAsked = kind === 'forget' || kind === 'confirm' || (kind === 'destroy' && body === null);
+    if (isAsked) await confirmEnding(context, kind);
+    const path = `${runPath(context.words[0])}/${kind}`;
+    const answer = await context.api.call('POST', path, body === null ? {} : { body });
     return tell(context, answer, kind === 'cancel' ? isCanceled : kind === 'confirm' ? isApplied : hasSucceeded);
   };
 }
@@ -214,7 +236,7 @@ const clusterOption = { type: 'string', names: 'clusters', about: 'by name or id
 
 const applyCommand: Omit<Command, 'name'> = {
   usage:
-    'STACK --cluster CLUSTER [--node NODE] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--wait]',
+    'STACK --cluster CLUSTER [--node NODE] [--stack-version N] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--wait]',
   summary:
     'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run succeeds. Other users of ' +
     'the machine can see inputs on a command line: put secrets into a file.',
@@ -224,6 +246,7 @@ const applyCommand: Omit<Command, 'name'> = {
     ...wait,
     cluster: clusterOption,
     node: { type: 'string', about: 'one node of the cluster; default: the whole cluster' },
+    'stack-version': versionOption,
     inputs: { type: 'string', about: 'a file with a JSON object of inputs' },
     input: { type: 'string', multiple: true, about: 'one input, NAME=VALUE; may be repeated' },
     access: {
@@ -231,8 +254,7 @@ const applyCommand: Omit<Command, 'name'> = {
       choices: ['public', 'members'],
       about: 'who may use its web address; default: public',
     },
-    'plan-only': { type: 'boolean', about: 'make a plan and change nothing; "headgate runs plan" shows it' },
-    confirm: { type: 'boolean', about: 'apply the plan only after "headgate runs confirm"' },
+    ...planFlags,
   },
   run: apply,
 };
@@ -290,11 +312,13 @@ export const runCommands: readonly Command[] = [
   },
   {
     name: 'runs confirm',
-    usage: 'RUN [--wait]',
-    summary: 'Apply the plan of a run that waits for it; with --wait, the exit code is 0 only if the run succeeds.',
+    usage: 'RUN [--wait] [--yes]',
+    summary:
+      'Apply the plan of a run that waits for it; asks first if it is a plan to destroy; with --wait, the exit code is 0 ' +
+      'only if the run succeeds.',
     words: one,
     names: 'runs',
-    options: wait,
+    options: { ...wait, ...yesOption },
     run: order('confirm'),
   },
   {
@@ -337,12 +361,13 @@ export const runCommands: readonly Command[] = [
   },
   {
     name: 'runs destroy',
-    usage: 'RUN [--wait] [--yes]',
+    usage: 'RUN [--plan-only|--confirm] [--wait] [--yes]',
     summary:
-      'Destroy the resources of a run; asks first; with --wait, the exit code is 0 only if the run is DESTROYED.',
+      'Destroy the resources of a run; asks first, unless only a plan is made; with --wait, the exit code is 0 only if ' +
+      'the run is DESTROYED, or its plan is ready.',
     words: one,
     names: 'runs',
-    options: { ...wait, ...yesOption },
+    options: { ...wait, ...planFlags, ...yesOption },
     run: order('destroy'),
   },
   {

@@ -4,6 +4,7 @@ import { nearest } from '#base/edit-distance.ts';
 import { packZip, type ZippedFile } from '#base/zip.ts';
 import {
   cleanLine,
+  cleanText,
   type Command,
   type CommandContext,
   type CommandOption,
@@ -26,8 +27,12 @@ import {
 /** Commands over /v1/stacks. Fields that a newer gateway adds to its answers are ignored. */
 
 const stack = async () => (await import('#edge/contract/stacks.ts')).stackSchema;
+const versionEntry = async () => (await import('#edge/contract/stacks.ts')).stackVersionEntrySchema;
+const stackDiff = async () => (await import('#edge/contract/stacks.ts')).stackDiffSchema;
 const pushedStack = async () => (await import('#edge/contract/stacks.ts')).pushedStackSchema;
 type Stack = Read<typeof stack>;
+type Version = Read<typeof versionEntry>;
+type InputChange = Read<typeof stackDiff>['inputs'][number];
 
 const stacksPath = '/v1/stacks';
 export const stackPath = (name: string | undefined): string => pathOf(stacksPath, name);
@@ -160,8 +165,9 @@ async function remove(context: CommandContext): Promise<number> {
 
 async function download(context: CommandContext): Promise<number> {
   const [name = ''] = context.words;
+  const query = versionQuery(context, ['stack-version=version']);
   const target = textFlag(context, 'output') ?? `${name}.zip`;
-  const bytes = await context.api.bytes(`${stackPath(name)}/download`);
+  const bytes = await context.api.bytes(`${stackPath(name)}/download${query}`);
   try {
     // Never overwrites an existing file.
     writeFileSync(target, bytes, { flag: 'wx' });
@@ -172,6 +178,94 @@ async function download(context: CommandContext): Promise<number> {
   context.out(context.json ? jsonText({ file: target, bytes: bytes.length }) : `${target}: ${bytes.length} bytes\n`);
   return exitCodes.ok;
 }
+
+/** Parses the number of a version. @throws UsageError */
+export function versionNumber(option: string, text: string): number {
+  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
+  throw new UsageError(`${option} must be the number of a version; "headgate stacks versions" lists them`);
+}
+
+/** Returns the query for options with versions, such as `stack-version=version`. @throws UsageError */
+function versionQuery(context: CommandContext, names: readonly string[]): string {
+  for (const name of names.map((one) => one.replace(/=.*/, ''))) {
+    const text = textFlag(context, name);
+    if (text !== null) versionNumber(`--${name}`, text);
+  }
+  const query = queryOf(context, names).toString();
+  return query === '' ? '' : `?${query}`;
+}
+
+function versionRow({
+  number,
+  newest,
+  created_at: at,
+  size,
+  files,
+  sha256,
+  created_by: by,
+  in_use: used,
+}: Version): string[] {
+  const uses = [newest ? 'newest' : '', used === true ? 'in use' : ''].filter((text) => text !== '');
+  const time = at.slice(0, 'YYYY-MM-DDTHH:mm:ss'.length).replace('T', ' ');
+  return [String(number), time, by ?? '-', String(files), String(size), sha256.slice(0, 12), uses.join(', ')];
+}
+
+async function versions(context: CommandContext): Promise<number> {
+  const path = `${stackPath(context.words[0])}/versions`;
+  const found = await readList(context, { path, item: versionEntry, query: new URLSearchParams() });
+  return printList(context, found, {
+    headings: ['VERSION', 'UPLOADED (UTC)', 'BY', 'FILES', 'BYTES', 'SHA-256', ''],
+    row: versionRow,
+    none: 'no versions',
+  });
+}
+
+/** Prints the differences as a patch that "git apply" accepts, after comments about inputs and omitted files. */
+async function diff(context: CommandContext): Promise<number> {
+  const query = versionQuery(context, ['from', 'to']);
+  const answer = await context.api.call('GET', `${stackPath(context.words[0])}/diff${query}`);
+  const { from, to, files, inputs } = await parseAnswer(stackDiff, answer);
+  const omitted = files.flatMap(({ path, change, omitted: why }) =>
+    why === null ? [] : [`file ${path}: ${change} (${why === 'binary' ? 'not text' : 'too large to show'})`],
+  );
+  const none = inputs.length === 0 && files.length === 0 ? ['no differences'] : [];
+  const comments = [`version ${from} to ${to}`, ...none, ...inputs.map(inputLine), ...omitted];
+  const patches = files.flatMap(({ diff: patch }) => (patch === null ? [] : [cleanText(patch)]));
+  context.out(
+    context.json ? jsonText(answer) : [...comments.map((text) => `# ${cleanLine(text)}\n`), ...patches].join(''),
+  );
+  return exitCodes.ok;
+}
+
+function inputLine({ name, change, before, after }: InputChange): string {
+  const said = [before, after].flatMap((input) => (input === undefined ? [] : [inputText(input)]));
+  return `input ${name}: ${change} (${said.join(' -> ')})`;
+}
+
+function inputText({
+  type,
+  type_expression: expression,
+  required,
+  sensitive,
+  default: value,
+}: Stack['inputs'][number]): string {
+  const isShown = value !== null && value !== undefined && !sensitive;
+  const parts = [expression ?? type, required ? 'required' : '', sensitive ? 'sensitive' : ''];
+  return [...parts, isShown ? `default ${JSON.stringify(value)}` : ''].filter((part) => part !== '').join(', ');
+}
+
+async function revert(context: CommandContext): Promise<number> {
+  const [name = ''] = context.words;
+  const to = textFlag(context, 'to');
+  const body = to === null ? {} : { version: versionNumber('--to', to) };
+  const answer = await context.api.call('POST', `${stackPath(name)}/revert`, { body, answerTimeoutMs: pushTimeoutMs });
+  const { outcome, version } = await parseAnswer(pushedStack, answer);
+  const text = outcome === 'unchanged' ? `unchanged, version ${version.number}` : `reverted; version ${version.number}`;
+  context.out(context.json ? jsonText(answer) : `${name}: ${text}\n`);
+  return exitCodes.ok;
+}
+
+export const versionOption: CommandOption = { type: 'string', about: 'number of the version; default: the newest one' };
 
 const fieldOptions: Readonly<Record<(typeof fieldFlags)[number], CommandOption>> = {
   name: { type: 'string', about: 'overrides the name in the manifest, or of the folder' },
@@ -222,11 +316,44 @@ export const stackCommands: readonly Command[] = [
   },
   {
     name: 'stacks download',
-    usage: 'NAME [--output FILE]',
+    usage: 'NAME [--stack-version N] [--output FILE]',
     summary: 'Download the zip of a stack to a file.',
     words: one,
     names: 'stacks',
-    options: { output: { type: 'string', about: 'file to write; default: NAME.zip' } },
+    options: {
+      'stack-version': versionOption,
+      output: { type: 'string', about: 'file to write; default: NAME.zip' },
+    },
     run: download,
+  },
+  {
+    name: 'stacks versions',
+    usage: 'NAME',
+    summary: 'List the versions of a stack that are kept, newest first.',
+    words: one,
+    names: 'stacks',
+    options: {},
+    run: versions,
+  },
+  {
+    name: 'stacks diff',
+    usage: 'NAME [--from N] [--to N]',
+    summary: 'Show what differs between two versions of a stack, as a patch.',
+    words: one,
+    names: 'stacks',
+    options: {
+      from: { type: 'string', about: 'number of a version; default: the one before --to' },
+      to: versionOption,
+    },
+    run: diff,
+  },
+  {
+    name: 'stacks revert',
+    usage: 'NAME [--to N]',
+    summary: 'Add a new version of a stack with the package of an earlier one.',
+    words: one,
+    names: 'stacks',
+    options: { to: { type: 'string', about: 'number of a version; default: the one before the newest' } },
+    run: revert,
   },
 ];

@@ -82,6 +82,60 @@ export const stackSchema = z
   })
   .meta({ id: 'Stack' });
 
+/** A version in the list of versions. */
+export const stackVersionEntrySchema = versionSchema
+  .extend({
+    newest: z.boolean().meta({ description: 'true for the version that an apply without `stack_version` uses' }),
+    created_by: idText('user')
+      .nullable()
+      .meta({ description: 'Id of the user who uploaded it; null for a built-in stack, and for other callers' }),
+    in_use: z
+      .boolean()
+      .nullable()
+      .meta({ description: 'true if runs need the version; null for callers who may not change the stack' }),
+  })
+  .meta(extension('StackVersionEntry', versionSchema));
+
+/** A page of the versions of a stack. */
+export const stackVersionPageSchema = pageOf(stackVersionEntrySchema, 'StackVersionPage');
+
+const changeKind = z.enum(['added', 'removed', 'changed']);
+
+/** The differences between two versions of a stack. */
+export const stackDiffSchema = z
+  .object({
+    from: z.int().meta({ description: 'Number of the version that is compared' }),
+    to: z.int().meta({ description: 'Number of the version with which it is compared' }),
+    files: z.array(
+      z
+        .object({
+          path: z.string().meta({ description: 'Path below the top folder of the package' }),
+          change: changeKind,
+          diff: z.string().nullable().meta({ description: "Unified diff in git's format; null if it is left out" }),
+          omitted: z.enum(['binary', 'too_large']).nullable().meta({
+            description: 'Why the diff is left out; null if it is not',
+          }),
+        })
+        .meta({ id: 'StackFileChange' }),
+    ),
+    inputs: z
+      .array(
+        z
+          .object({
+            name: z.string(),
+            change: changeKind,
+            before: inputSchema.optional(),
+            after: inputSchema.optional(),
+          })
+          .meta({ id: 'StackInputChange' }),
+      )
+      .meta({
+        description:
+          'Inputs that differ in type, default, `required` or `sensitive`; an added one has no `before`, a removed one no `after`',
+      }),
+  })
+  .meta({ id: 'StackDiff' });
+
 /** An uploaded stack. */
 export const pushedStackSchema = stackSchema
   .extend({
@@ -96,3 +150,6 @@ export const stackPageSchema = pageOf(stackSchema, 'StackPage');
 
 export type StackAnswer = z.infer<typeof stackSchema>;
 export type StackInputAnswer = StackAnswer['inputs'][number];
+export type StackVersionAnswer = StackAnswer['version'];
+export type StackVersionEntryAnswer = z.infer<typeof stackVersionEntrySchema>;
+export type StackDiffAnswer = z.infer<typeof stackDiffSchema>;

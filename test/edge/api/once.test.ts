@@ -60,7 +60,7 @@ const createNothing = [
 
 /** POSTs with tests of their own: below, and in runs.test.ts. */
 const testedApart =
-  /^\/v1\/(wallet\/(credits|adjustments)|stacks|files|stacks\/\{name\}\/apply|runs\/\{id\}\/(retry|destroy))$/;
+  /^\/v1\/(wallet\/(credits|adjustments)|stacks|files|stacks\/\{name\}\/(apply|revert)|runs\/\{id\}\/(retry|destroy))$/;
 const withoutNames = (path: string): string => path.replaceAll(/\{\w+\}/g, '{}');
 
 interface Created {

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -70,5 +71,53 @@ describe('headgate stacks', () => {
     });
     expect((await remove('--yes')).stdout).toBe('my-queue: deleted\n');
     expect((await remove('--yes')).code).toBe(1);
+  });
+});
+
+describe('headgate stacks versions, diff and revert', () => {
+  const run = (...args: string[]) => runCli(['stacks', ...args], { env: env() });
+  const push = async (text: string): Promise<void> => {
+    const folder = join(folders(), 'history');
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'main.tf'), text);
+    await run('push', folder);
+  };
+
+  it('lists, compares and downloads versions, and goes back to one', async () => {
+    await push('variable "size" {\n  default = 1\n}\n');
+    await push('variable "size" {\n  default = 2\n}\n');
+    expect((await run('versions', 'history')).stdout).toMatch(
+      /^VERSION +UPLOADED \(UTC\) +BY +FILES +BYTES +SHA-256 *\n2 +\d{4}-[^\n]+ newest\n1 +\d{4}-[^\n]+\n$/,
+    );
+    const { stdout } = await run('diff', 'history');
+    expect(stdout).toMatch(
+      /^# version 1 to 2\n# input size: changed \(number, default 1 -> number, default 2\)\ndiff --git /,
+    );
+    const before = join(folders(), 'before');
+    mkdirSync(before);
+    writeFileSync(join(before, 'main.tf'), 'variable "size" {\n  default = 1\n}\n');
+    execFileSync('git', ['apply', '-'], { cwd: before, input: stdout });
+    expect(readFileSync(join(before, 'main.tf'), 'utf8')).toContain('default = 2');
+    expect((await run('diff', 'history', '--from', '2', '--to', '2')).stdout).toBe(
+      '# version 2 to 2\n# no differences\n',
+    );
+    expect((await run('revert', 'history')).stdout).toBe('history: reverted; version 3\n');
+    expect((await run('revert', 'history', '--to', '1')).stdout).toBe('history: unchanged, version 3\n');
+    expect((await run('diff', 'history', '--from', '1')).stdout).toBe('# version 1 to 3\n# no differences\n');
+    const target = join(folders(), 'second.zip');
+    await run('download', 'history', '--stack-version', '2', '--output', target);
+    const sizes = JSON.parse((await run('versions', 'history', '--json')).stdout).data.map(
+      ({ size }: { size: number }) => size,
+    );
+    expect(readFileSync(target).length).toBe(sizes[1]);
+    expect(JSON.parse((await run('diff', 'history', '--from', '2', '--json')).stdout)).toMatchObject({
+      from: 2,
+      to: 3,
+    });
+    expect(await run('revert', 'history', '--to', 'x')).toMatchObject({ code: 2 });
+    expect(await run('diff', 'history', '--to', '9')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('has no version 9'),
+    });
   });
 });

@@ -93,6 +93,7 @@ const forms: readonly FormRow[] = [
     least: 'member',
     status: 404,
   })),
+  { path: `/portal/stacks/stack_${nobody}/revert?version=1`, fields: {}, least: 'member', status: 404 },
   { path: `/portal/stacks/stack_${nobody}/apply`, fields: {}, least: 'member', status: 404 },
   {
     path: '/portal/wallet/credits',

@@ -71,6 +71,22 @@ describe('a plan on the page of its run', () => {
     expect(await page.content()).not.toContain(secret);
   });
 
+  it('is shown before a destroy, which removes the resources after its confirmation', async () => {
+    const { page } = person;
+    await page.getByRole('link', { name: 'Destroy' }).click();
+    await page.getByRole('button', { name: 'Plan first' }).waitFor();
+    await expectPresentable(page, 'run-destroy-or-plan');
+    await page.getByRole('button', { name: 'Plan first' }).click();
+    await becomes('waits for confirmation');
+    await page.getByText('three replicas').first().waitFor();
+    await expectPresentable(page, 'run-destroy-planned');
+    await page.getByRole('button', { name: 'Confirm and destroy' }).click();
+    await page.getByText('Plan confirmed.').waitFor();
+    await becomes('destroyed');
+    await page.getByText('0 added, 0 changed, 2 removed.').first().waitFor();
+    expect(await page.content()).not.toContain(secret);
+  });
+
   it('changes nothing when the run only plans', async () => {
     await apply('Change nothing');
     await becomes('planned');

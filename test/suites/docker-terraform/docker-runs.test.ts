@@ -117,7 +117,7 @@ describe('a stack applied in containers', () => {
     expect(floor.refused).toEqual([]);
   });
 
-  it('shows its plan, waits without anything on the host, and applies the plan', async () => {
+  it('shows its plan, waits without anything on the host, and applies the plan, also that of a destroy', async () => {
     const place = await newPlace();
     const gateway = await place.start({ home: floor.home(), env: floor.env });
     const folder = floor.folder();
@@ -135,6 +135,13 @@ describe('a stack applied in containers', () => {
     await gateway.made(`/v1/runs/${run.id}/confirm`);
     await gateway.becomes(run.id, 'APPLIED');
     expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([true, true]);
+    const removal = await gateway.made(`/v1/runs/${run.id}/destroy`, { auto_apply: false });
+    await gateway.becomes(removal.id, 'PLANNED');
+    await floor.leavesNothing();
+    expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([true, true]);
+    await gateway.made(`/v1/runs/${removal.id}/confirm`);
+    await gateway.becomes(removal.id, 'DESTROYED');
+    expect(['n0', 'n1'].map((name) => existsSync(join(folder, name)))).toEqual([false, false]);
     const second = await gateway.made('/v1/stacks/planned/apply', body);
     await gateway.becomes(second.id, 'PLANNED');
     await floor.leavesNothing();

@@ -61,9 +61,15 @@ async function runBatch(gateway: Gateway): Promise<void> {
   });
 }
 
+/** Uploads a stack with two versions. */
 async function uploadStack(gateway: Gateway, name: string): Promise<string> {
+  await uploadVersion(gateway, name, 'hi');
+  return uploadVersion(gateway, name, 'hello');
+}
+
+async function uploadVersion(gateway: Gateway, name: string, greeting: string): Promise<string> {
   const main = `
-    variable "greeting" { default = "hello" }
+    variable "greeting" { default = "${greeting}" }
     output "said" { value = var.greeting }`;
   const form = new FormData();
   form.set('file', new Blob([new Uint8Array(packOf({ 'main.tf': main }))]), `${name}.zip`);

@@ -83,9 +83,9 @@ async function requireSavedState({ states }: ExecutionParts, run: ClaimedRun): P
   if (unsaved !== null) throw new RunFailure('STATE_NOT_SAVED', stateNotSaved(formatId('run', unsaved)));
 }
 
-/** True if there is nothing to destroy: then neither Terraform nor a reachable cluster is needed. */
+/** True if there is nothing to destroy, and no plan to show: then neither Terraform nor a reachable cluster is needed. */
 async function hasNothingToDestroy({ states }: ExecutionParts, run: ClaimedRun): Promise<boolean> {
-  if (run.operation !== 'destroy' || run.prepared) return false;
+  if (run.operation !== 'destroy' || run.mode !== 'auto' || run.prepared) return false;
   const state = await states.latest(run.installationId);
   return state === null || state.resources === 0;
 }

@@ -173,7 +173,7 @@ export interface DeclaredWebPort {
   readonly access: RunAccess;
 }
 
-/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. */
+/** Lists the web ports of runs that are APPLIED and that nobody has asked to destroy. An unconfirmed plan destroys nothing. */
 export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]> {
   const unfinished = ['PENDING', ...statusesBefore('DESTROYED')];
   return db<DeclaredWebPort[]>`
@@ -182,7 +182,8 @@ export async function listWebPorts(db: Sql): Promise<readonly DeclaredWebPort[]>
     from runs r join installations i on i.id = r.installation_id
     where r.status = 'APPLIED' and r.web is not null and not exists (
       select 1 from runs d
-      where d.installation_id = r.installation_id and d.operation = 'destroy' and d.status in ${db(unfinished)})
+      where d.installation_id = r.installation_id and d.operation = 'destroy' and d.status in ${db(unfinished)}
+        and (d.mode = 'auto' or d.confirmed_at is not null))
     order by r.installation_id`;
 }
 
@@ -252,7 +253,7 @@ async function findAsked(tx: Transaction, run: NewRun): Promise<string | null> {
   )})`;
   const isRemoval = run.operation === 'destroy' && run.installationId !== undefined;
   const same = isRemoval
-    ? sql`installation_id = ${run.installationId} and operation = 'destroy' and ${unfinished}`
+    ? sql`installation_id = ${run.installationId} and operation = 'destroy' and mode = ${run.mode} and ${unfinished}`
     : sql`retry_of = ${run.retryOf}::uuid and operation <> 'destroy' and ${unfinished}`;
   const [found] = await tx.execute<{ id: string }>(sql`
     select id from runs where cluster_id = ${run.clusterId} and ${same} order by id desc limit 1`);

@@ -4,7 +4,7 @@ import type { Audit, Author } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
 import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
-import type { RunOrigin, RunStatus } from './run-status.ts';
+import type { RunMode, RunOrigin, RunStatus } from './run-status.ts';
 import { shownInputs } from './shown-inputs.ts';
 import { inputsContext, type RunSources, type Sealer } from './sources.ts';
 
@@ -17,10 +17,11 @@ export interface Starts {
    */
   retry(runId: string, author: Author, origin?: RunOrigin): Promise<StartResult>;
   /**
-   * Removes what the installation of a run has created, given any of its runs. Returns the destroy in progress, if
-   * there is one.
+   * Removes what the installation of a run has created, given any of its runs. Returns the destroy of the same mode that
+   * is pending or active, if there is one.
+   * @param mode step after the plan; `auto` if absent
    */
-  destroy(runId: string, author: Author, origin?: RunOrigin): Promise<StartResult>;
+  destroy(runId: string, author: Author, origin?: RunOrigin, mode?: RunMode): Promise<StartResult>;
 }
 
 export interface StartsParts {
@@ -41,6 +42,8 @@ interface Again {
   readonly runId: string;
   readonly author: Author;
   readonly origin: RunOrigin;
+  /** Mode of a destroy; null for a retry, which keeps the mode of its run. */
+  readonly mode: RunMode | null;
 }
 
 const retryable: readonly RunStatus[] = ['FAILED', 'CANCELED'];
@@ -49,10 +52,11 @@ const destroyable: readonly RunStatus[] = ['APPLIED', 'SUPERSEDED', 'FAILED', 'C
 export function createStarts(parts: StartsParts): Starts {
   const { db, sealer, sources, find } = parts;
 
-  async function again({ runId, author, origin }: Again, operation: 'destroy' | null): Promise<StartResult> {
+  async function again({ runId, author, origin, mode }: Again): Promise<StartResult> {
     const run = await find(runId);
     if (run === null) return { kind: 'not_found' };
-    const may = operation === null ? retryable : destroyable;
+    const isRetry = mode === null;
+    const may = isRetry ? retryable : destroyable;
     if (!may.includes(run.status)) return { kind: 'wrong_status', status: run.status };
     // Clusters move: the run belongs to the organization that has the cluster now.
     const cluster = await sources.cluster(run.clusterId);
@@ -60,12 +64,10 @@ export function createStarts(parts: StartsParts): Starts {
     const { organizationId } = cluster;
     // A destroy only removes what is on the cluster. A retry would apply inputs for an organization that did not give
     // them.
-    if (operation === null && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
-    const retryOf = operation === null ? run.id : null;
+    if (isRetry && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const inputs = await openInputs(runId);
-    const mode = operation === 'destroy' ? 'auto' : run.mode;
-    const request = { ...run, mode, organizationId, operation: operation ?? run.operation, retryOf, author, origin };
-    return begin(parts, request, inputs);
+    const other = isRetry ? { retryOf: run.id } : { mode, operation: 'destroy' as const, retryOf: null };
+    return begin(parts, { ...run, ...other, organizationId, author, origin }, inputs);
   }
 
   async function openInputs(runId: string): Promise<Buffer> {
@@ -85,8 +87,8 @@ export function createStarts(parts: StartsParts): Starts {
       } as const;
       return begin(parts, run, Buffer.from(JSON.stringify(inputs), 'utf8'));
     },
-    retry: (runId, author, origin = 'api') => again({ runId, author, origin }, null),
-    destroy: (runId, author, origin = 'api') => again({ runId, author, origin }, 'destroy'),
+    retry: (runId, author, origin = 'api') => again({ runId, author, origin, mode: null }),
+    destroy: (runId, author, origin = 'api', mode = 'auto') => again({ runId, author, origin, mode }),
   };
 }
 

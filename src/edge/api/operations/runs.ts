@@ -143,7 +143,7 @@ export const runs: Tag = {
       operationId: 'confirmRun',
       summary: 'Apply the plan of a run',
       description:
-        'Applies the plan of a `PLANNED` run as it is, before other runs of the cluster. The run fails with ' +
+        'Applies the plan of a `PLANNED` run as it is, also of a destroy, before other runs of the cluster. The run fails with ' +
         `\`PLAN_STALE\` if the state or the cluster changed since. ${who}`,
       answer: {
         ...planned,
@@ -179,8 +179,12 @@ export const runs: Tag = {
     'POST /v1/runs/{id}/destroy': {
       operationId: 'destroyRun',
       summary: 'Destroy what a run created',
-      description: `Starts a run that removes everything the stack created on the cluster. ${queue} ${who}`,
-      answer: { ...pending, operation: 'destroy' },
+      description:
+        'Starts a run that removes everything the stack created on the cluster. With `plan_only` the run ends after the ' +
+        'plan; with `auto_apply: false` the plan waits to be confirmed or discarded, as that of an apply. ' +
+        `${queue} ${who}`,
+      request: { auto_apply: false },
+      answer: { ...pending, operation: 'destroy', auto_apply: false },
     },
     'POST /v1/runs/{id}/forget': {
       operationId: 'forgetRun',

@@ -1,6 +1,15 @@
 import { exampleId, isoTime, numberedPage } from './examples.ts';
 import type { Tag } from './operation.ts';
 
+const input = {
+  name: 'replicas',
+  type: 'number',
+  type_expression: 'number',
+  description: 'How many workers run',
+  required: false,
+  default: 3,
+  sensitive: false,
+};
 const stack = {
   id: exampleId('stack'),
   name: 'queue',
@@ -11,17 +20,7 @@ const stack = {
   visibility: 'private',
   builtin: false,
   owner_id: exampleId('user'),
-  inputs: [
-    {
-      name: 'replicas',
-      type: 'number',
-      type_expression: 'number',
-      description: 'How many workers run',
-      required: false,
-      default: 3,
-      sensitive: false,
-    },
-  ],
+  inputs: [input],
   applicable_profiles: ['h100-8x'],
   web: { port: 8080, node: null, path: '/ui' },
   required_versions: ['>= 1.4'],
@@ -63,7 +62,9 @@ export const stacks: Tag = {
     'GET /v1/stacks/{name}': {
       operationId: 'retrieveStack',
       summary: 'Retrieve a stack',
-      description: `Returns one stack by name or id; your own stack comes before a global one of the same name. ${sees}`,
+      description:
+        'Returns one stack by name or id; your own stack comes before a global one of the same name. With `version`, ' +
+        `inputs and files are those of an earlier version. ${sees}`,
       answer: stack,
     },
     'PATCH /v1/stacks/{name}': {
@@ -82,7 +83,47 @@ export const stacks: Tag = {
     'GET /v1/stacks/{name}/download': {
       operationId: 'downloadStack',
       summary: 'Download the package of a stack',
-      description: `Returns the zip of the newest version, byte for byte as it was uploaded. ${sees}`,
+      description:
+        'Returns the zip of a version, byte for byte as it was uploaded. Only its owner downloads a private stack. ' +
+        sees,
+    },
+    'GET /v1/stacks/{name}/versions': {
+      operationId: 'listStackVersions',
+      summary: 'List the versions of a stack',
+      description:
+        'Returns a page of versions, newest first. Headgate keeps the last five versions of a stack, and those that ' +
+        `runs use. ${sees}`,
+      answer: numberedPage({ ...stack.version, newest: true, created_by: exampleId('user'), in_use: false }),
+    },
+    'GET /v1/stacks/{name}/diff': {
+      operationId: 'compareStackVersions',
+      summary: 'Compare two versions of a stack',
+      description:
+        'Returns the files that differ, each with a unified diff if it is text, and the inputs that differ. Only its ' +
+        `owner compares versions of a private stack. ${sees}`,
+      answer: {
+        from: 1,
+        to: 2,
+        files: [
+          {
+            path: 'main.tf',
+            change: 'changed',
+            diff: 'diff --git a/main.tf b/main.tf\n--- a/main.tf\n+++ b/main.tf\n@@ -1,1 +1,1 @@\n-# one\n+# two\n',
+            omitted: null,
+          },
+        ],
+        inputs: [{ name: 'replicas', change: 'changed', before: input, after: { ...input, default: 5 } }],
+      },
+    },
+    'POST /v1/stacks/{name}/revert': {
+      operationId: 'revertStack',
+      summary: 'Revert a stack to an earlier version',
+      description:
+        'Adds a new version with the package of an earlier one, as if it was uploaded again; existing runs keep their ' +
+        'version. Built-in stacks cannot be reverted. ' +
+        who,
+      request: { version: 1 },
+      answer: { ...stack, version: { ...stack.version, number: 3 }, outcome: 'new_version' },
     },
     'GET /v1/stacks/{name}/icon': {
       operationId: 'retrieveStackIcon',

@@ -46,8 +46,10 @@ export function optionalBody(jsonBody: MiddlewareHandler<HttpEnv>): MiddlewareHa
     const isAbsent = encoding === undefined && (length === undefined || length === '0');
     if (!isAbsent) return jsonBody(context, next);
     const { method, url } = context.req;
-    // Removes the content type: validators would otherwise parse the missing body as JSON.
-    context.req.raw = new Request(url, { method });
+    const headers = new Headers(context.req.raw.headers);
+    // Validators would otherwise parse the missing body as JSON.
+    headers.delete('content-type');
+    context.req.raw = new Request(url, { method, headers });
     await next();
   };
 }

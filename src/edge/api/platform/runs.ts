@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type ApplyRequest, runAccess } from '#core/runs/runs.ts';
+import { type ApplyRequest, runAccess, type StartResult } from '#core/runs/runs.ts';
 import {
   type ApiApp,
   bearerSecurity,
@@ -10,9 +10,9 @@ import {
   onceHeaders,
 } from '#edge/api/shared/shared.ts';
 import { idText, nameText } from '#edge/contract/fields.ts';
-import { runnerSchema, runSchema } from '#edge/contract/runs.ts';
-import { authorOf, ValidationError } from '#edge/http/http.ts';
-import { visibleCluster } from './cluster-access.ts';
+import { type RunAnswer, runnerSchema, runSchema } from '#edge/contract/runs.ts';
+import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
+import { optionalBody, visibleCluster } from './cluster-access.ts';
 import {
   answerOf,
   changed,
@@ -28,8 +28,9 @@ import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { originOf } from './run-origin.ts';
 import { registerRunList } from './run-list.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
-import { registerRunPlans } from './run-plans.ts';
+import { isOnePlan, modeOf, onePlan, planFields, registerRunPlans } from './run-plans.ts';
 import { registerRunOpening } from './run-open.ts';
+import { stackVersionNumber } from './stack-schemas.ts';
 import { viewerOf } from './stack-viewer.ts';
 
 /**
@@ -48,7 +49,8 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerRunLogRoutes(app, parts);
   registerRunPlans(app, parts);
   registerCancel(app, parts);
-  registerFurther(app, parts);
+  registerRetry(app, parts);
+  registerDestroy(app, parts);
   registerForget(app, parts);
   registerRunOpening(app, parts);
 }
@@ -63,16 +65,14 @@ const applySchema = z
     access: z.enum(runAccess).default('public').openapi({
       description: 'Who may open the web address of the run: everyone, or members who may see the run',
     }),
-    plan_only: z.boolean().default(false).openapi({ description: 'true: the run makes a plan and changes nothing' }),
-    auto_apply: z.boolean().optional().openapi({
-      description: 'false: the plan waits until somebody confirms it; default is true',
+    stack_version: stackVersionNumber.optional().openapi({
+      description: 'Version of the stack; default is the newest one',
     }),
+    ...planFields,
   })
-  .refine(({ plan_only: isPlan, auto_apply: isAuto }) => !(isPlan && isAuto === true), {
-    path: ['auto_apply'],
-    message: 'must not be true with plan_only, which applies nothing',
-  })
+  .refine(isOnePlan, onePlan)
   .openapi('ApplyStack');
+const destroySchema = z.strictObject(planFields).refine(isOnePlan, onePlan).openapi('DestroyRun');
 
 function registerApply(app: ApiApp, parts: RunRoutesParts): void {
   const { guards, runs, clusters, stacks } = parts;
@@ -91,7 +91,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
   app.openapi(route, async (context) => {
     const body = context.req.valid('json');
     const viewer = viewerOf(context);
-    const stack = await stacks.find(viewer, context.req.valid('param').name);
+    const stack = await stacks.find(viewer, context.req.valid('param').name, body.stack_version);
     if (stack === null) throw notFound('stack');
     requireOwn(stack, viewer);
     const clusterId = await visibleCluster(context, clusters, body.cluster_id);
@@ -112,7 +112,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       node: node ?? '',
       inputs,
       access: body.access,
-      mode: body.plan_only ? 'plan' : body.auto_apply === false ? 'confirm' : 'auto',
+      mode: modeOf(body),
       author: authorOf(context),
     };
     const run = started(await runs.apply(request));
@@ -165,30 +165,53 @@ function registerCancel(app: ApiApp, parts: RunRoutesParts): void {
   });
 }
 
-/** Registers the routes that create another run from a run. */
-function registerFurther(app: ApiApp, parts: RunRoutesParts): void {
-  const { guards, runs, announceAddresses } = parts;
-  for (const action of ['retry', 'destroy'] as const) {
-    const route = createRoute({
-      method: 'post',
-      path: `${path}/{id}/${action}`,
-      security: bearerSecurity,
-      middleware: [guards.may('runs'), guards.once('run', asRun)],
-      request: { params: idParams, headers: onceHeaders },
-      responses: { 202: jsonAnswer(runSchema, 'The new run, or the run that already does this') },
-    });
-    app.openapi(route, async (context) => {
-      const before = await visibleRun(context, parts);
-      const { id } = before;
-      if (action === 'retry') await requireApplicable(viewerOf(context), parts, before);
-      await requireRunner(context, runs);
-      const run = started(await runs[action](id, authorOf(context), originOf(context)));
-      // The web address of a removed run is deleted before the answer.
-      await announceAddresses();
-      context.header('location', `${path}/${formatId('run', run.id)}`);
-      return context.json(await answerOf(parts, run), 202);
-    });
-  }
+const furtherResponses = { 202: jsonAnswer(runSchema, 'The new run, or the run that already does this') };
+
+/** Answers with the run that follows another run. */
+async function followed(context: HttpContext, parts: RunRoutesParts, result: StartResult): Promise<RunAnswer> {
+  const run = started(result);
+  // The web address of a removed run is deleted before the answer.
+  await parts.announceAddresses();
+  context.header('location', `${path}/${formatId('run', run.id)}`);
+  return answerOf(parts, run);
+}
+
+function registerRetry(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{id}/retry`,
+    security: bearerSecurity,
+    middleware: [guards.may('runs'), guards.once('run', asRun)],
+    request: { params: idParams, headers: onceHeaders },
+    responses: furtherResponses,
+  });
+  app.openapi(route, async (context) => {
+    const before = await visibleRun(context, parts);
+    await requireApplicable(viewerOf(context), parts, before);
+    await requireRunner(context, runs);
+    const result = await runs.retry(before.id, authorOf(context), originOf(context));
+    return context.json(await followed(context, parts, result), 202);
+  });
+}
+
+function registerDestroy(app: ApiApp, parts: RunRoutesParts): void {
+  const { guards, runs } = parts;
+  const route = createRoute({
+    method: 'post',
+    path: `${path}/{id}/destroy`,
+    security: bearerSecurity,
+    middleware: [guards.may('runs'), optionalBody(guards.jsonBody), guards.once('run', asRun)],
+    request: { params: idParams, headers: onceHeaders, body: { ...jsonRequest(destroySchema), required: false } },
+    responses: furtherResponses,
+  });
+  app.openapi(route, async (context) => {
+    const mode = modeOf(context.req.valid('json'));
+    const { id } = await visibleRun(context, parts);
+    await requireRunner(context, runs);
+    const result = await runs.destroy(id, authorOf(context), originOf(context), mode);
+    return context.json(await followed(context, parts, result), 202);
+  });
 }
 
 function registerForget(app: ApiApp, parts: RunRoutesParts): void {

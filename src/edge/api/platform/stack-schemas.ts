@@ -2,13 +2,16 @@ import { z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
 import {
   categoryCharsMax,
+  type Comparison,
   descriptionCharsMax,
   iconRule,
   isIcon,
+  type KeptVersion,
   type Stack,
   type StackInput,
   stackNamePattern,
   stackNameRule,
+  type StackVersion,
   type StackViewer,
   stackVisibilities,
   titleCharsMax,
@@ -16,7 +19,13 @@ import {
 } from '#core/stacks/stacks.ts';
 import { longText } from '#edge/api/shared/shared.ts';
 import { nameText } from '#edge/contract/fields.ts';
-import type { StackAnswer, StackInputAnswer } from '#edge/contract/stacks.ts';
+import type {
+  StackAnswer,
+  StackDiffAnswer,
+  StackInputAnswer,
+  StackVersionAnswer,
+  StackVersionEntryAnswer,
+} from '#edge/contract/stacks.ts';
 
 /** Schemas of stacks, and of the fields that a client may set. */
 
@@ -33,6 +42,42 @@ function toInput({
 }
 
 const iso = (ms: number): string => new Date(ms).toISOString();
+
+const toVersionAnswer = ({ number, sha256, sizeBytes, metadata, createdAtMs }: StackVersion): StackVersionAnswer => ({
+  number,
+  sha256,
+  size: sizeBytes,
+  files: metadata.files,
+  created_at: iso(createdAtMs),
+});
+
+/** Only those who may change the stack see who uploaded a version and whether runs use it. */
+export function toVersionEntry(
+  { version, createdByUserId, isPinned }: KeptVersion,
+  stack: Stack,
+  { userId, isAdmin }: StackViewer,
+): StackVersionEntryAnswer {
+  const seesAll = isAdmin || (stack.visibility === 'private' && stack.ownerUserId === userId);
+  return {
+    ...toVersionAnswer(version),
+    newest: version.id === stack.version.id,
+    created_by: seesAll && createdByUserId !== null ? formatId('user', createdByUserId) : null,
+    in_use: seesAll ? isPinned : null,
+  };
+}
+
+export function toDiffAnswer({ from, to, files, inputs }: Comparison): StackDiffAnswer {
+  return {
+    from: from.number,
+    to: to.number,
+    files: files.map((file) => ({ ...file })),
+    inputs: inputs.map(({ before, after, ...input }) => ({
+      ...input,
+      ...(before !== null && { before: toInput(before) }),
+      ...(after !== null && { after: toInput(after) }),
+    })),
+  };
+}
 
 /** @param mirrored sources of providers in the mirror; null if providers come from registries */
 export function toStackAnswer(stack: Stack, viewer: StackViewer, mirrored: ReadonlySet<string> | null): StackAnswer {
@@ -59,17 +104,24 @@ export function toStackAnswer(stack: Stack, viewer: StackViewer, mirrored: Reado
       in_mirror: mirrored?.has(source) ?? null,
     })),
     warnings: [...metadata.warnings],
-    version: {
-      number: version.number,
-      sha256: version.sha256,
-      size: version.sizeBytes,
-      files: metadata.files,
-      created_at: iso(version.createdAtMs),
-    },
+    version: toVersionAnswer(version),
     created_at: iso(stack.createdAtMs),
     updated_at: iso(stack.updatedAtMs),
   };
 }
+
+const versionMax = 999_999_999;
+
+/** Number of a version of a stack, in a body. */
+export const stackVersionNumber = z.int().min(1).max(versionMax);
+
+/** Number of a version of a stack, in a query. */
+export const stackVersionQuery = z
+  .string()
+  .regex(/^[1-9]\d{0,8}$/, 'must be the number of a version')
+  .transform(Number)
+  .optional()
+  .openapi({ type: 'integer', minimum: 1, maximum: versionMax });
 
 const category = nameText(categoryCharsMax).transform(toCategory);
 const icon = z.string().refine(isIcon, iconRule).openapi({

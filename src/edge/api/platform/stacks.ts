@@ -2,19 +2,10 @@ import { createHash } from 'node:crypto';
 import { createRoute, z } from '@hono/zod-openapi';
 import { AppError } from '#base/errors.ts';
 import { answeredMeanwhile } from '#core/stored-requests/stored-requests.ts';
-import type { Runs } from '#core/runs/runs.ts';
-import {
-  PackageRefusedError,
-  type PackageSource,
-  type PushedStack,
-  type StackAuthor,
-  type StackFields,
-  type Stacks,
-} from '#core/stacks/stacks.ts';
+import type { PackageSource, StackFields } from '#core/stacks/stacks.ts';
 import {
   type ApiApp,
   bearerSecurity,
-  type Guards,
   jsonAnswer,
   jsonRequest,
   notFound,
@@ -24,33 +15,33 @@ import {
 } from '#edge/api/shared/shared.ts';
 import { nameText } from '#edge/contract/fields.ts';
 import { pushedStackSchema, stackPageSchema, stackSchema } from '#edge/contract/stacks.ts';
-import { authorOf, type HttpContext, ValidationError } from '#edge/http/http.ts';
-import { stackPatchSchema, toStackAnswer } from './stack-schemas.ts';
-import { viewerOf } from './stack-viewer.ts';
+import { stackPatchSchema, stackVersionQuery, toStackAnswer } from './stack-schemas.ts';
 import { createUploadBody, fetchSchema, type UploadParts, uploadSchema } from './stack-upload.ts';
+import {
+  explainPackage,
+  registerStackVersions,
+  stackAuthorOf,
+  stackParams as params,
+  type StackVersionParts,
+} from './stack-versions.ts';
+import { viewerOf } from './stack-viewer.ts';
 
 /**
  * The catalog of stacks. Any key may read it. People and management keys upload stacks and change their own; changes of
  * global stacks need a platform administrator.
  */
 
-export interface StackRoutesParts extends UploadParts {
-  readonly guards: Guards;
-  readonly stacks: Stacks;
-  readonly runs: Pick<Runs, 'mirrored'>;
-}
+export interface StackRoutesParts extends UploadParts, StackVersionParts {}
 
 const path = '/v1/stacks';
-const params = z.object({ name: z.string().openapi({ description: 'Name or id of the stack', example: 'scheduler' }) });
-
-function stackAuthorOf(context: HttpContext): StackAuthor {
-  const { organizationId } = context.get('caller');
-  return { viewer: viewerOf(context), organizationId, author: authorOf(context) };
-}
+const versionQuery = z.strictObject({
+  version: stackVersionQuery.openapi({ description: 'Version; default is the newest one' }),
+});
 
 export function registerStackRoutes(app: ApiApp, parts: StackRoutesParts): void {
   registerList(app, parts);
   registerReading(app, parts);
+  registerStackVersions(app, parts);
   registerIcon(app, parts);
   registerUpload(app, parts);
   registerChanges(app, parts);
@@ -87,12 +78,12 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     path: `${path}/{name}`,
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
-    request: { params },
+    request: { params, query: versionQuery },
     responses: { 200: jsonAnswer(stackSchema, 'The stack') },
   });
   app.openapi(get, async (context) => {
     const viewer = viewerOf(context);
-    const stack = await stacks.find(viewer, context.req.valid('param').name);
+    const stack = await stacks.find(viewer, context.req.valid('param').name, context.req.valid('query').version);
     if (stack === null) throw notFound('stack');
     return context.json(toStackAnswer(stack, viewer, runs.mirrored()), 200);
   });
@@ -101,7 +92,7 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     path: `${path}/{name}/download`,
     security: bearerSecurity,
     middleware: [guards.may('stacks.read')],
-    request: { params },
+    request: { params, query: versionQuery },
     responses: {
       200: {
         description: 'The zip',
@@ -110,7 +101,8 @@ function registerReading(app: ApiApp, { guards, stacks, runs }: StackRoutesParts
     },
   });
   app.openapi(download, async (context) => {
-    const { stack, zip } = await stacks.download(viewerOf(context), context.req.valid('param').name);
+    const { version } = context.req.valid('query');
+    const { stack, zip } = await stacks.download(viewerOf(context), context.req.valid('param').name, version);
     return context.body(new Uint8Array(zip), 200, {
       'content-type': 'application/zip',
       'content-disposition': `attachment; filename="${stack.name}-${stack.version.number}.zip"`,
@@ -176,7 +168,7 @@ function registerUpload(app: ApiApp, { guards, stacks, ...parts }: StackRoutesPa
     const asked = 'file' in body ? await sourceOfForm(body) : sourceOfJson(body);
     guards.setContent(context, contentOf(asked));
     if (await guards.isRepeated(context)) throw answeredMeanwhile();
-    const { stack, outcome } = await pushOrExplain(stacks, asked, stackAuthorOf(context));
+    const { stack, outcome } = await explainPackage(stacks.push(asked.source, asked.fields, stackAuthorOf(context)));
     const isNew = outcome === 'created';
     if (isNew) context.header('location', `${path}/${stack.name}`);
     const shown = toStackAnswer(stack, viewerOf(context), parts.runs.mirrored());
@@ -215,15 +207,6 @@ function toFields({ name, title, description, category, icon }: SaidFields): Sta
     category: category ?? null,
     icon: icon ?? null,
   };
-}
-
-async function pushOrExplain(stacks: Stacks, { source, fields }: AskedPush, by: StackAuthor): Promise<PushedStack> {
-  try {
-    return await stacks.push(source, fields, by);
-  } catch (error) {
-    if (error instanceof PackageRefusedError) throw new ValidationError(error.problems, 'package_invalid');
-    throw error;
-  }
 }
 
 function registerChanges(app: ApiApp, { guards, stacks, runs }: StackRoutesParts): void {

@@ -164,8 +164,11 @@ export const pathsOfAll: readonly string[] = [
   '/v1/stacks',
   '/v1/stacks/{name}',
   '/v1/stacks/{name}/apply',
+  '/v1/stacks/{name}/diff',
   '/v1/stacks/{name}/download',
   '/v1/stacks/{name}/icon',
+  '/v1/stacks/{name}/revert',
+  '/v1/stacks/{name}/versions',
   '/v1/statement-key',
 ];
 

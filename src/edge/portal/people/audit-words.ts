@@ -88,6 +88,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'cluster_node.estimate_withdrawn': 'withdrew the estimated release of the node',
   'stack.created': 'created the stack',
   'stack.pushed': 'uploaded a new version of the stack',
+  'stack.reverted': 'reverted to an earlier version of the stack',
   'stack.changed': 'changed the stack',
   'stack.deleted': 'deleted the stack',
   'run.created': 'started the run',

@@ -19,14 +19,15 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { readClusters } from './cluster-choices.ts';
 import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';
-import { readRunnerProblem } from './runner-notice.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
-import { chooser, onceField, onceHeader, type Option } from './widgets.ts';
+import { chooser, onceField, onceHeader, type Option, readRunnerProblem } from './widgets.ts';
 
 /** Applies a stack to a cluster, with inputs. */
 
 interface Wanted {
+  /** Number of the version of the stack; empty for the newest one. */
+  readonly version: string;
   readonly cluster: string;
   /** Empty for the whole cluster. */
   readonly node: string;
@@ -37,12 +38,13 @@ interface Wanted {
 }
 
 export async function applyPage(visit: Visit, name: string): Promise<Response> {
-  const stack = await readStack(visit, name);
+  const version = queryOf(visit.context, 'version');
+  const stack = await readStack(visit, name, version);
   const cluster = queryOf(visit.context, 'cluster');
   return applyPageOf(
     visit,
     stack,
-    { cluster, node: '', access: '', mode: '', inputs: defaultTexts(stack.inputs) },
+    { version, cluster, node: '', access: '', mode: '', inputs: defaultTexts(stack.inputs) },
     null,
   );
 }
@@ -57,11 +59,11 @@ async function applyPageOf(
   const asked = wanted.cluster === '' ? (clusters.length === 1 ? clusters[0]?.id : undefined) : wanted.cluster;
   const cluster =
     asked === undefined ? null : await visit.get<ClusterAnswer>(`/v1/clusters/${encodeURIComponent(asked)}`);
-  const title = `Apply ${stack.title}`;
+  const title = `Apply ${stack.title}${wanted.version === '' ? '' : `, version ${wanted.version}`}`;
   const status = refusal === null ? 200 : statusOf(refusal);
   if (clusters.length === 0 && cluster === null) return page(visit, { title, body: noCluster(visit), status });
   const place = cluster === null ? chooseFirst : cluster.nodes.length === 0 ? noNodes(visit, cluster) : null;
-  const body = html`${problem} ${clusters.length > 1 ? clusterForm(stack, clusters, cluster) : null}
+  const body = html`${problem} ${clusters.length > 1 ? clusterForm(stack, clusters, cluster, wanted.version) : null}
     <div id="results">
       ${cluster === null || place !== null ? place : form(visit, { stack, cluster, wanted, refusal })}
     </div>`;
@@ -89,7 +91,12 @@ function noNodes({ may }: Visit, { id, name }: ClusterAnswer): Html {
 }
 
 /** Chooses the cluster by reloading the page, so that it works without a script. */
-function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], chosen: ClusterAnswer | null): Html {
+function clusterForm(
+  stack: StackAnswer,
+  list: readonly ClusterSummaryAnswer[],
+  chosen: ClusterAnswer | null,
+  version: string,
+): Html {
   const path = `${stackPath(stack)}/apply`;
   const options = list.map(({ id, name, nodes_total: nodes }) => ({
     value: id,
@@ -99,7 +106,9 @@ function clusterForm(stack: StackAnswer, list: readonly ClusterSummaryAnswer[], 
   const own = listed ? [] : [{ value: chosen.id, label: chosen.name }];
   const chosenId = chosen?.id ?? '';
   const choices = [{ value: '', label: 'Choose…' }, ...own, ...options];
-  return filterForm(path, chooser({ name: 'cluster', label: 'Cluster', options: choices, chosen: chosenId }), 'Choose');
+  const field = chooser({ name: 'cluster', label: 'Cluster', options: choices, chosen: chosenId });
+  const kept = version === '' ? null : html`<input type="hidden" name="version" value="${version}" />`;
+  return filterForm(path, html`${kept}${field}`, 'Choose');
 }
 
 interface FormOptions {
@@ -114,6 +123,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
   return html`<form class="form" method="post" action="${stackPath(stack)}/apply">
     ${formToken(visit)} ${onceField()} ${refused(refusal)}
     <input type="hidden" name="cluster_id" value="${cluster.id}" />
+    <input type="hidden" name="stack_version" value="${wanted.version}" />
     ${nodeField(stack, cluster, wanted.node, refusal)}
     <fieldset>
       <legend>Inputs</legend>
@@ -185,7 +195,8 @@ const modes = [
 ];
 
 export async function applyStack(visit: Visit, name: string, typed: Form): Promise<Response> {
-  const stack = await readStack(visit, name);
+  const version = typed.text('stack_version');
+  const stack = await readStack(visit, name, version);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
   const mode = typed.text('mode');
   const asked = {
@@ -193,12 +204,13 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
     node: node === '' ? null : node,
     inputs: inputsOf(stack.inputs, typed),
     ...(access !== '' && { access }),
+    ...(version !== '' && { stack_version: stack.version.number }),
     ...(mode === 'plan' && { plan_only: true }),
     ...(mode === 'confirm' && { auto_apply: false }),
   };
   const path = `/v1/stacks/${stack.id}/apply`;
   const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));
   if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
-  const wanted = { cluster, node, access, mode, inputs: typedTexts(stack.inputs, typed) };
+  const wanted = { version, cluster, node, access, mode, inputs: typedTexts(stack.inputs, typed) };
   return applyPageOf(visit, stack, wanted, started.refusal);
 }

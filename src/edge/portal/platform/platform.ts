@@ -44,6 +44,7 @@ import { downloadStack, iconOfStack } from './stack-files.ts';
 import { changeStack, deleteStack, deleteStackPage, editStackPage, newStackPage, uploadStack } from './stack-forms.ts';
 import { stacksPage } from './stack-list.ts';
 import { stackPage } from './stack-page.ts';
+import { diffPage, revertPage, revertStack } from './stack-versions.ts';
 
 /** Pages of the platform: stacks, runs, clusters and costs. */
 
@@ -54,6 +55,8 @@ export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/stacks/:name/edit': only('stacks', (visit, _, param) => editStackPage(visit, param('name')), 'mayOwn'),
   '/portal/stacks/:name/delete': only('stacks', (visit, _, param) => deleteStackPage(visit, param('name')), 'mayOwn'),
   '/portal/stacks/:name/apply': only('runs', (visit, _, param) => applyPage(visit, param('name'))),
+  '/portal/stacks/:name/diff': (visit, _, param) => diffPage(visit, param('name')),
+  '/portal/stacks/:name/revert': only('stacks', (visit, _, param) => revertPage(visit, param('name')), 'mayOwn'),
   '/portal/stacks/:name/download': (visit, _, param) => downloadStack(visit, param('name')),
   '/portal/stacks/:name/icon': (visit, _, param) => iconOfStack(visit, param('name')),
   '/portal/runs': runsPage,
@@ -81,6 +84,7 @@ export const platformPages: Readonly<Record<string, Page>> = {
 export const platformChanges: Readonly<Record<string, Change>> = {
   '/portal/stacks/:name': (visit, _, form, param) => changeStack(visit, param('name'), form),
   '/portal/stacks/:name/delete': (visit, _parts, _form, param) => deleteStack(visit, param('name')),
+  '/portal/stacks/:name/revert': (visit, _, form, param) => revertStack(visit, param('name'), form),
   '/portal/stacks/:name/apply': (visit, _, form, param) => applyStack(visit, param('name'), form),
   '/portal/runs/:id/cancel': (visit, _parts, _form, param) => cancelRun(visit, param('id')),
   '/portal/runs/:id/confirm': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'confirm'),

@@ -1,9 +1,9 @@
 import type { OpenedRunAnswer, RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
-import { type Form, html, type Html, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
+import { type Form, html, type Html, queryOf, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
 import { runPath } from './run-list.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';
-import { confirmForm, moment, onceHeader } from './widgets.ts';
+import { actionButton, confirmForm, moment, onceHeader } from './widgets.ts';
 
 /** Actions on runs from their pages. */
 
@@ -60,13 +60,16 @@ export async function destroyPage(visit: Visit, id: string, refusal: Refusal | n
         ${moment(run.created_at)}.
       </p>
       ${run.url === null ? null : html`<p>Its web address <code>${run.url}</code> stops immediately, and open connections are closed.</p>`}
-      <p>The removal is a separate run with its own log. To restore the stack, you must apply it again.</p>`,
+      <p>The removal is a separate run with its own log. To restore the stack, you must apply it again.</p>
+      <p>To see first which resources are removed, let the run wait for confirmation after its plan.</p>
+      <div class="actions">${actionButton(visit, `${runPath(run)}/destroy?mode=confirm`, 'Plan first')}</div>`,
   });
   return page(visit, { title: `Destroy ${run.stack}`, body, status: refusal === null ? 200 : statusOf(refusal) });
 }
 
 export async function destroyRun(visit: Visit, id: string, form: Form): Promise<Response> {
-  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/destroy`, undefined, onceHeader(form));
+  const body = queryOf(visit.context, 'mode') === 'confirm' ? { auto_apply: false } : {};
+  const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/destroy`, body, onceHeader(form, body));
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : destroyPage(visit, id, done.refusal);
 }
 

@@ -17,9 +17,8 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readClusters } from './cluster-choices.ts';
-import { readRunnerProblem } from './runner-notice.ts';
 import { isUnfinished, statusBadge, statusText } from './run-words.ts';
-import { moment, pageNumber, pager } from './widgets.ts';
+import { moment, pageNumber, pager, readRunnerProblem } from './widgets.ts';
 
 /** Lists runs with their status. */
 

@@ -92,9 +92,14 @@ const isAddressPending = ({ url, url_status: status }: RunAnswer): boolean => ur
 
 function actions(visit: Visit, run: RunAnswer): MaybeHtml {
   const [path, may] = [runPath(run), choicesOf(run)];
+  const confirm =
+    run.operation === 'destroy'
+      ? actionButton(visit, `${path}/confirm`, 'Confirm and destroy', 'danger')
+      : actionButton(visit, `${path}/confirm`, 'Confirm and apply', 'primary');
+  const discard = actionButton(visit, `${path}/discard`, 'Discard', run.operation === 'destroy' ? '' : 'danger');
   return [
-    may.decide && visit.may('runs') ? actionButton(visit, `${path}/confirm`, 'Confirm and apply', 'primary') : html``,
-    may.decide && visit.may('runs') ? actionButton(visit, `${path}/discard`, 'Discard', 'danger') : html``,
+    may.decide && visit.may('runs') ? confirm : html``,
+    may.decide && visit.may('runs') ? discard : html``,
     may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
     may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Retry', 'primary') : html``,
     may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,

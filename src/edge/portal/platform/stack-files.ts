@@ -1,5 +1,5 @@
 import { assets } from '#edge/portal/frame/frame.ts';
-import { RefusedError, type Visit } from '#edge/portal/ui/ui.ts';
+import { pathWith, queryOf, RefusedError, type Visit } from '#edge/portal/ui/ui.ts';
 
 /** Passes on zips and icons of stacks from the API. */
 
@@ -19,7 +19,9 @@ export async function passOn(visit: Visit, path: string, headers: Readonly<Recor
 }
 
 export function downloadStack(visit: Visit, name: string): Promise<Response> {
-  return passOn(visit, `/v1/stacks/${encodeURIComponent(name)}/download`);
+  const version = queryOf(visit.context, 'version');
+  const path = `/v1/stacks/${encodeURIComponent(name)}/download`;
+  return passOn(visit, pathWith(path, { version }));
 }
 
 /** Sends the stack's icon, or redirects to the default icon if there is none. */

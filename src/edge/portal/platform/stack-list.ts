@@ -16,8 +16,7 @@ import {
   select,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
-import { readRunnerProblem } from './runner-notice.ts';
-import { pageNumber, pager } from './widgets.ts';
+import { pageNumber, pager, readRunnerProblem } from './widgets.ts';
 
 /** The catalog of stacks. */
 

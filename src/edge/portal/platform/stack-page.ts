@@ -9,11 +9,13 @@ import {
   type MaybeHtml,
   notice,
   noticeOf,
+  pathWith,
   records,
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { valueText } from './input-fields.ts';
 import { stackIcon, stackPath, visibilityBadge } from './stack-list.ts';
+import { mayRead, readVersions, versionSection } from './stack-versions.ts';
 import { facts, moment } from './widgets.ts';
 
 /** One stack: its description, its inputs and its actions. */
@@ -24,10 +26,12 @@ const notices: Readonly<Record<string, (version: number) => string>> = {
   changed: (version) => `Changes saved. The uploaded package is the same as version ${version}.`,
   unchanged: (version) => `Nothing changed: the uploaded package is the same as version ${version}.`,
   saved: () => 'Changes saved.',
+  reverted: (version) => `Reverted: version ${version} has the package of an earlier version.`,
 };
 
-export const readStack = ({ get }: Visit, name: string): Promise<StackAnswer> =>
-  get<StackAnswer>(`/v1/stacks/${encodeURIComponent(name)}`);
+/** @param version number of the version to read; the newest one if empty */
+export const readStack = ({ get }: Visit, name: string, version = ''): Promise<StackAnswer> =>
+  get<StackAnswer>(pathWith(`/v1/stacks/${encodeURIComponent(name)}`, { version }));
 
 /** True if the API lets the visitor change the stack: platform administrators, and owners of a private stack. */
 export function mayChange({ mayOwn, signedIn }: Visit, { visibility, owner_id: owner }: StackAnswer): boolean {
@@ -37,13 +41,14 @@ export function mayChange({ mayOwn, signedIn }: Visit, { visibility, owner_id: o
 
 export async function stackPage(visit: Visit, name: string): Promise<Response> {
   const stack = await readStack(visit, name);
+  const versions = await readVersions(visit, stack);
   const path = stackPath(stack);
   const said = noticeOf(visit, notices)?.(stack.version.number);
   const changes = mayChange(visit, stack);
   const actions = html`${visit.may('runs') ? html`<a class="button primary" href="${path}/apply">Apply</a>` : null}
-    <a class="button" href="${path}/download">Download</a>
-    ${changes ? html`<a class="button" href="${path}/edit">Edit</a>` : null}
-    ${changes && !stack.builtin ? html`<a class="button danger" href="${path}/delete">Delete</a>` : null}`;
+  ${mayRead(visit, stack) ? html`<a class="button" href="${path}/download">Download</a>` : null}
+  ${changes ? html`<a class="button" href="${path}/edit">Edit</a>` : null}
+  ${changes && !stack.builtin ? html`<a class="button danger" href="${path}/delete">Delete</a>` : null}`;
   // The style keeps line breaks, so the template must not add any around the description.
   const description = stack.description === '' ? html`<span class="quiet">No description.</span>` : stack.description;
   const body = html`${said === undefined ? null : notice('good', said)}
@@ -67,7 +72,7 @@ export async function stackPage(visit: Visit, name: string): Promise<Response> {
               </ul>`,
           )
     }
-    ${inputTable(stack.inputs)} ${about(stack)}`;
+    ${inputTable(stack.inputs)} ${versionSection(visit, stack, versions)} ${about(stack)}`;
   return page(visit, { title: stack.title, actions, body });
 }
 
@@ -141,10 +146,6 @@ function about(stack: StackAnswer): Html {
               </ul>`,
       },
     ])}
-    <p class="hint">
-      An upload with the same name becomes the next version. Headgate keeps the last five versions, and all versions
-      that runs have applied: removing what a run created needs the version of that run.
-    </p>
   </section>`;
 }
 

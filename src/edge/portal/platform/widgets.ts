@@ -1,5 +1,6 @@
 import { uuidv7 } from '#base/id.ts';
 import type { PageAnswer } from '#edge/contract/lists.ts';
+import type { RunnerAnswer } from '#edge/contract/runs.ts';
 import {
   type AreaOptions,
   describedBy,
@@ -9,6 +10,7 @@ import {
   type Html,
   type MaybeHtml,
   notes,
+  notice,
   onceOf,
   pathWith,
   problemOf,
@@ -169,4 +171,20 @@ export function facts(list: readonly (Fact | null)[]): Html {
             <dd>${fact.text}</dd>`,
     )}
   </dl>`;
+}
+
+/**
+ * Explains why no stack can be applied. Returns null if stacks can be applied, or if the visitor may not apply them.
+ */
+export async function readRunnerProblem({ get, may }: Visit): Promise<MaybeHtml> {
+  if (!may('runs')) return null;
+  const { available, problem } = await get<RunnerAnswer>('/v1/runner');
+  if (available) return null;
+  return notice(
+    'bad',
+    html`<p>
+      <strong>Stacks cannot be applied:</strong> ${problem}. Everything else works. Once this is fixed, you can apply
+      stacks immediately.
+    </p>`,
+  );
 }

@@ -112,7 +112,7 @@ export async function launchChild(processes: ChildProcesses, request: StartReque
   }
 }
 
-/** What a start threw. Codes of file errors, such as ENOENT, mean something different from those of a program. */
+/** Describes the error that a start threw. Codes of file errors, such as ENOENT, mean something different from those of a program. */
 function failedLaunch(error: unknown, program: string): ReplicaExit {
   if (!(error instanceof Error)) return failedStart(startErrors.unknown, String(error));
   // Node emits the errors of a program that it expects, and throws the others.
