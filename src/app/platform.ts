@@ -2,7 +2,7 @@ import type { Clock } from '#base/clock.ts';
 import type { Config } from '#base/config/config.ts';
 import type { Db } from '#base/database/database.ts';
 import type { Log } from '#base/log.ts';
-import { type Clusters, createClusters } from '#core/clusters/clusters.ts';
+import { type Clusters, type ClustersOptions, createClusters } from '#core/clusters/clusters.ts';
 import type { CostBudgets } from '#core/cost-budgets/cost-budgets.ts';
 import type { Costs } from '#core/costs/costs.ts';
 import type { Exposures } from '#core/web-addresses/web-addresses.ts';
@@ -55,11 +55,12 @@ const checkMs = 60_000;
 
 export function createPlatform(options: PlatformOptions): Platform {
   const { config, foundation, db, clock, log } = options;
-  const { audit, accounts, keys, secrets, coordination } = foundation;
+  const { alerts, audit, accounts, keys, secrets, coordination } = foundation;
   const { placeId: holder } = coordination.gateways;
   const { costs, costBudgets, directory, part: costsPart } = createCostsWing(options);
   const { nodeSilenceMs } = config.platform;
-  const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns };
+  const raiseIn: ClustersOptions['raiseIn'] = (tx, notice) => alerts.raiseIn(tx, notice);
+  const clusterParts = { db, clock, log, audit, accounts, costs, secrets, runsUnderWay, nodeRuns, raiseIn };
   const clusters = createClusters({ ...clusterParts, nodeSilenceMs });
   const stacks = createStacks({ db, audit, clock, log, terraform: () => runs.terraform() });
   const docker = { hosts: options.hosts, identity: options.identity, configDir: config.docker.configDir };
@@ -67,6 +68,7 @@ export function createPlatform(options: PlatformOptions): Platform {
     ...options,
     docker,
     accounts,
+    alerts,
     keys,
     audit,
     clusters,
@@ -97,6 +99,9 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
   const endSilentNodes = async (): Promise<void> => {
     await clusters.endSilentNodes();
   };
+  const notifySilence = async (): Promise<void> => {
+    await clusters.notifySilence();
+  };
   const failed = (error: unknown): void =>
     log.warn(
       { err: error },
@@ -107,6 +112,7 @@ function clustersPart(clusters: Clusters, secrets: Secrets, log: Log): Part {
     jobs: [
       { name: 'check the platform key', everyMs: checkMs, where: 'every', run: checkSecrets },
       { name: 'end what is metered of nodes that are gone', everyMs: checkMs, where: 'one', run: endSilentNodes },
+      { name: 'notify of silent nodes', everyMs: checkMs, where: 'one', run: notifySilence },
     ],
     // No other part depends on this check: an error here must not keep a gateway from starting.
     start: () => checkSecrets().then(endSilentNodes).catch(failed),

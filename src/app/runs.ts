@@ -6,6 +6,7 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { createRegistryLogins } from '#base/docker/docker.ts';
 import type { Log } from '#base/log.ts';
 import type { Accounts } from '#core/accounts/accounts.ts';
+import type { Raising } from '#core/alerts/alerts.ts';
 import { type Audit, systemAuthor } from '#core/audit/audit.ts';
 import type { EngineDefinition } from '#core/catalog/catalog.ts';
 import type { Clusters } from '#core/clusters/clusters.ts';
@@ -27,6 +28,7 @@ import {
 } from '#core/runs/runs.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
 import type { Stacks } from '#core/stacks/stacks.ts';
+import type { Job } from '#edge/jobs/jobs.ts';
 import type { ContainerHosts, EnginesPlace } from './engines.ts';
 import type { Part } from './lifecycle.ts';
 
@@ -39,6 +41,7 @@ export interface RunsWingOptions {
   readonly secrets: Secrets;
   readonly accounts: Pick<Accounts, 'readOrganization'>;
   readonly keys: Pick<Keys, 'onOrganizationChanged'>;
+  readonly alerts: Pick<Raising, 'raiseIn'>;
   readonly audit: Audit;
   readonly db: Db;
   readonly clock: Clock;
@@ -53,6 +56,11 @@ export interface RunsDocker extends EnginesPlace {
   readonly configDir: string | null;
 }
 
+/** Returns a job that one gateway does for all. */
+const jobOf = (name: string, everyMs: number, work: () => Promise<unknown>): Job => {
+  return { name, everyMs, where: 'one', run: async () => void (await work()) };
+};
+
 /** Connects runs to the rooms that they need. */
 export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs; readonly part: Part } {
   const { config, clusters, accounts, keys, db, secrets, log, gatewayDir } = options;
@@ -65,6 +73,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     containers,
     sealer: sealerOf(secrets, db),
     sources: sourcesOf(options),
+    raiseIn: (tx, notice) => options.alerts.raiseIn(tx, notice),
     mirror: providerMirror,
     findRunner: () => runner.find(),
     hasFolders: () => hasRunFolders(search.runsDir),
@@ -85,19 +94,14 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
   // Done when the change is answered. A run that is missed, as by a killed gateway, ends when its turn comes.
   keys.onOrganizationChanged(endWaitingOf);
   const reseal = async (): Promise<void> => void (await runs.reseal());
-  const removeOldLogs = async (): Promise<void> => {
-    await runs.dropOldLogs();
-  };
-  const releaseVersions = async (): Promise<void> => {
-    await runs.releaseVersions();
-  };
   const part: Part = {
     name: 'runs',
     jobs: [
       { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
-      { name: 'end runs of clusters that are gone', everyMs: 60_000, where: 'one', run: cancelRunsOfArchivedClusters },
-      { name: 'let go of versions of stacks that no run needs', everyMs: 60_000, where: 'one', run: releaseVersions },
-      { name: 'remove old logs of runs', everyMs: 3_600_000, where: 'one', run: removeOldLogs },
+      jobOf('notify of runs', 2000, () => runs.notify()),
+      jobOf('end runs of clusters that are gone', 60_000, cancelRunsOfArchivedClusters),
+      jobOf('let go of versions of stacks that no run needs', 60_000, () => runs.releaseVersions()),
+      jobOf('remove old logs of runs', 3_600_000, () => runs.dropOldLogs()),
     ],
     start() {
       // Runners in containers are logged when their hosts are found.

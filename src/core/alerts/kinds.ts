@@ -43,6 +43,36 @@ const budget = anyBudget.extend({
   spent: usd,
 });
 
+/** A run of a stack. Inputs, outputs and messages are left out: they may contain secrets. */
+const run = z.strictObject({
+  run_id: z.string(),
+  operation: z.string(),
+  stack: z.string(),
+  stack_version: z.int().nullable(),
+  cluster_id: z.string(),
+  /** Name; null for an archived cluster. */
+  cluster: z.string().nullable(),
+  node: z.string().nullable(),
+  created_by: z.string().nullable(),
+  created_via: z.string().nullable(),
+});
+
+const runStatus = run.extend({
+  status: z.string(),
+  failure_code: z.string().nullable(),
+  plan: z.strictObject({ add: z.int(), change: z.int(), remove: z.int() }).nullable(),
+  /** ISO; null unless the run waits for its confirmation. */
+  confirm_by: z.string().nullable(),
+});
+
+const silence = z.strictObject({
+  cluster_id: z.string(),
+  cluster: z.string(),
+  count: z.int(),
+  nodes: z.array(z.strictObject({ id: z.string(), name: z.string(), last_seen_at: z.string().nullable() })).readonly(),
+  silence_seconds: z.number(),
+});
+
 const endpoint = z.strictObject({
   webhook_id: z.string(),
   /** Scheme and host of the endpoint's URL, without the rest. */
@@ -100,6 +130,28 @@ export const alertKinds = {
     key,
   ),
   'api_key.expiring': kind('An API key expires in less than one week; `data` as for `api_key.created`', false, key),
+  'run.succeeded': kind(
+    'A run ended as `APPLIED`, `DESTROYED` or `PLANNED_AND_FINISHED`. `run_id`, `status`, `failure_code`, `operation`, `stack`, `stack_version`, `cluster_id`, `cluster` (name), `node`, `created_by`, `created_via`, `plan` (counts), `confirm_by`',
+    false,
+    runStatus,
+  ),
+  'run.failed': kind('A run ended as `FAILED`; `data` as for `run.succeeded`', true, runStatus),
+  'run.canceled': kind('A run ended as `CANCELED` or `DISCARDED`; `data` as for `run.succeeded`', false, runStatus),
+  'run.needs_confirmation': kind(
+    'The plan of a run waits to be confirmed or discarded until `confirm_by`; `data` as for `run.succeeded`',
+    true,
+    runStatus,
+  ),
+  'cluster.nodes_silent': kind(
+    'Allocated nodes of a cluster have sent no heartbeat for `silence_seconds`. `cluster_id`, `cluster` (name), `count`; `nodes`: the first 20, each with `id`, `name` and `last_seen_at`',
+    true,
+    silence,
+  ),
+  'cluster.nodes_back': kind(
+    'Nodes that were reported as silent have sent heartbeats again for `silence_seconds`; `data` as for `cluster.nodes_silent`',
+    true,
+    silence,
+  ),
   'engine.failed': kind(
     'An engine failed; sent only to the organization of the platform. `engine`: id of the engine; `cause`: reason',
     false,

@@ -79,6 +79,46 @@ const ofManyUsers = ({ name, of, text }: LetterParts): Written => {
   };
 };
 
+/** Names the stack of a run and its place. */
+function placeOf(text: LetterParts['text']): string {
+  const node = text('node') === '' ? '' : ` (node ${text('node')})`;
+  return `"${text('stack')}" on the cluster ${text('cluster') || text('cluster_id')}${node}`;
+}
+
+const runPage = (text: LetterParts['text']): Written['page'] => ({
+  text: 'Run',
+  path: `/portal/runs/${encodeURIComponent(text('run_id'))}`,
+});
+
+const ofRun =
+  (happened: string) =>
+  ({ name, of, text }: LetterParts): Written => {
+    const code = text('failure_code') === '' ? '' : ` with ${text('failure_code')}`;
+    const until =
+      text('confirm_by') === '' ? [] : [`Confirm or discard the plan by ${utcText(Date.parse(text('confirm_by')))}.`];
+    return {
+      subject: `Run of ${text('stack')} ${happened}: ${name}`,
+      paragraphs: [`The ${text('operation')} of ${placeOf(text)} ${of} ${happened}${code}.`, ...until],
+      page: runPage(text),
+    };
+  };
+
+const ofSilence =
+  (happened: string, more: (seconds: string) => readonly string[]) =>
+  ({ name, of, text, texts }: LetterParts): Written => {
+    const named = texts('nodes').join(', ');
+    const [count, shown] = [Number(text('count')), texts('nodes').length];
+    const others = count > shown ? ` and ${count - shown} more` : '';
+    return {
+      subject: `Nodes of ${text('cluster')} ${happened}: ${name}`,
+      paragraphs: [
+        `Nodes of the cluster ${text('cluster')} ${of} ${happened}: ${named}${others}.`,
+        ...more(text('silence_seconds')),
+      ],
+      page: { text: 'Cluster', path: `/portal/clusters/${encodeURIComponent(text('cluster_id'))}` },
+    };
+  };
+
 const runbook = (anchor: string): string =>
   `What to do: see compose/runbooks.md#${anchor} in the Headgate documentation.`;
 
@@ -121,6 +161,14 @@ const letters: Readonly<Record<AlertType, (words: LetterParts) => Written>> = {
     (name) => `API key of ${name} expires soon`,
     'expires in less than one week. Create a new key if programs still use it.',
   ),
+  'run.succeeded': ofRun('succeeded'),
+  'run.failed': ofRun('failed'),
+  'run.canceled': ofRun('was canceled'),
+  'run.needs_confirmation': ofRun('waits for confirmation'),
+  'cluster.nodes_silent': ofSilence('fell silent', (seconds) => [
+    `They have sent no heartbeat for ${seconds} seconds. Check the machines, or release nodes that you no longer have.`,
+  ]),
+  'cluster.nodes_back': ofSilence('are back', (seconds) => [`They have sent heartbeats for ${seconds} seconds.`]),
   'engine.failed': ({ text }) => ({
     subject: `Engine ${text('engine')} failed`,
     paragraphs: [
@@ -167,12 +215,16 @@ export function letterOf({ type, data, organizationName: name }: LetterEvent): W
   const text = (field: string): string => lineOf(data[field]);
   const texts = (field: string): readonly string[] => {
     const value = data[field];
-    return Array.isArray(value) ? value.map(lineOf) : [];
+    return Array.isArray(value) ? value.map((one) => lineOf(nameOf(one))) : [];
   };
   // The event was written by a version with more kinds.
   if (!isWritten(type)) return { subject: `Alert for ${name}`, paragraphs: [`Event type: ${type}.`], page: null };
   return letters[type]({ name, of: `of the organization "${name}" on Headgate`, text, texts });
 }
+
+/** Returns the name of an object; other values as they are. */
+const nameOf = (value: unknown): unknown =>
+  typeof value === 'object' && value !== null && 'name' in value ? value.name : value;
 
 /** Returns a value as one line, whoever wrote it, so that only the email itself starts paragraphs. */
 function lineOf(value: unknown): string {

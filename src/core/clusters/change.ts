@@ -7,7 +7,7 @@ import type { Accounts, Organization } from '#core/accounts/accounts.ts';
 import type { Audit } from '#core/audit/audit.ts';
 import type { AllocationOnFile, Costs } from '#core/costs/costs.ts';
 import type { Secrets } from '#core/secrets/secrets.ts';
-import { type ClusterRow, nodeKey, type NodeRow } from './cluster.ts';
+import { type ClusterRow, nodeKey, type NodeRow, type SilenceNotice } from './cluster.ts';
 import { clusterNodes, clusters } from './schema.ts';
 
 /** Dependencies of changes to clusters. */
@@ -36,6 +36,8 @@ export interface ClusterParts {
   readonly runsUnderWay: (tx: Transaction, clusterId: string) => Promise<readonly string[]>;
   /** Runs for a node, which belong to the machine and not to its name. */
   readonly nodeRuns: NodeRuns;
+  /** Raises an alert in the transaction of its cause. */
+  readonly raiseIn: (tx: Transaction, notice: SilenceNotice) => Promise<void>;
 }
 
 interface NamedNode {

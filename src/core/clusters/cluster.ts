@@ -81,6 +81,20 @@ export interface ClusterWithNodes extends ClusterSummary {
   readonly nodes: readonly ClusterNode[];
 }
 
+/** An alert about nodes of one cluster. */
+export interface SilenceNotice {
+  readonly organizationId: string;
+  readonly type: 'cluster.nodes_silent' | 'cluster.nodes_back';
+  readonly data: {
+    readonly cluster_id: string;
+    readonly cluster: string;
+    readonly count: number;
+    /** The first 20. `last_seen_at`: ISO. */
+    readonly nodes: readonly { readonly id: string; readonly name: string; readonly last_seen_at: string | null }[];
+    readonly silence_seconds: number;
+  };
+}
+
 export function toCluster(row: ClusterRow): Cluster {
   return {
     id: row.id,

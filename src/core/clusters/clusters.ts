@@ -31,6 +31,7 @@ import {
   readSshPorts,
   type RunContext,
 } from './run-context.ts';
+import { createSilenceCheck, silenceNoticeMs } from './silence-notices.ts';
 import { endSilentNodes } from './silent-nodes.ts';
 
 /**
@@ -108,6 +109,8 @@ export interface Clusters {
   openPrivateKey(clusterId: string): Promise<string | null>;
   /** Ends metering of nodes that are deleted or silent. @returns the number of intervals ended */
   endSilentNodes(): Promise<number>;
+  /** Raises alerts about nodes that fell silent or came back. @returns the number of alerts */
+  notifySilence(): Promise<number>;
   /** Encrypts again, with the key in use, what an older platform key encrypted. @returns the number of identities */
   reseal(): Promise<number>;
 }
@@ -146,6 +149,7 @@ export function createClusters({ nodeSilenceMs, ...parts }: ClustersOptions): Cl
       const isHeard = nodeSilenceMs !== null && clock.monotonicMs() - startedMs > nodeSilenceMs;
       return endSilentNodes(parts, isHeard ? nodeSilenceMs : null);
     },
+    notifySilence: createSilenceCheck(parts, nodeSilenceMs ?? silenceNoticeMs),
     reseal: () => resealIdentities(db, secrets, log),
   };
 }

@@ -79,3 +79,12 @@ export const clusterNodes = pgTable(
   },
   (table) => [uniqueIndex('cluster_nodes_cluster_name_key').on(table.clusterId, table.name)],
 );
+
+/** Nodes whose silence was reported. */
+export const silentNodes = pgTable('silent_nodes', {
+  nodeId: uuid('node_id')
+    .primaryKey()
+    .references(() => clusterNodes.id, { onDelete: 'cascade' }),
+  /** Time since which the node sends heartbeats again; null while it is silent. */
+  heardSince: moment('heard_since'),
+});

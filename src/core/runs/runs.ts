@@ -18,12 +18,14 @@ import {
   listRuns,
   listWebPorts,
   type LoggedLine,
+  notifyRuns,
   readLog,
   type PlanChanges,
   readPlan,
   releaseVersions,
   type Run,
   type RunList,
+  type RunNotice,
   type RunSources,
   type Sealer,
   type Starts,
@@ -64,6 +66,7 @@ export {
   type LoggedLine,
   type Run,
   type RunList,
+  type RunNotice,
   type RunOutput,
   type RunSources,
   type RunStatus,
@@ -97,6 +100,8 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Returns what a plan would change; null if the run made no plan for somebody to look at. */
   plan(runId: string): Promise<PlanChanges | null>;
+  /** Raises alerts about runs that ended or wait for their confirmation. @returns the number of alerts */
+  notify(): Promise<number>;
   /** Removes logs of runs that ended long ago. @returns the number of these runs */
   dropOldLogs(): Promise<number>;
   /** Unpins versions of stacks that no run needs any longer. @returns the number of runs that released theirs */
@@ -129,6 +134,8 @@ export interface RunsOptions {
   readonly log: Log;
   readonly sealer: Sealer;
   readonly sources: RunSources;
+  /** Raises an alert in the transaction of its cause. */
+  readonly raiseIn: (tx: Transaction, notice: RunNotice) => Promise<void>;
   /** A UUID of this gateway. It survives restarts, and no other gateway has it meanwhile. */
   readonly holder: string;
   /** Finds what can run Terraform here. Called when it is first needed, and again until something is found. */
@@ -195,6 +202,7 @@ export function createRuns(options: RunsOptions): Runs {
     },
     plan: (runId) => readPlan(db.sql, runId),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
+    notify: () => notifyRuns(options),
     dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     releaseVersions: () => releaseVersions(options),
     reseal: () => resealRuns(options),

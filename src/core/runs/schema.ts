@@ -128,6 +128,16 @@ export const runs = pgTable(
     webProblem: text('web_problem'),
     /** Users of the web address. */
     access: text('access', { enum: runAccess }).notNull().default('public'),
+    /** The last notice that was raised: that the plan waits, or that the run ended. Null: none. */
+    notified: text('notified', { enum: ['plan', 'end'] }),
+    /** Seconds from the end of the apply after which the resources are destroyed; null: never. */
+    expiresAfter: integer('expires_after'),
+    /** A time that somebody has set instead. */
+    expiresAt: moment('expires_at'),
+    /** True once it was announced that the resources will be destroyed. */
+    expiryNotified: boolean('expiry_notified').notNull().default(false),
+    /** When a destroy was last requested because the run had expired. */
+    expiryTriedAt: moment('expiry_tried_at'),
   },
   (table) => [
     uniqueIndex('runs_active_key')
@@ -145,6 +155,14 @@ export const runs = pgTable(
     index('runs_holding_idx')
       .on(table.installationId, table.id)
       .where(sql`${table.holdsVersion}`),
+    index('runs_unnotified_idx')
+      .on(table.id)
+      .where(sql`${table.notified} is distinct from 'end'`),
+    index('runs_expiring_idx')
+      .on(table.id)
+      .where(
+        sql`${table.status} = 'APPLIED' and (${table.expiresAfter} is not null or ${table.expiresAt} is not null)`,
+      ),
     index('runs_inputs_key_idx').on(sealMark(table.inputs)),
     index('runs_web_idx')
       .on(table.id)

@@ -111,6 +111,44 @@ describe('an alert by mail', () => {
     expect(last).toContain('the period that began on 2026-11-24 has ended. 1203 end users');
   });
 
+  it('names the stack, place and deadline of a run, and the silent nodes of a cluster', async () => {
+    const tenant = await api.organization('Runners');
+    const organizationId = parseId('org', tenant.id) ?? '';
+    const { email } = await person(tenant, 'admin');
+    const run = {
+      run_id: 'run_1',
+      status: 'PLANNED',
+      failure_code: null,
+      operation: 'apply',
+      stack: 'scheduler',
+      stack_version: 2,
+      cluster_id: 'cluster_1',
+      cluster: 'research',
+      node: 'gpu-1',
+      created_by: null,
+      created_via: 'api',
+      plan: null,
+      confirm_by: '2026-11-25T12:00:00.000Z',
+    };
+    const failed = { ...run, status: 'FAILED', failure_code: 'APPLY_FAILED', node: null, confirm_by: null };
+    const nodes = [{ id: 'node_1', name: 'gpu-1', last_seen_at: null }];
+    const silence = { cluster_id: 'cluster_1', cluster: 'research', count: 22, nodes, silence_seconds: 900 };
+    await api.alerts.raise({ organizationId, type: 'run.needs_confirmation', data: run });
+    await api.alerts.raise({ organizationId, type: 'run.failed', data: failed });
+    await api.alerts.raise({ organizationId, type: 'run.succeeded', data: { ...run, status: 'APPLIED' } });
+    await api.alerts.raise({ organizationId, type: 'cluster.nodes_silent', data: silence });
+    await deliver();
+    expect(addresses()).toEqual([email, email, email]);
+    const sorted = letters.toSorted((one, other) => one.subject.localeCompare(other.subject));
+    const [silent, fails, waits] = sorted.map(({ text }) => text.replaceAll(/\s+/g, ' '));
+    expect(waits).toContain('The apply of "scheduler" on the cluster research (node gpu-1) of the organization');
+    expect(waits).toContain('Confirm or discard the plan by 2026-11-25 12:00');
+    expect(fails).toContain(
+      '"scheduler" on the cluster research of the organization "Runners" on Headgate failed with',
+    );
+    expect(silent).toContain('fell silent: gpu-1 and 21 more.');
+  });
+
   it('is not sent for types that were not chosen, nor for a closed organization', async () => {
     const tenant = await api.organization('Choosy');
     await person(tenant, 'admin');

@@ -197,6 +197,7 @@ export function useRuns(): RunsBench {
         holder: uuidv7(),
         findRunner: () => Promise.resolve({ runner, terraform, problem: null }),
         sources: bench.sources,
+        raiseIn: () => Promise.resolve(),
         ...options,
       });
       gateways.push(runs);

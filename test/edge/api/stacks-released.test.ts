@@ -26,6 +26,7 @@ function runsOf(): Runs {
       open: (bytes) => Promise.resolve(bytes),
     },
     holder: uuidv7(),
+    raiseIn: () => Promise.resolve(),
     findRunner: () => Promise.resolve({ runner: null, terraform: null, problem: 'nothing' }),
     sources: {
       stackPackage: () => Promise.resolve(null),

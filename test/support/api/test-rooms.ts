@@ -155,6 +155,7 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     runsUnderWay,
     nodeRuns,
     nodeSilenceMs,
+    raiseIn: (tx, notice) => raising.raiseIn(tx, notice),
   });
   const { downloads = {} } = options;
   const stacks = createStacks({ db, audit, clock, log, downloads });
@@ -168,6 +169,7 @@ export function createRooms(db: Db, place: BillingStore, clock: Clock, options: 
     secrets,
     accounts,
     keys,
+    alerts,
     audit,
     db,
     clock,

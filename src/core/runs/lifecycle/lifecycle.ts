@@ -9,6 +9,7 @@ export { type PlanChanges, type PlannedResource, readPlanChanges } from './plan-
 export { releaseVersions } from './release-versions.ts';
 export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
 export { type Changes, createChanges } from './run-changes.ts';
+export { notifyRuns, type RunNotice } from './run-notices.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
 export {
   type DeclaredWebPort,

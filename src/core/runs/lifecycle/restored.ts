@@ -17,10 +17,10 @@ const message =
 export async function endUnfinishedRuns(sql: ISql): Promise<void> {
   await sql`
     update runs set status = 'CANCELED', cancel_reason = 'asked', failure_message = ${message},
-      ended_at = clock_timestamp()
+      ended_at = clock_timestamp(), notified = 'end'
     where status in ${sql([...idleStatuses])}`;
   await sql`
     update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${message}, fence = fence + 1,
-      ended_at = clock_timestamp(), lease_until = null
+      ended_at = clock_timestamp(), lease_until = null, notified = 'end'
     where status in ${sql([...activeStatuses])}`;
 }

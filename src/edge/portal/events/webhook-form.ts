@@ -21,6 +21,12 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'api_key.revoked': 'API key revoked',
   'api_key.reported': 'API key reported as leaked',
   'api_key.expiring': 'API key expires soon',
+  'run.succeeded': 'Run succeeded',
+  'run.failed': 'Run failed',
+  'run.canceled': 'Run canceled or discarded',
+  'run.needs_confirmation': 'Run waits for confirmation',
+  'cluster.nodes_silent': 'Nodes stopped sending heartbeats',
+  'cluster.nodes_back': 'Silent nodes are back',
   'engine.failed': 'Engine failed (platform organization only)',
   'gateways.differ': 'Gateways differ (platform organization only)',
   'platform.problem':
