@@ -99,6 +99,7 @@ export function createRunsWing(options: RunsWingOptions): { readonly runs: Runs;
     jobs: [
       { name: 'encrypt runs with the current platform key', everyMs: 60_000, where: 'every', run: reseal },
       jobOf('notify of runs', 2000, () => runs.notify()),
+      jobOf('destroy what has expired', 10_000, () => runs.destroyExpired()),
       jobOf('end runs of clusters that are gone', 60_000, cancelRunsOfArchivedClusters),
       jobOf('let go of versions of stacks that no run needs', 60_000, () => runs.releaseVersions()),
       jobOf('remove old logs of runs', 3_600_000, () => runs.dropOldLogs()),

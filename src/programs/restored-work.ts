@@ -2,7 +2,7 @@ import type { ISql } from 'postgres';
 import { countPendingAlerts, silenceAlerts } from '#core/alerts/alerts.ts';
 import { cancelOpenBatches, countOpenBatches } from '#core/batches/batches.ts';
 import { forgetFleetIdentity } from '#core/fleet/fleet.ts';
-import { countUnfinishedRuns, endUnfinishedRuns } from '#core/runs/runs.ts';
+import { countExpiringRuns, countUnfinishedRuns, endExpiries, endUnfinishedRuns } from '#core/runs/runs.ts';
 import { FailedError } from '#edge/cli/cli.ts';
 
 /** Unfinished work in a restored database, which the original database would continue as well. */
@@ -19,6 +19,7 @@ interface Work {
 const works: readonly Work[] = [
   { what: 'batches', table: 'batches', count: countOpenBatches, end: cancelOpenBatches },
   { what: 'runs of stacks', table: 'runs', count: countUnfinishedRuns, end: endUnfinishedRuns },
+  { what: 'runs that expire', table: 'runs', count: countExpiringRuns, end: endExpiries },
   { what: 'alerts', table: 'alert_events', count: countPendingAlerts, end: silenceAlerts },
   { what: 'engines', table: 'fleet_secrets', count: null, end: forgetFleetIdentity },
 ];

@@ -142,6 +142,11 @@ export const alertKinds = {
     true,
     runStatus,
   ),
+  'run.expiring': kind(
+    'What a run applied expires soon: at `expires_at` it is destroyed. Sent 24 hours before, or a quarter of its life before if that is shorter. `run_id`, `operation`, `stack`, `stack_version`, `cluster_id`, `cluster`, `node`, `created_by`, `created_via` as for `run.succeeded`',
+    true,
+    run.extend({ expires_at: z.string() }),
+  ),
   'cluster.nodes_silent': kind(
     'Allocated nodes of a cluster have sent no heartbeat for `silence_seconds`. `cluster_id`, `cluster` (name), `count`; `nodes`: the first 20, each with `id`, `name` and `last_seen_at`',
     true,

@@ -165,6 +165,14 @@ const letters: Readonly<Record<AlertType, (words: LetterParts) => Written>> = {
   'run.failed': ofRun('failed'),
   'run.canceled': ofRun('was canceled'),
   'run.needs_confirmation': ofRun('waits for confirmation'),
+  'run.expiring': ({ name, of, text }) => ({
+    subject: `${text('stack')} expires soon: ${name}`,
+    paragraphs: [
+      `${placeOf(text)} ${of} expires at ${utcText(Date.parse(text('expires_at')))}. Headgate then destroys its resources.`,
+      'To keep them, change or remove the expiry on the page of the run.',
+    ],
+    page: runPage(text),
+  }),
   'cluster.nodes_silent': ofSilence('fell silent', (seconds) => [
     `They have sent no heartbeat for ${seconds} seconds. Check the machines, or release nodes that you no longer have.`,
   ]),

@@ -18,6 +18,11 @@ import {
   listRuns,
   listWebPorts,
   type LoggedLine,
+  changeExpiry,
+  destroyExpired,
+  type ChangeResult,
+  type ExpiryChange,
+  notifyExpiring,
   notifyRuns,
   readLog,
   type PlanChanges,
@@ -44,7 +49,9 @@ import { createRunLoop, type RunLoop } from './run-loop.ts';
 export { type AppliedSpan, readAppliedSpans } from './applied-spans.ts';
 export { type NamedNode, type NodeRuns, nodeRuns, type RunsOnNode } from './node-runs.ts';
 export {
+  countExpiringRuns,
   countUnfinishedRuns,
+  endExpiries,
   endUnfinishedRuns,
   isFinal,
   markOf,
@@ -55,6 +62,8 @@ export {
   type RunOrigin,
   type ShownInput,
   runStatuses,
+  lifeSecondsMax,
+  lifeSecondsMin,
   secretCharsMin,
   stateNotSaved,
   waitHoursMax,
@@ -100,7 +109,13 @@ export interface Runs extends Starts, Changes {
   log(runId: string, after: number, limit: number): Promise<readonly LoggedLine[]>;
   /** Returns what a plan would change; null if the run made no plan for somebody to look at. */
   plan(runId: string): Promise<PlanChanges | null>;
-  /** Raises alerts about runs that ended or wait for their confirmation. @returns the number of alerts */
+  /** Changes when the resources of an APPLIED run are destroyed. @throws AppError invalid_value */
+  changeExpiry(change: ExpiryChange): Promise<ChangeResult>;
+  /** Requests a destroy for each run that has expired. @returns the number of requested runs */
+  destroyExpired(): Promise<number>;
+  /**
+   * Raises alerts about runs that ended, wait for their confirmation or expire soon. @returns the number of alerts
+   */
   notify(): Promise<number>;
   /** Removes logs of runs that ended long ago. @returns the number of these runs */
   dropOldLogs(): Promise<number>;
@@ -189,9 +204,10 @@ export function createRuns(options: RunsOptions): Runs {
     find,
   });
 
+  const starts = createStarts({ ...options, find, written: () => loop.wake() });
   const changes = createChanges({ ...options, find });
   return {
-    ...createStarts({ ...options, find, written: () => loop.wake() }),
+    ...starts,
     ...changes,
     find,
     list: (list) => listRuns(db.sql, list),
@@ -202,7 +218,14 @@ export function createRuns(options: RunsOptions): Runs {
     },
     plan: (runId) => readPlan(db.sql, runId),
     log: (runId, after, limit) => readLog(db.sql, runId, after, limit),
-    notify: () => notifyRuns(options),
+    changeExpiry: (change) => changeExpiry({ ...options, find }, change),
+    async destroyExpired() {
+      const requested = await destroyExpired(options, (runId) => starts.expire(runId));
+      // The web addresses of what is destroyed are removed.
+      if (requested > 0) for (const listener of listeners) listener();
+      return requested;
+    },
+    notify: async () => (await notifyRuns(options)) + (await notifyExpiring(options)),
     dropOldLogs: () => dropOldLogs(db.sql, options.clock.now()),
     releaseVersions: () => releaseVersions(options),
     reseal: () => resealRuns(options),

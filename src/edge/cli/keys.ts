@@ -13,6 +13,7 @@ import {
   type Read,
   readCursorList,
   renderTable,
+  durationFlag,
   textFlag,
   timeText,
   UsageError,
@@ -224,19 +225,8 @@ async function revoke(context: CommandContext): Promise<number> {
   return exitCodes.ok;
 }
 
-const graceUnits = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
-
-/** @throws UsageError */
-function graceSeconds(context: CommandContext): number | null {
-  const value = textFlag(context, 'grace');
-  if (value === null) return null;
-  const [, digits, unit] = /^(\d{1,9})([smhd])$/.exec(value) ?? [];
-  if (digits === undefined) throw new UsageError('--grace must be a duration such as 0s, 30m, 24h or 7d');
-  return Number(digits) * graceUnits[unit as keyof typeof graceUnits];
-}
-
 async function rotate(context: CommandContext): Promise<number> {
-  const seconds = graceSeconds(context);
+  const seconds = durationFlag(context, 'grace');
   const { id, name, prefix, last4 } = await find(context);
   const body = seconds === null ? {} : { grace_seconds: seconds };
   const answer = await context.api.call('POST', `/v1/keys/${encodeURIComponent(id)}/rotate${queryText(org(context))}`, {

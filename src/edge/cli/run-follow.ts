@@ -141,6 +141,13 @@ const addressRemarks: Readonly<Record<string, string>> = {
   unreachable: ' (unreachable)',
 };
 
+/** Formats an ISO time to the second. */
+export const isoText = (iso: string): string => iso.slice(0, 'YYYY-MM-DDTHH:mm:ss'.length).replace('T', ' ');
+
+/** Says when the resources are destroyed. */
+const expiryText = ({ expires_at: at }: Run): string =>
+  (at ?? '') === '' ? '' : `expires at ${isoText(at ?? '')} UTC\n`;
+
 function addressText({ id, access, url, url_status: state, url_problem: problem }: Run): string {
   if ((problem ?? '') !== '') return `no web address: ${cleanLine(problem ?? '')}\n`;
   if ((url ?? '') === '') return '';
@@ -164,7 +171,7 @@ export function runText(one: Run): string {
       const shown = sensitive ? '(sensitive)' : typeof value === 'string' ? value : JSON.stringify(value ?? null);
       return `${cleanLine(name)} = ${cleanLine(shown)}\n`;
     });
-  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}`;
+  return `${id}: ${status}${planText(one)}${changesText(one)}${failure}${next}\n${lines.join('')}${addressText(one)}${expiryText(one)}`;
 }
 
 const plan = async () => (await import('#edge/contract/runs.ts')).runPlanSchema;

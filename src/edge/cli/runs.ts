@@ -5,6 +5,7 @@ import {
   type Command,
   type CommandContext,
   confirm,
+  durationFlag,
   type Ending,
   exitCodes,
   jsonText,
@@ -23,6 +24,7 @@ import { findClusterId, readClusterName, readClusterNames } from '#edge/cli/clus
 import {
   followLog,
   hasSucceeded,
+  isoText,
   printLog,
   readRun,
   type Run,
@@ -33,6 +35,7 @@ import {
   showPlan,
   waitForEnd,
 } from './run-follow.ts';
+import { runExpiryCommand } from './run-expiry.ts';
 import { stackPath, versionNumber, versionOption } from './stacks.ts';
 
 /** Reads the inputs of a stack from the words of a command. */
@@ -86,16 +89,28 @@ function readValue(name: string, text: string, type: string | undefined): unknow
 
 /** Commands over /v1/runs, and the commands that apply a stack. */
 
-const headings = ['RUN', 'STACK', 'VERSION', 'CLUSTER', 'NODE', 'OPERATION', 'STATUS', 'PLAN', 'CREATED (UTC)', ''];
+const headings = [
+  'RUN',
+  'STACK',
+  'VERSION',
+  'CLUSTER',
+  'NODE',
+  'OPERATION',
+  'STATUS',
+  'PLAN',
+  'CREATED (UTC)',
+  'EXPIRES (UTC)',
+  '',
+];
 
 function row(one: Run, clusters: ReadonlyMap<string, string>): string[] {
   const { id, stack, cluster_id: clusterId, node, operation, created_at: created, plan } = one;
   const cluster = clusters.get(clusterId) ?? clusterId;
-  const at = created.slice(0, 'YYYY-MM-DDTHH:mm:ss'.length).replace('T', ' ');
+  const [at, expires] = [isoText(created), isoText(one.expires_at ?? '-')];
   const version = String(one.stack_version ?? '-');
   const status = one.queue_position === null ? one.status : `${one.status} (${one.queue_position} in queue)`;
   const planned = plan === null ? '-' : `+${plan.add} ~${plan.change} -${plan.remove}`;
-  return [id, stack, version, cluster, node ?? '-', operation, status, planned, at, one.failure_code ?? ''];
+  return [id, stack, version, cluster, node ?? '-', operation, status, planned, at, expires, one.failure_code ?? ''];
 }
 
 const runsShown = 50;
@@ -109,7 +124,7 @@ async function list(context: CommandContext): Promise<number> {
   const runs = await readList(context, { path: runsPath, item: run, query, limit: Number(limit) });
   const clusters = context.json || runs.length === 0 ? new Map() : await readClusterNames(context);
   return printList(context, runs, {
-    leaveOut: ['CREATED (UTC)', 'OPERATION', 'NODE', 'VERSION', 'PLAN', 'CLUSTER'],
+    leaveOut: ['EXPIRES (UTC)', 'CREATED (UTC)', 'OPERATION', 'NODE', 'VERSION', 'PLAN', 'CLUSTER'],
     headings,
     row: (one) => row(one, clusters),
     none: 'no runs; create one with "headgate stacks apply"',
@@ -151,7 +166,7 @@ async function apply(context: CommandContext): Promise<number> {
   if (cluster === null) throw new UsageError('--cluster is missing: give the name or id of the cluster');
   const node = textFlag(context, 'node');
   const inputs = await readInputs(context, stack);
-  const access = textFlag(context, 'access');
+  const [access, life] = [textFlag(context, 'access'), durationFlag(context, 'expires-after')];
   const version = textFlag(context, 'stack-version');
   const body = {
     cluster_id: await findClusterId(context, cluster),
@@ -159,6 +174,7 @@ async function apply(context: CommandContext): Promise<number> {
     ...(access !== null && { access }),
     ...(version !== null && { stack_version: versionNumber('--stack-version', version) }),
     ...plannedBy(context),
+    ...(life !== null && { expires_after: life }),
     inputs,
   };
   return tell(context, await context.api.call('POST', `${stackPath(stack)}/apply`, { body }));
@@ -236,7 +252,7 @@ const clusterOption = { type: 'string', names: 'clusters', about: 'by name or id
 
 const applyCommand: Omit<Command, 'name'> = {
   usage:
-    'STACK --cluster CLUSTER [--node NODE] [--stack-version N] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--wait]',
+    'STACK --cluster CLUSTER [--node NODE] [--stack-version N] [--input NAME=VALUE]... [--inputs FILE.json] [--access public|members] [--plan-only|--confirm] [--expires-after 3d] [--wait]',
   summary:
     'Apply a stack to a cluster, by name or id; with --wait, the exit code is 0 only if the run succeeds. Other users of ' +
     'the machine can see inputs on a command line: put secrets into a file.',
@@ -255,6 +271,7 @@ const applyCommand: Omit<Command, 'name'> = {
       about: 'who may use its web address; default: public',
     },
     ...planFlags,
+    'expires-after': { type: 'string', about: 'Headgate destroys the resources so long after the apply: 8h, 3d' },
   },
   run: apply,
 };
@@ -330,6 +347,7 @@ export const runCommands: readonly Command[] = [
     options: {},
     run: order('discard'),
   },
+  runExpiryCommand,
   {
     name: 'runs open',
     usage: 'RUN [--browser]',

@@ -94,10 +94,10 @@ export const runSchema = z
           'Inputs by name. Sensitive ones have no value. `set` is false where the default of the module applies. Null ' +
           'for runs of earlier versions of Headgate',
       }),
-    created_via: z
-      .enum(['api', 'portal', 'cli'])
-      .nullable()
-      .meta({ description: 'Program that requested the run; null for runs of earlier versions of Headgate' }),
+    created_via: z.enum(['api', 'portal', 'cli', 'expiry']).nullable().meta({
+      description:
+        'Program that requested the run; `expiry`: Headgate itself, because the applied run expired; null for runs of earlier versions of Headgate',
+    }),
     queue_position: z
       .int()
       .nullable()
@@ -139,6 +139,17 @@ export const runSchema = z
       .string()
       .nullable()
       .meta({ description: 'Why the declared web port cannot be used; null if it can' }),
+    expires_after: z
+      .int()
+      .nullable()
+      .meta({
+        description:
+          'Seconds from the end of the apply after which its resources are destroyed, as requested; null: never, or ' +
+          '`expires_at` was changed',
+      }),
+    expires_at: z.iso.datetime().nullable().meta({
+      description: 'When Headgate destroys the resources; null for never, and unless the run is `APPLIED`',
+    }),
     log_lines: z.int().meta({ description: 'Number of lines in the log' }),
   })
   .meta({ id: 'Run' });

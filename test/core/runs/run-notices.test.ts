@@ -37,7 +37,7 @@ describe('a notice about a run', () => {
     const types: string[] = [];
     const runs = bench.gateway({
       raiseIn: (_, { type, data }) => {
-        types.push(`${type} ${data.status}`);
+        types.push(`${type} ${'status' in data ? data.status : ''}`);
         return Promise.resolve();
       },
     });

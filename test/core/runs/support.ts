@@ -13,6 +13,7 @@ import {
   isFinal,
   type LoggedLine,
   type Run,
+  type RunMode,
   type Runner,
   type RunnerSearch,
   type Runs,
@@ -101,7 +102,14 @@ export interface RunsBench {
   apply(
     runs: Runs,
     version: string,
-    more?: { clusterId?: string; organizationId?: string; inputs?: object; stackId?: string },
+    more?: {
+      clusterId?: string;
+      organizationId?: string;
+      inputs?: object;
+      stackId?: string;
+      mode?: RunMode;
+      expiresAfter?: number;
+    },
   ): Promise<Run>;
   ended(runs: Runs, run: Run): Promise<Run>;
   becomes(runs: Runs, run: Run, status: RunStatus): Promise<Run>;
@@ -224,12 +232,12 @@ export function useRuns(): RunsBench {
     async apply(
       runs,
       version,
-      { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version } = {},
+      { clusterId = uuidv7(), organizationId = clusterId, inputs = {}, stackId = version, ...more } = {},
     ) {
       owners.set(clusterId, organizationId);
       const ids = { clusterId, organizationId, stackId, stackVersionId: version };
       const what = { stackName: 'a-stack', stackVersion: 1, declared: [], origin: 'api' as const };
-      const request = { ...ids, ...what, node: '', access: 'public' as const };
+      const request = { ...ids, ...what, ...more, node: '', access: 'public' as const };
       const result = await runs.apply({ ...request, inputs: { ...inputs }, author: systemAuthor });
       if (result.kind !== 'created') throw new Error(result.kind);
       return result.run;

@@ -218,6 +218,7 @@ const runs: readonly RoleRow[] = [
   ...['confirm', 'discard', 'cancel'].map((act) => missing(`POST /v1/runs/{id}/${act}`, 'person', nobody('run'))),
   missing('POST /v1/runs/{id}/retry', 'person', nobody('run')),
   missing('POST /v1/runs/{id}/destroy', 'person', nobody('run')),
+  missing('PATCH /v1/runs/{id}', 'person', nobody('run'), { expires_at: null }),
   missing('POST /v1/runs/{id}/forget', 'platform', nobody('run')),
 ];
 

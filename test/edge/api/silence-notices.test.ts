@@ -107,6 +107,21 @@ describe('nodes that fall silent', () => {
     expect(await alerts()).toHaveLength(1);
   });
 
+  it('are reported when their hours end, and when the next heartbeat continues the hours', async () => {
+    const { path, heard, heardFor, alerts } = await useNodes(['gpu-1']);
+    const rooms = api().secondRooms({ nodeSilenceMs: 300_000 });
+    await heard(6);
+    await watch(7, rooms);
+    expect(await rooms.clusters.endSilentNodes()).toBe(1);
+    expect(await alerts()).toEqual([['cluster.nodes_silent', 1, ['gpu-1']]]);
+    await watch(1, rooms);
+    await api().ask(`${path('gpu-1')}/heartbeat`, { method: 'POST' });
+    await watch(1, rooms);
+    await heardFor(5);
+    await watch(1, rooms);
+    expect((await alerts()).slice(1)).toEqual([['cluster.nodes_back', 1, ['gpu-1']]]);
+  });
+
   it('are not reported if they never sent a heartbeat, or are released, before or after the report', async () => {
     const { path, heard, alerts } = await useNodes(['gpu-1', 'gpu-2', 'gpu-3']);
     await heard(60, ['gpu-2', 'gpu-3']);

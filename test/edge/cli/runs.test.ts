@@ -134,7 +134,7 @@ describe('headgate runs', () => {
     expect(JSON.parse((await headgate(['runs', 'show', id, '--json'])).stdout)).toEqual(answer);
     expect((await headgate(['runs', 'show', id])).stdout).toContain('status: APPLIED\n');
     const line = new RegExp(
-      `^${id} +words +1 +site +- +apply +APPLIED +\\+1 ~0 -0 +\\d{4}-\\d\\d-\\d\\d [\\d:]+$`,
+      `^${id} +words +1 +site +- +apply +APPLIED +\\+1 ~0 -0 +\\d{4}-\\d\\d-\\d\\d [\\d:]+ +-$`,
       'm',
     );
     expect((await headgate(['runs', 'ls', '--cluster', 'site', '--stack', 'words'])).stdout).toMatch(line);

@@ -98,12 +98,13 @@ it('has a link to every page', () => {
   const reached = new Set(
     visited.map((path) => patterns.find(({ test }) => test.test(path.replace(/\?.*/, '')))?.path ?? '/'),
   );
-  // Addresses for scripts, images and a search; a stopped engine is not restarted.
+  // Addresses for scripts, images and a search; a stopped engine is not restarted, and no run is applied.
   const others = [
     '/portal/playground/models',
     '/portal/usage/find',
     '/portal/engines/:id/log',
     '/portal/runs/:id/log',
+    '/portal/runs/:id/expiry',
     '/portal/stacks/:name/icon',
   ];
   expect(pagePaths.filter((path) => !reached.has(path) && !others.includes(path))).toEqual([]);

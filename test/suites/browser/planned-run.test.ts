@@ -87,6 +87,25 @@ describe('a plan on the page of its run', () => {
     expect(await page.content()).not.toContain(secret);
   });
 
+  it('expires when the person says so', async () => {
+    const { page } = person;
+    await page.goto(new URL('/portal/stacks/queue/apply', gateway.url).href);
+    await page.getByLabel('Expires after').selectOption('3 days');
+    await page.getByLabel('password (required)').fill(secret);
+    await expectPresentable(page, 'run-apply-expiring');
+    await page.getByRole('button', { name: 'Apply' }).click();
+    await becomes('applied');
+    await page.getByRole('link', { name: 'Change expiry' }).click();
+    await page.getByText('queue expires at').waitFor();
+    await expectPresentable(page, 'run-expiry');
+    await page.getByLabel('Expires, from now').selectOption('Never');
+    await page.getByRole('button', { name: 'Change expiry' }).click();
+    await page.getByText('Expiry changed.').waitFor();
+    expect(await page.locator('dl').textContent()).toMatch(/Expires\s*never/);
+    await page.goto(new URL('/portal/runs', gateway.url).href);
+    await page.getByRole('columnheader', { name: 'Expires' }).waitFor();
+  });
+
   it('changes nothing when the run only plans', async () => {
     await apply('Change nothing');
     await becomes('planned');

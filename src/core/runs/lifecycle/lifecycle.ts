@@ -7,8 +7,16 @@ export { dropOldLogs } from './old-logs.ts';
 export { outputsOf, readOutputs, type RunOutput } from './outputs.ts';
 export { type PlanChanges, type PlannedResource, readPlanChanges } from './plan-changes.ts';
 export { releaseVersions } from './release-versions.ts';
-export { countUnfinishedRuns, endUnfinishedRuns } from './restored.ts';
+export { countExpiringRuns, countUnfinishedRuns, endExpiries, endUnfinishedRuns } from './restored.ts';
 export { type Changes, createChanges } from './run-changes.ts';
+export {
+  changeExpiry,
+  destroyExpired,
+  type ExpiryChange,
+  lifeSecondsMax,
+  lifeSecondsMin,
+  notifyExpiring,
+} from './run-expiry.ts';
 export { notifyRuns, type RunNotice } from './run-notices.ts';
 export type { ApplyRequest, ChangeResult, StartResult } from './run-requests.ts';
 export {

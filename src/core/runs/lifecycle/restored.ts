@@ -17,10 +17,33 @@ const message =
 export async function endUnfinishedRuns(sql: ISql): Promise<void> {
   await sql`
     update runs set status = 'CANCELED', cancel_reason = 'asked', failure_message = ${message},
-      ended_at = clock_timestamp(), notified = 'end'
+      ended_at = clock_timestamp()
     where status in ${sql([...idleStatuses])}`;
   await sql`
     update runs set status = 'FAILED', failure_code = 'INTERRUPTED', failure_message = ${message}, fence = fence + 1,
-      ended_at = clock_timestamp(), lease_until = null, notified = 'end'
+      ended_at = clock_timestamp(), lease_until = null
     where status in ${sql([...activeStatuses])}`;
+}
+
+/** Counts applied runs that expire. */
+export async function countExpiringRuns(sql: ISql): Promise<number> {
+  if (!(await hasExpiry(sql))) return 0;
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from runs
+    where status = 'APPLIED' and (expires_after is not null or expires_at is not null)`;
+  return row?.count ?? 0;
+}
+
+/** Removes the expiry of applied runs, and due notices: the other database destroys their resources, and sends them. */
+export async function endExpiries(sql: ISql): Promise<void> {
+  if (!(await hasExpiry(sql))) return;
+  await sql`update runs set expires_after = null, expires_at = null where status = 'APPLIED'`;
+  await sql`update runs set notified = 'end' where notified is distinct from 'end' and ended_at is not null`;
+}
+
+/** False in backups of earlier versions, whose migrations come later. */
+async function hasExpiry(sql: ISql): Promise<boolean> {
+  const [row] = await sql`
+    select exists (select from information_schema.columns where table_name = 'runs' and column_name = 'expires_after') as there`;
+  return row?.['there'] === true;
 }

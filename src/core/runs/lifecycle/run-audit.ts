@@ -7,11 +7,18 @@ export type NotedRun = Pick<Run, 'id' | 'organizationId' | 'stackName' | 'cluste
 
 export interface Noted {
   readonly author: Author;
-  readonly action: 'created' | 'confirmed' | 'discarded' | 'canceled' | 'forgotten';
+  readonly action: 'created' | 'confirmed' | 'discarded' | 'canceled' | 'forgotten' | 'expiry_changed';
+  /** For `expiry_changed`; ISO. */
+  readonly expiresAt?: string | null;
 }
 
 /** Records an action on a run in the audit log, in the transaction of the action. */
-export async function noteRun(audit: Audit, tx: Transaction, run: NotedRun, { author, action }: Noted): Promise<void> {
+export async function noteRun(
+  audit: Audit,
+  tx: Transaction,
+  run: NotedRun,
+  { author, action, expiresAt }: Noted,
+): Promise<void> {
   await audit.record(tx, {
     organizationId: run.organizationId,
     author,
@@ -19,6 +26,11 @@ export async function noteRun(audit: Audit, tx: Transaction, run: NotedRun, { au
     targetType: 'run',
     targetId: formatId('run', run.id),
     before: null,
-    after: { operation: run.operation, stack: run.stackName, cluster: formatId('cluster', run.clusterId) },
+    after: {
+      operation: run.operation,
+      stack: run.stackName,
+      cluster: formatId('cluster', run.clusterId),
+      ...(expiresAt !== undefined && { expires_at: expiresAt }),
+    },
   });
 }

@@ -10,14 +10,23 @@ import type { RunSources } from './sources.ts';
  * that ends a run has to send them.
  */
 
-export interface RunNotice {
+export type RunNotice = StatusNotice | ExpiryNotice;
+
+interface ExpiryNotice {
+  readonly organizationId: string;
+  readonly type: 'run.expiring';
+  /** `expires_at`: ISO. */
+  readonly data: NoticedRun & { readonly expires_at: string };
+}
+
+interface StatusNotice {
   readonly organizationId: string;
   readonly type: 'run.succeeded' | 'run.failed' | 'run.canceled' | 'run.needs_confirmation';
   readonly data: RunNoticeData;
 }
 
 /** Data without inputs, outputs and messages, which might contain secrets. */
-export interface RunNoticeData extends NoticedRun {
+interface RunNoticeData extends NoticedRun {
   readonly status: RunStatus;
   readonly failure_code: FailureCode | null;
   readonly plan: Pick<ChangeSummary, 'add' | 'change' | 'remove'> | null;
@@ -26,7 +35,7 @@ export interface RunNoticeData extends NoticedRun {
 }
 
 /** The fields that name a run. */
-export interface NoticedRun {
+interface NoticedRun {
   readonly run_id: string;
   readonly operation: RunOperation;
   readonly stack: string;
@@ -101,7 +110,7 @@ async function notifySome(tx: Transaction, { sources, raiseIn }: NoticeParts): P
   return rows.length;
 }
 
-function typeOf({ status }: Row): RunNotice['type'] {
+function typeOf({ status }: Row): StatusNotice['type'] {
   if (status === 'PLANNED') return 'run.needs_confirmation';
   if (status === 'FAILED') return 'run.failed';
   return status === 'CANCELED' || status === 'DISCARDED' ? 'run.canceled' : 'run.succeeded';

@@ -18,6 +18,8 @@ export interface ApplyRequest {
   readonly origin: RunOrigin;
   /** Step after the plan; `auto` if absent. */
   readonly mode?: RunMode;
+  /** Seconds from the end of the apply after which Headgate destroys the resources; null or absent: never. */
+  readonly expiresAfter?: number | null;
   /** Empty for the whole cluster. */
   readonly node: string;
   /** Already checked against the variables that the version declares. */
@@ -43,9 +45,12 @@ export type StartResult =
   | { readonly kind: 'organization_inactive'; readonly status: 'suspended' | 'closed' }
   /** The run is pending or active, or there is nothing to repeat. */
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
+  /** A destroy of the installation is pending or active. */
+  | { readonly kind: 'being_destroyed' }
   | { readonly kind: 'not_found' };
 
 export type ChangeResult =
   | { readonly kind: 'changed'; readonly run: Run }
+  | { readonly kind: 'being_destroyed' }
   | { readonly kind: 'wrong_status'; readonly status: RunStatus }
   | { readonly kind: 'not_found' };

@@ -59,6 +59,10 @@ export interface Run {
   readonly webProblem: string | null;
   readonly access: RunAccess;
   readonly logLines: number;
+  /** Seconds from the end of the apply after which the resources are destroyed, as requested; null: never. */
+  readonly expiresAfter: number | null;
+  /** Null unless the run is APPLIED and expires. */
+  readonly expiresAtMs: number | null;
   /** True if the record of what the run created, and the state that it left, were dropped. */
   readonly isForgotten: boolean;
   /** True if the run was given up with its machine, and a later run's state is stored. */
@@ -76,6 +80,9 @@ export interface LoggedLine {
 
 const ms = (column: string): string => `floor(extract(epoch from ${column}) * 1000)::float8`;
 
+/** SQL expression: when the resources of run `r` are destroyed, if it is APPLIED; null: never. */
+export const expiresAt = `coalesce(r.expires_at, r.ended_at + make_interval(secs => r.expires_after))`;
+
 /** SQL condition: run `r` is overtaken. */
 export const isOvertaken = `(r.failure_code is not distinct from 'INTERRUPTED' and exists (
   select from stack_states s where s.installation_id = r.installation_id and s.run_id > r.id))`;
@@ -90,7 +97,8 @@ const columns = `r.id, r.installation_id as "installationId", r.cluster_id as "c
     where q.cluster_id = r.cluster_id and q.status = 'PENDING' and q.id <= r.id)::int end as "queuePosition",
   r.created_by_key as "createdByKey", ${ms('r.created_at')} as "createdAtMs", ${ms('r.started_at')} as "startedAtMs",
   ${ms('r.ended_at')} as "endedAtMs", r.changes, r.outputs, r.web,
-  r.web_problem as "webProblem", r.access, r.log_lines as "logLines",
+  r.web_problem as "webProblem", r.access, r.log_lines as "logLines", r.expires_after as "expiresAfter",
+  case when r.status = 'APPLIED' then ${ms(expiresAt)} end as "expiresAtMs",
   r.forgotten_at is not null as "isForgotten", ${isOvertaken} as "isOvertaken"`;
 
 /** Filters of a list of runs, newest first; null filters nothing. `page` counts from 1. */
@@ -205,6 +213,7 @@ export interface NewRun {
   readonly node: string;
   readonly operation: RunOperation;
   readonly access: RunAccess;
+  readonly expiresAfter?: number | null;
   readonly retryOf: string | null;
   readonly author: Author;
 }
@@ -288,10 +297,11 @@ export async function insertRun(
   const inputs = await seal(id);
   await tx.execute(sql`
     insert into runs (id, installation_id, cluster_id, organization_id, stack_version_id, operation, access, status, inputs,
-      retry_of, stack_version, shown_inputs, origin, mode, created_by_user, created_by_key, created_at)
+      retry_of, stack_version, shown_inputs, origin, mode, expires_after, created_by_user, created_by_key, created_at)
     values (${id}, ${installationId}, ${run.clusterId}, ${run.organizationId}, ${run.stackVersionId}, ${run.operation},
       ${run.access}, 'PENDING', ${inputs}, ${run.retryOf}, ${run.stackVersion},
-      ${run.shownInputs === null ? null : JSON.stringify(run.shownInputs)}::jsonb, ${run.origin}, ${run.mode}, ${userIdOf(run.author.actor)},
+      ${run.shownInputs === null ? null : JSON.stringify(run.shownInputs)}::jsonb, ${run.origin}, ${run.mode},
+      ${run.operation === 'apply' ? (run.expiresAfter ?? null) : null}, ${userIdOf(run.author.actor)},
       ${keyIdOf(run.author.actor)}, clock_timestamp())`);
   return { id, isNew: true };
 }

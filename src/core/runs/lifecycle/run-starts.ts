@@ -1,7 +1,8 @@
 import type { Db } from '#base/database/database.ts';
 import { formatId } from '#base/id.ts';
-import type { Audit, Author } from '#core/audit/audit.ts';
+import { type Audit, type Author, systemAuthor } from '#core/audit/audit.ts';
 import { noteRun } from './run-audit.ts';
+import { markExpired } from './run-expiry.ts';
 import type { ApplyRequest, StartResult } from './run-requests.ts';
 import { insertRun, type NewRun, NodeGoneError, type Run, StateNotSavedError } from './run-rows.ts';
 import type { RunMode, RunOrigin, RunStatus } from './run-status.ts';
@@ -22,6 +23,8 @@ export interface Starts {
    * @param mode step after the plan; `auto` if absent
    */
   destroy(runId: string, author: Author, origin?: RunOrigin, mode?: RunMode): Promise<StartResult>;
+  /** Requests the destroy of a run that has expired. `wrong_status`: it has not, or another run comes first. */
+  expire(runId: string): Promise<StartResult>;
 }
 
 export interface StartsParts {
@@ -37,6 +40,12 @@ export interface StartsParts {
 /** Rolls back the transaction that inserts a run. */
 class StackGoneError extends Error {}
 class ClusterMovedError extends Error {}
+class NotExpiredError extends Error {}
+
+interface StartedRun extends NewRun {
+  /** The expired run whose resources this run destroys. */
+  readonly expired?: string;
+}
 
 interface Again {
   readonly runId: string;
@@ -67,7 +76,8 @@ export function createStarts(parts: StartsParts): Starts {
     if (isRetry && organizationId !== run.organizationId) return { kind: 'cluster_moved' };
     const inputs = await openInputs(runId);
     const other = isRetry ? { retryOf: run.id } : { mode, operation: 'destroy' as const, retryOf: null };
-    return begin(parts, { ...run, ...other, organizationId, author, origin }, inputs);
+    const request = { ...run, ...other, organizationId, author, origin };
+    return begin(parts, origin === 'expiry' ? { ...request, expired: run.id } : request, inputs);
   }
 
   async function openInputs(runId: string): Promise<Buffer> {
@@ -89,10 +99,11 @@ export function createStarts(parts: StartsParts): Starts {
     },
     retry: (runId, author, origin = 'api') => again({ runId, author, origin, mode: null }),
     destroy: (runId, author, origin = 'api', mode = 'auto') => again({ runId, author, origin, mode }),
+    expire: (runId) => again({ runId, author: systemAuthor, origin: 'expiry', mode: 'auto' }),
   };
 }
 
-async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<StartResult> {
+async function begin(parts: StartsParts, run: StartedRun, inputs: Buffer): Promise<StartResult> {
   const { find, written, sources } = parts;
   const status = (await sources.cluster(run.clusterId))?.organizationStatus ?? 'active';
   if (run.operation === 'apply' && status !== 'active') return { kind: 'organization_inactive', status };
@@ -105,6 +116,7 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
     return { kind: 'created', run: created };
   } catch (error) {
     if (error instanceof StackGoneError) return { kind: 'stack_gone' };
+    if (error instanceof NotExpiredError) return { kind: 'wrong_status', status: 'APPLIED' };
     if (error instanceof NodeGoneError) return { kind: 'node_gone' };
     if (error instanceof ClusterMovedError) return { kind: 'cluster_moved' };
     if (error instanceof StateNotSavedError) return { kind: 'state_not_saved', runId: error.runId };
@@ -114,9 +126,9 @@ async function begin(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<S
 
 /**
  * @returns null if the cluster's queue is full.
- * @throws StackGoneError, ClusterMovedError, NodeGoneError, StateNotSavedError
+ * @throws StackGoneError, ClusterMovedError, NodeGoneError, NotExpiredError, StateNotSavedError
  */
-function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string | null> {
+function write(parts: StartsParts, run: StartedRun, inputs: Buffer): Promise<string | null> {
   const { db, audit, sealer, sources } = parts;
   return db.orm.transaction(async (tx) => {
     // The cluster cannot move until the transaction ends; a move that waits for the transaction finds the run.
@@ -130,6 +142,7 @@ function write(parts: StartsParts, run: NewRun, inputs: Buffer): Promise<string 
     }
     if (!(await sources.pinStackVersion(tx, run.stackVersionId))) throw new StackGoneError();
     await noteRun(audit, tx, { ...run, id }, { author: run.author, action: 'created' });
+    if (run.expired !== undefined && !(await markExpired(tx, run.expired, id))) throw new NotExpiredError();
     return id;
   });
 }

@@ -35,6 +35,8 @@ const run = {
   url: null,
   url_status: null,
   url_problem: null,
+  expires_after: null,
+  expires_at: null,
   log_lines: 42,
 };
 const pending = {
@@ -153,6 +155,15 @@ export const runs: Tag = {
         confirm_by: null,
         confirmed_at: isoTime,
       },
+    },
+    'PATCH /v1/runs/{id}': {
+      operationId: 'updateRun',
+      summary: 'Change when a run expires',
+      description:
+        'Changes when Headgate destroys the resources of an `APPLIED` run. Returns 409 for other runs, and while the ' +
+        `resources are being destroyed. ${who}`,
+      request: { expires_at: laterIsoTime },
+      answer: { ...run, expires_at: laterIsoTime },
     },
     'POST /v1/runs/{id}/discard': {
       operationId: 'discardRun',

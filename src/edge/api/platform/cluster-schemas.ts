@@ -227,7 +227,8 @@ export const patchClusterSchema = z
 
 export const rotateSchema = z.strictObject({ private_key: privateKey.optional() }).openapi('RotateAccessIdentity');
 
-const moment = z.string().transform((text, context): number => {
+/** An RFC 3339 time, as milliseconds since the Unix epoch. */
+export const moment = z.string().transform((text, context): number => {
   // A date without a time is not accepted.
   const momentMs = /[Tt]/.test(text) ? parseMoment(text) : null;
   if (momentMs !== null) return momentMs;
@@ -235,7 +236,7 @@ const moment = z.string().transform((text, context): number => {
   return z.NEVER;
 });
 
-const inIso = { type: 'string', format: 'date-time' } as const;
+export const inIso = { type: 'string', format: 'date-time' } as const;
 
 export const nodeEventSchema = z
   .strictObject({

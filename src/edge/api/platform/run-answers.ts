@@ -45,6 +45,8 @@ export function toRunAnswer(run: Run, address?: ShownAddress, problem: string | 
     url: address === undefined ? null : `https://${address.host}${address.path}`,
     url_status: address?.status ?? null,
     url_problem: run.webProblem ?? problem,
+    expires_after: run.expiresAfter,
+    expires_at: iso(run.expiresAtMs),
     log_lines: run.logLines,
   };
 }

@@ -82,6 +82,8 @@ export function started(result: StartResult): Run {
       throw new AppError('conflict', {
         message: `The organization of the cluster is ${result.status}, so stacks cannot be applied. Applied stacks can be destroyed.`,
       });
+    case 'being_destroyed':
+      throw new AppError('conflict', { message: 'The resources of this run are being destroyed.' });
     case 'not_found':
       throw notFound('run');
     case 'wrong_status':

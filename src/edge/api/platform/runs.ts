@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { formatId } from '#base/id.ts';
-import { type ApplyRequest, runAccess, type StartResult } from '#core/runs/runs.ts';
+import { type ApplyRequest, lifeSecondsMax, lifeSecondsMin, runAccess, type StartResult } from '#core/runs/runs.ts';
 import {
   type ApiApp,
   bearerSecurity,
@@ -26,6 +26,7 @@ import {
 } from './run-checks.ts';
 import { checkInputs, checkTarget, inputsSchema } from './run-inputs.ts';
 import { originOf } from './run-origin.ts';
+import { registerRunExpiry } from './run-expiry.ts';
 import { registerRunList } from './run-list.ts';
 import { registerRunLogRoutes } from './run-logs.ts';
 import { isOnePlan, modeOf, onePlan, planFields, registerRunPlans } from './run-plans.ts';
@@ -48,6 +49,7 @@ export function registerRunRoutes(app: ApiApp, parts: RunRoutesParts): void {
   registerReading(app, parts);
   registerRunLogRoutes(app, parts);
   registerRunPlans(app, parts);
+  registerRunExpiry(app, parts);
   registerCancel(app, parts);
   registerRetry(app, parts);
   registerDestroy(app, parts);
@@ -69,6 +71,18 @@ const applySchema = z
       description: 'Version of the stack; default is the newest one',
     }),
     ...planFields,
+    expires_after: z
+      .int()
+      .min(lifeSecondsMin, `must be at least ${lifeSecondsMin} seconds`)
+      .max(lifeSecondsMax, `must be at most ${lifeSecondsMax} seconds`)
+      .nullish()
+      .openapi({
+        description: 'Seconds from the end of the apply after which Headgate destroys the resources; default is never',
+      }),
+  })
+  .refine(({ plan_only: isPlan, expires_after: life }) => !isPlan || (life ?? null) === null, {
+    path: ['expires_after'],
+    message: 'must not be set with plan_only, which applies nothing',
   })
   .refine(isOnePlan, onePlan)
   .openapi('ApplyStack');
@@ -112,6 +126,7 @@ function registerApply(app: ApiApp, parts: RunRoutesParts): void {
       node: node ?? '',
       inputs,
       access: body.access,
+      expiresAfter: body.expires_after ?? null,
       mode: modeOf(body),
       author: authorOf(context),
     };

@@ -1,5 +1,6 @@
 import type { ClientConfig } from '#base/config/config.ts';
 import type { ApiClient } from './api-client.ts';
+import { UsageError } from './errors.ts';
 import type { Terminal } from './terminal.ts';
 
 /** Output streams of a command. */
@@ -89,4 +90,15 @@ export function textFlag({ flags }: Pick<CommandContext, 'flags'>, name: string)
 export function textFlags({ flags }: Pick<CommandContext, 'flags'>, name: string): readonly string[] {
   const value = flags[name];
   return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : [];
+}
+
+const secondsOf = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
+
+/** Returns the seconds of a duration such as `24h`; null without the option. @throws UsageError */
+export function durationFlag(context: Pick<CommandContext, 'flags'>, name: string): number | null {
+  const value = textFlag(context, name);
+  if (value === null) return null;
+  const [, digits, unit] = /^(\d{1,9})([smhd])$/.exec(value) ?? [];
+  if (digits === undefined) throw new UsageError(`--${name} must be a duration such as 0s, 30m, 24h or 7d`);
+  return Number(digits) * secondsOf[unit as keyof typeof secondsOf];
 }

@@ -27,6 +27,7 @@ export {
   listFlag,
   type NamedThing,
   namedThings,
+  durationFlag,
   textFlag,
   textFlags,
 } from './command.ts';

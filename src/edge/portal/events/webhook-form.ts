@@ -25,6 +25,7 @@ const words: Readonly<Record<(typeof chosenTypes)[number], string>> = {
   'run.failed': 'Run failed',
   'run.canceled': 'Run canceled or discarded',
   'run.needs_confirmation': 'Run waits for confirmation',
+  'run.expiring': 'Applied stack expires soon',
   'cluster.nodes_silent': 'Nodes stopped sending heartbeats',
   'cluster.nodes_back': 'Silent nodes are back',
   'engine.failed': 'Engine failed (platform organization only)',

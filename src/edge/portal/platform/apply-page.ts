@@ -19,6 +19,7 @@ import {
 } from '#edge/portal/ui/ui.ts';
 import { readClusters } from './cluster-choices.ts';
 import { defaultTexts, inputFields, inputsOf, type Typed, typedTexts } from './input-fields.ts';
+import { lifeOf, lives } from './run-words.ts';
 import { stackPath } from './stack-list.ts';
 import { readStack } from './stack-page.ts';
 import { chooser, onceField, onceHeader, type Option, readRunnerProblem } from './widgets.ts';
@@ -34,6 +35,8 @@ interface Wanted {
   readonly access: string;
   /** `confirm`, `plan`, or empty to apply at once. */
   readonly mode: string;
+  /** Seconds; empty for never. */
+  readonly life: string;
   readonly inputs: Typed;
 }
 
@@ -44,7 +47,7 @@ export async function applyPage(visit: Visit, name: string): Promise<Response> {
   return applyPageOf(
     visit,
     stack,
-    { version, cluster, node: '', access: '', mode: '', inputs: defaultTexts(stack.inputs) },
+    { version, cluster, node: '', access: '', mode: '', life: '', inputs: defaultTexts(stack.inputs) },
     null,
   );
 }
@@ -133,6 +136,7 @@ function form(visit: Visit, { stack, cluster, wanted, refusal }: FormOptions): H
     </fieldset>
     ${accessField(stack, cluster, access)}
     ${radios({ name: 'mode', legend: 'After the plan', choices: modes, chosen: wanted.mode, hint: 'A plan that waits for confirmation makes other runs of the cluster wait, at most 24 hours.' })}
+    ${chooser({ name: 'life', label: 'Expires after', options: lives, chosen: wanted.life, hint: 'Headgate then destroys the resources, and sends a notice before.', problem: problemOf(refusal, 'expires_after', 'The life') })}
     <p class="buttons"><button class="primary">Apply</button> <a href="${stackPath(stack)}">Cancel</a></p>
   </form>`;
 }
@@ -198,7 +202,7 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
   const version = typed.text('stack_version');
   const stack = await readStack(visit, name, version);
   const [cluster, node, access] = [typed.text('cluster_id'), typed.text('node'), typed.text('access')];
-  const mode = typed.text('mode');
+  const [mode, life] = [typed.text('mode'), typed.text('life')];
   const asked = {
     cluster_id: cluster,
     node: node === '' ? null : node,
@@ -207,10 +211,11 @@ export async function applyStack(visit: Visit, name: string, typed: Form): Promi
     ...(version !== '' && { stack_version: stack.version.number }),
     ...(mode === 'plan' && { plan_only: true }),
     ...(mode === 'confirm' && { auto_apply: false }),
+    ...(lifeOf(life) !== null && { expires_after: lifeOf(life) }),
   };
   const path = `/v1/stacks/${stack.id}/apply`;
   const started = await visit.send<RunAnswer>('POST', path, asked, onceHeader(typed, asked));
   if (started.ok) return visit.context.redirect(`/portal/runs/${started.body.id}`, 303);
-  const wanted = { version, cluster, node, access, mode, inputs: typedTexts(stack.inputs, typed) };
+  const wanted = { version, cluster, node, access, mode, life, inputs: typedTexts(stack.inputs, typed) };
   return applyPageOf(visit, stack, wanted, started.refusal);
 }

@@ -29,9 +29,11 @@ import {
 import { addRate, endRate, importRates, ratesPage } from './rates-page.ts';
 import {
   cancelRun,
+  changeExpiry,
   decideRun,
   destroyPage,
   destroyRun,
+  expiryPage,
   forgetPage,
   forgetRun,
   openRun,
@@ -63,6 +65,7 @@ export const platformPages: Readonly<Record<string, Page>> = {
   '/portal/runs/:id': (visit, _, param) => runPage(visit, param('id')),
   '/portal/runs/:id/log': (visit, _, param) => followRunLog(visit, param('id')),
   '/portal/runs/:id/destroy': only('runs', (visit, _, param) => destroyPage(visit, param('id'))),
+  '/portal/runs/:id/expiry': only('runs', (visit, _, param) => expiryPage(visit, param('id'))),
   '/portal/runs/:id/forget': only('runs.forget', (visit, _, param) => forgetPage(visit, param('id'))),
   '/portal/clusters': clustersPage,
   '/portal/clusters/new': (visit) => newClusterPage(visit),
@@ -89,6 +92,7 @@ export const platformChanges: Readonly<Record<string, Change>> = {
   '/portal/runs/:id/cancel': (visit, _parts, _form, param) => cancelRun(visit, param('id')),
   '/portal/runs/:id/confirm': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'confirm'),
   '/portal/runs/:id/discard': (visit, _parts, _form, param) => decideRun(visit, param('id'), 'discard'),
+  '/portal/runs/:id/expiry': (visit, { clock }, form, param) => changeExpiry(visit, param('id'), clock.now(), form),
   '/portal/runs/:id/retry': (visit, _, form, param) => retryRun(visit, param('id'), form),
   '/portal/runs/:id/open': (visit, _parts, _form, param) => openRun(visit, param('id')),
   '/portal/runs/:id/destroy': (visit, _, form, param) => destroyRun(visit, param('id'), form),

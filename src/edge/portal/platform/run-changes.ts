@@ -1,7 +1,18 @@
 import type { OpenedRunAnswer, RunAnswer } from '#edge/contract/runs.ts';
 import { page, statusOf } from '#edge/portal/frame/frame.ts';
-import { type Form, html, type Html, queryOf, type Refusal, type Visit } from '#edge/portal/ui/ui.ts';
+import {
+  type Form,
+  formToken,
+  html,
+  type Html,
+  queryOf,
+  type Refusal,
+  refused,
+  select,
+  type Visit,
+} from '#edge/portal/ui/ui.ts';
 import { runPath } from './run-list.ts';
+import { lifeOf, lives } from './run-words.ts';
 import { readClusterOf, readRun, runPage, titleOf } from './run-page.ts';
 import { actionButton, confirmForm, moment, onceHeader } from './widgets.ts';
 
@@ -27,6 +38,28 @@ export async function decideRun(visit: Visit, id: string, decision: 'confirm' | 
 export async function retryRun(visit: Visit, id: string, form: Form): Promise<Response> {
   const done = await visit.send<RunAnswer>('POST', `${pathOf(id)}/retry`, undefined, onceHeader(form));
   return done.ok ? visit.context.redirect(runPath(done.body), 303) : runPage(visit, id, done.refusal);
+}
+
+export async function expiryPage(visit: Visit, id: string, refusal: Refusal | null = null): Promise<Response> {
+  const run = await readRun(visit, id);
+  const now = run.expires_at === null ? 'never expires' : html`expires at ${moment(run.expires_at)}`;
+  const body = html`<form class="form" method="post" action="${runPath(run)}/expiry">
+    ${formToken(visit)} ${refused(refusal)}
+    <p>${run.stack} ${now}. When it expires, Headgate destroys its resources, and sends a notice before.</p>
+    ${select('life', 'Expires, from now', lives, '')}
+    <p class="buttons"><button class="primary">Change expiry</button> <a href="${runPath(run)}">Cancel</a></p>
+  </form>`;
+  const status = refusal === null ? 200 : statusOf(refusal);
+  return page(visit, { title: `Expiry of ${run.stack}`, body, status, returnTo: runPath(run) });
+}
+
+/** @param nowMs milliseconds since the Unix epoch, from which the chosen life counts */
+export async function changeExpiry(visit: Visit, id: string, nowMs: number, form: Form): Promise<Response> {
+  const life = lifeOf(form.text('life'));
+  const body = { expires_at: life === null ? null : new Date(nowMs + life * 1000).toISOString() };
+  const done = await visit.send<RunAnswer>('PATCH', pathOf(id), body);
+  if (!done.ok) return expiryPage(visit, id, done.refusal);
+  return visit.context.redirect(`${runPath(done.body)}?notice=expiry`, 303);
 }
 
 /** Shows the one-time link for a click, because the pages' policy forbids forms to redirect to another host. */

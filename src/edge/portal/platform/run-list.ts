@@ -17,7 +17,7 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { readClusters } from './cluster-choices.ts';
-import { isUnfinished, statusBadge, statusText } from './run-words.ts';
+import { expiryText, isUnfinished, statusBadge, statusText } from './run-words.ts';
 import { moment, pageNumber, pager, readRunnerProblem } from './widgets.ts';
 
 /** Lists runs with their status. */
@@ -127,6 +127,7 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
       { title: 'Web address' },
       { title: 'Requested' },
       { title: 'Ended' },
+      { title: 'Expires' },
     ],
     rows: runs.map((run) => [
       html`<a href="${runPath(run)}">${run.operation === 'destroy' ? html`${run.stack} (destroy)` : run.stack}</a>`,
@@ -141,6 +142,7 @@ export function runTable(runs: readonly RunAnswer[], names: ReadonlyMap<string, 
       addressLink(run),
       moment(run.created_at),
       moment(run.ended_at, 'not yet'),
+      expiryText(run) ?? html`<span class="quiet">none</span>`,
     ]),
   });
 }

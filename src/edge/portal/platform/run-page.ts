@@ -25,7 +25,15 @@ import { valueText } from './input-fields.ts';
 import { logSection, readLog } from './run-log.ts';
 import { planSection } from './run-plan.ts';
 import { runPath } from './run-list.ts';
-import { choicesOf, failureWords, isUnfinished, progress, statusBadge, statusSentence } from './run-words.ts';
+import {
+  choicesOf,
+  expiryText,
+  failureWords,
+  isUnfinished,
+  progress,
+  statusBadge,
+  statusSentence,
+} from './run-words.ts';
 import { actionButton, facts, moment } from './widgets.ts';
 
 /** One run: its progress, its result and its actions. */
@@ -34,6 +42,7 @@ const notices: Readonly<Record<string, string>> = {
   canceled: 'Cancellation requested.',
   confirmed: 'Plan confirmed. The run applies it next.',
   discarded: 'Plan discarded.',
+  expiry: 'Expiry changed.',
   forgotten: 'The record of the resources is deleted. The resources themselves still exist.',
 };
 
@@ -102,6 +111,7 @@ function actions(visit: Visit, run: RunAnswer): MaybeHtml {
     may.decide && visit.may('runs') ? discard : html``,
     may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
     may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Retry', 'primary') : html``,
+    may.expire && visit.may('runs') ? html`<a class="button" href="${path}/expiry">Change expiry</a>` : html``,
     may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,
     may.forget && visit.may('runs.forget') ? html`<a class="button danger" href="${path}/forget">Forget</a>` : html``,
   ];
@@ -225,12 +235,18 @@ function author({ signedIn: { session } }: Visit, { created_by: by }: RunAnswer,
   return html` <span class="quiet" title="${by}">by ${who}</span>`;
 }
 
-const viaWords = { api: 'with the API', portal: 'in the portal', cli: 'with the command line' } as const;
+const viaWords = {
+  api: 'with the API',
+  portal: 'in the portal',
+  cli: 'with the command line',
+  expiry: 'because it expired',
+} as const;
 
 function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html {
   const place = html`<a href="/portal/clusters/${run.cluster_id}" title="${run.cluster_id}"
     >${cluster?.name ?? run.cluster_id}</a
   >`;
+  const expires = expiryText(run);
   const stack = hasStack ? html`<a href="/portal/stacks/${run.stack_id}">${run.stack}</a>` : `${run.stack} (deleted)`;
   return html`<section aria-labelledby="about-title">
     <h2 id="about-title">Details</h2>
@@ -246,6 +262,7 @@ function about(visit: Visit, { run, cluster, authorName, hasStack }: Seen): Html
       },
       { term: 'Started', text: moment(run.started_at, 'not yet') },
       { term: 'Ended', text: moment(run.ended_at, 'not yet') },
+      expires === null ? null : { term: 'Expires', text: expires },
       run.plan === null ? null : { term: 'Plan', text: changesText({ operation: 'plan', ...run.plan }) },
       { term: 'Log', text: counted(run.log_lines, 'line') },
       { term: 'Id', text: html`<code>${run.id}</code>` },

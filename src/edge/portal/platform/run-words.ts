@@ -1,5 +1,6 @@
 import type { RunAnswer, RunStatusAnswer } from '#edge/contract/runs.ts';
 import { badge, html, type Html } from '#edge/portal/ui/ui.ts';
+import { moment } from './widgets.ts';
 
 /** Words for the states of runs and for the reasons of failures. */
 
@@ -55,6 +56,7 @@ export function choicesOf(run: Pick<RunAnswer, 'status'>) {
     decide: status === 'PLANNED',
     cancel: isUnfinished(run) && status !== 'CANCELING' && status !== 'PLANNED',
     retry: hasEndedBadly,
+    expire: status === 'APPLIED',
     destroy: mayHaveMade,
     forget: mayHaveMade,
   };
@@ -131,4 +133,43 @@ export function progress(run: RunAnswer): Html {
   return html`<ol class="progress" aria-label="Progress">
     ${steps.map((text, index) => html`<li class="${index < at ? 'past' : index === at ? 'now' : ''}" ${index === at ? html`aria-current="step"` : null}>${text}</li>`)}
   </ol>`;
+}
+
+const hour = 3600;
+const day = 24 * hour;
+
+/** Lives of a run in seconds; empty for never. */
+export const lives = [
+  { value: '', label: 'Never' },
+  { value: String(hour), label: '1 hour' },
+  { value: String(8 * hour), label: '8 hours' },
+  { value: String(day), label: '1 day' },
+  { value: String(3 * day), label: '3 days' },
+  { value: String(7 * day), label: '1 week' },
+  { value: String(30 * day), label: '30 days' },
+];
+
+/** Returns the seconds of a chosen life; null for never, and for what no form offers. */
+export const lifeOf = (chosen: string): number | null =>
+  chosen !== '' && lives.some(({ value }) => value === chosen) ? Number(chosen) : null;
+
+/** Formats seconds in the largest unit that divides them: "3 days". */
+function lifeText(seconds: number): string {
+  const units = [
+    [day, 'day'],
+    [hour, 'hour'],
+    [60, 'minute'],
+    [1, 'second'],
+  ] as const;
+  const [size, unit] = units.find(([one]) => seconds % one === 0) ?? units[3];
+  const count = seconds / size;
+  return `${count.toLocaleString('en-US')} ${unit}${count === 1 ? '' : 's'}`;
+}
+
+/** Says when the resources of a run are destroyed; null for a run that applies nothing, or no longer. */
+export function expiryText(run: RunAnswer): Html | null {
+  const { expires_at: at, expires_after: after, operation, status } = run;
+  if (at !== null) return moment(at);
+  if (status !== 'APPLIED' && (operation === 'destroy' || run.plan_only || !isUnfinished(run))) return null;
+  return html`<span class="quiet">${after === null ? 'never' : `${lifeText(after)} after the apply`}</span>`;
 }
