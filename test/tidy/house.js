@@ -70,6 +70,7 @@ export const house = {
     'edge/cli/clusters': ['edge/cli/shell'],
     'edge/cli/import': ['edge/cli/shell'],
     'edge/cli/live': ['edge/cli/shell'],
+    'edge/cli/runs': ['edge/cli/shell', 'edge/cli/live', 'edge/cli/clusters'],
     'edge/inference': ['edge/contract', 'edge/http'],
     'edge/inference/call': ['edge/inference/answer', 'edge/inference/request'],
     'edge/inference/end': [

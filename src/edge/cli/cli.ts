@@ -39,7 +39,7 @@ import { organizationCommands } from './organizations.ts';
 import { projectCommands } from './projects.ts';
 import { rateLimitCommands } from './rate-limits.ts';
 import { reconcileCommand } from './reconcile.ts';
-import { runCommands } from './runs.ts';
+import { runCommands } from '#edge/cli/runs/runs.ts';
 import { serviceAccountCommands } from './service-accounts.ts';
 import { stackCommands } from './stacks.ts';
 import { usageCommands } from './usage.ts';

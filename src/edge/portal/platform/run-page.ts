@@ -106,14 +106,18 @@ function actions(visit: Visit, run: RunAnswer): MaybeHtml {
       ? actionButton(visit, `${path}/confirm`, 'Confirm and destroy', 'danger')
       : actionButton(visit, `${path}/confirm`, 'Confirm and apply', 'primary');
   const discard = actionButton(visit, `${path}/discard`, 'Discard', run.operation === 'destroy' ? '' : 'danger');
+  const buttons: readonly (readonly [boolean, Html])[] = [
+    [may.decide, confirm],
+    [may.decide, discard],
+    [may.cancel, actionButton(visit, `${path}/cancel`, 'Cancel', 'danger')],
+    [may.retry, actionButton(visit, `${path}/retry`, 'Retry', 'primary')],
+    [may.expire, html`<a class="button" href="${path}/expiry">Change expiry</a>`],
+    [may.destroy, html`<a class="button danger" href="${path}/destroy">Destroy</a>`],
+  ];
+  const forget = html`<a class="button danger" href="${path}/forget">Forget</a>`;
   return [
-    may.decide && visit.may('runs') ? confirm : html``,
-    may.decide && visit.may('runs') ? discard : html``,
-    may.cancel && visit.may('runs') ? actionButton(visit, `${path}/cancel`, 'Cancel', 'danger') : html``,
-    may.retry && visit.may('runs') ? actionButton(visit, `${path}/retry`, 'Retry', 'primary') : html``,
-    may.expire && visit.may('runs') ? html`<a class="button" href="${path}/expiry">Change expiry</a>` : html``,
-    may.destroy && visit.may('runs') ? html`<a class="button danger" href="${path}/destroy">Destroy</a>` : html``,
-    may.forget && visit.may('runs.forget') ? html`<a class="button danger" href="${path}/forget">Forget</a>` : html``,
+    ...buttons.flatMap(([isOffered, button]) => (isOffered && visit.may('runs') ? [button] : [])),
+    ...(may.forget && visit.may('runs.forget') ? [forget] : []),
   ];
 }
 
