@@ -94,7 +94,7 @@ export function createEdges(options: EdgesOptions): Edges {
   const batches = createBatchesParts({ ...options, inference, heldKeys });
   const watching = watch(options, inference);
   const onBehalf = createOnBehalf();
-  const api = apiPart({ ...common, onBehalf });
+  const api = apiPart({ ...common, onBehalf, requests: inference });
   const app = new Hono<HttpEnv>();
   // Requests for inference and health are counted and logged differently from all others.
   app.route('/', inference.requests);
@@ -224,10 +224,11 @@ function inferencePart(inference: Inference, { keys }: Foundation): Part {
 
 interface ApiPartOptions extends GuardedOptions {
   readonly onBehalf: OnBehalf;
+  readonly requests: Inference;
 }
 
 function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEnv> } {
-  const { config, foundation, gateway, platform, guards, onBehalf, agreement, db, clock, log } = options;
+  const { config, foundation, gateway, platform, guards, onBehalf, agreement, requests, db, clock, log } = options;
   const operations = createEngineOperations({ gateway, coordination: foundation.coordination, agreement, log });
   const heldPicoUsd = async (organizationId: string): Promise<bigint> =>
     (await gateway.admission.heldMicroUsd(organizationId)) * PICO_PER_MICRO;
@@ -246,7 +247,7 @@ function apiPart(options: ApiPartOptions): Part & { readonly routes: Hono<HttpEn
   const { spending } = gateway.metering;
   const spentOf: ApiOptions['spentOf'] = (organizationId, spans) => spending.spentOf(organizationId, spans);
   const imports = createImports({ db, ...foundation, budgets: gateway.budgets });
-  const own = { announceAddresses, spentOf, imports, engines: { operations, commands, storage } };
+  const own = { announceAddresses, spentOf, imports, engines: { operations, commands, storage, requests } };
   const rooms = { ...foundation, ...gateway, ...platform.rooms, ...guards, ...own };
   const known = {
     authenticator: onBehalf.authenticator(guards.authenticator),

@@ -13,9 +13,17 @@ export interface OperatorCommands {
    * is unknown or disabled, or the command cannot be written.
    */
   command(engineId: string, kind: EngineCommand, by: CommandAuthor): Promise<void>;
+  /**
+   * Records that a request for a model of the engine is canceled. Whose request it was stands in the row, because an
+   * operator sees all organizations.
+   */
+  cancelRequest(engineId: string, request: CanceledRequest, by: CommandAuthor): Promise<void>;
   /** Reloads the engine files. With any problem nothing changes, and no row is written. */
   reload(by: CommandAuthor): Promise<EngineReloadResult>;
 }
+
+/** A running request, as the audit log shows it. */
+export type CanceledRequest = Readonly<Record<'id' | 'organization_id' | 'model' | 'state', string>>;
 
 export interface OperatorCommandsOptions {
   readonly db: Pick<Db, 'orm'>;
@@ -46,6 +54,11 @@ export function createOperatorCommands({ db, audit, fleet, reload }: OperatorCom
         return fleet.command(engineId, kind, tx);
       });
       await committed();
+    },
+    async cancelRequest(engineId, { id, organization_id, model, state }, by) {
+      const target = { action: 'engine.request_canceled', targetType: 'engine', targetId: engineId };
+      const before = { request_id: id, organization_id, model, state };
+      await db.orm.transaction((tx) => audit.record(tx, { ...by, ...target, before, after: null }));
     },
     async reload(by) {
       const result = await reload();

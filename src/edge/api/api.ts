@@ -23,7 +23,7 @@ import type { ReadHeld, Wallet } from '#core/wallet/wallet.ts';
 import { registerBatchRoutes, registerFileRoutes } from '#edge/api/batches/batches.ts';
 import { type BillingRoutesParts, registerBillingRoutes } from '#edge/api/costs/costs.ts';
 import { registerDocs, registerInferenceDocs } from '#edge/api/docs/docs.ts';
-import { type EngineOperations, registerEngineRoutes } from '#edge/api/engines/engines.ts';
+import { type EngineOperations, registerEngineRoutes, type RunningRequests } from '#edge/api/engines/engines.ts';
 import {
   type OwnKeyRouteParts,
   registerImportRoute,
@@ -119,6 +119,7 @@ export interface ApiOptions {
     readonly operations: EngineOperations;
     readonly commands: OperatorCommands;
     readonly storage: UnusedStorage;
+    readonly requests: RunningRequests;
   };
   readonly billing: Pick<BillingRoutesParts, 'costs' | 'costBudgets' | 'directory' | 'catalog' | 'readReplicaGpus'>;
   /** Compares ledger, usage and engines. Without this option the route does not exist. */

@@ -25,6 +25,7 @@ import {
   versionsText,
 } from './engine-answer.ts';
 import { pruneCommand } from './engine-prune.ts';
+import { requestCommands } from './engine-requests.ts';
 import { operatorCommand } from './engine-operator.ts';
 
 /** Commands over /v1/admin/engines. Fields that a newer gateway adds to its answers are ignored. */
@@ -235,6 +236,7 @@ export const engineCommands: readonly Command[] = [
     options: {},
     run: reload,
   },
+  ...requestCommands,
   pruneCommand,
   {
     name: 'hosts ls',

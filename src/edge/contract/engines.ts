@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { unixSeconds, unixSecondsOrNull } from './fields.ts';
+import { idText, unixSeconds, unixSecondsOrNull } from './fields.ts';
 import { wholeListOf } from './lists.ts';
 
 /** Answers of `/v1/admin/engines` and `/v1/admin/hosts`. */
@@ -245,6 +245,28 @@ export const engineListSchema = z
     }),
   })
   .meta({ id: 'EngineList' });
+
+/** A running request for a model of an engine. */
+export const runningRequestSchema = z
+  .object({
+    id: z.string().meta({ description: '`x-request-id` of the response' }),
+    object: z.literal('running_request'),
+    created_at: unixSeconds,
+    model: z.string().meta({ description: 'The model, or the fallback that answers' }),
+    endpoint: z.string().meta({ example: '/v1/chat/completions', description: 'Path of the request' }),
+    organization_id: idText('org'),
+    key_id: idText('key'),
+    end_user: z.string().nullable().meta({ description: 'End user as the request names them; null if it names none' }),
+    state: z.enum(['queued', 'processing', 'answering']).meta({
+      description:
+        '`queued`: it waits for a replica. `processing`: a replica has it. `answering`: the answer has begun',
+    }),
+  })
+  .meta({ id: 'RunningRequest' });
+
+export const runningRequestListSchema = wholeListOf(runningRequestSchema, 'RunningRequestList');
+export type RunningRequestAnswer = z.infer<typeof runningRequestSchema>;
+export type RunningRequestListAnswer = z.infer<typeof runningRequestListSchema>;
 
 /** A line of the log of an engine. */
 export const engineLogLineSchema = z

@@ -24,6 +24,8 @@ import {
   commonTerms,
   createCall,
   createRunning,
+  type Running,
+  type RunningRequest,
 } from '#edge/inference/call/call.ts';
 import type { PathParts } from '#edge/inference/engine/engine.ts';
 import { serveInference } from '#edge/inference/path/path.ts';
@@ -37,7 +39,13 @@ export { createEngineTextLog } from './engine-text.ts';
 export { refuseModel } from './choose-model.ts';
 export { hasEngineTools } from '#edge/inference/rules/rules.ts';
 export { listPrices, modelRecords } from './models.ts';
-export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from '#edge/inference/call/call.ts';
+export {
+  type CallTrace,
+  noTrace,
+  type RequestObserver,
+  type RequestSummary,
+  type RunningRequest,
+} from '#edge/inference/call/call.ts';
 
 /** The OpenAI-compatible API under /v1. The inference routes write to Node's response themselves; see path.ts. */
 export interface Inference {
@@ -55,6 +63,13 @@ export interface Inference {
   serve(path: EndpointPath, exchange: Exchange, stop: AbortSignal, terms?: CallTerms): Promise<void>;
   /** Requests that are running. */
   readonly inFlight: number;
+  /** The running requests for the models of an engine, oldest first. */
+  runningOf(engineId: string): readonly RunningRequest[];
+  /**
+   * Cancels a running request for an operator. What the engine has counted is charged.
+   * @returns false if no request with this id runs for a model of the engine
+   */
+  cancel(engineId: string, requestId: string): boolean;
   /** Ends the running requests of a revoked key. */
   revoked(keyId: string): void;
   /** Ends requests that came with a permanently revoked secret of a key that is still active. */
@@ -90,6 +105,7 @@ function endpointOf({ method, url = '' }: IncomingMessage): Endpoint | undefined
 
 const alreadySent = (): Response => RESPONSE_ALREADY_SENT;
 const stopping = 'The gateway is stopping. Send the request again.';
+const canceled = 'An operator canceled this request.';
 const drainPollMs = 50;
 const drainEndMs = 5_000;
 
@@ -133,6 +149,34 @@ export function createInference(parts: InferenceParts): Inference {
     get inFlight() {
       return running.size;
     },
+    ...createEndings(running),
+    async drain(timeoutMs) {
+      await idle(timeoutMs);
+      running.stopAll({ kind: 'ended', error: new AppError('upstream_error', { status: 503, message: stopping }) });
+      await idle(drainEndMs);
+    },
+    close: () => largeBodies.close(),
+  };
+
+  async function idle(timeoutMs: number): Promise<void> {
+    const until = parts.clock.monotonicMs() + timeoutMs;
+    while (running.size > 0 && parts.clock.monotonicMs() < until) {
+      await new Promise((resolve) => setTimeout(resolve, drainPollMs));
+    }
+  }
+}
+
+type Endings = Pick<Inference, 'runningOf' | 'cancel' | 'revoked' | 'secretEnded' | 'organizationStopped'>;
+
+/** Ends running requests by key, organization or id. */
+function createEndings(running: Running): Endings {
+  return {
+    runningOf: (engineId) => running.ofEngine(engineId),
+    cancel(engineId, id) {
+      const options = { status: 503, lasting: true, message: canceled, reason: 'operator' };
+      const error = new AppError('upstream_error', options);
+      return running.stopRequest(engineId, id, { kind: 'ended', error });
+    },
     revoked(keyId) {
       const error = unauthorized('This API key was revoked.', 'key_revoked');
       running.stopKey(keyId, { kind: 'ended', error });
@@ -148,20 +192,7 @@ export function createInference(parts: InferenceParts): Inference {
           : unauthorized('This API key was revoked.', 'organization_closed');
       running.stopOrganization(organizationId, { kind: 'ended', error });
     },
-    async drain(timeoutMs) {
-      await idle(timeoutMs);
-      running.stopAll({ kind: 'ended', error: new AppError('upstream_error', { status: 503, message: stopping }) });
-      await idle(drainEndMs);
-    },
-    close: () => largeBodies.close(),
   };
-
-  async function idle(timeoutMs: number): Promise<void> {
-    const until = parts.clock.monotonicMs() + timeoutMs;
-    while (running.size > 0 && parts.clock.monotonicMs() < until) {
-      await new Promise((resolve) => setTimeout(resolve, drainPollMs));
-    }
-  }
 }
 
 const speech = 'not available yet; it is coming soon.';

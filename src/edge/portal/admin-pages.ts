@@ -1,4 +1,5 @@
 import {
+  cancelRequest,
   commandEngine,
   confirmPage,
   engineLog,
@@ -123,6 +124,8 @@ export const adminChanges: Readonly<Record<string, Change>> = {
   '/portal/engines/:id/stop': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'stop'),
   '/portal/engines/:id/restart': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'restart'),
   '/portal/engines/:id/reset': (visit, _parts, _form, param) => commandEngine(visit, param('id'), 'reset'),
+  '/portal/engines/:id/requests/:request/cancel': (visit, _parts, _form, param) =>
+    cancelRequest(visit, param('id'), param('request')),
   '/portal/organizations': (visit, _, form) => createOrganization(visit, form),
   '/portal/organizations/:id': (visit, parts, form, param) => changeOrganization(visit, parts, param('id'), form),
   '/portal/organizations/:id/status': (visit, parts, form, param) => setStatus(visit, parts, param('id'), form),

@@ -88,6 +88,23 @@ describe('the engine pages', () => {
     expect(person.complaints).toEqual([]);
   });
 
+  it('list the running requests, and cancel one by its button', async () => {
+    const { page } = person;
+    const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: gateway.key, maxRetries: 0 });
+    const messages = [{ role: 'user' as const, content: 'Count for ever' }];
+    const stream = await client.chat.completions.create({ model: 'chat', messages, user: 'ada', stream: true });
+    await goto('/portal/engines/chat');
+    await page.getByRole('cell', { name: 'ada' }).waitFor();
+    await expectPresentable(page, 'admin-engine-requests');
+    await page.getByRole('button', { name: 'Cancel request' }).click();
+    await page.getByText('Request canceled.').waitFor();
+    const read = async () => {
+      for await (const chunk of stream) expect(chunk.object).toBe('chat.completion.chunk');
+    };
+    await expect(read()).rejects.toThrow('An operator canceled this request.');
+    await page.getByText('No running requests').waitFor();
+  });
+
   it('stop an engine after a question with the running requests, and start it again', async () => {
     const { page } = person;
     await goto('/portal/engines/chat');

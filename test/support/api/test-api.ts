@@ -191,7 +191,8 @@ function enginesOf({ audit }: ReturnType<typeof createRooms>, db: Db, operations
   const images = { storedImages: () => Promise.resolve([]), removeImage: () => Promise.resolve() };
   const definitions = () => operations.definitions();
   const storage = createUnusedStorage({ db, audit, images, env: {}, definitions, fleet: operations });
-  return { operations, commands, storage };
+  const requests = { runningOf: () => [], cancel: () => false };
+  return { operations, commands, storage, requests };
 }
 
 function guardsOf(rooms: ReturnType<typeof createRooms>, { authenticator }: TestApiOptions) {

@@ -112,3 +112,20 @@ export interface EngineOperations {
   hosts(): readonly OperatedHost[];
   orphans(): readonly OperatedOrphan[];
 }
+
+/** The requests that this gateway serves, as the inference path knows them. */
+export interface RunningRequests {
+  /** Oldest first. */
+  runningOf(engineId: string): readonly OperatedRequest[];
+  /** @returns false if no request with this id runs for a model of the engine */
+  cancel(engineId: string, requestId: string): boolean;
+}
+
+export interface OperatedRequest {
+  readonly requestId: string;
+  readonly path: string;
+  readonly modelId: string;
+  readonly key: { readonly id: string; readonly organizationId: string };
+  readonly endUser: string | null;
+  readonly state: 'queued' | 'processing' | 'answering';
+}

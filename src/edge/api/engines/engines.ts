@@ -7,8 +7,8 @@ import {
   type EngineFilesState,
   formatEngineFileProblem,
 } from '#core/catalog/catalog.ts';
-import type { CommandAuthor, LogLine, OperatorCommands, UnusedStorage } from '#core/fleet/fleet.ts';
-import { type ApiApp, bearerSecurity, type Guards, jsonAnswer, toUnixSeconds } from '#edge/api/shared/shared.ts';
+import type { LogLine } from '#core/fleet/fleet.ts';
+import { type ApiApp, bearerSecurity, jsonAnswer, toUnixSeconds } from '#edge/api/shared/shared.ts';
 import {
   type EngineAnswer,
   engineListSchema,
@@ -18,12 +18,13 @@ import {
   engineSchema,
   hostListSchema,
 } from '#edge/contract/engines.ts';
-import { authorOf, type HttpContext } from '#edge/http/http.ts';
 import type { EngineOperations, OperatedDifference, OperatedEngine } from './engine-operations.ts';
+import { registerRunningRequests } from './running-requests.ts';
 import { registerUnusedStorage } from './unused-storage.ts';
 import { toEngineAnswer, toHostAnswer } from './engine-answers.ts';
+import { commandAuthor, type EngineRoutesParts, findEngine, idParams } from './engine-routes.ts';
 
-export type { EngineOperations, OperatedEngine } from './engine-operations.ts';
+export type { EngineOperations, OperatedEngine, RunningRequests } from './engine-operations.ts';
 
 const aliveEveryMs = 15_000;
 const encoder = new TextEncoder();
@@ -59,21 +60,10 @@ function toLogAnswer({ replicaId, line }: LogLine): EngineLogLineAnswer {
   return { replica: replicaId, line };
 }
 
-export interface EngineRoutesParts {
-  readonly guards: Guards;
-  readonly operations: EngineOperations;
-  readonly commands: OperatorCommands;
-  readonly storage: UnusedStorage;
-}
-
 const engineCommands = ['start', 'stop', 'restart', 'reset'] as const;
 const problemsShownMax = 20;
 const logLinesDefault = 200;
 const logLinesMax = 10_000;
-
-const idParams = z.object({
-  id: z.string().openapi({ description: 'Catalog id, URL-encoded, such as `acme%2Fchat`', example: 'standin-chat' }),
-});
 
 const logQuery = z.strictObject({
   follow: z
@@ -102,24 +92,13 @@ export function registerEngineRoutes(app: ApiApp, parts: EngineRoutesParts): voi
   registerReading(app, parts);
   for (const kind of engineCommands) registerCommand(app, parts, kind);
   registerLogs(app, parts);
+  registerRunningRequests(app, parts);
   registerHosts(app, parts);
   registerUnusedStorage(app, parts);
 }
 
-interface Found {
-  readonly definition: EngineDefinition;
-  readonly engine: OperatedEngine | null;
-}
-
-/** @throws AppError not_found */
-function find(operations: EngineOperations, id: string): Found {
-  const definition = operations.definitions().find((one) => one.id === id);
-  if (definition === undefined) throw new AppError('not_found', { message: 'There is no such engine.' });
-  return { definition, engine: operations.list().find(({ engineId }) => engineId === id) ?? null };
-}
-
 function answerOf(operations: EngineOperations, id: string): EngineAnswer {
-  const { definition, engine } = find(operations, id);
+  const { definition, engine } = findEngine(operations, id);
   return toEngineAnswer(definition, engine);
 }
 
@@ -166,11 +145,6 @@ function offBySchedule({ file }: EngineDefinition, { bounds: { schedule } }: Ope
   });
 }
 
-/** Returns the caller for the audit log of a command. */
-function commandAuthor(context: HttpContext): CommandAuthor {
-  return { organizationId: context.get('caller').organizationId, author: authorOf(context) };
-}
-
 function registerCommand(
   app: ApiApp,
   { guards, operations, commands }: EngineRoutesParts,
@@ -186,7 +160,7 @@ function registerCommand(
   });
   app.openapi(route, async (context) => {
     const { id } = context.req.valid('param');
-    const { definition, engine } = find(operations, id);
+    const { definition, engine } = findEngine(operations, id);
     if (engine === null) {
       throw new AppError('conflict', {
         message: `The engine is disabled in its file, ${definition.file}. Enable it there and reload the engine files.`,
@@ -224,7 +198,7 @@ function registerLogs(app: ApiApp, { guards, operations }: EngineRoutesParts): v
   app.openapi(route, async (context) => {
     const { id } = context.req.valid('param');
     const { follow, tail, replica } = context.req.valid('query');
-    const { engine } = find(operations, id);
+    const { engine } = findEngine(operations, id);
     const replicaId = replica ?? null;
     if (replicaId !== null && engine?.replicas.some((one) => one.id === replicaId) !== true) {
       throw new AppError('not_found', { message: 'This engine has no such replica.', param: 'replica' });

@@ -1,4 +1,4 @@
-import { created } from './examples.ts';
+import { created, exampleId, requestId } from './examples.ts';
 import type { Operation, Tag } from './operation.ts';
 
 const engine = {
@@ -63,6 +63,18 @@ const host = {
   memory_bytes: null,
   replicas: [{ engine: engine.id, replica: 'r1', state: 'ready', memory_bytes: null }],
   strangers: [],
+};
+
+const running = {
+  id: requestId,
+  object: 'running_request',
+  created_at: created,
+  model: engine.id,
+  endpoint: '/v1/chat/completions',
+  organization_id: exampleId('org'),
+  key_id: exampleId('key'),
+  end_user: null,
+  state: 'answering',
 };
 
 const unused = { object: 'unused_item', type: 'weights', name: 'acme/chat', host: 'local', bytes: 16_060_522_496 };
@@ -138,6 +150,22 @@ export const engines: Tag = {
         'Returns the last lines of the replicas of an engine, oldest first (200 by default, at most 10,000). With ' +
         `\`follow=1\` it streams server-sent events. ${operators}`,
       answer: { object: 'list', data: [{ replica: 'r1', line: 'INFO: Application startup complete.' }] },
+    },
+    'GET /v1/admin/engines/{id}/requests': {
+      operationId: 'listRunningRequests',
+      summary: 'List running requests',
+      description:
+        'Returns the requests that run on this gateway for the models of an engine, oldest first. Other gateways list ' +
+        `theirs. ${operators}`,
+      answer: { object: 'list', data: [running] },
+    },
+    'POST /v1/admin/engines/{id}/requests/{request_id}/cancel': {
+      operationId: 'cancelRunningRequest',
+      summary: 'Cancel a running request',
+      description:
+        'Ends a request that runs on this gateway. Its client gets an error, and the tokens that the engine has ' +
+        `counted are charged. Other requests return 404. ${operators}`,
+      answer: running,
     },
     'GET /v1/admin/unused-storage': {
       operationId: 'listUnusedStorage',

@@ -22,7 +22,7 @@ import type { DroppedTools, Endpoint, InputPart, RequestFields } from '#edge/inf
 import type { CallTrace } from './observer.ts';
 
 export { type CallTrace, noTrace, type RequestObserver, type RequestSummary } from './observer.ts';
-export { createRunning, type Running } from './requests-in-flight.ts';
+export { createRunning, type Running, type RunningRequest } from './requests-in-flight.ts';
 
 /** One inference request while it runs. */
 export interface Call {

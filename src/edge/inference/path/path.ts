@@ -19,7 +19,7 @@ import { serveWithFallbacks } from './fall-back.ts';
  * @throws AppError overloaded; the errors for an archived project and for too many unread answers
  */
 function acceptCaller(parts: PathParts, call: Call, caller: InferenceCaller): void {
-  call.held.leave = parts.running.add(caller.key, call.stop);
+  call.held.leave = parts.running.add(caller.key, call);
   requirePlace(parts, caller);
   parts.shares.requireShare(caller.key.id);
   requireOpenProject(caller);

@@ -1,8 +1,8 @@
 import type { AuditEntryAnswer } from '#edge/contract/audit.ts';
-import type { EngineAnswer, EngineLogAnswer } from '#edge/contract/engines.ts';
+import type { EngineAnswer, EngineLogAnswer, RunningRequestAnswer } from '#edge/contract/engines.ts';
 import type { ListAnswer } from '#edge/contract/lists.ts';
 import type { MarginsAnswer, ModelMarginAnswer } from '#edge/contract/margins.ts';
-import { actorNames, assets, page, statusOf } from '#edge/portal/frame/frame.ts';
+import { actorNames, assets, page } from '#edge/portal/frame/frame.ts';
 import { sentenceOf } from '#edge/portal/people/people.ts';
 import {
   asksByItself,
@@ -28,14 +28,21 @@ import {
   type Visit,
 } from '#edge/portal/ui/ui.ts';
 import { isAbout, readReloads } from './engine-changes.ts';
-import { duration, engineBadge, enginePath, expectedStartMs, needs, stateWords } from './engine-words.ts';
+import type { EngineCommand } from './engine-commands.ts';
+import {
+  duration,
+  engineApiPath,
+  engineBadge,
+  enginePath,
+  expectedStartMs,
+  needs,
+  stateWords,
+} from './engine-words.ts';
+import { readRunning, runningTable } from './running-requests.ts';
 
 const dayMs = 86_400_000;
 const changesShown = 10;
 const logLines = 300;
-
-const commands = ['start', 'stop', 'restart', 'reset'] as const;
-export type EngineCommand = (typeof commands)[number];
 
 const notices: Readonly<Record<string, string>> = {
   start: 'Start requested.',
@@ -43,9 +50,8 @@ const notices: Readonly<Record<string, string>> = {
   restart: 'Restart requested. Each replica is replaced once its successor is ready.',
   reloaded: 'Engine files reloaded. Changes of this engine are listed below.',
   reset: 'Failures cleared. The next request starts the engine.',
+  canceled: 'Request canceled.',
 };
-
-const apiPath = (id: string, rest = ''): string => `/v1/admin/engines/${encodeURIComponent(id)}${rest}`;
 
 interface Seen {
   readonly engine: EngineAnswer;
@@ -64,7 +70,7 @@ async function readMargin(visit: Visit, { clock }: PortalParts, id: string): Pro
 }
 
 async function readLog({ get }: Visit, id: string): Promise<string> {
-  const { data } = await get<EngineLogAnswer>(apiPath(id, `/logs?tail=${logLines}`));
+  const { data } = await get<EngineLogAnswer>(engineApiPath(id, `/logs?tail=${logLines}`));
   const isOne = new Set(data.map(({ replica }) => replica)).size <= 1;
   return data.map(({ replica, line }) => (isOne || replica === null ? line : `${replica} | ${line}`)).join('\n');
 }
@@ -88,8 +94,8 @@ async function read(visit: Visit, parts: PortalParts, id: string): Promise<Omit<
 }
 
 export async function enginePage(visit: Visit, parts: PortalParts, id: string): Promise<Response> {
-  const engine = await visit.get<EngineAnswer>(apiPath(id));
-  const live = livePart(visit, parts, engine);
+  const [engine, running] = await Promise.all([visit.get<EngineAnswer>(engineApiPath(id)), readRunning(visit, id)]);
+  const live = livePart(visit, parts, engine, running);
   // Only the live part polls, and it needs none of the reports below it.
   if (asksByItself(visit.context)) return visit.context.html(live);
   const seen = { engine, ...(await read(visit, parts, id)) };
@@ -99,7 +105,12 @@ export async function enginePage(visit: Visit, parts: PortalParts, id: string): 
 }
 
 /** The notice, the state and the buttons are replaced together, so that they never contradict each other. */
-function livePart(visit: Visit, parts: PortalParts, engine: EngineAnswer): Html {
+function livePart(
+  visit: Visit,
+  parts: PortalParts,
+  engine: EngineAnswer,
+  running: readonly RunningRequestAnswer[],
+): Html {
   const said = noticeOf(visit, notices);
   return html`<div
     id="live"
@@ -113,7 +124,9 @@ function livePart(visit: Visit, parts: PortalParts, engine: EngineAnswer): Html 
     <p class="lead">${engineBadge(engine)} ${stateWords(engine)}</p>
     <div class="actions">${buttons(visit, engine)}</div>
     ${failure(visit, engine)} ${rollout(visit, engine)} ${warnings(engine)} ${numbers(parts, engine)}
-    ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))} ${scheduleOf(engine)}
+    ${section('replicas', 'Replicas', replicaTable(engine, parts.clock.now()))}
+    ${section('requests', 'Running requests', runningTable(visit, engine.id, running, parts.clock.now()))}
+    ${scheduleOf(engine)}
   </div>`;
 }
 
@@ -351,46 +364,4 @@ function fileOf({ engine, changes, names }: Seen): Html {
 /** Returns the last log lines as plain text, for the page's script. */
 export async function engineLog(visit: Visit, id: string): Promise<Response> {
   return visit.context.text(await readLog(visit, id));
-}
-
-const questions = {
-  stop: {
-    title: 'Stop',
-    says: 'The engine accepts no new requests, finishes its running requests, and stays stopped until somebody starts it. Until then requests return 503.',
-  },
-  restart: {
-    title: 'Restart',
-    says: 'Each replica is replaced once its successor is ready, if there is room for both. Without room, requests wait for the new replica.',
-  },
-} as const;
-
-export async function confirmPage(visit: Visit, id: string, command: keyof typeof questions): Promise<Response> {
-  const engine = await visit.get<EngineAnswer>(apiPath(id));
-  const { title, says } = questions[command];
-  const { running, waiting } = engine.queue;
-  const now =
-    running + waiting === 0
-      ? html`<p>No requests are running on this engine on this gateway.</p>`
-      : html`<p>
-          <strong>${counted(running, 'request')} running and ${count(waiting)} waiting on this gateway.</strong>
-        </p>`;
-  const body = html`<div class="confirm">
-    <p>${says}</p>
-    ${now}
-    <form method="post" action="${enginePath(id, `/${command}`)}">
-      ${formToken(visit)}
-      <p class="buttons">
-        <button class="danger">${title} ${engine.id}</button> <a href="${enginePath(id)}">Cancel</a>
-      </p>
-    </form>
-  </div>`;
-  return page(visit, { title: `${title} ${engine.id}?`, body });
-}
-
-export async function commandEngine(visit: Visit, id: string, command: EngineCommand): Promise<Response> {
-  const done = await visit.send<EngineAnswer>('POST', apiPath(id, `/${command}`));
-  if (done.ok) return visit.context.redirect(`${enginePath(id)}?notice=${command}`, 303);
-  const body = html`${notice('bad', done.refusal.message)}
-    <p class="buttons"><a class="button" href="${enginePath(id)}">Back to engine</a></p>`;
-  return page(visit, { title: 'Command failed', body, status: statusOf(done.refusal) });
 }

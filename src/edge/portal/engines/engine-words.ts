@@ -106,3 +106,6 @@ export function needs({ gpus_needed: gpus, memory_needed_bytes: bytes, driver }:
 
 /** Returns the path of an engine's page. Engine ids may contain slashes. */
 export const enginePath = (id: string, rest = ''): string => `/portal/engines/${encodeURIComponent(id)}${rest}`;
+
+/** Path of an engine in the API. */
+export const engineApiPath = (id: string, rest = ''): string => `/v1/admin/engines/${encodeURIComponent(id)}${rest}`;

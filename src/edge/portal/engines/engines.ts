@@ -1,4 +1,6 @@
-export { commandEngine, confirmPage, engineLog, enginePage } from './engine-page.ts';
+export { commandEngine, confirmPage } from './engine-commands.ts';
+export { engineLog, enginePage } from './engine-page.ts';
 export { engineTroubles, enginesPage, reloadEngines } from './engines-page.ts';
 export { modelPage, modelsPage, modelStatus } from './models-page.ts';
 export { playgroundCalls, playgroundModels, playgroundPage, serveCall } from './playground.ts';
+export { cancelRequest } from './running-requests.ts';

@@ -109,6 +109,8 @@ export const pathsOfAll: readonly string[] = [
   '/v1/admin/engines/reload',
   '/v1/admin/engines/{id}',
   '/v1/admin/engines/{id}/logs',
+  '/v1/admin/engines/{id}/requests',
+  '/v1/admin/engines/{id}/requests/{request_id}/cancel',
   '/v1/admin/engines/{id}/reset',
   '/v1/admin/engines/{id}/restart',
   '/v1/admin/engines/{id}/start',

@@ -69,6 +69,7 @@ export const auditActions: Readonly<Record<string, string>> = {
   'engine.stop_ordered': 'stopped the engine',
   'engine.restart_ordered': 'restarted the engine',
   'engine.reset_ordered': 'cleared the failures of the engine',
+  'engine.request_canceled': 'canceled a request on the engine',
   'engines.reloaded': 'reloaded the engine files',
   'storage.deleted': 'deleted from a disk:',
   'price.changed': 'changed the engine-file price of the model',
