@@ -24,7 +24,7 @@ const bench = useInference(() => ({
 
 const path = (engineId: string, rest = ''): string => `/v1/admin/engines/${engineId}/requests${rest}`;
 const running = async (engineId = 'single'): Promise<Body[]> =>
-  (JSON.parse(await (await bench.gateway.request(path(engineId))).text()) as Body).data;
+  JSON.parse(await (await bench.gateway.request(path(engineId))).text()).data;
 const cancel = (id: string, engineId = 'single', options: object = {}): Promise<Response> =>
   bench.gateway.request(path(engineId, `/${id}/cancel`), { method: 'POST', ...options });
 
