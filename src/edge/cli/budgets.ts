@@ -142,7 +142,12 @@ async function reset(context: CommandContext): Promise<number> {
     consequence: 'What was spent in this period no longer counts.',
     done: 'reset',
   });
-  return show(context, await context.api.call('POST', pathOf(context, '/reset')));
+  const answer = await context.api.call('POST', pathOf(context, '/reset'));
+  const now = await parseAnswer(budget, answer);
+  context.out(
+    context.json ? jsonText(answer) : `${now.id}: reset, ${now.spent ?? '-'} of ${amountOf(now)} USD spent\n`,
+  );
+  return exitCodes.ok;
 }
 
 async function remove(context: CommandContext): Promise<number> {

@@ -34,7 +34,7 @@ describe('headgate budgets', () => {
     expect(raised.stdout).toContain('5 + 3 USD until 2999-01-31');
     expect((await run(['budgets', 'raise', id, 'none'], key)).stdout).toContain('5 USD\n');
     expect((await run(['budgets', 'reset', id], key)).stderr).toContain('add --yes');
-    await run(['budgets', 'reset', id, '--yes'], key);
+    expect((await run(['budgets', 'reset', id, '--yes'], key)).stdout).toBe(`${id}: reset, 0 of 5 USD spent\n`);
     expect((await api().ask(`/v1/budgets/${id}`, { key })).body).toMatchObject({ spent: '0', remaining: '5' });
   });
 
