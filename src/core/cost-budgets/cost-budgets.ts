@@ -4,6 +4,7 @@ import type { Db, Transaction } from '#base/database/database.ts';
 import { AppError } from '#base/errors.ts';
 import { formatId } from '#base/id.ts';
 import type { Log } from '#base/log.ts';
+import { parseDecimal } from '#base/money.ts';
 import type { Audit, AuditView, Author } from '#core/audit/audit.ts';
 import { type Amount, type Costs, formatPrice, parsePrice, type Scaled } from '#core/costs/costs.ts';
 import { costBudgets } from './schema.ts';
@@ -122,13 +123,16 @@ async function readStatus(
   };
 }
 
-/** Amounts in other currencies do not count: there is no conversion rate for them. */
-const exactIn = (amounts: readonly Amount[], currency: string): string =>
-  amounts.find((one) => one.currency === currency)?.amountExact ?? '0';
+const exactDigits = 10;
 
+/** Amounts in other currencies do not count: there is no conversion rate for them. */
 function percentOf(amounts: readonly Amount[], budget: CostBudget | null): number | null {
   if (budget === null) return null;
-  return Number(((parsePrice(exactIn(amounts, budget.currency)) ?? 0n) * 100n) / budget.amount);
+  const exact = amounts.find(({ currency }) => currency === budget.currency)?.amountExact ?? '0';
+  // Costs may have more digits than a price.
+  const scaled = parseDecimal(exact, exactDigits);
+  if (scaled === null) throw new Error('costs cannot be read');
+  return Number((scaled * 100n) / budget.amount);
 }
 
 async function lockBudget(tx: Transaction, organizationId: string): Promise<Row | null> {

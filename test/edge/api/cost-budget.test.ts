@@ -7,10 +7,10 @@ const api = useApi();
 const path = '/v1/billing/budget';
 
 /** An organization with a node, allocated since the start of this month, at 10 USD per hour. */
-async function useOrganization() {
+async function useOrganization(price = { currency: 'USD', node_hour: '10' }) {
   const organization = await api().organization();
   const profile = `p-${organization.id.slice(4)}`;
-  const card = { hardware_profile: profile, currency: 'USD', node_hour: '10' };
+  const card = { hardware_profile: profile, ...price };
   const dates = { effective_from: '2020-01-01', retroactive: true };
   await api().ask('/v1/billing/rate-cards', { body: { ...card, ...dates } });
   const nodes = [nodeBody('gpu-1', { hardware_profile: profile })];
@@ -110,5 +110,14 @@ describe('a cost budget', () => {
     await ask('PUT', { amount: String(hours * 1000), currency: 'USD' });
     await api().billing.costBudgets.notify();
     expect(await alerts()).toEqual([]);
+  });
+
+  it('raises an alert for costs of more digits than a price has', async () => {
+    const { ask, alerts } = await useOrganization({ currency: 'IDR', node_hour: '9999999999' });
+    await ask('PUT', { amount: '1000', currency: 'IDR' });
+    const { spent_percent: spent, forecast_percent: forecast } = (await ask('GET')).body;
+    expect([spent > 100, forecast > 10_000]).toEqual([true, true]);
+    await api().billing.costBudgets.notify();
+    expect(await alerts()).toMatchObject([{ data: { percent: 100, currency: 'IDR' } }]);
   });
 });
