@@ -144,7 +144,7 @@ class RefusedError<Rate> extends Error {
   }
 }
 
-async function allOrNone<Rate, Input>(
+async function allOrNone<Rate extends DatedRate, Input>(
   db: Db,
   inputs: readonly Input[],
   add: (tx: Transaction, input: Input) => Promise<AddResult<Rate>>,
@@ -152,12 +152,15 @@ async function allOrNone<Rate, Input>(
   try {
     return await db.orm.transaction(async (tx) => {
       const rates: Rate[] = [];
+      const ended = new Map<string, Rate>();
       for (const [index, input] of inputs.entries()) {
         const result = await add(tx, input);
         if (result.kind !== 'created') throw new RefusedError(index, result);
         rates.push(result.rate);
+        if (result.ended !== null) ended.set(result.ended.id, result.ended);
       }
-      return { kind: 'created', rates };
+      // A later row of the request may have ended an earlier one.
+      return { kind: 'created', rates: rates.map((rate) => ended.get(rate.id) ?? rate) };
     });
   } catch (error) {
     if (error instanceof RefusedError) return error.result;

@@ -20,6 +20,7 @@ describe('an import of rates', () => {
     const { status, body } = await load(csv);
     expect([status, body.data.length, body.data[0].currency]).toEqual([201, 3, 'USD']);
     const cards = await cardsOf(profile);
+    expect(body.data.toReversed()).toEqual(cards);
     expect(cards.map((card) => [card.gpu_hour, card.effective_from, card.effective_to])).toEqual([
       [null, '2026-03-01T00:00:00.000Z', null],
       ['2.5', '2026-02-01T00:00:00.000Z', '2026-03-01T00:00:00.000Z'],
@@ -56,6 +57,7 @@ describe('an import of rates', () => {
     ['', 'csv.1', 'must be a header'],
     ['hardware_profile,currency,gpu_hour\n', 'csv.1', 'must be a header'],
     ['profile,currency,gpu_hour\na,USD,1\n', 'csv.1', 'unknown column'],
+    ['hardware_profile,currency,gpu_hour,gpu_hour\na,USD,1,2\n', 'csv.1', 'gpu_hour twice'],
     ['hardware_profile,currency,gpu_hour\na,USD,"1\n', 'csv.2', 'quote'],
     ['hardware_profile,currency,gpu_hour\na,U"SD,1\n', 'csv.2', 'quote'],
   ])('rejects %j', async (csv, field, text) => {

@@ -161,6 +161,8 @@ export function requireRows<Row>(
   if (header === undefined || rows.length === 0) throw onLine(1, `must be a header (${columns.join(',')}) and rows`);
   const unknown = header.cells.find((name) => !columns.includes(name));
   if (unknown !== undefined) throw onLine(header.line, `has an unknown column; columns are ${columns.join(', ')}`);
+  const twice = header.cells.find((name, index) => header.cells.indexOf(name) < index);
+  if (twice !== undefined) throw onLine(header.line, `has the column ${twice} twice`);
   if (rows.length > rowsMax)
     throw onLine(rows[rowsMax]?.line ?? 1, `is row ${rowsMax + 1}; an import has at most ${rowsMax}`);
   const problems: Problem[] = [];
