@@ -230,7 +230,9 @@ async function diff(context: CommandContext): Promise<number> {
   );
   const none = inputs.length === 0 && files.length === 0 ? ['no differences'] : [];
   const comments = [`version ${from} to ${to}`, ...none, ...inputs.map(inputLine), ...omitted];
-  const patches = files.flatMap(({ diff: patch }) => (patch === null ? [] : [cleanText(patch)]));
+  // A patch without its control characters would not apply.
+  const shown = (text: string): string => (context.terminal.isWatched ? cleanText(text) : text);
+  const patches = files.flatMap(({ diff: patch }) => (patch === null ? [] : [shown(patch)]));
   context.out(
     context.json ? jsonText(answer) : [...comments.map((text) => `# ${cleanLine(text)}\n`), ...patches].join(''),
   );

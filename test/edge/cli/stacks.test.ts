@@ -120,4 +120,19 @@ describe('headgate stacks versions, diff and revert', () => {
       stderr: expect.stringContaining('has no version 9'),
     });
   });
+
+  it('prints a patch that git applies to files with any line ends and control characters', async () => {
+    const [one, two] = ['# one\r\n# \u001b[2Jtwo\r\r\f\n', '# 1\r\n# \u001b[2Jtwo\r\r\f\n'];
+    for (const text of [one, two]) {
+      const folder = join(folders(), 'windows');
+      mkdirSync(folder);
+      writeFileSync(join(folder, 'main.tf'), '');
+      writeFileSync(join(folder, 'notes.txt'), text);
+      await run('push', folder);
+    }
+    const before = folders();
+    writeFileSync(join(before, 'notes.txt'), one);
+    execFileSync('git', ['apply', '-'], { cwd: before, input: (await run('diff', 'windows')).stdout });
+    expect(readFileSync(join(before, 'notes.txt'), 'utf8')).toBe(two);
+  });
 });
