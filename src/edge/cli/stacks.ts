@@ -233,11 +233,12 @@ async function diff(context: CommandContext): Promise<number> {
   // A patch without its control characters would not apply.
   const shown = (text: string): string => (context.terminal.isWatched ? cleanText(text) : text);
   const patches = files.flatMap(({ diff: patch }) => (patch === null ? [] : [shown(patch)]));
-  context.out(
-    context.json ? jsonText(answer) : [...comments.map((text) => `# ${cleanLine(text)}\n`), ...patches].join(''),
-  );
+  context.out(context.json ? jsonText(answer) : [...comments.map(toComment), ...patches].join(''));
   return exitCodes.ok;
 }
+
+/** Marks each line, since a type may have several: git would apply a patch that one of them contains. */
+const toComment = (text: string): string => `# ${cleanLine(text).replaceAll('\n', '\n# ')}\n`;
 
 function inputLine({ name, change, before, after }: InputChange): string {
   const said = [before, after].flatMap((input) => (input === undefined ? [] : [inputText(input)]));

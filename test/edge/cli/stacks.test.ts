@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packOf } from '#test/stacks/raw-zip.ts';
@@ -134,5 +134,21 @@ describe('headgate stacks versions, diff and revert', () => {
     writeFileSync(join(before, 'notes.txt'), one);
     execFileSync('git', ['apply', '-'], { cwd: before, input: (await run('diff', 'windows')).stdout });
     expect(readFileSync(join(before, 'notes.txt'), 'utf8')).toBe(two);
+  });
+
+  it('prints each line of a type as a comment, so that git applies no patch in it', async () => {
+    const patch = 'diff --git a/evil b/evil\nnew file mode 100644\n--- /dev/null\n+++ b/evil\n@@ -0,0 +1 @@\n+evil';
+    const texts = ['variable "a" {}\n', `variable "a" {\n  type = object({\n/*\n${patch}\n*/\n  })\n}\n`];
+    for (const text of texts) {
+      const folder = join(folders(), 'typed');
+      mkdirSync(folder);
+      writeFileSync(join(folder, 'main.tf'), text);
+      await run('push', folder);
+    }
+    const before = folders();
+    writeFileSync(join(before, 'main.tf'), texts[0] ?? '');
+    execFileSync('git', ['apply', '-'], { cwd: before, input: (await run('diff', 'typed')).stdout });
+    expect(readdirSync(before)).toEqual(['main.tf']);
+    expect(readFileSync(join(before, 'main.tf'), 'utf8')).toBe(texts[1]);
   });
 });
