@@ -22,7 +22,10 @@ interface EventRow {
   readonly at_ms: string;
 }
 
-/** Reads from the end of each first successful apply to the end of the destroy, or until the state was forgotten. */
+/**
+ * Reads from the end of each first successful apply to the end of the destroy, or until the state was forgotten. Who
+ * forgets only what a superseded failed run has left marks no successful apply as forgotten.
+ */
 export async function readAppliedSpans({ sql }: Pick<Db, 'sql'>): Promise<readonly AppliedSpan[]> {
   const events = await sql<EventRow[]>`
     select e.installation_id, i.cluster_id, i.node, i.stack_name as stack, e.is_start,
@@ -33,7 +36,8 @@ export async function readAppliedSpans({ sql }: Pick<Db, 'sql'>): Promise<readon
       union all
       select installation_id, ended_at, false from runs where operation = 'destroy' and status = 'DESTROYED'
       union all
-      select installation_id, forgotten_at, false from runs where forgotten_at is not null
+      select installation_id, forgotten_at, false from runs
+      where operation = 'apply' and status in ('APPLIED', 'SUPERSEDED') and forgotten_at is not null
     ) e join installations i on i.id = e.installation_id
     where e.at is not null
     order by e.installation_id, e.at, e.is_start`;

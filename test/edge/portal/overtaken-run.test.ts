@@ -75,3 +75,20 @@ it("shows for a superseded failed run what forgetting it drops, without the late
   expect(await shown(later)).toMatchObject({ status: 'SUPERSEDED' });
   expect(await shown(lost)).toMatchObject({ overtaken: false });
 });
+
+it('leaves the costs of the stack with it when a superseded failed run is forgotten', async () => {
+  const { lost } = await overtake('costly');
+  const path = `/v1/clusters/${clusterId}/nodes`;
+  await gateway.request(path, { body: { name: 'n', address: '10.9.8.7', hardware_profile: 'h100' } });
+  expect((await gateway.request(`${path}/n/allocate`, { body: {} })).status).toBe(200);
+  expect((await gateway.request(`/v1/runs/${lost}/forget`, { method: 'POST' })).status).toBe(200);
+  const from = Date.now();
+  const ends = [from, from + 86_400_000].map((ms) => new Date(ms).toISOString());
+  const series = `/v1/billing/costs/series?from=${ends[0]}&to=${ends[1]}&group_by=stack`;
+  const groups = async (): Promise<(string | null)[]> => {
+    const { groups: found } = (await (await gateway.request(series)).json()) as { groups: { value: string | null }[] };
+    return found.map(({ value }) => value);
+  };
+  await expect.poll(groups).not.toEqual([]);
+  expect(await groups()).toEqual(['costly']);
+});
