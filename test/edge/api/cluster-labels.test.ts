@@ -60,6 +60,7 @@ describe('labels of clusters and nodes', () => {
     const answer = await api().ask('/v1/clusters', { body });
     expect(answer.status).toBe(400);
     expect(fieldsOf(answer)[0]).toMatch(/^(labels|body)/);
+    expect(answer.body.error.message).toContain('must be 1 to 63 letters');
   });
 
   it.each(['-a', 'a b', 'ä', 'a/b', 'a'.repeat(64), '=cmd', 7, {}, '<b>'])(

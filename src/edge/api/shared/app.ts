@@ -61,6 +61,9 @@ function sentence(issue: Issue): string {
     if (issue.input === undefined && issue.message.endsWith('received undefined')) return 'is missing';
     return `must be ${article(issue.expected === 'int' ? 'integer' : issue.expected)}`;
   }
+  // The rule of the keys says more than "Invalid key in record".
+  const [ofKey] = issue.code === 'invalid_key' ? issue.issues : [];
+  if (ofKey !== undefined) return sentence(ofKey);
   if (issue.code === 'invalid_value') return `must be one of ${issue.values.map(String).join(', ')}`;
   if (issue.code === 'too_big' && issue.message.startsWith('Too big')) {
     return issue.origin === 'string'
