@@ -14,10 +14,10 @@ let clusterId = '';
 const ask = async (path: string, options: object = {}): Promise<Body> =>
   JSON.parse(await (await bench.gateway.request(path, options)).text());
 
-async function push(main: string): Promise<string> {
+async function push(main: string, name = 'queue'): Promise<string> {
   const form = new FormData();
   form.append('file', new File([new Uint8Array(packOf({ 'main.tf': main }))], 'x.zip'));
-  form.append('name', 'queue');
+  form.append('name', name);
   const headers = { authorization: `Bearer ${bench.gateway.key}` };
   const answer = await fetch(`${bench.gateway.url}/v1/stacks`, { method: 'POST', headers, body: form });
   return ((await answer.json()) as { id: string }).id;
@@ -66,6 +66,13 @@ describe('the page of a stack', () => {
     expect((await member.get(`/portal/stacks/${stack}/diff?from=7`)).status).toBe(404);
     expect((await member.get(`/portal/stacks/${stack}/diff?from=x`)).status).toBe(400);
     expect((await member.get(`/portal/stacks/${stack}/diff?from=2&to=2`)).text).toContain('the same files and inputs');
+  });
+
+  it('marks added and removed lines that look like headers of a diff', async () => {
+    await push('/*\n-- gone\n*/\n', 'dashes');
+    const { text } = await member.get(`/portal/stacks/${await push('/*\n++ fresh\n*/\n', 'dashes')}/diff`);
+    expect(text).toContain('<span class="removed">--- gone</span><span class="added">+++ fresh</span>');
+    expect(text).toContain('<span class="quiet">--- a/main.tf</span>');
   });
 
   it('applies an older version with its own inputs', async () => {

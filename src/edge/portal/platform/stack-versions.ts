@@ -131,7 +131,7 @@ function fileSection(files: StackDiffAnswer['files']): Html {
         html`<details class="fold" ${diff === null ? null : html`open`}>
           <summary><code class="wrap">${path}</code> ${badge(kinds[change], change)}</summary>
           ${omitted === null ? null : html`<p class="hint">${omissions[omitted]}</p>`}
-          ${diff === null ? null : html`<pre class="diff" tabindex="0" role="region" aria-label="Diff of ${path}">${diff.replace(/\n$/, '').split('\n').map(diffLine)}</pre>`}
+          ${diff === null ? null : html`<pre class="diff" tabindex="0" role="region" aria-label="Diff of ${path}">${diffLines(diff)}</pre>`}
         </details>`,
     )}
   </section>`;
@@ -139,10 +139,14 @@ function fileSection(files: StackDiffAnswer['files']): Html {
 
 const lineClasses: Readonly<Record<string, string>> = { '+': 'added', '-': 'removed', '@': 'quiet' };
 
-/** Renders one line. Each is a block of its own, so that the template needs no line breaks. */
-function diffLine(line: string): Html {
-  const kind = /^(?:\+\+\+|---) /.test(line) ? 'quiet' : (lineClasses[line.slice(0, 1)] ?? '');
-  return html`<span class="${kind}">${line}</span>`;
+/** Renders lines. Each is a block of its own, so that the template needs no line breaks. */
+function diffLines(diff: string): Html[] {
+  const lines = diff.replace(/\n$/, '').split('\n');
+  const headers = lines.findIndex((line) => line.startsWith('@@'));
+  return lines.map((line, index) => {
+    const kind = index < headers ? 'quiet' : (lineClasses[line.slice(0, 1)] ?? '');
+    return html`<span class="${kind}">${line}</span>`;
+  });
 }
 
 export async function revertPage(visit: Visit, name: string, refusal: Refusal | null = null): Promise<Response> {
