@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { isDeepStrictEqual } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import { AppError } from '#base/errors.ts';
 import { ConcurrencyLimit } from '#base/queues/queues.ts';
 import { type PackageFile, type StackInput, unpack } from '#core/stacks/package/package.ts';
 import type { ChangeKind, FileChange, SentFiles } from './diff-worker.ts';
@@ -48,7 +49,7 @@ export function compareVersions(from: VersionPackage, to: VersionPackage): Promi
 
 /**
  * Compares in a thread, because a diff would delay other requests of the gateway. The thread gets no environment.
- * @throws Error if it takes too long or too much memory
+ * @throws AppError package_too_large if it takes too long or too much memory
  */
 async function compareFiles(
   before: readonly PackageFile[],
@@ -66,6 +67,9 @@ async function compareFiles(
   try {
     const [changes] = (await once(worker, 'message', { signal: AbortSignal.timeout(compareMsMax) })) as [FileChange[]];
     return changes;
+  } catch (error) {
+    const message = 'These versions are too large to be compared here. Download both and compare the files.';
+    throw new AppError('package_too_large', { message, cause: error });
   } finally {
     void worker.terminate();
   }
